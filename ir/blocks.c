@@ -66,47 +66,50 @@ struct numbering {
     enum alike alike;
     struct key key;
     struct map types, nodes;
-    int *type; /* per tensor: 1 + its number among the types; 0: not known yet */
+    int *type;  /* per tensor: 1 + its number among the types; 0: not known yet */
+    int *stage; /* per tensor: 1 + the stage of the node that computes it; 0: none does, or nodes of all stages do */
 };
 
 /* A number for the type of the tensor, and for its layout if that counts; -1: no tensor. */
 static int type_of(struct numbering *n, int id) {
-    const struct tensor *tensor = id < 0 ? NULL : &n->graph->tensors.at[id];
-    if (!tensor) return -1;
+    if (id < 0) return -1;
     if (n->type[id]) return n->type[id] - 1;
+    const struct tensor *tensor = &n->graph->tensors.at[id];
     add(&n->key, tensor->dtype);
     for (int d = 0; d < tensor->ndim; d++) add(&n->key, tensor->dims[d]);
     add(&n->key, -1); /* is no extent */
-    for (int axis = 0; axis < n->graph->mesh.naxes && n->alike == ALIKE; axis++)
+    if (n->alike == ALIKE) add(&n->key, tensor->joined);
+    for (int axis = 0; axis < mesh_layout_axes(&n->graph->mesh) && n->alike == ALIKE; axis++)
         add_placement(&n->key, &tensor->layout.axis[axis]);
     return (n->type[id] = 1 + number_of(&n->key, &n->types)) - 1;
 }
 
-/* The stage that has input `tensor` of the node. A value of all stages counts as one of the node's own stage, unless
+/* Adds what ALIKE compares beyond ALIKE_IN_TYPES. An input of all stages counts as one of the node's own stage, unless
  * the node communicates. */
-static int stage_of(const struct graph *graph, const struct node *node, int tensor) {
-    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    const int stage = producer < 0 ? STAGE_ALL : graph->nodes.at[producer].stage;
-    return stage == STAGE_ALL && node->op->kind != OP_COMM ? node->stage : stage;
+static void add_placed(struct numbering *n, const struct node *node) {
+    struct key *key = &n->key;
+    add(key, node->stage);
+    for (int k = 0; k < node->ninputs; k++) {
+        const int stage = node->inputs[k] < 0 ? 0 : n->stage[node->inputs[k]];
+        add(key, stage || node->op->kind == OP_COMM ? stage : node->stage + 1);
+    }
+    for (int axis = 0; axis < mesh_layout_axes(&n->graph->mesh); axis++) {
+        const struct node_split *split = &node->split[axis];
+        add(key, split->factor);
+        if (split->factor >= 0) add(key, split->blocks), add(key, split->grain);
+    }
+    for (int i = 0; i < node->nattrs; i++) add_attr(key, &node->attrs[i]);
 }
 
 static int kind_of_node(struct numbering *n, const struct node *node) {
     struct key *key = &n->key;
     /* The keys of types are built in the same memory, so they are numbered first. */
     for (int k = 0; k < node->ninputs; k++) type_of(n, node->inputs[k]);
-    for (int k = 0; k < node->noutputs; k++) type_of(n, node->outputs[k]);
+    for (int k = 0; k < node->noutputs; k++) type_of(n, node->outputs[k]), n->stage[node->outputs[k]] = node->stage + 1;
     add(key, node->op->id), add(key, node->phase), add(key, node->ninputs), add(key, node->noutputs);
     for (int k = 0; k < node->ninputs; k++) add(key, type_of(n, node->inputs[k]));
     for (int k = 0; k < node->noutputs; k++) add(key, type_of(n, node->outputs[k]));
-    if (n->alike == ALIKE_IN_TYPES) return number_of(key, &n->nodes);
-    add(key, node->stage);
-    for (int k = 0; k < node->ninputs; k++) add(key, stage_of(n->graph, node, node->inputs[k]));
-    for (int axis = 0; axis < n->graph->mesh.naxes; axis++) {
-        const struct node_split *split = &node->split[axis];
-        add(key, split->factor);
-        if (split->factor >= 0) add(key, split->blocks), add(key, split->grain);
-    }
-    for (int i = 0; i < node->nattrs; i++) add_attr(key, &node->attrs[i]);
+    if (n->alike == ALIKE) add_placed(n, node);
     return number_of(key, &n->nodes);
 }
 
@@ -115,6 +118,7 @@ int *node_kinds(const struct graph *graph, struct arena *arena, enum alike alike
     struct arena *scratch = arena_scratch(arena);
     struct numbering n = {.graph = graph, .alike = alike, .key = {.arena = scratch}};
     n.type = ARENA_ARRAY(scratch, int, graph->tensors.n + 1);
+    n.stage = ARENA_ARRAY(scratch, int, graph->tensors.n + 1);
     map_init(&n.types, scratch);
     map_init(&n.nodes, scratch);
     for (int i = 0; i < graph->order.n; i++) kinds[i] = kind_of_node(&n, &graph->nodes.at[graph->order.at[i]]);

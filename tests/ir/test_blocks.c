@@ -94,11 +94,107 @@ static void test_two_ways_of_being_alike(void **state) {
     arena_free(&arena);
 }
 
+/* Alike nodes are verified once, so all that verify.c reads of a node must be part of its kind. Each of these changes
+ * the graph's last node, so that it is not alike to the node before it. */
+
+static struct tensor *last_tensor(struct graph *graph) {
+    return &graph->tensors.at[graph->nodes.at[graph->order.at[graph->order.n - 1]].outputs[0]];
+}
+
+static struct node *last_node(struct graph *graph) {
+    return &graph->nodes.at[graph->order.at[graph->order.n - 1]];
+}
+
+static void change_dtype(struct graph *graph, int axis) {
+    (void)axis;
+    last_tensor(graph)->dtype = RT_F64;
+}
+
+static void change_extent(struct graph *graph, int axis) {
+    (void)axis;
+    last_tensor(graph)->dims[1]++;
+}
+
+static void change_ndim(struct graph *graph, int axis) {
+    (void)axis;
+    last_tensor(graph)->ndim = 1;
+}
+
+static void change_joined(struct graph *graph, int axis) {
+    (void)axis;
+    last_tensor(graph)->joined = JOINED_MAX;
+}
+
+static void change_attribute(struct graph *graph, int axis) {
+    (void)axis;
+    attr_set(graph, last_node(graph), attr_of_float("alpha", 0.25));
+}
+
+static void add_attribute(struct graph *graph, int axis) {
+    (void)axis;
+    attr_set(graph, last_node(graph), attr_of_int("packed", 1));
+}
+
+static void change_stage(struct graph *graph, int axis) {
+    (void)axis;
+    last_node(graph)->stage = 1;
+}
+
+static void change_stage_of_input(struct graph *graph, int axis) {
+    (void)axis;
+    graph->nodes.at[graph->tensors.at[last_node(graph)->inputs[0]].producer].stage = 1;
+}
+
+static void change_operator(struct graph *graph, int axis) {
+    (void)axis;
+    last_node(graph)->op = graph->nodes.at[graph->order.at[0]].op;
+}
+
+static void change_placement(struct graph *graph, int axis) {
+    last_tensor(graph)->layout.axis[axis] = (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
+}
+
+static void change_part(struct graph *graph, int axis) {
+    last_tensor(graph)->layout.axis[axis] = (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1};
+}
+
+static void change_split(struct graph *graph, int axis) {
+    last_node(graph)->split[axis].factor = SPLIT_PARTIAL;
+}
+
+static void test_nodes_that_differ_are_not_alike(void **state) {
+    static void (*const changes[])(struct graph *, int) = {
+        change_dtype,    change_extent, change_ndim,           change_joined,    change_attribute, add_attribute,
+        change_operator, change_stage,  change_stage_of_input, change_placement, change_part,      change_split};
+    (void)state;
+    for (size_t c = 0; c < sizeof changes / sizeof *changes; c++)
+        for (int axis = 0; axis < 4; axis++) {
+            struct arena arena;
+            arena_init(&arena, 0, NULL);
+            struct graph *graph = golden_graph(&arena, "mesh tensor=2 data=2\n"
+                                                       "input %0 \"x\" f32[2,4]\n"
+                                                       "%1 \"a\" = Sin(%0)\n"
+                                                       "%2 \"b\" = LeakyRelu(%1) alpha=0.5\n"
+                                                       "%3 \"c\" = LeakyRelu(%2) alpha=0.5\n"
+                                                       "%4 \"d\" = LeakyRelu(%3) alpha=0.5\n"
+                                                       "output %4 \"d\"\n");
+            mesh_add_replicas(&graph->mesh, 2);
+            assert_int_equal(mesh_layout_axes(&graph->mesh), 4);
+            const int *kinds = node_kinds(graph, &arena, ALIKE);
+            assert_true(kinds[1] == kinds[2] && kinds[2] == kinds[3]);
+            changes[c](graph, axis);
+            kinds = node_kinds(graph, &arena, ALIKE);
+            assert_int_not_equal(kinds[1], kinds[3]);
+            arena_free(&arena);
+        }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_any_number_of_layers),
         cmocka_unit_test(test_two_ways_of_being_alike),
+        cmocka_unit_test(test_nodes_that_differ_are_not_alike),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
