@@ -93,18 +93,18 @@ static bool says(const struct graph *graph, const struct node *node, const struc
            meant.factor == wanted->factor && meant.blocks == wanted->blocks && meant.grain == wanted->grain;
 }
 
-/* The first operand that the split divides, by its name if that is enough, else by its number. */
+/* The split as a plan says it: of the first operand that it divides and whose name means it; if there is none, of the
+ * first operand that it divides, by its number. */
 static struct plan_split name_split(const struct graph *graph, const struct node *node, const struct dims *dims,
                                     const struct node_split *wanted, int axis) {
+    const int operands = dims->ninputs + dims->noutputs;
     char number[OPERAND_NAME];
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+    for (int i = 0; i < 2 * operands; i++) {
+        const int o = i % operands, tensor = operand_tensor(node, dims, o);
         struct plan_split split = {.axis = axis};
-        const int tensor = operand_tensor(node, dims, o);
         if (tensor < 0 || (split.dim = dims_dim_cut(dims, o, wanted, &split.blocks, &split.grain)) < 0) continue;
-        split.tensor = graph->tensors.at[tensor].name;
-        if (says(graph, node, dims, &split, wanted)) return split;
         number_operand(number, dims, o);
-        split.tensor = arena_strdup(graph->arena, number);
+        split.tensor = i < operands ? graph->tensors.at[tensor].name : arena_strdup(graph->arena, number);
         if (says(graph, node, dims, &split, wanted)) return split;
     }
     BUG("%s: no operand tells its split along %s", node->name, graph->mesh.axis[axis].name);

@@ -22,9 +22,9 @@ def gpt2(d):
 
 
 def wide(d):
-    """A product that 4,096 ranks can divide."""
-    return model([node("MatMul", "x w", "y")], [value("x", (1, 8))], [value("y", (1, 8192))],
-                 [m.raw("w", [8, 8192], bytes(4 * 8 * 8192))])
+    """A product that 16,384 ranks can divide."""
+    return model([node("MatMul", "x w", "y")], [value("x", (1, 8))], [value("y", (1, 32768))],
+                 [m.raw("w", [8, 32768], bytes(4 * 8 * 32768))])
 
 
 def learner(d):
@@ -181,8 +181,10 @@ ROWS = [
     *[usage(f"G03 {n}", 204, "--plan-ngpus", n) for n in ("0", "-1", "4000000000", "8x", "", "1e1", "0x2")],
     *[usage(f"K13 {n}", 204, "--plan-ngpus", n, text=f": --plan-ngpus must be a whole number from 1 to 16384, not '{n}'")
       for n in ("16385", "20000", "65536")],
-    *[Row(f"K13 4096 {made.__name__}", made, 0, args=["--pas", "tp", "--plan-ngpus", "4096"], seconds=10)
+    *[Row(f"K13 16384 {made.__name__}", made, 0, args=["--pas", "tp", "--plan-ngpus", "16384"], seconds=10, mebibytes=100)
       for made in (gpt2, wide)],
+    Row("K13 16384 mesh", gpt2, 0, args=["--pas", "hybrid:tensor=2,data=16,pipeline=8", "--runtime-ngpus", "16384"],
+        seconds=10, mebibytes=100),
     *[usage(f"K11 {name}", 205, "--instance-name", name, text=f": --instance-name must be .*, not '{re.escape(name)}'")
       for name in (".", "..")],
     usage("G03 multiple", 204, "--plan-ngpus", "7", "--runtime-ngpus", "4"),

@@ -15,6 +15,9 @@
  * them reads, and what the pass remarked; or the diagnostics of the options, of the pass, or of the verifier after it.
  * Statements that are printed must be read back as the same text.
  *
+ * In plan.txt the result is not the graph after pass policy but the plan that was applied, as plan.json. For every case
+ * of pass policy, the plan's text must be read back as the same plan, and applied to the graph give the same graph.
+ *
  * Note [Weights of letters]
  * Passes tie and unrepeat compare the bytes of weights. The four letters of "abcd" are an f32 like any other, so a
  * weight `@1+0 as f32` of two elements has the bytes of the first eight letters of FILE. */
@@ -31,9 +34,11 @@
 #include <cmocka.h>
 
 #include "frontend/driver/job.h"
+#include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/plan/plan_text.h"
 #include "passes/plan/policy.h"
 #include "tests/ir/golden.h"
 
@@ -41,6 +46,7 @@ enum { MAX_FILES = 100, MAX_WORDS = 64 };
 
 static struct golden golden;
 static const struct pass *pass;
+static bool shows_plan;        /* the file is plan.txt */
 static char *files[MAX_FILES]; /* tests/pass/NAME.txt, by name */
 static int nfiles;
 
@@ -98,9 +104,11 @@ static int tell(struct job *job, struct options *options, const char *input) {
 
 /* One case --------------------------------------------------------------------------------------------------------- */
 
-static int run_pass(struct job *job, struct options *options, const char *input) {
+/* given: takes the place of the plan that the options ask for; NULL: none does. */
+static int run_pass(struct job *job, struct options *options, const char *input, const struct plan *given) {
     if (tell(job, options, input) < 0) return -1;
-    const struct pass_context context = job_pass_context(job);
+    struct pass_context context = job_pass_context(job);
+    if (given) context.given = given;
     if (pass->run(job->graph, &context) < 0) return -1;
     job->graph->level = pass->to;
     return verify_graph(job->graph, job->diags);
@@ -131,13 +139,33 @@ static const char *without_idle_controls(struct arena *arena, const char *text) 
     return strbuf_text(&kept);
 }
 
+/* The text of the plan that the pass has applied to the job's graph, after checks that it says all of it. */
+static const char *check_plan(const struct job *job, const char *input) {
+    struct options options;
+    struct diags diags;
+    struct plan plan;
+    struct rt_reason why;
+    struct job again = {.arena = job->arena, .diags = &diags};
+    const char *text = plan_print(job->arena, &job->decided, "case");
+    diags_init(&diags, job->arena);
+    const struct rt_json_document *document = own_json_text(job->arena, text, &why);
+    assert_non_null(document);
+    assert_int_equal(plan_parse(&plan, job->arena, &diags, "plan.json", rt_json_root(document)), 0);
+    assert_string_equal(plan_print(job->arena, &plan, "case"), text);
+    assert_int_equal(run_pass(&again, &options, input, &plan), 0);
+    assert_string_equal(text_print(job->arena, again.graph), text_print(job->arena, job->graph));
+    return text;
+}
+
 static const char *apply(struct arena *arena, const char *input) {
     struct options options;
     struct diags diags;
     struct graph *again;
     struct job job = {.arena = arena, .diags = &diags};
     diags_init(&diags, arena);
-    if (run_pass(&job, &options, input) < 0) return golden_diags(arena, &diags);
+    if (run_pass(&job, &options, input, NULL) < 0) return golden_diags(arena, &diags);
+    const char *plan = pass->run == pass_policy ? check_plan(&job, input) : NULL;
+    if (shows_plan) return arena_printf(arena, "%s%s", plan, golden_diags(arena, &diags));
     const char *text = text_print(arena, job.graph);
     if (text_parse(arena, &diags, "case", text, strlen(text), &again) < 0) return golden_diags(arena, &diags);
     assert_string_equal(text_print(arena, again), text);
@@ -159,7 +187,8 @@ static const struct pass *pass_of(const char *file) {
 
 static void test_file(void **state) {
     struct arena arena;
-    pass = pass_of(*state);
+    shows_plan = strcmp(*state, "plan") == 0;
+    pass = shows_plan ? pass_find("policy") : pass_of(*state);
     if (!pass) fail_msg("no pass is called as tests/pass/%s.txt begins", (const char *)*state);
     arena_init(&arena, 0, NULL);
     assert_int_equal(golden_run(&golden, arena_printf(&arena, "tests/pass/%s.txt", (const char *)*state), apply), 0);
