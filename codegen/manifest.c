@@ -12,6 +12,7 @@
 #include "runtime/base/bucket.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
+#include "runtime/base/manifest.h"
 
 typedef struct rt_json_writer json;
 

@@ -179,8 +179,54 @@ static const char *ranks_text(const struct rankplan *plan, int nclasses, const i
     return arena_printf(plan->graph->arena, "rank%s %s", n == 1 ? "" : "s", strbuf_text(&out));
 }
 
+/* The enumerator that stands for a segment in the tables of classes: "FORWARD". */
+static const char *segment_id(struct arena *arena, const struct segment *segment) {
+    char *id = arena_strdup(arena, phase_names[segment->phase]);
+    for (char *c = id; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return id;
+}
+
+/* Binds the tables of segments and of the step. */
+static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const struct rank_class *class, int source) {
+    const struct rt_schedule *schedule = class->schedule;
+    tmpl_list(env, "segments");
+    for (int s = 0; s < class->nsegments; s++) {
+        const struct segment *segment = &graph->segments.at[class->segments[s]];
+        struct tmpl_env *entry = tmpl_entry(env, "segments");
+        tmpl_set(entry, "segment", segment_id(graph->arena, segment));
+        tmpl_setf(entry, "chunk", "%d", segment->chunk);
+        tmpl_set(entry, "function", source_function(graph->arena, segment, source));
+    }
+    tmpl_list(env, "ops");
+    for (int i = 0; i < schedule->nops; i++) {
+        const struct rt_step_op *op = &schedule->ops[i];
+        const struct segment *segment = &graph->segments.at[op->segment];
+        struct tmpl_env *entry = tmpl_entry(env, "ops");
+        tmpl_set(entry, "segment", segment_id(graph->arena, segment));
+        tmpl_set(entry, "place",
+                 segment->phase > PHASE_BACKWARD
+                     ? ""
+                     : arena_printf(graph->arena, ", .micro = %d, .slot = %d", op->micro, op->slot));
+    }
+    tmpl_setf(env, "nops", "%d", schedule->nops);
+    tmpl_setf(env, "micro_batches", "%d", schedule->micro_batches);
+    tmpl_setf(env, "repeat_first", "%d", schedule->repeat_first);
+    tmpl_setf(env, "repeat_end", "%d", schedule->repeat_end);
+    tmpl_setf(env, "slots", "%d", schedule->slots);
+}
+
+/* The enumerators of the segments; every class has the same. */
+static const char *segments_text(const struct graph *graph, const struct rank_class *class) {
+    struct strbuf out;
+    strbuf_init(&out, graph->arena);
+    for (int s = 0; s < class->nsegments; s++)
+        strbuf_printf(&out, "%s%s", s ? ", " : "", segment_id(graph->arena, &graph->segments.at[class->segments[s]]));
+    return strbuf_text(&out);
+}
+
 static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources) {
     struct graph *graph = plan->graph;
+    tmpl_set(env, "segment_ids", segments_text(graph, &plan->classes[0]));
     tmpl_list(env, "classes");
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];
@@ -194,6 +240,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "weight_offsets", offsets_of(plan, class, plan->weights.n, plan->weights.at));
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, RT_ARENAS));
+        bind_schedule(entry, graph, class, sources->of_class[c]);
         if (class->controls < 0)
             tmpl_set(entry, "controls", "RT_ABSENT");
         else
@@ -272,21 +319,24 @@ static void add_text(struct program *program, struct arena *arena, const char *p
     add_file(program, arena, path, text, strlen(text));
 }
 
-/* Adds the sources, their names for the build file, and the prototypes of their step functions. */
+/* Adds the sources, their names for the build file, and the prototypes of their functions. */
 static void add_sources(struct program *program, struct tmpl_env *env, const struct rankplan *plan,
                         const struct sources *sources, const struct target *target) {
     struct arena *arena = plan->graph->arena;
     struct strbuf names;
     strbuf_init(&names, arena);
-    tmpl_list(env, "steps");
+    tmpl_list(env, "functions");
     for (int s = 0; s < sources->n; s++) {
         const struct source *source = &sources->at[s];
+        const struct rank_class *first = &plan->classes[source->classes[0]];
         const char *name = source_name(arena, target, s);
         struct tmpl_env *own = tmpl_env(arena, env);
         tmpl_set(own, "ranks", ranks_text(plan, source->nclasses, source->classes));
         add_text(program, arena, name, rank_source(plan, source, s, target, own));
         strbuf_printf(&names, "%s%s", s ? " " : "", name);
-        tmpl_setf(tmpl_entry(env, "steps"), "source", "%d", s);
+        for (int k = 0; k < first->nsegments; k++)
+            tmpl_set(tmpl_entry(env, "functions"), "function",
+                     source_function(arena, &plan->graph->segments.at[first->segments[k]], s));
     }
     tmpl_set(env, "sources", strbuf_text(&names));
 }
@@ -302,7 +352,6 @@ static int count_input_gradients(const struct graph *graph) {
     return n;
 }
 
-/* Training programs have a function for each phase, and control values. */
 static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
     tmpl_set(env, "trains", graph->controls.n ? "yes" : "");
     if (!graph->controls.n) return;

@@ -19,7 +19,7 @@ struct role {
     bool fixed, written; /* one address in all calls; the tensor is written by the step */
 };
 
-/* A function being generated: a phase of the step, or a layer. */
+/* A function being generated: a segment, or a layer. */
 struct function {
     const struct rankplan *plan;
     const struct source *source;
@@ -227,21 +227,14 @@ static void put_loop(struct function *step, const struct stretch *stretch, int n
     step->said = NULL;
 }
 
-/* The phase after which the new value of a weight is stored. A value computed in forward is stored after backward,
- * which may still read the old one. */
-static enum phase update_phase(const struct graph *graph, int value) {
-    enum phase phase = graph_phase_of(graph, value);
-    return phase == PHASE_FORWARD && graph->controls.n ? PHASE_BACKWARD : phase;
-}
-
-/* Writes copies of new values to weights after the phase, unless they were computed in place. */
+/* Writes copies of new values to weights at the end of the phase, unless they were computed in place. */
 static void put_updates(struct function *step, enum phase phase) {
     const struct graph *graph = step->plan->graph;
     for (int i = 0; i < graph->updates.n; i++) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
-        if (to->offset < 0 || from->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
+        if (to->offset < 0 || from->offset < 0 || in_place || schedule_update_phase(graph, u.value) != phase) continue;
         strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n", step->source->kernels->target->copy,
                       plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
@@ -256,13 +249,15 @@ struct writer {
     int number, layers; /* of the source; layers written so far */
 };
 
-/* Writes the function of a phase and its layers. */
-static void write_phase(struct writer *writer, enum phase phase, const char *name) {
+/* Writes the function of a segment of the class, and its layers. */
+static void write_segment(struct writer *writer, int index) {
     const struct source *source = writer->source;
     struct function step = new_function(writer->plan, source, 1, 0);
-    struct tmpl_env *env = tmpl_entry(writer->env, "phases");
+    const struct segment *segment = &writer->plan->graph->segments.at[step.class->segments[index]];
+    struct tmpl_env *env = tmpl_entry(writer->env, "segments");
     struct stretches stretches;
-    layers_find(writer->plan, source, phase ? source->phase_end[phase - 1] : 0, source->phase_end[phase], &stretches);
+    layers_find(writer->plan, source, index ? source->segment_end[index - 1] : 0, source->segment_end[index],
+                &stretches);
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
@@ -274,8 +269,8 @@ static void write_phase(struct writer *writer, enum phase phase, const char *nam
             put_loop(&step, stretch, writer->layers++, differ);
         }
     }
-    put_updates(&step, phase);
-    tmpl_setf(env, "function", "%s_%d", name, writer->number);
+    put_updates(&step, segment->phase);
+    tmpl_set(env, "function", source_function(step.arena, segment, writer->number));
     tmpl_set(env, "body", strbuf_text(&step.body));
     tmpl_set(env, "shared", step.calls > 1 ? "yes" : "");
     bind_offsets(&step, env);
@@ -287,10 +282,8 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     struct arena *arena = plan->graph->arena;
     struct writer writer = {.plan = plan, .source = source, .env = tmpl_env(arena, program), .number = number};
     tmpl_list(writer.env, "layers");
-    tmpl_list(writer.env, "phases");
-    write_phase(&writer, PHASE_FORWARD, "rank");
-    for (int p = PHASE_BACKWARD; p < PHASES && plan->graph->controls.n; p++)
-        write_phase(&writer, (enum phase)p, phase_names[p]);
+    tmpl_list(writer.env, "segments");
+    for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
     tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
     return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), writer.env);
 }

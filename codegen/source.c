@@ -7,6 +7,10 @@ const char *source_name(struct arena *arena, const struct target *target, int so
     return arena_printf(arena, "rank_%d%s", source, target->source_suffix);
 }
 
+const char *source_function(struct arena *arena, const struct segment *segment, int source) {
+    return arena_printf(arena, "%s_%d", phase_names[segment->phase], source);
+}
+
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
                       const struct instruction *instruction) {
     strbuf_puts(out, instruction->text);
@@ -18,26 +22,38 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
     }
 }
 
-/* The instructions that ranks of the class execute, in order. Allocates at least one. */
-static void find_instructions(struct source *source, const struct rankplan *plan, const struct rank_class *class) {
+struct instructions {
+    struct instruction *at;
+    int n, capacity;
+};
+
+/* Appends the instructions of a segment. numbers: by position of the order (Note [Instruction numbers] in rank.c). */
+static void add_segment(struct source *source, const struct rankplan *plan, const struct rank_class *class,
+                        const struct segment *segment, const int *numbers, struct instructions *all) {
     const struct graph *graph = plan->graph;
-    VEC(struct instruction) all = {0};
-    int number = 0;
-    VEC_PUSH(graph->arena, &all, (struct instruction){0});
-    all.n = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
-        if (plan->moves_nothing[id]) continue;
-        struct instruction instruction = {.number = number++};
-        if (!rankplan_part(class, &graph->nodes.at[id]) ||
+    for (int i = segment->first; i < segment->end; i++) {
+        struct instruction instruction = {.number = numbers[i]};
+        const int id = graph->order.at[i];
+        if (plan->moves_nothing[id] || !rankplan_part(class, &graph->nodes.at[id]) ||
             !instruction_write(plan, class, source->kernels, id, &instruction))
             continue;
-        VEC_PUSH(graph->arena, &all, instruction);
-        source->phase_end[graph->nodes.at[id].phase] = ++source->n;
+        VEC_PUSH(graph->arena, all, instruction);
     }
-    for (int p = 1; p < PHASES; p++) /* a phase may have none */
-        if (source->phase_end[p] < source->phase_end[p - 1]) source->phase_end[p] = source->phase_end[p - 1];
+}
+
+/* The instructions that ranks of the class execute, segment by segment. Allocates at least one. */
+static void find_instructions(struct source *source, const struct rankplan *plan, const struct rank_class *class,
+                              const int *numbers) {
+    struct instructions all = {0};
+    VEC_PUSH(plan->graph->arena, &all, (struct instruction){0});
+    all.n = 0;
+    source->segment_end = ARENA_ARRAY(plan->graph->arena, int, class->nsegments + 1);
+    for (int s = 0; s < class->nsegments; s++) {
+        add_segment(source, plan, class, &plan->graph->segments.at[class->segments[s]], numbers, &all);
+        source->segment_end[s] = all.n;
+    }
     source->instructions[0] = all.at;
+    source->n = all.n;
 }
 
 /* A text that is equal for alike classes. It includes the addresses of updates, which are copies at fixed addresses. */
@@ -45,7 +61,9 @@ static const char *kind_of(const struct source *source, const struct rankplan *p
     const struct graph *graph = plan->graph;
     struct strbuf out;
     strbuf_init(&out, graph->arena);
-    for (int p = 0; p < PHASES; p++) strbuf_printf(&out, "%d ", source->phase_end[p]);
+    for (int s = 0; s < class->nsegments; s++)
+        strbuf_printf(&out, "%s %d ", phase_names[graph->segments.at[class->segments[s]].phase],
+                      source->segment_end[s]);
     for (int i = 0; i < source->n; i++) {
         const struct instruction *all = source->instructions[0];
         bool all_stages = graph->nodes.at[all[i].node].stage == STAGE_ALL;
@@ -59,8 +77,17 @@ static const char *kind_of(const struct source *source, const struct rankplan *p
     return strbuf_text(&out);
 }
 
+/* By position of the order: number of the nodes before it that are executed. */
+static const int *number_instructions(const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    int *numbers = ARENA_ARRAY(graph->arena, int, graph->order.n + 1);
+    for (int i = 0; i < graph->order.n; i++) numbers[i + 1] = numbers[i] + !plan->moves_nothing[graph->order.at[i]];
+    return numbers;
+}
+
 void sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target) {
     struct arena *arena = plan->graph->arena;
+    const int *numbers = number_instructions(plan);
     struct map known;
     map_init(&known, arena);
     *sources = (struct sources){.at = ARENA_ARRAY(arena, struct source, plan->nclasses),
@@ -71,7 +98,7 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
         *source = (struct source){.classes = ARENA_ARRAY(arena, int, plan->nclasses),
                                   .instructions = ARENA_ARRAY(arena, struct instruction *, plan->nclasses),
                                   .kernels = kernels_new(arena, target)};
-        find_instructions(source, plan, &plan->classes[c]);
+        find_instructions(source, plan, &plan->classes[c], numbers);
         const char *kind = kind_of(source, plan, &plan->classes[c]);
         int s = map_get(&known, kind, strlen(kind));
         if (s < 0) map_put(&known, kind, strlen(kind), s = sources->n++);

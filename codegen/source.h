@@ -14,7 +14,7 @@
 struct source {
     int nclasses, *classes;            /* the classes that share it: indices into plan->classes */
     int n;                             /* instructions of each class */
-    int phase_end[PHASES];             /* number of instructions up to the end of each phase */
+    int *segment_end;                  /* by segment of the class: number of instructions up to its end */
     struct instruction **instructions; /* by class of the source */
     struct kernels *kernels;
 };
@@ -31,6 +31,9 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
 
 /* The file name of a source: "rank_0.c". */
 const char *source_name(struct arena *arena, const struct target *target, int source);
+
+/* The name of the function that executes a segment, without the program's prefix: "forward_0". */
+const char *source_function(struct arena *arena, const struct segment *segment, int source);
 
 /* Appends a text that is equal for alike instructions: the text of the call and the types of its tensors. */
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,

@@ -172,7 +172,7 @@ struct node_split {
     int64_t blocks, grain;
 };
 
-/* Names of the phases (enum phase in runtime/base/manifest.h) in text IR. `order` lists the nodes of a phase before
+/* Names of the phases (enum phase in runtime/base/schedule.h) in text IR. `order` lists the nodes of a phase before
  * those of the next one. The forward and the backward phase run once per micro-batch, later phases once per step: those
  * see the values of the last micro-batch, and the sums over all micro-batches in STATEs. Evaluation and inference run
  * the forward phase alone. */
@@ -229,10 +229,11 @@ struct graph {
     int nmetrics; /* number of trailing outputs that rankc added: gradients of inputs, the gradients' norm */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;
-    VEC(int) controls;              /* tensor ids, indexed by enum rt_control; empty until graph_control */
-    VEC(struct segment) segments;   /* from SEGMENTED on; by chunk, those of a chunk by phase */
-    VEC(struct schedule) schedules; /* from SCHEDULED on; by coordinate on the pipeline axis */
-    VEC(const char *) files;        /* text IR: names of the files with weights; at[0] is stored.file 1 */
+    VEC(int) controls;            /* tensor ids, indexed by enum rt_control; empty until graph_control */
+    VEC(struct segment) segments; /* from SEGMENTED on; by chunk, those of a chunk by phase */
+    VEC(struct rt_schedule)
+    schedules;               /* from SCHEDULED on; by coordinate on the pipeline axis; rows index `segments` */
+    VEC(const char *) files; /* text IR: names of the files with weights; at[0] is stored.file 1 */
 };
 
 /* graph.c ---------------------------------------------------------------------------------------------------------- */

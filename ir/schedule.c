@@ -170,62 +170,63 @@ static bool runs_per_micro_batch(enum phase phase) {
     return phase == PHASE_FORWARD || phase == PHASE_BACKWARD;
 }
 
-static int check_slot(const struct checker *c, const struct progress *p, enum phase phase, int micro, int slot) {
-    if (phase == PHASE_FORWARD && p->holds[slot]) return fail(c, "two micro-batches are in one slot");
-    if (phase == PHASE_BACKWARD && p->holds[slot] != micro + 1)
+static int check_slot(const struct checker *c, const struct progress *p, enum phase phase,
+                      const struct rt_step_op *op) {
+    const int holder = op->micro + 1;
+    if (phase == PHASE_FORWARD && p->holds[op->slot]) return fail(c, "two micro-batches are in one slot");
+    if (phase == PHASE_BACKWARD && p->holds[op->slot] != holder)
         return fail(c, "a micro-batch is not in the slot of its backward row");
-    p->holds[slot] = phase == PHASE_FORWARD && c->graph->controls.n ? micro + 1 : 0;
+    p->holds[op->slot] = phase == PHASE_FORWARD && c->graph->controls.n ? holder : 0;
     return 0;
 }
 
-/* Executes a row, `shift` repetitions on. */
-static int check_row(const struct checker *c, const struct schedule *schedule, struct progress *p,
-                     const struct step_op *op, int shift) {
+static int check_row(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
     const enum phase phase = c->graph->segments.at[op->segment].phase;
     const bool per_micro_batch = runs_per_micro_batch(phase);
-    const int micro = per_micro_batch ? op->micro + shift : 0;
-    if (micro >= p->micro_batches) return fail(c, "a row has a micro-batch that the step does not have");
-    bool *ran = &p->ran[(int)phase * p->micro_batches + micro];
+    if (op->micro >= p->micro_batches) return fail(c, "a row has a micro-batch that the step does not have");
+    bool *ran = &p->ran[(int)phase * p->micro_batches + (per_micro_batch ? op->micro : 0)];
     if (*ran) return fail(c, "a segment is executed twice for a micro-batch");
     *ran = true;
     p->count[phase]++;
     if (phase > PHASE_BACKWARD && p->count[phase - 1] != (phase == PHASE_REDUCE ? p->micro_batches : 1))
         return fail(c, "a phase begins before the one in front of it has ended");
-    return per_micro_batch ? check_slot(c, p, phase, micro, (op->slot + shift) % schedule->slots) : 0;
+    return per_micro_batch ? check_slot(c, p, phase, op) : 0;
 }
 
-/* Executes the table for as many repetitions. */
-static int check_table(const struct checker *c, const struct schedule *schedule, int repetitions) {
-    struct progress p = {.micro_batches = schedule->micro_batches + repetitions};
-    p.ran = ARENA_ARRAY(c->graph->arena, bool, PHASES *p.micro_batches);
+/* Walks the table of a step with that many micro-batches. */
+static int check_table(const struct checker *c, const struct rt_schedule *schedule, int micro_batches) {
+    struct rt_schedule_walk walk = {0};
+    struct progress p = {.micro_batches = micro_batches};
+    p.ran = ARENA_ARRAY(c->graph->arena, bool, PHASES *micro_batches);
     p.holds = ARENA_ARRAY(c->graph->arena, int, schedule->slots);
-    for (int i = 0, shift = 0; i < schedule->ops.n; i++) {
-        if (check_row(c, schedule, &p, &schedule->ops.at[i], shift) < 0) return -1;
-        if (i + 1 == schedule->repeat_end && shift < repetitions) shift++, i = schedule->repeat_first - 1;
-    }
+    while (rt_schedule_next(schedule, micro_batches, &walk))
+        if (check_row(c, &p, &walk.op) < 0) return -1;
     for (int phase = 0; phase < schedule_phases(c->graph); phase++)
-        if (p.count[phase] != (runs_per_micro_batch((enum phase)phase) ? p.micro_batches : 1))
+        if (p.count[phase] != (runs_per_micro_batch((enum phase)phase) ? micro_batches : 1))
             return fail(c, "a segment is not executed for every micro-batch");
     return 0;
 }
 
 static int check_schedule(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
-    const struct schedule *schedule = &graph->schedules.at[coordinate];
+    const struct rt_schedule *schedule = &graph->schedules.at[coordinate];
     c->where = arena_printf(graph->arena, "schedule %d", coordinate);
     if (schedule->slots > schedule->micro_batches) return fail(c, "it has more slots than micro-batches");
-    if (schedule->repeat_first > schedule->repeat_end || schedule->repeat_end > schedule->ops.n)
+    if (schedule->repeat_first > schedule->repeat_end || schedule->repeat_end > schedule->nops)
         return fail(c, "it repeats rows that it does not have");
-    if (schedule->micro_batches > schedule->ops.n) return fail(c, "it has more micro-batches than rows");
+    if (schedule->micro_batches > schedule->nops) return fail(c, "it has more micro-batches than rows");
     if (schedule->micro_batches != graph->schedules.at[0].micro_batches)
         return fail(c, "it has another number of micro-batches than schedule 0");
-    for (int i = 0; i < schedule->ops.n; i++) {
-        const struct step_op *op = &schedule->ops.at[i];
+    for (int i = 0; i < schedule->nops; i++) {
+        const struct rt_step_op *op = &schedule->ops[i];
         if (graph->segments.at[op->segment].chunk != coordinate) return fail(c, "a row has a segment of another chunk");
         if (op->slot >= schedule->slots) return fail(c, "a row has a slot that there is not");
     }
-    if (check_table(c, schedule, 0) < 0) return -1;
-    return schedule->repeat_first < schedule->repeat_end ? check_table(c, schedule, schedule->slots + 1) : 0;
+    /* without repetition; repeated once; and as often as it takes to come to the same slots again */
+    const int further[] = {0, 1, schedule->slots + 1};
+    for (int k = 0; k < 3 && rt_schedule_allows(schedule, schedule->micro_batches + further[k]); k++)
+        if (check_table(c, schedule, schedule->micro_batches + further[k]) < 0) return -1;
+    return 0;
 }
 
 int schedule_verify(const struct graph *graph, struct diags *diags) {

@@ -1,26 +1,10 @@
-/* Segments and schedules: which parts of the order a rank executes as a unit, and when.
- *
- * A chunk is the nodes of one pipeline stage; without pipeline stages the whole graph is chunk 0. A segment is the part
- * of one phase that the ranks of one chunk execute: in generated code, one function. A schedule lists the segments that
- * the ranks at one pipeline coordinate execute in a step, in order, each with its micro-batch.
- *
- * Note [Slots]
- * What the forward segment of a chunk computes and its backward segment reads is kept in a slot. A micro-batch takes a
- * slot when its forward segment begins and frees it when its backward segment ends. The number of slots is the largest
- * number of micro-batches that are between the two. Without backward segments every micro-batch uses slot 0.
- *
- * Note [Repeated rows]
- * The number of micro-batches of a step is an option of a run (`rankc train --accumulate`), so a table cannot list all
- * of them. Its rows are those of `micro_batches` micro-batches. For each further one, rows [repeat_first, repeat_end)
- * are executed once more. Micro-batches and slots of the repetition, and of all rows after it, are one higher than
- * before; slots are counted modulo their number. Forward and backward in turn is thus a table of two repeated rows, and
- * 1F1B is one of warm-up rows, two repeated rows, and rows that drain the pipeline. A table without repeated rows fixes
- * the number of micro-batches. */
+/* Segments: the parts of the order that ranks execute as a unit. Schedules (runtime/base/schedule.h, which defines
+ * chunk, segment and slot) say when. */
 #ifndef IR_SCHEDULE_H
 #define IR_SCHEDULE_H
 
 #include "ir/base/vec.h"
-#include "runtime/base/manifest.h"
+#include "runtime/base/schedule.h"
 
 struct graph;
 struct node;
@@ -35,17 +19,6 @@ struct segment {
     enum phase phase;
     int chunk, first, end;
     VEC(int) in, out; /* tensor ids */
-};
-
-/* A row: execute a segment of the graph. micro and slot are those of forward and backward segments, else 0. */
-struct step_op {
-    int segment, micro, slot;
-};
-
-struct schedule {
-    VEC(struct step_op) ops;
-    int micro_batches, repeat_first, repeat_end; /* Note [Repeated rows] */
-    int slots;                                   /* Note [Slots] */
 };
 
 /* Bits for what the ranks of a stage (chunk) do of the node: read its operands (compute, send), have its results

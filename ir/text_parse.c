@@ -50,6 +50,7 @@ struct reader {
     struct definition defined[MAX_OUTPUTS];
     int ndefined; /* tensors that the current statement defines */
     int64_t const_bytes;
+    VEC(struct rt_step_op) rows; /* of the last schedule */
 };
 
 /* Errors and characters ---------------------------------------------------------------------------------------- */
@@ -587,7 +588,7 @@ static bool read_segment(struct reader *r) {
 }
 
 static bool read_schedule(struct reader *r) {
-    struct schedule schedule = {0};
+    struct rt_schedule schedule = {0};
     int coordinate;
     const char *start = place(r);
     if (!read_count(r, 0, "the coordinate", &coordinate)) return false;
@@ -596,24 +597,29 @@ static bool read_schedule(struct reader *r) {
     if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.micro_batches)) return false;
     if (!expect(r, "slots=") || !read_count(r, 1, "slots", &schedule.slots)) return false;
     if (take(r, "repeat=") && !read_range(r, "the row", &schedule.repeat_first, &schedule.repeat_end)) return false;
+    r->rows.at = NULL;
+    r->rows.n = r->rows.capacity = 0;
     VEC_PUSH(r->arena, &r->graph->schedules, schedule);
     return true;
 }
 
 /* A row of the last schedule. */
 static bool read_run(struct reader *r) {
-    struct step_op op = {0};
+    struct rt_step_op op = {0};
+    struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
     enum phase phase = PHASE_FORWARD;
     int chunk = 0;
     const char *start = place(r);
-    if (!r->graph->schedules.n) return fail_at(r, start, "a row belongs to the schedule before it");
+    if (r->graph->schedules.n == 0) return fail_at(r, start, "a row belongs to the schedule before it");
     if (!read_segment_name(r, &phase, &chunk)) return false;
     op.segment = schedule_find(r->graph, chunk, phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
     if (phase <= PHASE_BACKWARD && (!expect(r, "micro=") || !read_count(r, 0, "micro", &op.micro) ||
                                     !expect(r, "slot=") || !read_count(r, 0, "slot", &op.slot)))
         return false;
-    VEC_PUSH(r->arena, &r->graph->schedules.at[r->graph->schedules.n - 1].ops, op);
+    VEC_PUSH(r->arena, &r->rows, op);
+    schedule->ops = r->rows.at;
+    schedule->nops = r->rows.n;
     return true;
 }
 

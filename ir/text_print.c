@@ -256,14 +256,14 @@ static void print_segment(struct printer *p, const struct segment *segment) {
     strbuf_putc(&p->out, '\n');
 }
 
-static void print_schedule(struct printer *p, const struct schedule *schedule) {
+static void print_schedule(struct printer *p, const struct rt_schedule *schedule) {
     strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=%d", (int)(schedule - p->graph->schedules.at),
                   schedule->micro_batches, schedule->slots);
     if (schedule->repeat_first < schedule->repeat_end)
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');
-    for (int i = 0; i < schedule->ops.n; i++) {
-        const struct step_op *op = &schedule->ops.at[i];
+    for (int i = 0; i < schedule->nops; i++) {
+        const struct rt_step_op *op = &schedule->ops[i];
         const struct segment *segment = &p->graph->segments.at[op->segment];
         strbuf_printf(&p->out, "run %s %d", phase_names[segment->phase], segment->chunk);
         if (segment->phase <= PHASE_BACKWARD) strbuf_printf(&p->out, " micro=%d slot=%d", op->micro, op->slot);

@@ -1,10 +1,10 @@
 /* The structure of a generated program, and the runtime that executes it.
  *
- * rankc writes one `const struct rt_program` per model: tables (ports, weights, rank classes) and one step function per
- * rank class. The runtime determines which rank this process is, opens the model's files, loads this rank's slices of
- * the weights, allocates each arena once and calls the step functions. The main() of a program is rt_main(). A C
- * program that embeds the model calls rt_open(), rt_infer_step() and rt_close(), or the functions of the generated
- * model.h that wrap them.
+ * rankc writes one `const struct rt_program` per model: tables (ports, weights, rank classes), and for each rank class
+ * one function per segment of a step and the table that says when it is executed (base/schedule.h). The runtime
+ * determines which rank this process is, opens the model's files, loads this rank's slices of the weights, allocates
+ * each arena once and executes the rows of the table. The main() of a program is rt_main(). A C program that embeds the
+ * model calls rt_open(), rt_infer_step() and rt_close(), or the functions of the generated model.h that wrap them.
  *
  * Only rt_main exits or prints more than warnings (on stderr). Functions return RT_OK or an enum rt_status (comm.h);
  * rt_error() is the text of the last error. One struct rt serves one thread at a time; different ones are
@@ -15,13 +15,14 @@
 #include "base/contract.h"
 #include "base/part.h"
 #include "base/lr_schedule.h"
+#include "base/schedule.h"
 #include "comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define RT_FORMAT 10 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 11 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
  * order. */
@@ -83,6 +84,13 @@ struct rt_place {
 
 struct rt;
 
+/* What ranks execute of one phase without a break, for one micro-batch or once per step. */
+struct rt_segment {
+    enum phase phase;
+    int chunk; /* pipeline stage */
+    int (*run)(struct rt *rt);
+};
+
 /* Ranks that execute the same code form a class. */
 struct rt_rank_class {
     size_t bytes[RT_ARENAS];
@@ -93,12 +101,9 @@ struct rt_rank_class {
     /* In RT_ACTIVATIONS: offset of the controls (enum rt_control) in the device's memory. RT_ABSENT: code reads them in
      * the process' memory, as inputs that follow those of the model. */
     size_t controls;
-    int row;                          /* of this class in the tables of a source file that several classes share */
-    int (*infer_step)(struct rt *rt); /* forward, one micro-batch */
-    /* backward of that micro-batch; NULL, like the next two, if the program does not train */
-    int (*backward)(struct rt *rt);
-    int (*reduce)(struct rt *rt); /* reduces gradients over scale units and computes their norm */
-    int (*update)(struct rt *rt); /* updates parameters and optimizer states */
+    int row; /* of this class in the tables of a source file that several classes share */
+    const struct rt_segment *segments;
+    struct rt_schedule schedule; /* when ranks execute which of `segments` in a step */
 };
 
 /* A strided copy of count[0] x count[1] x count[2] rows of `bytes` contiguous bytes each. Strides are in bytes. */
@@ -109,9 +114,9 @@ struct rt_copies {
     int64_t count[3], to_stride[3], from_stride[3];
 };
 
-/* A device holds the arenas and executes the phases (forward, backward, reduce, update): the host (core/host.c) or a
- * GPU (cuda/device.cu). Calls take effect in the order in which they are made. If the device's memory is not the
- * process' (`remote`), they may complete after they return; `finish` waits for all of them. */
+/* A device holds the arenas and executes the segments of a step: the host (core/host.c) or a GPU (cuda/device.cu).
+ * Calls take effect in the order in which they are made. If the device's memory is not the process' (`remote`), they
+ * may complete after they return; `finish` waits for all of them. */
 struct rt_device {
     const char *name;
     bool remote;
@@ -132,9 +137,8 @@ struct rt_device {
     /* Creates a communicator for the device's memory among the ranks of `host`, a communicator for the process' memory
      * that stays the caller's. `color` distinguishes it from other communicators of the same split. */
     int (*connect)(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
-    /* Executes a phase: one of the functions of struct rt_rank_class. */
-    int (*run)(struct rt *rt, int (*phase)(struct rt *rt));
-    /* Waits for all calls. Errors of a phase, such as an index out of range, are reported here at the latest. */
+    int (*run)(struct rt *rt, const struct rt_segment *segment);
+    /* Waits for all calls. Errors of a segment, such as an index out of range, are reported here at the latest. */
     int (*finish)(struct rt *rt);
 };
 extern const struct rt_device rt_host, rt_cuda_device;
@@ -379,7 +383,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program);
 void rt_at(struct rt *rt, int instruction);
 
 /* True while the search for a non-finite value observes each instruction (program/main_nonfinite.c). A device then
- * calls the phase's function, instead of replaying a captured graph. */
+ * calls the segment's function, instead of replaying a captured graph. */
 bool rt_is_watched(const struct rt *rt);
 
 /* RT_TRY for a call that may fail or take long, made by instruction `number`. */
@@ -448,8 +452,8 @@ int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
 
 /* Begins the remaining gradient buckets and waits for all of them (Note [Buckets] in core/sums.c). A device that
- * captures a phase as a graph calls it before the capture ends. rt_sums_variant identifies how sums begin in the next
- * phase; a graph may be replayed only for the variant it was captured with. */
+ * captures a segment as a graph calls it before the capture ends. rt_sums_variant identifies how sums begin in the next
+ * one; a graph may be replayed only for the variant it was captured with. */
 int rt_end_sums(struct rt *rt);
 int rt_sums_variant(const struct rt *rt);
 

@@ -52,6 +52,15 @@ static int64_t (*local_dims(const struct graph *graph, const int *coordinate))[R
     return dims;
 }
 
+static void find_schedule(const struct graph *graph, struct rank_class *class) {
+    bool *runs = ARENA_ARRAY(graph->arena, bool, graph->segments.n + 1);
+    class->schedule = &graph->schedules.at[class->stage];
+    class->segments = ARENA_ARRAY(graph->arena, int, class->schedule->nops + 1);
+    for (int i = 0; i < class->schedule->nops; i++) runs[class->schedule->ops[i].segment] = true;
+    for (int s = 0; s < graph->segments.n; s++)
+        if (runs[s]) class->segments[class->nsegments++] = s;
+}
+
 void classes_find(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     const struct mesh *mesh = &graph->mesh;
@@ -75,6 +84,7 @@ void classes_find(struct rankplan *plan) {
         }
         class->stage = pipeline < 0 ? 0 : coordinate[pipeline];
         class->dims = first_stage < c ? plan->classes[first_stage].dims : local_dims(graph, coordinate);
+        find_schedule(graph, class);
     }
 }
 

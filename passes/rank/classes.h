@@ -11,7 +11,7 @@
 
 #include "passes/rank/rankplan.h"
 
-/* Sets plan->sets, plan->classes with their first shard, stage and dims, and plan->nclasses. */
+/* Sets plan->sets, plan->classes with their first shard, stage, dims, schedule and segments, and plan->nclasses. */
 void classes_find(struct rankplan *plan);
 
 #endif

@@ -47,7 +47,9 @@ struct rank_class {
     int64_t bytes[RT_ARENAS];
     /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
-    VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
+    const struct rt_schedule *schedule; /* of its stage */
+    int nsegments, *segments;           /* those of the graph that the schedule executes, ascending */
+    VEC(int) peak_live;                 /* tensors that are live when the live activations have the most bytes */
 };
 
 /* Memory that a target's kernels need beyond that of the graph. */

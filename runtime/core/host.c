@@ -1,4 +1,4 @@
-/* Device "host": arenas in the process' memory; phases are plain function calls. */
+/* Device "host": arenas in the process' memory; segments are plain function calls. */
 #define _GNU_SOURCE 1
 
 #include "core/private.h"
@@ -63,8 +63,8 @@ static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_com
     return RT_OK;
 }
 
-static int run(struct rt *rt, int (*phase)(struct rt *rt)) {
-    return phase(rt);
+static int run(struct rt *rt, const struct rt_segment *segment) {
+    return segment->run(rt);
 }
 
 const struct rt_device rt_host = {.name = "host",

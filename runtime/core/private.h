@@ -149,15 +149,27 @@ size_t rt_arena_bytes(const struct rt *rt, int arena);
 /* Copies within the arenas; dst may be src. */
 int rt_copy_bytes(struct rt *rt, void *dst, const void *src, size_t bytes);
 
-/* Executes a phase with the current controls. */
-int rt_run_phase(struct rt *rt, int (*phase)(struct rt *rt));
+/* What is done before and after a segment, outside of the device; NULL: nothing. micro: its micro-batch. */
+struct rt_around {
+    int (*before)(struct rt *rt, void *context, int micro);
+    int (*after)(struct rt *rt, void *context, int micro);
+};
 
-/* Passes the caller's tensor to input port `port`: phases read it in place, or it is copied to the rank's arena. */
-int rt_take_input(struct rt *rt, int port, const void *input);
+/* What a call of the API executes of a step: the segments of some phases, for the first micro-batches. */
+struct rt_call {
+    unsigned phases; /* bit p: enum phase p */
+    int micro_batches;
+    const struct rt_around *around; /* by enum phase */
+    void *context;                  /* of the functions in `around` */
+};
 
-/* rt_run_forward executes the forward phase on the caller's inputs. rt_give_outputs copies output ports [first, first +
- * n) to the caller's memory, valid once the device has finished. */
-int rt_run_forward(struct rt *rt, const void *const *inputs);
+/* Walks the class' schedule and executes its rows that belong to the call, in order. */
+int rt_execute(struct rt *rt, const struct rt_call *call);
+
+/* rt_take_inputs passes the caller's tensors to input ports [first, first + n): segments read them in place, or they
+ * are copied to the rank's arena. rt_give_outputs copies output ports [first, first + n) to the caller's memory, valid
+ * once the device has finished. */
+int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs);
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 
 /* Called before each backward phase. last: it may be the last before gradients are reduced; known: this is certain. */

@@ -1,4 +1,4 @@
-/* Executes phases: copies complete inputs to the rank's arenas, runs the class's code, copies complete outputs back. */
+/* Walks the step's table: executes segments, passes complete inputs to them, and copies complete outputs back. */
 #include "core/private.h"
 
 #include "base/checked.h"
@@ -21,7 +21,7 @@ const void *rt_output(const struct rt *rt, int index) {
 }
 
 /* rt->internal->given has one pointer per input; the controls follow. */
-int rt_take_input(struct rt *rt, int port, const void *input) {
+static int take_input(struct rt *rt, int port, const void *input) {
     const struct rt_place *place = &rt->rank_class->inputs[port];
     const size_t bytes = port_bytes(&rt->program->inputs[port]);
     rt->internal->given[port] = input;
@@ -29,19 +29,34 @@ int rt_take_input(struct rt *rt, int port, const void *input) {
     return rt->program->device->put(rt, place_address(rt, place), input, bytes);
 }
 
-int rt_run_phase(struct rt *rt, int (*phase)(struct rt *rt)) {
+/* Executes a segment with the current controls. */
+static int run_segment(struct rt *rt, const struct rt_segment *segment) {
     const struct rt_private *private = rt->internal;
     const size_t controls = rt->rank_class->controls;
     rt->inputs = private->given;
     if (rt->program->device->remote && controls != RT_ABSENT)
         RT_TRY(rt->program->device->put(rt, rt->arena[RT_ACTIVATIONS] + controls, private->control,
                                         sizeof private->control));
-    return rt->program->device->run(rt, phase);
+    return rt->program->device->run(rt, segment);
 }
 
-int rt_run_forward(struct rt *rt, const void *const *inputs) {
-    for (int i = 0; i < rt->program->ninputs; i++) RT_TRY(rt_take_input(rt, i, inputs[i]));
-    return rt_run_phase(rt, rt->rank_class->infer_step);
+int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs) {
+    for (int i = 0; i < n; i++) RT_TRY(take_input(rt, first + i, inputs[i]));
+    return RT_OK;
+}
+
+int rt_execute(struct rt *rt, const struct rt_call *call) {
+    const struct rt_rank_class *class = rt->rank_class;
+    struct rt_schedule_walk walk = {0};
+    while (rt_schedule_next(&class->schedule, call->micro_batches, &walk)) {
+        const struct rt_segment *segment = &class->segments[walk.op.segment];
+        const struct rt_around *around = &call->around[segment->phase];
+        if (!(call->phases >> segment->phase & 1) || walk.op.micro >= call->micro_batches) continue;
+        if (around->before) RT_TRY(around->before(rt, call->context, walk.op.micro));
+        RT_TRY(run_segment(rt, segment));
+        if (around->after) RT_TRY(around->after(rt, call->context, walk.op.micro));
+    }
+    return RT_OK;
 }
 
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {
@@ -84,11 +99,30 @@ int rt_end_step(struct rt *rt, int threads, int status) {
     return status;
 }
 
+/* The caller's tensors of an inference step. */
+struct tensors {
+    const void *const *inputs;
+    void *const *outputs;
+};
+
+static int take_inputs(struct rt *rt, void *context, int micro) {
+    const struct tensors *tensors = context;
+    (void)micro;
+    return rt_take_inputs(rt, 0, rt->program->ninputs, tensors->inputs);
+}
+
+static int give_outputs(struct rt *rt, void *context, int micro) {
+    const struct tensors *tensors = context;
+    (void)micro;
+    return rt_give_outputs(rt, 0, rt->program->noutputs, tensors->outputs);
+}
+
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
+    static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {take_inputs, give_outputs}};
+    struct tensors tensors = {inputs, outputs};
+    const struct rt_call call = {1u << PHASE_FORWARD, 1, around, &tensors};
     const int threads = rt_begin_step(rt);
     /* kept state, such as running statistics, is not updated */
     rt->internal->control[RT_REAL] = rt->internal->control[RT_TRAINING] = 0;
-    int status = rt_run_forward(rt, inputs);
-    if (!status) status = rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
-    return rt_end_step(rt, threads, status);
+    return rt_end_step(rt, threads, rt_execute(rt, &call));
 }

@@ -1,5 +1,4 @@
-/* Training steps: executes the phases forward, backward, reduce and update, as one step or under the caller's
- * control. */
+/* Training steps, whole or in parts under the caller's control: what surrounds the segments of each phase. */
 #include "core/private.h"
 
 #include <math.h>
@@ -16,13 +15,16 @@ double rt_learning_rate(const struct rt *rt) {
 
 int rt_set_accumulate(struct rt *rt, int micro_batches) {
     const struct rt_training *training = rt->program->training;
-    if (training && (micro_batches == training->accumulate || (training->accumulate > 1 && micro_batches > 0))) {
-        rt->internal->accumulate = micro_batches;
-        return RT_OK;
-    }
-    return rt_fail_code(
-        rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-        "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients");
+    if (!training || (micro_batches > 1 && training->accumulate == 1))
+        return rt_fail_code(
+            rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+            "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients");
+    if (!rt_schedule_allows(&rt->rank_class->schedule, micro_batches))
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                            "the program's schedule does not allow %d micro-batches per step: it is made for %d",
+                            micro_batches, training->accumulate);
+    rt->internal->accumulate = micro_batches;
+    return RT_OK;
 }
 
 void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks) {
@@ -90,7 +92,16 @@ static int check_kind(struct rt *rt, bool module) {
                                : "the program does not compute the loss: call its forward and backward functions");
 }
 
-/* Phases */
+/* Micro-batches */
+
+/* A call of the training functions. The last three are NULL where the caller has none. */
+struct training_call {
+    const void *const *const *samples; /* by micro-batch; NULL: neither forward nor backward is executed */
+    const unsigned char *is_dummy;     /* by micro-batch */
+    const struct rt_scale *scale;
+    double *losses;
+    int backwards; /* backward segments so far */
+};
 
 /* Also waits for sums that have begun, whose results are discarded. */
 static int zero_gradients(struct rt *rt) {
@@ -100,14 +111,6 @@ static int zero_gradients(struct rt *rt) {
     rt->internal->summed = false;
     rt_reset_gradients(rt);
     return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->rank_class->bytes[RT_GRADIENTS]);
-}
-
-/* Sets the controls of this scale unit's next micro-batch. */
-static void begin_micro_batch(struct rt *rt) {
-    struct rt_private *private = rt->internal;
-    private->control[RT_TRAINING] = 1;
-    private->control[RT_STEP] = (double)(private->trained + 1);
-    private->control[RT_MICRO] = (double)(private->passes++ * rt->units->size + rt->unit);
 }
 
 /* Sets RT_SHARE to 1 / real micro-batches of all scale units; to 0 if there are none. */
@@ -120,47 +123,102 @@ static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     return RT_OK;
 }
 
+/* Sets the controls of the forward segment of this scale unit's micro-batch. */
+static void set_controls(struct rt *rt, int64_t micro) {
+    struct rt_private *private = rt->internal;
+    private->control[RT_TRAINING] = 1;
+    private->control[RT_STEP] = (double)(private->trained + 1);
+    private->control[RT_MICRO] = (double)(micro * rt->units->size + rt->unit);
+}
+
+static bool is_real(const struct training_call *call, int micro) {
+    return !call->is_dummy || !call->is_dummy[micro];
+}
+
+static int begin_forward(struct rt *rt, void *context, int micro) {
+    const struct training_call *call = context;
+    rt->internal->control[RT_REAL] = is_real(call, micro);
+    set_controls(rt, micro);
+    return rt_take_inputs(rt, 0, rt->program->ninputs, call->samples[micro]);
+}
+
 /* Losses are fetched asynchronously: losses[j] has the bytes of a loss, not a number, until read_losses. */
-static int run_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
-                         const struct rt_scale *scale, double *losses) {
-    double *control = rt->internal->control;
-    RT_TRY(zero_gradients(rt));
-    RT_TRY(count_real(rt, is_dummy));
-    for (int j = 0; j < rt->internal->accumulate; j++) {
-        control[RT_REAL] = !is_dummy || !is_dummy[j];
-        begin_micro_batch(rt);
-        RT_TRY(rt_run_forward(rt, samples[j]));
-        if (losses) RT_TRY(fetch(rt, &losses[j], 0, rt->program->outputs[0].dtype));
-        control[RT_SEED] = scale ? scale->factor(scale->context, j, control[RT_REAL] > 0 ? rt_loss(rt) : 0) : 1;
-        rt_backward_begins(rt, j == rt->internal->accumulate - 1, !rt->internal->watch);
-        RT_TRY(rt_run_phase(rt, rt->rank_class->backward));
-    }
-    rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->units->size;
+static int end_forward(struct rt *rt, void *context, int micro) {
+    const struct training_call *call = context;
+    return call->losses ? fetch(rt, &call->losses[micro], 0, rt->program->outputs[0].dtype) : RT_OK;
+}
+
+static int begin_backward(struct rt *rt, void *context, int micro) {
+    struct training_call *call = context;
+    const struct rt_scale *scale = call->scale;
+    const bool last = ++call->backwards == rt->internal->accumulate;
+    rt->internal->control[RT_SEED] =
+        scale ? scale->factor(scale->context, micro, is_real(call, micro) ? rt_loss(rt) : 0) : 1;
+    rt_backward_begins(rt, last, !rt->internal->watch);
     return RT_OK;
 }
 
-static int run_reduce(struct rt *rt) {
+/* Gradients and parameters */
+
+static int begin_reduce(struct rt *rt, void *context, int micro) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
-    if (rt->internal->reduced) return RT_OK;
-    if (hooks->before) RT_TRY(hooks->before(hooks->context, rt));
-    RT_TRY(rt_run_phase(rt, rt->rank_class->reduce));
+    (void)context, (void)micro;
+    return hooks->before ? hooks->before(hooks->context, rt) : RT_OK;
+}
+
+static int end_reduce(struct rt *rt, void *context, int micro) {
+    const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
+    (void)context, (void)micro;
     rt->internal->reduced = rt->internal->summed = true;
     rt->internal->overlaps = false;
     return hooks->after ? hooks->after(hooks->context, rt) : RT_OK;
 }
 
-static int run_update(struct rt *rt) {
+static int inspect(struct rt *rt, const struct training_call *call);
+
+static int begin_update(struct rt *rt, void *context, int micro) {
     struct rt_private *private = rt->internal;
-    RT_TRY(run_reduce(rt));
+    const struct training_call *call = context;
+    (void)micro;
+    if (private->inspect && call->samples) RT_TRY(inspect(rt, call));
     const double factor = rt_lr_factor(&rt->program->training->schedule, ++private->trained);
     private->control[RT_STEP] = (double)private->trained;
     private->control[RT_FACTOR] = factor;
     private->control[RT_LR] = private->lr * factor;
     private->norm_scale = private->control[RT_RESCALE];
-    RT_TRY(fetch(rt, &private->norm, output_of_metric(rt, RT_NORM), RT_F64));
-    RT_TRY(rt_run_phase(rt, rt->rank_class->update));
+    return fetch(rt, &private->norm, output_of_metric(rt, RT_NORM), RT_F64);
+}
+
+static int end_update(struct rt *rt, void *context, int micro) {
+    (void)context, (void)micro;
     rt_reset_gradients(rt);
     return RT_OK;
+}
+
+/* Executes segments of some phases (bits of enum phase) of a training step. */
+static int execute(struct rt *rt, unsigned phases, struct training_call *call) {
+    static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {begin_forward, end_forward},
+                                                    [PHASE_BACKWARD] = {begin_backward, NULL},
+                                                    [PHASE_REDUCE] = {begin_reduce, end_reduce},
+                                                    [PHASE_UPDATE] = {begin_update, end_update}};
+    const struct rt_call rows = {phases, rt->internal->accumulate, around, call};
+    return rt_execute(rt, &rows);
+}
+
+enum { GRADIENTS = 1 << PHASE_FORWARD | 1 << PHASE_BACKWARD, REDUCE = 1 << PHASE_REDUCE, UPDATE = 1 << PHASE_UPDATE };
+
+/* Forward and backward of all micro-batches from zero sums, and the phases after them. */
+static int run_gradients(struct rt *rt, unsigned later, struct training_call *call) {
+    RT_TRY(zero_gradients(rt));
+    RT_TRY(count_real(rt, call->is_dummy));
+    rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->units->size;
+    return execute(rt, GRADIENTS | later, call);
+}
+
+/* Executes the phases, and the reduction unless that was done since the last backward segment. */
+static int run_later(struct rt *rt, unsigned phases) {
+    struct training_call call = {0};
+    return execute(rt, phases | (rt->internal->reduced ? 0 : REDUCE), &call);
 }
 
 /* Programs with a loss */
@@ -171,84 +229,106 @@ static void read_losses(const struct rt *rt, const unsigned char *is_dummy, doub
         losses[j] = is_dummy && is_dummy[j] ? 0 : fetched(losses[j], rt->program->outputs[0].dtype);
 }
 
-int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
-                 const struct rt_scale *scale, double *losses) {
-    RT_TRY(check_kind(rt, false));
-    const int threads = rt_begin_step(rt);
-    RT_TRY(rt_end_step(rt, threads, run_gradients(rt, samples, is_dummy, scale, losses)));
-    read_losses(rt, is_dummy, losses);
+/* Repeats the step's gradients from zero sums, without counting its micro-batches twice. */
+static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
+    struct training_call call = {attempt->samples, attempt->is_dummy, attempt->scale, NULL, 0};
+    const int64_t micro_batches = rt->internal->micro_batches;
+    RT_TRY(run_gradients(rt, REDUCE, &call));
+    rt->internal->micro_batches = micro_batches;
     return RT_OK;
 }
 
-/* Repeats the step's gradients from zero sums, without counting its micro-batches twice. */
-static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
-    const int64_t micro_batches = rt->internal->micro_batches;
-    RT_TRY(run_gradients(rt, attempt->samples, attempt->is_dummy, attempt->scale, NULL));
-    rt->internal->micro_batches = micro_batches;
-    return run_reduce(rt);
-}
-
 /* All ranks decide alike, because repeating gradients is collective. */
-static int inspect(struct rt *rt, const struct rt_attempt *attempt, const double *losses) {
+static int inspect(struct rt *rt, const struct training_call *call) {
+    const struct rt_attempt attempt = {call->samples, call->is_dummy, call->scale, repeat_gradients};
     struct rt_private *private = rt->internal;
     RT_TRY(rt->program->device->finish(rt)); /* norm and losses have arrived */
     const double norm = rt_metric(rt, RT_NORM);
     int32_t mine = !isfinite(norm), any = 0;
-    for (int j = 0; j < private->accumulate && losses; j++)
-        mine = mine || !isfinite(fetched(losses[j], rt->program->outputs[0].dtype));
+    for (int j = 0; j < private->accumulate && call->losses; j++)
+        mine = mine || !isfinite(fetched(call->losses[j], rt->program->outputs[0].dtype));
     int status = rt->comm->driver->all_reduce(rt->comm, &any, &mine, 1, RT_I32, RT_MAX);
     if (status) return rt_fail_comm(rt, rt->comm, status);
-    return any ? private->inspect(private->inspector, rt, attempt) : RT_OK;
+    return any ? private->inspect(private->inspector, rt, &attempt) : RT_OK;
 }
 
-static int run_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
-                    const struct rt_scale *scale, double *losses) {
-    const struct rt_attempt attempt = {samples, is_dummy, scale, repeat_gradients};
-    RT_TRY(run_gradients(rt, samples, is_dummy, scale, losses));
-    if (rt->internal->inspect) {
-        RT_TRY(run_reduce(rt));
-        RT_TRY(inspect(rt, &attempt, losses));
-    }
-    return run_update(rt);
+/* A step of a program with a loss, up to the given phases. */
+static int train(struct rt *rt, unsigned later, struct training_call *call) {
+    RT_TRY(check_kind(rt, false));
+    const int threads = rt_begin_step(rt);
+    RT_TRY(rt_end_step(rt, threads, run_gradients(rt, later, call)));
+    read_losses(rt, call->is_dummy, call->losses);
+    return RT_OK;
+}
+
+int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
+                 const struct rt_scale *scale, double *losses) {
+    return train(rt, 0, &(struct training_call){samples, is_dummy, scale, losses, 0});
 }
 
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses) {
-    RT_TRY(check_kind(rt, false));
-    const int threads = rt_begin_step(rt);
-    RT_TRY(rt_end_step(rt, threads, run_step(rt, samples, is_dummy, scale, losses)));
-    read_losses(rt, is_dummy, losses);
-    return RT_OK;
+    return train(rt, REDUCE | UPDATE, &(struct training_call){samples, is_dummy, scale, losses, 0});
 }
 
 /* Modules */
 
+/* The caller's tensors of a forward or backward call. */
+struct module_call {
+    const void *const *in;
+    void *const *out;
+};
+
+static int begin_module_forward(struct rt *rt, void *context, int micro) {
+    const struct module_call *call = context;
+    (void)micro;
+    rt->internal->control[RT_REAL] = rt->internal->control[RT_SHARE] = 1;
+    set_controls(rt, rt->internal->passes++);
+    return rt_take_inputs(rt, 0, rt->program->ninputs, call->in);
+}
+
+static int end_module_forward(struct rt *rt, void *context, int micro) {
+    const struct module_call *call = context;
+    (void)micro;
+    return rt_give_outputs(rt, 0, rt->program->noutputs, call->out);
+}
+
+static int begin_module_backward(struct rt *rt, void *context, int micro) {
+    const struct module_call *call = context;
+    (void)micro;
+    rt->internal->reduced = false;
+    rt_backward_begins(rt, true, false);
+    return rt_take_inputs(rt, rt->program->ninputs, rt->program->training->seeds, call->in);
+}
+
+static int end_module_backward(struct rt *rt, void *context, int micro) {
+    const struct module_call *call = context;
+    const struct rt_training *training = rt->program->training;
+    (void)micro;
+    return call->out ? rt_give_outputs(rt, rt->program->noutputs, training->gradients, call->out) : RT_OK;
+}
+
+/* Executes the segment of one phase, for one micro-batch, which is the first one in the table. */
+static int run_module(struct rt *rt, enum phase phase, const void *const *in, void *const *out) {
+    static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {begin_module_forward, end_module_forward},
+                                                    [PHASE_BACKWARD] = {begin_module_backward, end_module_backward}};
+    struct module_call tensors = {in, out};
+    const struct rt_call call = {1u << phase, 1, around, &tensors};
+    const int threads = rt_begin_step(rt);
+    return rt_end_step(rt, threads, rt_execute(rt, &call));
+}
+
 int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs) {
     RT_TRY(check_kind(rt, true));
-    rt->internal->control[RT_REAL] = rt->internal->control[RT_SHARE] = 1;
-    begin_micro_batch(rt);
-    const int threads = rt_begin_step(rt);
-    int status = rt_run_forward(rt, inputs);
-    if (!status) status = rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
-    return rt_end_step(rt, threads, status);
+    return run_module(rt, PHASE_FORWARD, inputs, outputs);
 }
 
 int rt_backward(struct rt *rt, const void *const *output_gradients, void *const *input_gradients) {
     RT_TRY(check_kind(rt, true));
-    const struct rt_training *training = rt->program->training;
     if (rt->internal->summed)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
                             "the gradients were already reduced: set them to zero before the next backward");
-    const int threads = rt_begin_step(rt);
-    int status = RT_OK;
-    for (int i = 0; i < training->seeds && !status; i++)
-        status = rt_take_input(rt, rt->program->ninputs + i, output_gradients[i]);
-    rt->internal->reduced = false;
-    rt_backward_begins(rt, true, false);
-    if (!status) status = rt_run_phase(rt, rt->rank_class->backward);
-    if (!status && input_gradients)
-        status = rt_give_outputs(rt, rt->program->noutputs, training->gradients, input_gradients);
-    return rt_end_step(rt, threads, status);
+    return run_module(rt, PHASE_BACKWARD, output_gradients, input_gradients);
 }
 
 /* Gradients */
@@ -261,7 +341,7 @@ int rt_zero_grad(struct rt *rt) {
 int rt_sync_shard_grad(struct rt *rt) {
     RT_TRY(check_trains(rt));
     const int threads = rt_begin_step(rt);
-    return rt_end_step(rt, threads, run_reduce(rt));
+    return rt_end_step(rt, threads, run_later(rt, 0));
 }
 
 int rt_scale_grads(struct rt *rt, double factor) {
@@ -280,5 +360,5 @@ int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
 int rt_optimizer_step(struct rt *rt) {
     RT_TRY(check_trains(rt));
     const int threads = rt_begin_step(rt);
-    return rt_end_step(rt, threads, run_update(rt));
+    return rt_end_step(rt, threads, run_later(rt, UPDATE));
 }

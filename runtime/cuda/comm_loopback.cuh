@@ -178,7 +178,7 @@ static int loopback_reduce(rt_loopback *loop, const rt_results &results, int64_t
     return loopback_folds[dtype](loop->rt, results, sources, start, count, reduce);
 }
 
-/* Calls: executed first while a phase is captured, then again at each replay. */
+/* Calls: executed first while a segment is captured, then again at each replay. */
 
 static rt_loopback *loopback_of(struct rt_comm *comm) {
     return (rt_loopback *)comm;

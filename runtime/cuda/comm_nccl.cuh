@@ -307,7 +307,7 @@ static void nccl_finalize(struct rt *rt, ncclComm_t handle) {
 
 static void nccl_close(struct rt_comm *comm) {
     rt_nccl_comm *own = nccl_comm_of(comm), **at = &own->nccl->all;
-    rt_cuda_forget_phases(own->rt); /* NCCL waits until no captured graph with its operations is left */
+    rt_cuda_forget_segments(own->rt); /* NCCL waits until no captured graph with its operations is left */
     if (own->handle != own->nccl->world) nccl_finalize(own->rt, own->handle);
     while (*at != own) at = &(*at)->next;
     *at = own->next;

@@ -1,12 +1,12 @@
-/* Device "cuda": arenas in a GPU's memory, phases as CUDA graphs. Compiled with every program for its GPUs, including
+/* Device "cuda": arenas in a GPU's memory, segments as CUDA graphs. Compiled with every program for its GPUs, including
  * transports and library products.
  *
  * Note [Graphs]
- * A phase is captured at its first execution and replayed afterwards: its launches and addresses never change. What
- * differs from step to step is data: inputs and controls are copied to fixed addresses before the phase. Which sums
+ * A segment is captured at its first execution and replayed afterwards: its launches and addresses never change. What
+ * differs from step to step is data: inputs and controls are copied to fixed addresses before it. Which sums
  * begin early (Note [Buckets] in runtime/core/sums.c) has a few variants; each is captured separately.
  *
- * If ranks are threads of one process, the host takes part in their communication. A phase is then several graphs,
+ * If ranks are threads of one process, the host takes part in their communication. A segment is then several graphs,
  * divided at communication calls, which are recorded and repeated between the graphs at each replay. */
 #include "rank.cuh"
 
@@ -86,7 +86,7 @@ static void free_pieces(rt_cuda_graph *graph) {
     graph->first = NULL;
 }
 
-void rt_cuda_forget_phases(struct rt *rt) {
+void rt_cuda_forget_segments(struct rt *rt) {
     for (int i = 0; i < RT_GRAPHS; i++) free_pieces(&own_of(rt)->graphs[i]);
 }
 
@@ -99,7 +99,7 @@ static void close_side(rt_cuda_private *own) {
 static void close_device(struct rt *rt) {
     rt_cuda *cuda = rt_cuda_of(rt);
     if (cuda && cuda->own) {
-        rt_cuda_forget_phases(rt);
+        rt_cuda_forget_segments(rt);
         rt_cuda_close_nccl(rt);
         close_side(cuda->own);
         rt_cuda_close_cudnn(rt);
@@ -283,7 +283,7 @@ static int launch_piece(struct rt *rt, rt_cuda_piece *piece, cudaGraph_t made) {
     const cudaError_t launched = rt_cuda_of(rt)->error, error = cudaGraphInstantiate(&piece->exec, made, 0);
     cudaGraphDestroy(made);
     if (launched != cudaSuccess) return rt_fail_cuda(rt, launched, "a kernel could not be launched");
-    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a phase's graph could not be made");
+    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a segment's graph could not be made");
     RT_CUDA_TRY(rt, cudaGraphLaunch(piece->exec, rt_cuda_of(rt)->stream));
     return RT_OK;
 }
@@ -294,7 +294,7 @@ static int end_piece(struct rt *rt, rt_cuda_piece **out) {
     const cudaError_t error = cudaStreamEndCapture(rt_cuda_of(rt)->stream, &made);
     if (!piece) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     own_of(rt)->next = &piece->next;
-    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a phase could not be captured");
+    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a segment could not be captured");
     return launch_piece(rt, piece, made);
 }
 
@@ -319,22 +319,22 @@ int rt_cuda_meet(const rt_cuda_call *call) {
     return begin_piece(rt);
 }
 
-/* Phases */
+/* Segments */
 
-/* Executes a phase for the first time and records its pieces. */
-static int capture(struct rt *rt, rt_cuda_graph *graph, int (*phase)(struct rt *rt)) {
+/* Executes a segment for the first time and records its pieces. */
+static int capture(struct rt *rt, rt_cuda_graph *graph, const struct rt_segment *segment) {
     own_of(rt)->next = &graph->first;
     int status = begin_piece(rt);
-    if (!status) status = phase(rt);
+    if (!status) status = segment->run(rt);
     if (!status) status = rt_end_sums(rt);
-    const int ended = end_piece(rt, own_of(rt)->next); /* of a phase that failed, too */
+    const int ended = end_piece(rt, own_of(rt)->next); /* of a segment that failed, too */
     own_of(rt)->next = NULL;
     if (!status) status = ended;
     if (status) {
         free_pieces(graph);
         return status;
     }
-    graph->phase = phase;
+    graph->segment = segment;
     graph->sums = rt_sums_variant(rt);
     return RT_OK;
 }
@@ -347,15 +347,15 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
     return RT_OK;
 }
 
-static int run(struct rt *rt, int (*phase)(struct rt *rt)) {
+static int run(struct rt *rt, const struct rt_segment *segment) {
     rt_cuda_graph *graph = own_of(rt)->graphs;
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
     if (rt_is_watched(rt)) {
-        RT_TRY(phase(rt));
+        RT_TRY(segment->run(rt));
         return rt_end_sums(rt);
     }
-    while (graph->phase && (graph->phase != phase || graph->sums != rt_sums_variant(rt))) graph++;
-    return graph->phase ? replay(rt, graph) : capture(rt, graph, phase);
+    while (graph->segment && (graph->segment != segment || graph->sums != rt_sums_variant(rt))) graph++;
+    return graph->segment ? replay(rt, graph) : capture(rt, graph, segment);
 }
 
 static int report_fault(struct rt *rt) {

@@ -27,16 +27,16 @@ struct rt_cuda_call {
     const size_t *receive, *send; /* by rank */
 };
 
-/* Part of a phase: launches up to a call that the host makes, or to the end of the phase. */
+/* Part of a segment: launches up to a call that the host makes, or to the end of the segment. */
 struct rt_cuda_piece {
     cudaGraphExec_t exec;
     rt_cuda_call call; /* perform NULL: none, the last */
     rt_cuda_piece *next;
 };
 
-/* A phase as graphs, recorded at its first execution; one for each way in which sums begin. */
+/* A segment as graphs, recorded at its first execution; one for each way in which sums begin. */
 struct rt_cuda_graph {
-    int (*phase)(struct rt *rt);
+    const struct rt_segment *segment;
     int sums; /* rt_sums_variant */
     rt_cuda_piece *first;
 };
@@ -77,15 +77,15 @@ static inline int rt_fail_cuda(struct rt *rt, cudaError_t error, const char *wha
 
 /* Note [Beside]
  * Sums that begin early run in a side stream. It starts after the work queued so far in the rank's main stream, which
- * waits for it when the sums are needed: at the latest at the end of a phase, so that a phase is one graph. */
+ * waits for it when the sums are needed: at the latest at the end of a segment, so that a segment is one graph. */
 int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call));
 int rt_cuda_join(struct rt *rt);
 
 /* Makes a call in which the host synchronises with other ranks: capture ends before it and begins again after it. */
 int rt_cuda_meet(const rt_cuda_call *call);
 
-/* Frees the graphs; no phase may be executed afterwards. */
-void rt_cuda_forget_phases(struct rt *rt);
+/* Frees the graphs; no segment may be executed afterwards. */
+void rt_cuda_forget_segments(struct rt *rt);
 
 /* For communicators of arenas, which have no symmetric memory. */
 static inline void *no_segment(struct rt_comm *, size_t *bytes) {

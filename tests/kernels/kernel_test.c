@@ -5,13 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_step(struct rt *rt) {
-    (void)rt;
-    return RT_OK;
-}
-
 struct rt *test_open(const char *kernels) {
-    static const struct rt_rank_class class = {.infer_step = no_step};
+    static const struct rt_rank_class class = {.row = 0}; /* executes nothing */
     static const int class_of_shard[] = {0};
     static const struct rt_program program = {.format = RT_FORMAT,
                                               .name = "test",

@@ -229,14 +229,10 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
 /* A stored tensor (3,12) of which dimension 1 is cut in two blocks, units of 3 and two ways: the rank's part is the
  * first grain of each block's two. */
 
-static int noop_step(struct rt *rt) {
-    return rt ? RT_OK : RT_ERROR_USAGE;
-}
-
 static int strided_case(struct rank_context *context) {
     static const struct rt_weight weight = {0, 8, RT_F64, RT_F32, 3, {2, 12, 1}, 1, {{1, 0, 2, 3}}};
     static const size_t offset = 64;
-    const struct rt_rank_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset, .infer_step = noop_step};
+    const struct rt_rank_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset};
     static const int class_of_shard[2];
     const struct rt_program program = {.format = RT_FORMAT,
                                        .name = "strided",
@@ -311,8 +307,7 @@ static int check_panels(struct rank_context *context, const struct rt *rt, const
 
 static int packed_case(struct rank_context *context) {
     static const size_t offsets[PACKED] = {0, ROOM, 2 * ROOM, 3 * ROOM, 4 * ROOM};
-    const struct rt_rank_class class = {
-        .bytes = {[RT_WEIGHTS] = PACKED * ROOM}, .weights = offsets, .infer_step = noop_step};
+    const struct rt_rank_class class = {.bytes = {[RT_WEIGHTS] = PACKED * ROOM}, .weights = offsets};
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     struct rt_program program;
     unsigned char bytes[8 + LONG * SHORT];

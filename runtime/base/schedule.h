@@ -1,0 +1,63 @@
+/* The table that says when a rank executes each part of its program. The compiler fills it (ir/schedule.h), generated
+ * programs contain it, and one loop of the runtime walks it (core/walk.c).
+ *
+ * A chunk is the nodes of one pipeline stage; without pipeline stages it is the whole program. A segment is what the
+ * ranks of one chunk execute of one phase, one function of the generated code. A row of a schedule executes a segment
+ * for a micro-batch.
+ *
+ * Note [Slots]
+ * What the forward segment of a chunk computes and its backward segment reads is kept in a slot. A micro-batch takes a
+ * slot when its forward segment begins and frees it when its backward segment ends. A schedule needs as many slots as
+ * there are micro-batches between the two at the same time. Without backward segments there is nothing to keep: all
+ * micro-batches have slot 0.
+ *
+ * Note [Repeated rows]
+ * The number of micro-batches of a step is an option of a run (`rankc train --accumulate`), so a table cannot list all
+ * of them. Its rows are those of `micro_batches` micro-batches. For each further one, rows [repeat_first, repeat_end)
+ * are executed once more. In each repetition, and in all rows after the last one, micro-batches are one higher than
+ * before, and so are slots, modulo their number. Forward and backward in turn is thus a table of two repeated rows;
+ * 1F1B is warm-up rows, two repeated rows, and the rows that drain the pipeline. A table without repeated rows fixes
+ * the number of micro-batches. */
+#ifndef RT_BASE_SCHEDULE_H
+#define RT_BASE_SCHEDULE_H
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The phases of a training step: forward and backward of each micro-batch; then, once, the reduction of gradients over
+ * scale units, and the update of parameters. Inference is the forward phase alone. */
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES };
+
+/* A row. micro and slot are those of forward and backward segments, else 0. */
+struct rt_step_op {
+    int segment, micro, slot;
+};
+
+struct rt_schedule {
+    int nops;
+    const struct rt_step_op *ops;
+    int micro_batches, repeat_first, repeat_end; /* Note [Repeated rows] */
+    int slots;                                   /* Note [Slots] */
+};
+
+/* True if a step may have that many micro-batches. */
+bool rt_schedule_allows(const struct rt_schedule *schedule, int micro_batches);
+
+/* A position in the walk of a table; zero-initialised at the start. */
+struct rt_schedule_walk {
+    int next, shift;      /* the next row; repetitions before it */
+    struct rt_step_op op; /* the current row, its micro-batch and slot as they are in this repetition */
+};
+
+/* Moves to the next row of a step with that many micro-batches; false after the last one. With fewer micro-batches than
+ * the table has, its rows are walked once, and the caller skips those of micro-batches that do not exist. */
+bool rt_schedule_next(const struct rt_schedule *schedule, int micro_batches, struct rt_schedule_walk *walk);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
