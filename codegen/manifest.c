@@ -287,7 +287,8 @@ static int constants_of(const struct graph *graph, const struct node *node) {
     return seen;
 }
 
-/* Writes the places of an instruction's floating-point tensors: [arena, offset, dtype, elements]. */
+/* Writes the places of an instruction's floating-point tensors: [arena, offset, dtype, elements]; of
+ * those in a slot (passes/rank/slots.h), the stride too. */
 static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct rank_class *class,
                        int n, const int *tensors) {
     rt_json_key(writer, key);
@@ -295,12 +296,13 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
     for (int i = 0; i < n; i++) {
         if (tensors[i] < 0 || class->place[tensors[i]].offset < 0) continue;
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
+        const struct plan_place *place = &class->place[tensors[i]];
         if (!rt_dtype_is_float(dtype)) continue;
         const int64_t bytes = rankplan_bytes(class, plan->graph, tensors[i]);
-        rt_json_put_dims(writer,
-                         (int64_t[]){class->place[tensors[i]].arena, class->place[tensors[i]].offset, dtype,
-                                     bytes / (int64_t)rt_dtype_bytes(dtype)},
-                         4);
+        rt_json_put_dims(
+            writer,
+            (int64_t[]){place->arena, place->offset, dtype, bytes / (int64_t)rt_dtype_bytes(dtype), place->stride},
+            place->stride ? 5 : 4);
     }
     rt_json_close(writer, ']');
 }

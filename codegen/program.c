@@ -146,12 +146,12 @@ static const char *places(const struct rankplan *plan, const struct rank_class *
         const struct plan_place *place = &class->place[tensors[i]];
         bool given = inputs && place->arena == RT_CALLER; /* read in the caller's memory, not copied */
         if (place->offset < 0 || given)
-            strbuf_printf(&out, "%s{%s, RT_ABSENT}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
+            strbuf_printf(&out, "%s{%s, RT_ABSENT, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
-            strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", plan_arena_enumerators[place->arena],
-                          (long long)place->offset);
+            strbuf_printf(&out, "%s{%s, %lld, %lld}", i ? ", " : "", plan_arena_enumerators[place->arena],
+                          (long long)place->offset, (long long)place->stride);
     }
-    return n ? strbuf_text(&out) : "{0, 0}";
+    return n ? strbuf_text(&out) : "{0}";
 }
 
 static const char *offsets_of(const struct rankplan *plan, const struct rank_class *class, int n, const int *tensors) {

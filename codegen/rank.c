@@ -65,6 +65,11 @@ static bool one_address(const struct function *function, const int *tensors) {
     return true;
 }
 
+/* What an address adds to the offset for the slot of the micro-batch. */
+static const char *slot_text(struct arena *arena, const struct plan_place *place) {
+    return place->stride ? arena_printf(arena, " + rt->slot * %lld", (long long)place->stride) : "";
+}
+
 /* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
  * the step. The offset is a constant if the role is fixed, else a field of the row of the call. */
 static void declare(struct function *function, const struct role *role) {
@@ -80,7 +85,8 @@ static void declare(struct function *function, const struct role *role) {
     if (input)
         strbuf_printf(body, "rt->inputs[%s];  // (", offset);
     else
-        strbuf_printf(body, "(%s + %s);  // (", plan_arena_names[place->arena], offset);
+        strbuf_printf(body, "(%s + %s%s);  // (", plan_arena_names[place->arena], offset,
+                      slot_text(function->arena, place));
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
     strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
@@ -235,9 +241,10 @@ static void put_updates(struct function *step, enum phase phase) {
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
         if (to->offset < 0 || from->offset < 0 || in_place || schedule_update_phase(graph, u.value) != phase) continue;
-        strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n", step->source->kernels->target->copy,
-                      plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
-                      (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
+        strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld%s, %lld);  // update\n",
+                      step->source->kernels->target->copy, plan_arena_names[to->arena], (long long)to->offset,
+                      plan_arena_names[from->arena], (long long)from->offset, slot_text(step->arena, from),
+                      (long long)rankplan_bytes(step->class, graph, u.weight));
     }
 }
 

@@ -17,7 +17,9 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
     for (int t = 0; t < instruction->tensors.n; t++) {
         int tensor = instruction->tensors.at[t];
         const struct tensor *type = &plan->graph->tensors.at[tensor];
-        strbuf_printf(out, "|%d:%d:%d:", (int)type->dtype, (int)type->kind, (int)class->place[tensor].arena);
+        const struct plan_place *place = &class->place[tensor];
+        strbuf_printf(out, "|%d:%d:%d:%lld:", (int)type->dtype, (int)type->kind, (int)place->arena,
+                      (long long)place->stride);
         for (int d = 0; d < type->ndim; d++) strbuf_printf(out, "%lld ", (long long)class->dims[tensor][d]);
     }
 }

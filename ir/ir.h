@@ -25,10 +25,10 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
-#include "ir/schedule.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/part.h"
+#include "runtime/base/schedule.h"
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
@@ -213,6 +213,18 @@ struct parameter {
     int weight, gradient;
 };
 
+/* A segment: the nodes at positions [first, end) of the order that ranks of the chunk take part in, all of the phase.
+ *
+ * `in` lists the VALUEs that the segment reads and another segment of the chunk computes, in order of their first use;
+ * `out` those that it computes and that another segment of the chunk reads or that are outputs of the graph, in the
+ * order in which they are computed. The new value of a weight is read by the segment at whose end it is stored
+ * (schedule_update_phase in schedule.h). */
+struct segment {
+    enum phase phase;
+    int chunk, first, end;
+    VEC(int) in, out; /* tensor ids */
+};
+
 struct graph {
     struct arena *arena;
     const char *name;
@@ -232,7 +244,7 @@ struct graph {
     VEC(int) controls;            /* tensor ids, indexed by enum rt_control; empty until graph_control */
     VEC(struct segment) segments; /* from SEGMENTED on; by chunk, those of a chunk by phase */
     VEC(struct rt_schedule)
-    schedules;               /* from SCHEDULED on; by coordinate on the pipeline axis; rows index `segments` */
+    schedules;               /* from SCHEDULED on; by coordinate on the pipeline axis */
     VEC(const char *) files; /* text IR: names of the files with weights; at[0] is stored.file 1 */
 };
 

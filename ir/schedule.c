@@ -207,6 +207,19 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
     return 0;
 }
 
+/* A new value that forward computes is stored after backward, which may read the old one (schedule_update_phase). With
+ * several slots, the forward segments in between would start from the old value, too. */
+static int check_updates(const struct checker *c, const struct rt_schedule *schedule) {
+    const struct graph *graph = c->graph;
+    for (int i = 0; i < graph->updates.n && schedule->slots > 1; i++) {
+        const int value = graph->updates.at[i].value;
+        if (graph->tensors.at[value].producer >= 0 && graph_phase_of(graph, value) == PHASE_FORWARD)
+            return fail_on(c, "several slots, but forward updates", graph->updates.at[i].weight,
+                           ", which every micro-batch must find updated");
+    }
+    return 0;
+}
+
 static int check_schedule(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
     const struct rt_schedule *schedule = &graph->schedules.at[coordinate];
@@ -222,6 +235,7 @@ static int check_schedule(struct checker *c, int coordinate) {
         if (graph->segments.at[op->segment].chunk != coordinate) return fail(c, "a row has a segment of another chunk");
         if (op->slot >= schedule->slots) return fail(c, "a row has a slot that there is not");
     }
+    if (check_updates(c, schedule) < 0) return -1;
     /* without repetition; repeated once; and as often as it takes to come to the same slots again */
     const int further[] = {0, 1, schedule->slots + 1};
     for (int k = 0; k < 3 && rt_schedule_allows(schedule, schedule->micro_batches + further[k]); k++)

@@ -1,25 +1,9 @@
-/* Segments: the parts of the order that ranks execute as a unit. Schedules (runtime/base/schedule.h, which defines
- * chunk, segment and slot) say when. */
+/* Segments (struct segment) are the parts of the order that ranks execute as a unit. Schedules say when
+ * (runtime/base/schedule.h, which defines chunk, segment and slot). */
 #ifndef IR_SCHEDULE_H
 #define IR_SCHEDULE_H
 
-#include "ir/base/vec.h"
-#include "runtime/base/schedule.h"
-
-struct graph;
-struct node;
-
-/* The nodes at positions [first, end) of the order that ranks of the chunk take part in; all are of the phase.
- *
- * `in` lists the VALUEs that the segment reads and another segment of the chunk computes, in order of their first use;
- * `out` those that it computes and that another segment of the chunk reads or that are outputs of the graph, in the
- * order in which they are computed. The new value of a weight is read by the segment at whose end it is stored
- * (schedule_update_phase). */
-struct segment {
-    enum phase phase;
-    int chunk, first, end;
-    VEC(int) in, out; /* tensor ids */
-};
+#include "ir/ir.h"
 
 /* Bits for what the ranks of a stage (chunk) do of the node: read its operands (compute, send), have its results
  * (compute, receive). */
@@ -38,8 +22,6 @@ enum phase schedule_update_phase(const struct graph *graph, int value);
 
 /* The index in graph->segments of the segment of the chunk and phase; -1 if there is none. */
 int schedule_find(const struct graph *graph, int chunk, enum phase phase);
-
-struct diags;
 
 /* Checks segments and schedules: every node is in the segment of its phase for each chunk that takes part in it; the
  * values of `in` and `out` are those that cross; every schedule executes each segment of its coordinate for each

@@ -12,6 +12,7 @@
 #include "ir/infer.h"
 #include "ir/number.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 
 enum {
     MAX_ERRORS = 20,

@@ -7,6 +7,7 @@
 #include "ir/blocks.h"
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "ir/packing.h"
 
 /* Note [Equivalence]

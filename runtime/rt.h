@@ -80,6 +80,7 @@ struct rt_state {
 struct rt_place {
     enum rt_arena arena;
     size_t offset;
+    size_t stride; /* bytes from one slot to the next (Note [Slots] in base/schedule.h); 0: it is in no slot */
 };
 
 struct rt;
@@ -198,6 +199,7 @@ struct rt {
     struct rt_comm *axis[RT_LAYOUT_AXES]; /* of the ranks along a mesh or replica axis, for buffers in arenas */
     void *device;                         /* state of the program's device */
     const void *const *inputs;            /* of the current step: the caller's tensors, then the controls */
+    size_t slot;                          /* of the current micro-batch (Note [Slots] in base/schedule.h) */
     int64_t step;                         /* steps begun */
     int instruction;                      /* current one: index into "instructions" of manifest.json; -1: none */
     struct rt_private *internal;

@@ -1,4 +1,5 @@
 /* Fills the table that says when ranks execute each segment (ir/schedule.h). */
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 
 /* Forward and backward of each micro-batch in turn, then reduction and update. The first two rows are repeated, so that

@@ -1,4 +1,5 @@
 /* Divides the order into segments (ir/schedule.h): one for each phase and chunk, with the values that cross them. */
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 
 struct crossing {

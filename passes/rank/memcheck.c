@@ -10,6 +10,7 @@
 
 #include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
+#include "passes/rank/slots.h"
 
 enum { NOBODY = -1, SEVERAL = -2 };
 
@@ -194,6 +195,7 @@ static int walk_class(struct walk *w, struct diags *diags) {
 }
 
 static int verify_class(struct walk *w, struct diags *diags) {
+    if (slots_verify(w->plan, w->class, diags) < 0) return -1;
     for (int a = 1; a < RT_ARENAS; a++) w->start[a] = w->start[a - 1] + w->class->bytes[a - 1];
     w->written = ARENA_ARRAY(w->arena, bool, w->plan->graph->tensors.n + 1);
     find_pieces(w);

@@ -1,6 +1,7 @@
 #include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/occupied.h"
+#include "passes/rank/slots.h"
 #include "passes/rank/views.h"
 
 #include <stdlib.h>
@@ -63,8 +64,7 @@ static int64_t padded(int64_t bytes) {
     return rt_align(bytes ? bytes : 1, RT_ALIGNMENT);
 }
 
-/* Lists the roots of the arena as blocks, with the bytes of their part in the class. Shared ones get the largest
- * size among all classes of the stage, so that offsets are equal on all of them. */
+/* Lists the roots of the arena as blocks, with the bytes that they take. */
 static int collect(const struct rankplan *plan, const struct rank_class *class, bool shared, const int *first,
                    const int *last, struct block *blocks) {
     int n = 0;
@@ -72,13 +72,7 @@ static int collect(const struct rankplan *plan, const struct rank_class *class, 
         if (plan->root[t] != t || plan->graph->tensors.at[t].kind != TENSOR_VALUE || first[t] < 0 ||
             plan->shared[t] != shared || class->place[t].offset >= 0)
             continue;
-        int64_t bytes = 0;
-        for (int c = 0; c < plan->nclasses; c++) {
-            if (shared ? plan->classes[c].stage != class->stage : &plan->classes[c] != class) continue;
-            int64_t own = padded(rankplan_bytes(&plan->classes[c], plan->graph, t));
-            if (own > bytes) bytes = own;
-        }
-        blocks[n++] = (struct block){t, first[t], last[t], bytes, 0};
+        blocks[n++] = (struct block){t, first[t], last[t], rankplan_memory(plan, class, t), 0};
     }
     return n;
 }
@@ -357,8 +351,10 @@ void memplan_make(struct rankplan *plan) {
         place_weights(plan, class);
         place_states(plan, class);
         place_updates(plan, class);
+        slots_find(plan, class);
         place_values(plan, class, false, first, last);
         place_values(plan, class, true, first, last);
+        slots_place(class);
         place_inputs(plan, class);
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);

@@ -33,6 +33,17 @@ int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph
     return rankplan_elements(class, graph, tensor) * (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
+int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root) {
+    const bool shared = plan->shared[root];
+    int64_t bytes = 1;
+    for (int c = 0; c < plan->nclasses; c++) {
+        if (shared ? plan->classes[c].stage != class->stage : &plan->classes[c] != class) continue;
+        const int64_t own = rankplan_bytes(&plan->classes[c], plan->graph, root);
+        if (own > bytes) bytes = own;
+    }
+    return rt_align(bytes, RT_ALIGNMENT);
+}
+
 int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output) {
     const struct plan_place *out = &class->place[node->outputs[output]];
     if (node->op->kind != OP_ELEMENTWISE) return -1;

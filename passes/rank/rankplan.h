@@ -18,6 +18,7 @@
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/packing.h"
+#include "ir/schedule.h"
 
 /* By enum rt_arena: what manifest.json and generated code call it, and its enumerator. */
 extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerators[RT_ARENAS + 1];
@@ -25,6 +26,7 @@ extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerat
 struct plan_place {
     enum rt_arena arena;
     int64_t offset; /* in bytes; -1: the class does not hold the tensor; in RT_CALLER: the index of the input */
+    int64_t stride; /* bytes from one slot to the next (Note [Slots in memory] in slots.h); 0: it is in no slot */
 };
 
 /* A tensor that is a strided view of another (Note [Views] in views.h): the result of `node` in its operand, or an
@@ -49,6 +51,8 @@ struct rank_class {
     int64_t controls;
     const struct rt_schedule *schedule; /* of its stage */
     int nsegments, *segments;           /* those of the graph that the schedule executes, ascending */
+    VEC(int) kept;                      /* roots that lie in a slot (slots.h) */
+    int64_t slot_bytes[RT_ARENAS];      /* size of one slot */
     VEC(int) peak_live;                 /* tensors that are live when the live activations have the most bytes */
 };
 
@@ -106,6 +110,10 @@ int rankplan_part(const struct rank_class *class, const struct node *node);
 /* Elements and bytes of the part of the tensor on ranks of the class. */
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);
+
+/* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of the
+ * stage, so that offsets are equal on all of them. */
+int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root);
 
 /* Checks that ranks meet at every collective, so that there is no deadlock, and the memory plan (memplan_verify): 0,
  * or -1 after a diagnostic. */

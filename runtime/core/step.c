@@ -12,7 +12,7 @@ static size_t port_bytes(const struct rt_port *port) {
 
 static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
     if (place->arena == RT_CALLER) return (unsigned char *)(uintptr_t)rt->inputs[place->offset];
-    return rt->arena[place->arena] + place->offset;
+    return rt->arena[place->arena] + place->offset + rt->slot * place->stride;
 }
 
 const void *rt_output(const struct rt *rt, int index) {
@@ -52,6 +52,7 @@ int rt_execute(struct rt *rt, const struct rt_call *call) {
         const struct rt_segment *segment = &class->segments[walk.op.segment];
         const struct rt_around *around = &call->around[segment->phase];
         if (!(call->phases >> segment->phase & 1) || walk.op.micro >= call->micro_batches) continue;
+        rt->slot = (size_t)walk.op.slot;
         if (around->before) RT_TRY(around->before(rt, call->context, walk.op.micro));
         RT_TRY(run_segment(rt, segment));
         if (around->after) RT_TRY(around->after(rt, call->context, walk.op.micro));

@@ -135,11 +135,15 @@ static bool is_real(const struct training_call *call, int micro) {
     return !call->is_dummy || !call->is_dummy[micro];
 }
 
-static int begin_forward(struct rt *rt, void *context, int micro) {
-    const struct training_call *call = context;
+/* Before a forward segment, and before a backward segment whose micro-batch is not that of the last forward segment. */
+static int enter_micro_batch(struct rt *rt, const struct training_call *call, int micro) {
     rt->internal->control[RT_REAL] = is_real(call, micro);
     set_controls(rt, micro);
     return rt_take_inputs(rt, 0, rt->program->ninputs, call->samples[micro]);
+}
+
+static int begin_forward(struct rt *rt, void *context, int micro) {
+    return enter_micro_batch(rt, context, micro);
 }
 
 /* Losses are fetched asynchronously: losses[j] has the bytes of a loss, not a number, until read_losses. */
@@ -152,6 +156,7 @@ static int begin_backward(struct rt *rt, void *context, int micro) {
     struct training_call *call = context;
     const struct rt_scale *scale = call->scale;
     const bool last = ++call->backwards == rt->internal->accumulate;
+    if (rt->rank_class->schedule.slots > 1) RT_TRY(enter_micro_batch(rt, call, micro));
     rt->internal->control[RT_SEED] =
         scale ? scale->factor(scale->context, micro, is_real(call, micro) ? rt_loss(rt) : 0) : 1;
     rt_backward_begins(rt, last, !rt->internal->watch);

@@ -87,7 +87,12 @@ static void free_pieces(rt_cuda_graph *graph) {
 }
 
 void rt_cuda_forget_segments(struct rt *rt) {
-    for (int i = 0; i < RT_GRAPHS; i++) free_pieces(&own_of(rt)->graphs[i]);
+    for (rt_cuda_graph *graph = own_of(rt)->graphs, *next; graph; graph = next) {
+        next = graph->next;
+        free_pieces(graph);
+        free(graph);
+    }
+    own_of(rt)->graphs = NULL;
 }
 
 static void close_side(rt_cuda_private *own) {
@@ -322,7 +327,9 @@ int rt_cuda_meet(const rt_cuda_call *call) {
 /* Segments */
 
 /* Executes a segment for the first time and records its pieces. */
-static int capture(struct rt *rt, rt_cuda_graph *graph, const struct rt_segment *segment) {
+static int capture(struct rt *rt, const struct rt_segment *segment) {
+    rt_cuda_graph *graph = (rt_cuda_graph *)calloc(1, sizeof *graph);
+    if (!graph) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     own_of(rt)->next = &graph->first;
     int status = begin_piece(rt);
     if (!status) status = segment->run(rt);
@@ -332,10 +339,14 @@ static int capture(struct rt *rt, rt_cuda_graph *graph, const struct rt_segment 
     if (!status) status = ended;
     if (status) {
         free_pieces(graph);
+        free(graph);
         return status;
     }
     graph->segment = segment;
+    graph->slot = rt->slot;
     graph->sums = rt_sums_variant(rt);
+    graph->next = own_of(rt)->graphs;
+    own_of(rt)->graphs = graph;
     return RT_OK;
 }
 
@@ -348,14 +359,15 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
 }
 
 static int run(struct rt *rt, const struct rt_segment *segment) {
-    rt_cuda_graph *graph = own_of(rt)->graphs;
+    const rt_cuda_graph *graph = own_of(rt)->graphs;
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
     if (rt_is_watched(rt)) {
         RT_TRY(segment->run(rt));
         return rt_end_sums(rt);
     }
-    while (graph->segment && (graph->segment != segment || graph->sums != rt_sums_variant(rt))) graph++;
-    return graph->segment ? replay(rt, graph) : capture(rt, graph, segment);
+    while (graph && (graph->segment != segment || graph->slot != rt->slot || graph->sums != rt_sums_variant(rt)))
+        graph = graph->next;
+    return graph ? replay(rt, graph) : capture(rt, segment);
 }
 
 static int report_fault(struct rt *rt) {

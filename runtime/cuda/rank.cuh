@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RT_GRAPHS = 16, RT_MAIL = 1024 };
+enum { RT_MAIL = 1024 };
 /* of a wait: polls between checks for failed ranks, polls before sleeping */
 enum { RT_LOOKS = 64, RT_SPINS = 20000, RT_NAP_US = 50 };
 
@@ -34,11 +34,13 @@ struct rt_cuda_piece {
     rt_cuda_piece *next;
 };
 
-/* A segment as graphs, recorded at its first execution; one for each way in which sums begin. */
+/* A segment as graphs, recorded at its first execution; one for each slot and each way in which sums begin. */
 struct rt_cuda_graph {
     const struct rt_segment *segment;
+    size_t slot;
     int sums; /* rt_sums_variant */
     rt_cuda_piece *first;
+    rt_cuda_graph *next;
 };
 
 /* A scalar being copied to the host asynchronously, through pinned memory. */
@@ -49,7 +51,7 @@ struct rt_cuda_mail {
 
 struct rt_cuda_private {
     int number; /* of the GPU */
-    rt_cuda_graph graphs[RT_GRAPHS];
+    rt_cuda_graph *graphs;
     rt_cuda_piece **next; /* where to append the piece being captured; NULL: not capturing */
     double *mailbox;      /* pinned */
     rt_cuda_mail mail[RT_MAIL];

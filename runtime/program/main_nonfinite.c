@@ -62,16 +62,18 @@ static int check_memory(struct rt *rt, const void *at, enum rt_dtype dtype, size
     return seen;
 }
 
-/* Checks a value [arena, offset, dtype, elements] of manifest.json. */
+/* Checks a value [arena, offset, dtype, elements, bytes from slot to slot] of manifest.json; the last may be left
+ * out. */
 static int check_value(struct rt *rt, const struct rt_json *value) {
-    int64_t field[4] = {0};
+    int64_t field[5] = {0};
     int n = 0;
-    for (const struct rt_json *f = value->first; f && n < 4; f = f->next, n++) rt_json_int(f, &field[n]);
+    for (const struct rt_json *f = value->first; f && n < 5; f = f->next, n++) rt_json_int(f, &field[n]);
     if (n < 4 || field[0] < 0 || field[0] > RT_CALLER || field[1] < 0 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT ||
-        field[3] < 0)
+        field[3] < 0 || field[4] < 0)
         return 0;
     if (field[0] == RT_CALLER && !rt->inputs) return 0;
-    const void *at = field[0] == RT_CALLER ? rt->inputs[field[1]] : rt->arena[field[0]] + field[1];
+    const void *at =
+        field[0] == RT_CALLER ? rt->inputs[field[1]] : rt->arena[field[0]] + field[1] + rt->slot * (size_t)field[4];
     return check_memory(rt, at, (enum rt_dtype)field[2], (size_t)field[3]);
 }
 

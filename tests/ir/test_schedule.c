@@ -30,8 +30,10 @@ static const char segments_text[] = "segment forward 0 order=0..1 in=[] out=[%3]
                                     "segment update 0 order=2..3 in=[%4] out=[]\n";
 
 static const char *verdict(struct arena *arena, const char *input) {
-    const char *segments = strncmp(input, "schedule", 8) == 0 ? segments_text : "";
-    const char *text = arena_printf(arena, "%s%s%s", graph_text, segments, input);
+    const bool updates = strncmp(input, "update", 6) == 0; /* a further statement of the graph, then a schedule */
+    const char *rest = updates ? strchr(input, '\n') + 1 : input;
+    const char *segments = strncmp(rest, "schedule", 8) == 0 ? segments_text : "";
+    const char *text = arena_printf(arena, "%s%.*s%s%s", graph_text, (int)(rest - input), input, segments, rest);
     struct diags diags;
     struct graph *graph;
     diags_init(&diags, arena);

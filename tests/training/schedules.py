@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+"""Tables of a step other than the one that rankc fills: forward segments of several micro-batches before the first backward
+segment, each with its own slot. The accumulation order is the same, so losses and norms must be equal bit for bit.
+
+    schedules.py --rankc RANKC [--plans "policy@units;.."] CASE
+
+The table is written into the text IR after the last pass, which is compiled on. A run is the model's own program, under
+the table that rankc fills; the others are compared with it."""
+import argparse
+import os
+import re
+import shutil
+import sys
+
+from harness import call, compile_case, data_of, expect, lines_of, model_of, ranks_of, recorded, report, split_plan
+
+ACCUMULATE, STEPS = 4, 5
+FILLED = re.compile(r"schedule (\d+) micro_batches=1 slots=1 repeat=0\.\.2\n(?:run .*\n){4}")
+
+
+def table(head, rows):
+    rows = [f"run {phase} \\1 micro={micro} slot={slot}\n" for phase, micro, slot in rows]
+    return f"schedule \\1 {head}\n" + "".join(rows) + "run reduce \\1\nrun update \\1\n"
+
+
+TABLES = {
+    # all forward segments, then all backward segments
+    "gpipe": table(f"micro_batches={ACCUMULATE} slots={ACCUMULATE}",
+                   [(phase, j, j) for phase in ("forward", "backward") for j in range(ACCUMULATE)]),
+    # 1F1B on the first of three stages: two warm-up rows; forward and backward are repeated; slots go round
+    "1f1b": table("micro_batches=3 slots=3 repeat=2..4",
+                  [("forward", 0, 0), ("forward", 1, 1), ("forward", 2, 2), ("backward", 0, 0), ("backward", 1, 1), ("backward", 2, 2)]),
+}
+
+
+def write_text(rankc, case, plan, options, work):
+    """The text IR after the last pass, with weights in the model's file; options for every compile of it."""
+    policy, units = split_plan(plan)
+    reference = recorded(case)
+    words = ["--train", "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
+             "--accumulate", str(ACCUMULATE), *reference["options"], *options]
+    if reference["clip_grad_norm"]:
+        words += ["--clip-grad-norm", str(reference["clip_grad_norm"])]
+    shutil.copy(model_of(case), os.path.join(work, "model.onnx"))
+    text = call(rankc, "compile", model_of(case), "-q", "--dump-after", "schedule", *words).stdout
+    head = re.compile(r"((?:.*\n){2}(?:mesh .*\n)?)")
+    return words, head.sub(r'\1file "model.onnx"\n', text.replace(" @0+", " @1+"), count=1)
+
+
+def losses(rankc, case, program, accumulate, work):
+    log = os.path.join(work, "log.jsonl")
+    call(rankc, "train", program, *data_of(case, recorded(case)["inputs"]), "--steps", str(STEPS), "--accumulate", str(accumulate),
+         "--kernels", "reference", "--threads", "1", "--log", log)
+    return [(line["loss"], line["grad_norm"]) for line in lines_of(log)]
+
+
+def check(rankc, case, plan, options, work):
+    words, text = write_text(rankc, case, plan, options, work)
+    own = os.path.join(work, "own")
+    compile_case(rankc, case, plan, ACCUMULATE, own, recorded(case)["options"] + options)
+    for name, rows in TABLES.items():
+        changed, n = FILLED.subn(rows, text)
+        expect(n >= 1, "the text has no table that can be replaced")
+        source, out = (os.path.join(work, name + end) for end in (".rir", ""))
+        with open(source, "w") as file:
+            file.write(changed)
+        call(rankc, "compile", source, "-o", out, "-q", *words)
+        for accumulate in (ACCUMULATE, ACCUMULATE + 3):
+            if name == "gpipe" and accumulate != ACCUMULATE:
+                said = call(rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", "1", "--accumulate",
+                            str(accumulate), status=8).stderr
+                expect("does not allow 7 micro-batches" in said, said)
+                continue
+            want, got = (losses(rankc, case, program, accumulate, work) for program in (own, out))
+            expect(want == got, f"{name}, {accumulate} micro-batches: {got} instead of {want}")
+    return f"{len(TABLES)} tables"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--plans", default="dp@1;tp:tensor=2@1;data:data=2@1;dp@2")
+    parser.add_argument("--options", default="", help="of every compile, separated by spaces")
+    parser.add_argument("case")
+    args = parser.parse_args()
+    rankc = os.path.abspath(args.rankc)
+    return report((f"{args.case} {plan}", lambda work, plan=plan: check(rankc, args.case, plan, args.options.split(), work))
+                  for plan in args.plans.split(";"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
