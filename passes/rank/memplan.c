@@ -185,35 +185,63 @@ static void place_updates(const struct rankplan *plan, struct rank_class *class)
             class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
 }
 
-/* Elements that `sender` transfers to `receiver`, ranks of the axis. Between different dimensions: the extent that one
- * holds times the extent that the other needs; in the same dimension: the overlap of both. */
-static int64_t exchanged(const struct graph *graph, const struct rank_class *class, const struct node *node, int sender,
-                         int receiver) {
+/* An exchange of parts among the ranks of a mesh axis, as ranks of one class see it. */
+struct exchange {
+    struct rt_placement held, wanted; /* of the operand, of the result */
+    bool same_dim;                    /* both divide the same dimension */
+    int64_t others;                   /* product of the class' extents of the other dimensions */
+};
+
+static struct exchange exchange_of(const struct graph *graph, const struct rank_class *class, const struct node *node,
+                                   int axis) {
     const struct tensor *from = &graph->tensors.at[node->inputs[0]], *to = &graph->tensors.at[node->outputs[0]];
-    int axis = (int)attr_int(node, "mesh", 0), from_dim = from->layout.axis[axis].dim,
-        to_dim = to->layout.axis[axis].dim;
-    const struct rt_placement held = placement_of_ranks(graph, from, axis),
-                              wanted = placement_of_ranks(graph, to, axis);
-    struct rt_overlap overlap = {0};
-    int64_t elements = 1, both = 0;
+    const int from_dim = from->layout.axis[axis].dim, to_dim = to->layout.axis[axis].dim;
+    struct exchange exchange = {.held = placement_of_ranks(graph, from, axis),
+                                .wanted = placement_of_ranks(graph, to, axis),
+                                .same_dim = from_dim == to_dim,
+                                .others = 1};
     for (int d = 0; d < to->ndim; d++)
-        if (d != from_dim && d != to_dim) elements *= class->dims[node->outputs[0]][d];
-    if (from_dim != to_dim)
-        return elements * rt_placement_extent(&held, sender) * rt_placement_extent(&wanted, receiver);
-    while (rt_overlap_next(&overlap, &held, sender, &wanted, receiver)) both += overlap.length;
-    return elements * both;
+        if (d != from_dim && d != to_dim) exchange.others *= class->dims[node->outputs[0]][d];
+    return exchange;
+}
+
+/* What `sender` transfers to `receiver`. Between different dimensions: the extent that one holds times the extent that
+ * the other needs; in the same dimension: the overlap of both. */
+static int64_t transferred(const struct exchange *exchange, int sender, int receiver) {
+    const struct rt_placement *held = &exchange->held, *wanted = &exchange->wanted;
+    struct rt_overlap overlap = {0};
+    int64_t both = 0;
+    if (!exchange->same_dim) return rt_placement_extent(held, sender) * rt_placement_extent(wanted, receiver);
+    while (rt_overlap_next(&overlap, held, sender, wanted, receiver)) both += overlap.length;
+    return both;
+}
+
+/* Elements that the rank sends to all others and receives from them. Parts are disjoint and cover the dimension, so
+ * these are what the rank holds and does not need, and what it needs and does not hold. Windows of several ranks
+ * overlap. */
+static int64_t exchanged(const struct exchange *exchange, int rank, int ways) {
+    const struct rt_placement *held = &exchange->held, *wanted = &exchange->wanted;
+    const int64_t has = rt_placement_extent(held, rank), needs = rt_placement_extent(wanted, rank);
+    int64_t elements = 0;
+    if (!held->span && !wanted->span && exchange->same_dim)
+        elements = has + needs - 2 * transferred(exchange, rank, rank);
+    else if (!held->span && !wanted->span)
+        elements = has * (wanted->extent - needs) + (held->extent - has) * needs;
+    else
+        for (int r = 0; r < ways; r++)
+            if (r != rank) elements += transferred(exchange, rank, r) + transferred(exchange, r, rank);
+    return exchange->others * elements;
 }
 
 /* Bytes that a rank of the class sends and receives, the largest of all its ranks. */
 static int64_t exchange_bytes(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
     const struct graph *graph = plan->graph;
-    const int axis = (int)attr_int(node, "mesh", 0), size = graph->mesh.axis[axis].size;
+    const int axis = (int)attr_int(node, "mesh", 0), ways = graph->mesh.axis[axis].size;
+    const struct exchange exchange = exchange_of(graph, class, node, axis);
     int64_t most = 0;
-    for (int own = 0; own < size; own++) {
-        int64_t elements = 0;
-        if (!rankplan_class_includes(plan, class, axis, own)) continue;
-        for (int r = 0; r < size; r++)
-            if (r != own) elements += exchanged(graph, class, node, own, r) + exchanged(graph, class, node, r, own);
+    for (int rank = 0; rank < ways; rank++) {
+        if (!rankplan_class_includes(plan, class, axis, rank)) continue;
+        const int64_t elements = exchanged(&exchange, rank, ways);
         if (elements > most) most = elements;
     }
     return most * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
