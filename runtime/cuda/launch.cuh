@@ -5,7 +5,7 @@
  * loops on a CPU, where tests/cuda/host replaces the toolkit's headers.
  *
  * Launches go to the rank's stream, return immediately and may be captured in a graph. The first launch error is kept
- * and ends the phase. Errors in data (an index out of range) are recorded as a fault, which is checked at the end of
+ * and ends the segment. Errors in data (an index out of range) are recorded as a fault, which is checked at the end of
  * the step. */
 #ifndef RT_CUDA_LAUNCH_CUH
 #define RT_CUDA_LAUNCH_CUH
@@ -140,7 +140,7 @@ struct rt_attention_call {
 /* rt->device of a rank. */
 struct rt_cuda {
     cudaStream_t stream;
-    cudaError_t error; /* of the first launch that failed in this phase */
+    cudaError_t error; /* of the first launch that failed in this segment */
     rt_fault *fault;
     /* Products of a library: RT_OK, or -1 if it does not support the product or its epilogue. NULL: no library is
      * used. */
