@@ -216,6 +216,40 @@ static int64_t transferred(const struct exchange *exchange, int sender, int rece
     return both;
 }
 
+/* The indices of the rank's part or window, if that is one run. */
+static void range_of(const struct rt_placement *placement, int rank, int64_t *start, int64_t *end) {
+    *end = rt_placement_run(placement, rank, 0, start);
+    *end += *start;
+}
+
+/* The first rank whose range ends behind `index`: ranges lie in order of the ranks, and none is empty. */
+static int first_behind(const struct rt_placement *placement, int ways, int64_t index) {
+    int low = 0, high = ways;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        int64_t start, end;
+        range_of(placement, middle, &start, &end);
+        if (end > index)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Indices of the range of `rank` in `own` that the ranges of other ranks in `other` include, once for each of them. */
+static int64_t shared_with_others(const struct rt_placement *own, const struct rt_placement *other, int rank,
+                                  int ways) {
+    int64_t first, last, start, end, shared = 0;
+    range_of(own, rank, &first, &last);
+    for (int r = first_behind(other, ways, first); r < ways; r++) {
+        range_of(other, r, &start, &end);
+        if (start >= last) break;
+        if (r != rank) shared += (end < last ? end : last) - (start > first ? start : first);
+    }
+    return shared;
+}
+
 /* Elements that the rank sends to all others and receives from them. Parts are disjoint and cover the dimension, so
  * these are what the rank holds and does not need, and what it needs and does not hold. Windows of several ranks
  * overlap. */
@@ -227,6 +261,8 @@ static int64_t exchanged(const struct exchange *exchange, int rank, int ways) {
         elements = has + needs - 2 * transferred(exchange, rank, rank);
     else if (!held->span && !wanted->span)
         elements = has * (wanted->extent - needs) + (held->extent - has) * needs;
+    else if (exchange->same_dim && held->cut.blocks == 1 && wanted->cut.blocks == 1)
+        elements = shared_with_others(held, wanted, rank, ways) + shared_with_others(wanted, held, rank, ways);
     else
         for (int r = 0; r < ways; r++)
             if (r != rank) elements += transferred(exchange, rank, r) + transferred(exchange, r, rank);
