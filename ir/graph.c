@@ -41,12 +41,10 @@ void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_A
     }
 }
 
-int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards) {
-    int coordinate[RT_MAX_AXES], stride = 1;
-    mesh_coordinate(mesh, shard, coordinate);
+int mesh_stride(const struct mesh *mesh, int axis) {
+    int stride = 1;
     for (int a = 0; a < axis; a++) stride *= mesh->axis[a].size;
-    for (int i = 0; i < mesh->axis[axis].size; i++) shards[i] = shard + (i - coordinate[axis]) * stride;
-    return mesh->axis[axis].size;
+    return stride;
 }
 
 int mesh_axis_by_name(const struct mesh *mesh, const char *name) {

@@ -56,9 +56,9 @@ void mesh_add_replicas(struct mesh *mesh, int groups);
 int mesh_size(const struct mesh *mesh);
 /* The coordinate of the shard on each axis. */
 void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]);
-/* The group of `shard` along `axis`: the shards whose coordinates differ from its own on that axis at most, in order of
- * that coordinate. Returns their number, the size of the axis; `shards` has room for that many. */
-int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
+/* The difference between the numbers of two shards that are neighbours along the axis. The group of a shard along an
+ * axis, all shards with the same coordinates on the others, begins stride x coordinate before it. */
+int mesh_stride(const struct mesh *mesh, int axis);
 /* The axis whose coordinate is the pipeline stage; -1 if the mesh has none. */
 int mesh_pipeline_axis(const struct mesh *mesh);
 /* The index of the axis of that name, replica axes included; -1 if the mesh has none. */

@@ -81,9 +81,7 @@ const struct rt_json **ranks_classes(const struct compiled_model *compiled, stru
 /* The groups of ranks along a mesh axis, in order of their first rank. */
 static void along_axis(struct rank_groups *groups, const struct compiled_model *compiled, int axis,
                        struct arena *arena) {
-    const int64_t size = compiled->mesh.axis[axis].size;
-    int64_t stride = 1;
-    for (int a = 0; a < axis; a++) stride *= compiled->mesh.axis[a].size;
+    const int64_t size = compiled->mesh.axis[axis].size, stride = mesh_stride(&compiled->mesh, axis);
     for (int64_t i = 0; i < compiled->runtime_ngpus / size; i++) {
         const struct rank_group group = {i / stride * stride * size + i % stride, size, stride};
         VEC_PUSH(arena, &groups->all, group);

@@ -6,11 +6,11 @@
 
 /* The class that has stage and coordinates of `class` on all axes but `axis`, and there the set number `set`. */
 static const struct rank_class *member(const struct rankplan *plan, const struct rank_class *class, int axis, int set) {
-    int coordinate[RT_MAX_AXES], shard = class->shard, stride = 1;
-    mesh_coordinate(&plan->graph->mesh, class->shard, coordinate);
-    for (int a = 0; a < axis; a++) stride *= plan->graph->mesh.axis[a].size;
-    shard += (plan->sets[axis].first[set] - coordinate[axis]) * stride;
-    return &plan->classes[rankplan_class_of(plan, shard)];
+    const struct mesh *mesh = &plan->graph->mesh;
+    int coordinate[RT_MAX_AXES];
+    mesh_coordinate(mesh, class->shard, coordinate);
+    const int steps = plan->sets[axis].first[set] - coordinate[axis];
+    return &plan->classes[rankplan_class_of(plan, class->shard + steps * mesh_stride(mesh, axis))];
 }
 
 /* True if all members of the groups of the class' ranks execute the node, or, of a transfer, its sender and its
