@@ -50,7 +50,7 @@ static bool in_ranges(const struct rt_json *ranges, int coordinate) {
     for (const struct rt_json *range = elements(ranges); range; range = range->next) {
         int64_t first = 0, count = 0;
         const struct rt_json *part = elements(range);
-        if (rt_json_int(part, &first) && rt_json_int(part->next, &count) && coordinate >= first &&
+        if (rt_json_int(part, &first) && rt_json_int(part->next, &count) && first >= 0 && coordinate >= first &&
             coordinate - first < count)
             return true;
     }
