@@ -29,6 +29,8 @@ static enum op_id row_of(struct arena *arena, const struct expr *e) {
         shape.arg[i] = &leaf[i];
     }
     const char *text = expr_format(arena, &shape);
+    for (int i = 0; i < NOPS; i++) /* most rows are written as expr_format writes them */
+        if (ops[i].expr && i != OP_Cast && strcmp(ops[i].expr, text) == 0) return (enum op_id)i;
     for (int i = 0; i < NOPS; i++)
         if (ops[i].expr && i != OP_Cast && strcmp(expr_format(arena, expr_parse(arena, ops[i].expr)), text) == 0)
             return (enum op_id)i;
