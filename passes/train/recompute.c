@@ -181,7 +181,8 @@ static void add_shares(const struct recomputing *r, struct layers *layers) {
 /* Bytes of forward values that are kept for the backward phase. */
 static int64_t kept_bytes(const struct recomputing *r) {
     const struct graph *graph = r->graph;
-    bool *counted = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    struct arena *scratch = arena_scratch(graph->arena);
+    bool *counted = ARENA_ARRAY(scratch, bool, graph->tensors.n + 1);
     int64_t bytes = 0;
     for (int i = r->forward; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -192,23 +193,47 @@ static int64_t kept_bytes(const struct recomputing *r) {
             bytes += tensor_bytes(&graph->tensors.at[t]);
         }
     }
+    arena_release(graph->arena, scratch);
     return bytes;
 }
 
+/* Drops the first `count` layers, and no other node. */
+static void drop_first(struct recomputing *r, const struct layers *layers, int count) {
+    for (int i = 0; i < r->forward; i++) r->dropped[node_at(r, i)] = false;
+    for (int layer = 0; layer < count; layer++) drop_layer(r, &layers->all.at[layer]);
+}
+
+/* The fewest first layers with which at most `budget` bytes are kept, by bisection: more layers never keep more bytes.
+ * All layers, if even these keep more. */
+static int fewest_layers(struct recomputing *r, const struct layers *layers, int64_t budget) {
+    int low = 0, high = layers->all.n;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        drop_first(r, layers, middle);
+        if (kept_bytes(r) <= budget)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 static int drop_layers(struct recomputing *r, struct diags *diags) {
-    const bool budget = r->choice->kind == RECOMPUTE_BUDGET;
+    const struct recompute *choice = r->choice;
     struct layers layers = {0};
     add_blocks(r, &layers);
     if (!layers.all.n) add_shares(r, &layers);
-    int n = layers.all.n, most = r->choice->kind == RECOMPUTE_FIRST && r->choice->count < n ? (int)r->choice->count : n;
-    for (int layer = 0; layer < most && !(budget && kept_bytes(r) <= r->choice->count); layer++)
-        drop_layer(r, &layers.all.at[layer]);
-    if (r->choice->kind == RECOMPUTE_FIRST && r->choice->count > n)
+    const int n = layers.all.n;
+    if (choice->kind == RECOMPUTE_FIRST && choice->count > n)
         return diag_error(diags, 506, EXIT_LIMIT, "--recompute", "first:%lld: the model has only %d layers",
-                          (long long)r->choice->count, n);
-    if (!budget || kept_bytes(r) <= r->choice->count) return 0;
+                          (long long)choice->count, n);
+    drop_first(r, &layers,
+               choice->kind == RECOMPUTE_FIRST    ? (int)choice->count
+               : choice->kind == RECOMPUTE_BUDGET ? fewest_layers(r, &layers, choice->count)
+                                                  : n);
+    if (choice->kind != RECOMPUTE_BUDGET || kept_bytes(r) <= choice->count) return 0;
     return diag_error(diags, 506, EXIT_LIMIT, "--recompute",
-                      "%s: %lld bytes of activations are kept even if all %d layers are recomputed", r->choice->text,
+                      "%s: %lld bytes of activations are kept even if all %d layers are recomputed", choice->text,
                       (long long)kept_bytes(r), n);
 }
 
