@@ -22,7 +22,7 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     if (!rt_schedule_allows(&rt->rank_class->schedule, micro_batches))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program's schedule does not allow %d micro-batches per step: it is made for %d",
-                            micro_batches, training->accumulate);
+                            micro_batches, rt->rank_class->schedule.micro_batches);
     rt->internal->accumulate = micro_batches;
     return RT_OK;
 }

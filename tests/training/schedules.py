@@ -2,7 +2,7 @@
 """Tables of a step other than the one that rankc fills: forward segments of several micro-batches before the first backward
 segment, each with its own slot. The accumulation order is the same, so losses and norms must be equal bit for bit.
 
-    schedules.py --rankc RANKC [--plans "policy@units;.."] CASE
+    schedules.py --rankc RANKC [--target c|cuda] [--plans "policy@units;.."] CASE
 
 The table is written into the text IR after the last pass, which is compiled on. A run is the model's own program, under
 the table that rankc fills; the others are compared with it."""
@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 
-from harness import call, compile_case, data_of, expect, lines_of, model_of, ranks_of, recorded, report, split_plan
+from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, ranks_of, recorded, report, split_plan
 
 ACCUMULATE, STEPS = 4, 5
 FILLED = re.compile(r"schedule (\d+) micro_batches=1 slots=1 repeat=0\.\.2\n(?:run .*\n){4}")
@@ -33,11 +33,11 @@ TABLES = {
 }
 
 
-def write_text(rankc, case, plan, options, work):
-    """The text IR after the last pass, with weights in the model's file; options for every compile of it."""
+def write_text(rankc, target, case, plan, options, work):
+    """Options for every compile of the text IR after the last pass, and the text, with weights in the model's file."""
     policy, units = split_plan(plan)
     reference = recorded(case)
-    words = ["--train", "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
+    words = ["--train", "--target", target, "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
              "--accumulate", str(ACCUMULATE), *reference["options"], *options]
     if reference["clip_grad_norm"]:
         words += ["--clip-grad-norm", str(reference["clip_grad_norm"])]
@@ -47,17 +47,23 @@ def write_text(rankc, case, plan, options, work):
     return words, head.sub(r'\1file "model.onnx"\n', text.replace(" @0+", " @1+"), count=1)
 
 
-def losses(rankc, case, program, accumulate, work):
+def losses(rankc, target, case, program, accumulate, work):
     log = os.path.join(work, "log.jsonl")
     call(rankc, "train", program, *data_of(case, recorded(case)["inputs"]), "--steps", str(STEPS), "--accumulate", str(accumulate),
-         "--kernels", "reference", "--threads", "1", "--log", log)
+         "--kernels", "reference", "--threads", "1", "--log", log, *COMM[target])
     return [(line["loss"], line["grad_norm"]) for line in lines_of(log)]
 
 
-def check(rankc, case, plan, options, work):
-    words, text = write_text(rankc, case, plan, options, work)
+def refuse(rankc, target, case, program, options, accumulate):
+    """A table without repeated rows fixes the number of micro-batches."""
+    said = call(rankc, "train", program, *data_of(case, recorded(case)["inputs"]), "--steps", "1", *options, *COMM[target], status=8).stderr
+    expect(f"does not allow {accumulate} micro-batches" in said, said)
+
+
+def check(rankc, target, case, plan, options, work):
+    words, text = write_text(rankc, target, case, plan, options, work)
     own = os.path.join(work, "own")
-    compile_case(rankc, case, plan, ACCUMULATE, own, recorded(case)["options"] + options)
+    compile_case(rankc, case, plan, ACCUMULATE, own, recorded(case)["options"] + options, target=target)
     for name, rows in TABLES.items():
         changed, n = FILLED.subn(rows, text)
         expect(n >= 1, "the text has no table that can be replaced")
@@ -67,24 +73,26 @@ def check(rankc, case, plan, options, work):
         call(rankc, "compile", source, "-o", out, "-q", *words)
         for accumulate in (ACCUMULATE, ACCUMULATE + 3):
             if name == "gpipe" and accumulate != ACCUMULATE:
-                said = call(rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", "1", "--accumulate",
-                            str(accumulate), status=8).stderr
-                expect("does not allow 7 micro-batches" in said, said)
+                refuse(rankc, target, case, out, ["--accumulate", str(accumulate)], accumulate)
                 continue
-            want, got = (losses(rankc, case, program, accumulate, work) for program in (own, out))
+            want, got = (losses(rankc, target, case, program, accumulate, work) for program in (own, out))
             expect(want == got, f"{name}, {accumulate} micro-batches: {got} instead of {want}")
+    words[words.index("--accumulate") + 1] = str(ACCUMULATE - 1)
+    call(rankc, "compile", os.path.join(work, "gpipe.rir"), "-o", os.path.join(work, "fewer"), "-q", *words)
+    refuse(rankc, target, case, os.path.join(work, "fewer"), [], ACCUMULATE - 1)
     return f"{len(TABLES)} tables"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
+    parser.add_argument("--target", default="c", choices=COMM)
     parser.add_argument("--plans", default="dp@1;tp:tensor=2@1;data:data=2@1;dp@2")
     parser.add_argument("--options", default="", help="of every compile, separated by spaces")
     parser.add_argument("case")
     args = parser.parse_args()
     rankc = os.path.abspath(args.rankc)
-    return report((f"{args.case} {plan}", lambda work, plan=plan: check(rankc, args.case, plan, args.options.split(), work))
+    return report((f"{args.case} {plan}", lambda work, plan=plan: check(rankc, args.target, args.case, plan, args.options.split(), work))
                   for plan in args.plans.split(";"))
 
 
