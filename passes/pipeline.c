@@ -25,6 +25,8 @@ static bool applies(const struct pass *pass, const struct graph *graph) {
 }
 
 int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last) {
+    /* text IR that no pass applies to */
+    if (graph->level >= SCHEDULED && verify_graph(graph, context->diags) < 0) return -1;
     for (int i = 0; i < npasses; i++) {
         if (applies(&passes[i], graph)) {
             if (passes[i].run(graph, context) < 0) return -1;

@@ -77,6 +77,11 @@ def check(rankc, target, case, plan, options, work):
                 continue
             want, got = (losses(rankc, target, case, program, accumulate, work) for program in (own, out))
             expect(want == got, f"{name}, {accumulate} micro-batches: {got} instead of {want}")
+    broken = os.path.join(work, "broken.rir")
+    with open(broken, "w") as file:
+        file.write(FILLED.sub(TABLES["gpipe"].replace(f"slots={ACCUMULATE}", f"slots={ACCUMULATE - 1}"), text))
+    said = call(rankc, "compile", broken, "-o", os.path.join(work, "broken"), "-q", *words, status=8).stderr
+    expect("E1101" in said and "a row has a slot that there is not" in said, said)
     words[words.index("--accumulate") + 1] = str(ACCUMULATE - 1)
     call(rankc, "compile", os.path.join(work, "gpipe.rir"), "-o", os.path.join(work, "fewer"), "-q", *words)
     refuse(rankc, target, case, os.path.join(work, "fewer"), [], ACCUMULATE - 1)
