@@ -161,8 +161,7 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
 /* Reductions of gradients by the ranks of each shard in all scale units: a row per class of shards. */
 static void put_unit_sums(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    const bool several = manifest->info->runtime_ngpus > mesh_size(&graph->mesh);
-    for (int c = 0; c < manifest->plan->nclasses && several && manifest->info->training; c++) {
+    for (int c = 0; c < manifest->plan->nclasses && manifest->info->training; c++) {
         const struct rank_class *class = &manifest->plan->classes[c];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
@@ -438,7 +437,6 @@ const char *manifest_text(const struct manifest *manifest) {
     put(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info->training);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
-    put_int(writer, "runtime_ngpus", manifest->info->runtime_ngpus);
     plan_put_mesh(writer, &graph->mesh);
     rt_json_key(writer, "keys");
     rt_json_open(writer, '{', RT_JSON_LINES);

@@ -306,7 +306,6 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "pas", info->pas);
     tmpl_set(env, "key", info->key);
     tmpl_set(env, "work", info->work);
-    tmpl_setf(env, "runtime_ngpus", "%d", info->runtime_ngpus);
 }
 
 /* Files ------------------------------------------------------------------------------------------------------------ */

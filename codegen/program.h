@@ -11,8 +11,7 @@ struct program_info {
     const char *version, *attention, *pas, *key, *work;
     const char *runtime_cflags, *runtime_libs; /* for the build file: how the runtime is compiled with and linked */
     const char *arch;                          /* of GPUs, for the build file; NULL: none */
-    int runtime_ngpus;
-    const struct training *training;   /* NULL: inference */
+    const struct training *training;           /* NULL: inference */
     const struct decisions *decisions; /* weights that are not parameters (passes/train/roles.h); NULL: not recorded */
     int nfiles;                        /* files of the model; the file of constants is number nfiles */
     bool copies;                       /* --weights copy: weights are loaded from slices (slices.h), not these files */

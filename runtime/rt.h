@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 11 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 12 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
  * order. */
@@ -167,7 +167,7 @@ struct rt_program {
     const char *name; /* model and instance, for messages */
     const char *key;  /* content hash of the program: every rank of a job must have the same */
     const char *work; /* content hash of model, plan and options without rankc's version: a checkpoint belongs to it */
-    int plan_ngpus, runtime_ngpus;
+    int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/location.h) */
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
     int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units; else 0 */
     unsigned communicates;        /* bit a: a collective along axis a exists */
@@ -230,6 +230,8 @@ struct rt_options {
  * threads of the caller (samples/embed). */
 size_t rt_program_symmetric(const struct rt_program *program);
 
+/* Opens a rank of a job of any number of scale units. RT_ERROR_MISMATCH: the number of ranks is not a multiple of
+ * plan_ngpus. */
 int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options);
 void rt_close(struct rt *rt);
 
@@ -332,6 +334,7 @@ double rt_metric(struct rt *rt, enum rt_metric metric);
 struct rt_position {
     int64_t step, micro_batches; /* done so far; micro-batches of all scale units */
     int64_t seed;                /* seed of the sample order, stored for the caller; -1: not shuffled */
+    int64_t per_step;            /* set by rt_load: micro-batches of the last step, of all scale units; 0: unknown */
 };
 
 /* Writes D/step-K for K = position->step; an existing one is replaced. Collective over the job's ranks, which must see

@@ -14,10 +14,10 @@ struct rank {
     char error[256];
 };
 
-/* Calls run(struct rank *) for each rank of the program, on its own thread. Returns 0, or 1 after printing an error. A
- * rank that fails must abort its communicator; otherwise the other ranks wait for it. */
-static int run_ranks(const struct rt_program *program, void *(*run)(void *rank), void *job) {
-    const int world = program->runtime_ngpus;
+/* Calls run(struct rank *) for each rank of a job of `units` scale units, on its own thread. Returns 0, or 1 after
+ * printing an error. A rank that fails must abort its communicator; otherwise the other ranks wait for it. */
+static int run_ranks(const struct rt_program *program, int units, void *(*run)(void *rank), void *job) {
+    const int world = program->plan_ngpus * units;
     const size_t symmetric = rt_program_symmetric(program), bytes = rt_comm_shared_bytes(world, symmetric);
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* zeros */
     struct rank *ranks = calloc((size_t)world, sizeof *ranks);

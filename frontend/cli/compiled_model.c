@@ -3,12 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "frontend/driver/lock.h"
+#include "runtime/base/location.h"
 
 /* ---- finding it ---- */
 
@@ -151,13 +153,27 @@ static int check(struct compiled_model *compiled, const char *where, bool intact
                    "the file was modified after it was generated: its hash differs");
         return diag_help(cli->diags, "'rankc compile --reuse moo' generates it again"), -1;
     }
-    if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) ||
-        !rt_json_int(rt_json_member(compiled->root, "runtime_ngpus"), &compiled->runtime_ngpus) ||
-        compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > RT_MAX_RANKS ||
-        compiled->runtime_ngpus % compiled->plan_ngpus)
-        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "plan_ngpus or runtime_ngpus is missing or invalid");
+    if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) || compiled->plan_ngpus < 1 ||
+        compiled->plan_ngpus > RT_MAX_RANKS)
+        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "plan_ngpus is missing or invalid");
     if (!read_mesh(compiled)) return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "mesh is missing or invalid");
     return 0;
+}
+
+/* Sets compiled->runtime_ngpus. E0204 unless --runtime-ngpus is a multiple of plan_ngpus, E0804 unless the default
+ * is. */
+static int find_ranks(struct compiled_model *compiled, struct cli *cli) {
+    const struct options *options = cli->options;
+    struct rt_reason why;
+    compiled->runtime_ngpus = options->given[OPT_RUNTIME_NGPUS] ? options->runtime_ngpus : compiled->plan_ngpus;
+    if (!rt_ranks_fit(compiled->runtime_ngpus, compiled->plan_ngpus))
+        return diag_error(cli->diags, 204, EXIT_USAGE, NULL,
+                          "--runtime-ngpus must be a multiple of plan_ngpus: %" PRId64 " is not a multiple of %" PRId64,
+                          compiled->runtime_ngpus, compiled->plan_ngpus);
+    if (options->given[OPT_RUNTIME_NGPUS] || !compiled->directory ||
+        rt_location_ranks(compiled->directory, compiled->plan_ngpus, &compiled->runtime_ngpus, &why))
+        return 0;
+    return diag_refusal(cli->diags, 804, EXIT_MALFORMED, compiled->directory, &why);
 }
 
 static int read_manifest(struct compiled_model *compiled, struct cli *cli) {
@@ -176,7 +192,7 @@ int compiled_open(struct compiled_model *out, const char *path, struct cli *cli)
     *out = (struct compiled_model){.arena = cli->arena, .lock = -1};
     if (stat(path, &info)) return diag_errno(cli->diags, 601, NULL, "open", path);
     out->directory = find_instance(path, cli);
-    if (out->directory && !lock_shared(out, cli) && !read_manifest(out, cli)) return 0;
+    if (out->directory && !lock_shared(out, cli) && !read_manifest(out, cli) && !find_ranks(out, cli)) return 0;
     compiled_close(out);
     return -1;
 }
@@ -186,7 +202,7 @@ int compiled_parse(struct compiled_model *out, const char *text, struct cli *cli
     *out = (struct compiled_model){.arena = cli->arena, .lock = -1, .document = own_json_text(cli->arena, text, &why)};
     if (!out->document && why.kind == RT_REASON_MEMORY) return diag_refusal(cli->diags, 500, EXIT_LIMIT, NULL, &why);
     if (!out->document) BUG("the driver's manifest: %s", why.text);
-    if (!check(out, "plan", true, cli)) return 0;
+    if (!check(out, "plan", true, cli) && !find_ranks(out, cli)) return 0;
     compiled_close(out);
     return -1;
 }

@@ -8,11 +8,12 @@
 #include "runtime/base/json.h"
 
 struct compiled_model {
-    const char *directory;             /* that has manifest.json */
-    const struct rt_json *root;        /* of the manifest, an object of format RT_MANIFEST_FORMAT */
-    int64_t plan_ngpus, runtime_ngpus; /* at least 1 */
-    struct mesh mesh;                  /* of plan_ngpus shards */
-    struct arena *arena;               /* owns document and lock */
+    const char *directory;      /* that has manifest.json */
+    const struct rt_json *root; /* of the manifest, an object of format RT_MANIFEST_FORMAT */
+    int64_t plan_ngpus;         /* at least 1 */
+    int64_t runtime_ngpus;      /* --runtime-ngpus, else the default of location.json: a multiple of plan_ngpus */
+    struct mesh mesh;           /* of plan_ngpus shards */
+    struct arena *arena;        /* owns document and lock */
     struct rt_json_document *document;
     int lock; /* shared, so that no compile replaces the model meanwhile; -1: none needed */
 };
@@ -25,10 +26,12 @@ bool is_directory(const char *path);
 int compiled_open(struct compiled_model *out, const char *path, struct cli *cli);
 void compiled_close(struct compiled_model *compiled);
 
-/* For an operand that is a compiled model: -1 with a diagnostic if options of compiling were given, else 0. */
+/* For an operand that is a compiled model: -1 with a diagnostic if options of compiling were given, else 0.
+ * --runtime-ngpus is none of them. */
 int compiled_refuses_options(struct cli *cli);
 
-/* Reads a manifest from its text (driver_plan); compiled->directory is NULL. */
+/* Reads a manifest from its text (driver_plan); compiled->directory is NULL, and the default of runtime_ngpus is
+ * plan_ngpus. */
 int compiled_parse(struct compiled_model *out, const char *text, struct cli *cli);
 
 #endif

@@ -563,7 +563,7 @@ const char *option_argument(const struct option *option, struct arena *arena) {
 const char *options_compiling(const struct options *options, struct arena *arena) {
     for (int i = 0; i < OPTIONS; i++)
         if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
-            !option_of_verb(&option_rows[i], VERB_HELP))
+            !option_of_verb(&option_rows[i], VERB_TRAIN))
             return arena_printf(arena, "--%s", option_rows[i].name);
     return NULL;
 }

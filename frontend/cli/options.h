@@ -160,7 +160,7 @@ char *options_instance(const struct options *options, struct arena *arena);
 const char *options_text(const struct options *options, enum option_id id, struct arena *arena);
 
 /* The first given option that affects compiling, as "--name"; NULL if there is none. Verbs refuse it if their operand
- * is a compiled model. */
+ * is a compiled model. What `train` takes, whose operand is always one, is not among them. */
 const char *options_compiling(const struct options *options, struct arena *arena);
 
 /* ---- the tables ---- */

@@ -99,13 +99,14 @@ struct rank_groups ranks_groups(const struct compiled_model *compiled, const str
                                 const struct rt_json *const *classes, struct arena *arena) {
     const char *name = rt_json_text(rt_json_member(entry, "axis"));
     const int axis = name ? mesh_axis_by_name(&compiled->mesh, name) : -1;
+    const int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
     struct rank_groups groups = {0};
     int64_t index;
     if (axis >= 0) along_axis(&groups, compiled, axis, arena);
-    if (!rt_json_int(rt_json_member(entry, "class"), &index)) return groups;
+    if (units == 1 || !rt_json_int(rt_json_member(entry, "class"), &index)) return groups;
     const struct rt_json *class = element(rt_json_member(compiled->root, "classes"), index);
     for (int64_t shard = 0; shard < compiled->plan_ngpus && class; shard++) {
-        const struct rank_group group = {shard, compiled->runtime_ngpus / compiled->plan_ngpus, compiled->plan_ngpus};
+        const struct rank_group group = {shard, units, compiled->plan_ngpus};
         if (classes[shard] == class) VEC_PUSH(arena, &groups.all, group);
     }
     return groups;

@@ -28,7 +28,7 @@ struct rank_groups {
 };
 
 /* The groups of an entry of "communication": of the ranks along its mesh axis, or, if it names a class, of the ranks of
- * each shard of the class in all scale units. `classes`: ranks_classes. */
+ * each shard of the class in all scale units: none if there is one unit. `classes`: ranks_classes. */
 struct rank_groups ranks_groups(const struct compiled_model *compiled, const struct rt_json *entry,
                                 const struct rt_json *const *classes, struct arena *arena);
 struct rank_list ranks_of_group(const struct rank_group *group, struct arena *arena);

@@ -64,6 +64,9 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
     options.output = cache_directory(cli);
     options.instance_name = cache_instance(model, cli);
     options.reuse = OPT_REUSE_MOO;
+    /* the default of a program in the cache is one scale unit: runs with other numbers of ranks share it */
+    options.given[OPT_RUNTIME_NGPUS] = false;
+    options.runtime_ngpus = options.plan_ngpus;
     free(model);
     if (!options.output || driver_compile(&options, cli->arena, cli->diags, result)) return NULL;
     return result->directory;
@@ -146,8 +149,10 @@ static void build_command(struct command *command, const char *program, int64_t 
 
 /* --comm loopback: executes the program, which runs all ranks as threads, in place of this process, so that a debugger
  * sees one process. The program inherits the lock. */
-static int become_program(struct command *command, int lock, struct cli *cli) {
+static int become_program(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
+    const int lock = compiled->lock;
     add_option(command, cli->arena, "comm", "loopback");
+    add_option(command, cli->arena, "world", arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
     VEC_PUSH(cli->arena, &command->words, NULL);
     if (lock >= 0) fcntl(lock, F_SETFD, 0);
     cli_report(cli);
@@ -198,7 +203,7 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *cli) 
         return -1;
     }
     build_command(&command, program, compiled->runtime_ngpus, cli);
-    if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled->lock, cli);
+    if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled, cli);
     return launch_ranks(&command, compiled, cli);
 }
 

@@ -134,6 +134,11 @@ static void put_value(const struct shown *shown, const char *key) {
     copy_member(shown->writer, shown->compiled->root, key);
 }
 
+/* "runtime_ngpus", which is not in the manifest. */
+static void put_number_of_ranks(const struct shown *shown, const char *key) {
+    rt_json_key(shown->writer, key), rt_json_put_int(shown->writer, shown->compiled->runtime_ngpus);
+}
+
 /* Of training, and so in the manifest of a model that is trained. */
 static void put_value_if_any(const struct shown *shown, const char *key) {
     if (rt_json_member(shown->compiled->root, key)) put_value(shown, key);
@@ -144,7 +149,7 @@ static int show_json(const struct compiled_model *compiled, struct cli *cli) {
         const char *key;
         void (*put)(const struct shown *shown, const char *key);
     } members[] = {{"model", put_value},           {"target", put_value},
-                   {"plan_ngpus", put_value},      {"runtime_ngpus", put_value},
+                   {"plan_ngpus", put_value},      {"runtime_ngpus", put_number_of_ranks},
                    {"ranks", put_all_ranks},       {"communication", put_all_communication},
                    {"nodes", put_all_nodes},       {"parameters", put_value_if_any},
                    {"constants", put_value_if_any}};
@@ -215,23 +220,23 @@ static void put_overlap(struct strbuf *out, const struct rt_json *item) {
 static void put_communication(struct strbuf *out, const struct compiled_model *compiled,
                               const struct rt_json **classes) {
     const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
-    strbuf_puts(out, "\ncommunication per step");
-    if (!item) strbuf_puts(out, ": none");
-    strbuf_putc(out, '\n');
+    struct strbuf lines;
+    strbuf_init(&lines, out->arena);
     for (const struct rt_json *next; item; item = next) {
         const struct rank_groups groups = ranks_groups(compiled, item, classes, out->arena);
-        const struct rank_list ranks =
-            groups.all.n ? ranks_of_group(&groups.all.at[0], out->arena) : (struct rank_list){0};
         int others = groups.all.n - 1;
         for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next)
             others += ranks_groups(compiled, next, classes, out->arena).all.n;
-        strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s", show_text(rt_json_member(item, "kind"), out->arena),
-                      integer(item, "count"), format_bytes(integer(item, "bytes")).text,
-                      rank_list_text(&ranks, out->arena));
-        if (others > 0) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
-        put_overlap(out, item);
-        strbuf_putc(out, '\n');
+        if (!groups.all.n) continue;
+        const struct rank_list ranks = ranks_of_group(&groups.all.at[0], out->arena);
+        strbuf_printf(&lines, "  %-16s %6" PRId64 "x  %10s  ranks %s",
+                      show_text(rt_json_member(item, "kind"), out->arena), integer(item, "count"),
+                      format_bytes(integer(item, "bytes")).text, rank_list_text(&ranks, out->arena));
+        if (others > 0) strbuf_printf(&lines, ", and %d more group%s", others, others == 1 ? "" : "s");
+        put_overlap(&lines, item);
+        strbuf_putc(&lines, '\n');
     }
+    strbuf_printf(out, "\ncommunication per step%s\n%s", lines.length ? "" : ": none", strbuf_text(&lines));
 }
 
 /* ---- memory ---- */

@@ -61,14 +61,14 @@ static enum reuse_action decide(struct job *job, const struct output *output) {
 }
 
 /* The text that location.json of a reused result must have, NULL if it already has it. It changes if the model was
- * moved, or if programs no longer read any file of it. */
+ * moved, if programs no longer read any file of it, or with --runtime-ngpus. */
 static int new_location(const struct job *job, const struct output *output, const char **text) {
     struct rt_reason why;
     void *bytes;
     size_t count;
     *text = NULL;
-    if (job->info.copies) return 0;
-    *text = reuse_location(output->directory, &job->keys, job->diags);
+    const struct location location = job_location(job);
+    *text = reuse_location(output->directory, &location, job->diags);
     if (!*text) return -1;
     const char *path = arena_printf(job->arena, "%s/location.json", output->directory);
     if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why)) return 0;

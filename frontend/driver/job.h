@@ -9,6 +9,7 @@
 #include "codegen/slices.h"
 #include "frontend/cli/options.h"
 #include "frontend/driver/directory_names.h"
+#include "frontend/driver/location.h"
 #include "frontend/driver/output.h"
 #include "frontend/driver/reuse_keys.h"
 #include "frontend/driver/side_files.h"
@@ -37,6 +38,7 @@ struct job {
     struct reuse_keys keys;
     struct stored_weights stored; /* weights of the imported graph, for --weights copy */
     struct slices slices;         /* of the plan; empty without --weights copy */
+    int runtime_ngpus;            /* the default of the result's programs, in location.json */
 };
 
 /* job_read.c */
@@ -70,8 +72,8 @@ int job_attach_text_weights(struct job *job);
 
 /* job_training.c */
 
-/* Sets *ranks, the number of ranks in all (--runtime-ngpus). E0204 unless it is a multiple of the mesh's size. */
-int job_ranks(const struct job *job, int *ranks);
+/* Sets job->runtime_ngpus, the number of ranks in all. E0204 unless it is a multiple of the mesh's size. */
+int job_ranks(struct job *job);
 /* Parses the options of training into job->training. If the graph is not trained: E0200 for any of them. */
 int job_read_training(struct job *job);
 /* job->training; NULL if the graph is not trained, or not imported yet. */
@@ -84,7 +86,7 @@ const struct target *job_target(const struct job *job);
 struct pass_context job_pass_context(struct job *job);
 /* Runs the passes on job->graph and plans what each rank executes. */
 int job_plan(struct job *job);
-/* Hashes files and options: sets job->info and job->keys. Needs job_open and job->names. */
+/* Hashes files and options: sets job->info, job->keys and job->runtime_ngpus. Needs job_open and job->names. */
 int job_describe(struct job *job);
 /* The manifest of the plan, for manifest_text; `program` NULL: without "files". */
 struct manifest job_manifest(const struct job *job, const struct program *program);
@@ -97,6 +99,8 @@ int job_out_of_memory(const struct job *job);
 
 /* job_write.c */
 
+/* What location.json says, but for the file of constants. */
+struct location job_location(const struct job *job);
 /* Plans, generates and builds in the staging directory, and commits it as the result. Needs output_own. */
 int job_generate(struct job *job, struct output *output);
 

@@ -78,9 +78,8 @@ static int check_arch(const struct job *job) {
 
 int job_describe(struct job *job) {
     const struct options *options = job->options;
-    int ranks;
     if (check_arch(job) < 0 || check_attention(job) < 0) return -1;
-    if (job_ranks(job, &ranks) < 0 || (!job->model && !job->files.n && job_list_text_files(job) < 0)) return -1;
+    if (job_ranks(job) < 0 || (!job->model && !job->files.n && job_list_text_files(job) < 0)) return -1;
     job->info = (struct program_info){.model = job->names.model,
                                       .instance = job->names.instance,
                                       .version = RANKC_VERSION,
@@ -89,7 +88,6 @@ int job_describe(struct job *job) {
                                       .runtime_cflags = build_cflags,
                                       .runtime_libs = build_libs,
                                       .arch = options->arch,
-                                      .runtime_ngpus = ranks,
                                       .training = job_training(job),
                                       .decisions = &job->decisions,
                                       .nfiles = job->files.n,

@@ -9,14 +9,15 @@
 #include "passes/train/recompute.h"
 
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
-int job_ranks(const struct job *job, int *ranks) {
+int job_ranks(struct job *job) {
     const struct options *options = job->options;
     int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
-    *ranks = options->given[OPT_RUNTIME_NGPUS] || !job->side.own_mesh ? (int)options->runtime_ngpus : unit;
-    if (*ranks % unit == 0) return 0;
+    const bool own = job->side.own_mesh && !options->given[OPT_RUNTIME_NGPUS];
+    job->runtime_ngpus = own ? unit : (int)options->runtime_ngpus;
+    if (job->runtime_ngpus % unit == 0) return 0;
     return diag_error(job->diags, 204, EXIT_USAGE, NULL,
                       "the mesh of %s has %d devices, and --runtime-ngpus %d is not a multiple of it",
-                      diag_quote(job->diags, options->operand), unit, *ranks);
+                      diag_quote(job->diags, options->operand), unit, job->runtime_ngpus);
 }
 
 /* Parses a number above 0; if `text` is NULL, *value keeps its default. */
@@ -72,9 +73,8 @@ int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
     bool of_model;
-    int ranks;
     if (!job->graph->train) return refuse_training(job);
-    if (job_ranks(job, &ranks) < 0) return -1;
+    if (job_ranks(job) < 0) return -1;
     if (mesh_pipeline_axis(&job->graph->mesh) >= 0)
         return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
                           "training with pipeline stages is not supported yet: the mesh has a pipeline axis");

@@ -13,16 +13,21 @@
 #include "ir/text.h"
 #include "runtime/base/hash.h"
 
+struct location job_location(const struct job *job) {
+    return (struct location){.runtime_ngpus = job->runtime_ngpus, .keys = job->info.copies ? NULL : &job->keys};
+}
+
 static const char *location_of(const struct job *job, const struct program *program) {
+    struct location location = job_location(job);
     struct hashed_file constants = {.path = CONSTANTS_FILE};
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i];
         if (strcmp(file->path, CONSTANTS_FILE) != 0) continue;
         constants.bytes = (int64_t)file->count;
         rt_hash_bytes(file->bytes, file->count, constants.hash);
-        return location_text(&job->keys, &constants, job->arena);
+        location.constants = &constants;
     }
-    return location_text(&job->keys, NULL, job->arena);
+    return location_text(&location, job->arena);
 }
 
 static void add_text(struct job *job, struct program *program, const char *path, const char *text) {
@@ -68,8 +73,8 @@ static int stage_all(struct job *job, struct output *output, struct program *pro
     for (int i = 0; i < program->files.n; i++)
         if (output_write(output, program->files.at[i].path, program->files.at[i].bytes, program->files.at[i].count) < 0)
             return -1;
-    if (job->info.copies ? copy_weights(job, output, program) < 0
-                         : stage_text(job, output, "location.json", location_of(job, program)) < 0)
+    if ((job->info.copies && copy_weights(job, output, program) < 0) ||
+        stage_text(job, output, "location.json", location_of(job, program)) < 0)
         return -1;
     struct manifest manifest = job_manifest(job, program);
     return stage_text(job, output, "manifest.json", manifest_text(&manifest));

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "frontend/driver/integrity.h"
-#include "frontend/driver/location.h"
 #include "ir/base/own.h"
 
 enum found { FOUND_EMPTY, FOUND_EQUAL, FOUND_GRAPH, FOUND_OTHER, FOUNDS };
@@ -152,7 +151,8 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
 
 /* Location --------------------------------------------------------------------------------------------------------- */
 
-const char *reuse_location(const char *directory, const struct reuse_keys *keys, struct diags *diags) {
+const char *reuse_location(const char *directory, const struct location *location, struct diags *diags) {
+    struct location now = *location;
     struct arena *arena = diags->arena;
     struct rt_reason why;
     struct rt_json_document *document = own_json_below(arena, directory, "manifest.json", &why);
@@ -162,7 +162,8 @@ const char *reuse_location(const char *directory, const struct reuse_keys *keys,
     struct hashed_file constants = {.path = CONSTANTS_FILE};
     rt_json_int(rt_json_member(entry, "bytes"), &constants.bytes);
     if (hash && strlen(hash) < RT_HASH_HEX) memcpy(constants.hash, hash, strlen(hash) + 1);
-    const char *text = location_text(keys, hash ? &constants : NULL, arena);
+    if (hash) now.constants = &constants;
+    const char *text = location_text(&now, arena);
     if (!text) diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
     arena_release(arena, document);
     return text;

@@ -11,6 +11,7 @@
 #define FRONTEND_DRIVER_REUSE_H
 
 #include "frontend/cli/options.h"
+#include "frontend/driver/location.h"
 #include "frontend/driver/reuse_keys.h"
 
 enum reuse_action { REUSE_NOTHING, REUSE_GRAPH, REUSE_ALL, REUSE_REFUSE };
@@ -26,7 +27,8 @@ struct reuse_check {
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys,
                                const struct reuse_check *check, struct arena *arena, struct diags *diags);
 
-/* The text that location.json of an intact result must have now; NULL after a diagnostic. */
-const char *reuse_location(const char *directory, const struct reuse_keys *keys, struct diags *diags);
+/* The text that location.json of an intact result must have now; NULL after a diagnostic. `location`: without
+ * constants. */
+const char *reuse_location(const char *directory, const struct location *location, struct diags *diags);
 
 #endif

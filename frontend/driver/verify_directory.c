@@ -215,7 +215,6 @@ static int check_plan(struct check *check, struct rankplan *plan) {
 
 static struct program_info info_of(const struct check *check, int nfiles) {
     const struct rt_json *root = rt_json_root(check->manifest);
-    int64_t ranks = 1;
     struct program_info info = {.model = rt_json_text(rt_json_member(root, "model")),
                                 .instance = rt_json_text(rt_json_member(root, "instance")),
                                 .version = rt_json_text(rt_json_member(root, "rankc")),
@@ -228,8 +227,6 @@ static struct program_info info_of(const struct check *check, int nfiles) {
                                 .work = check->keys.work,
                                 .nfiles = nfiles,
                                 .copies = sliced_weights_present(root)};
-    rt_json_int(rt_json_member(root, "runtime_ngpus"), &ranks);
-    info.runtime_ngpus = (int)ranks;
     info.training = check->training.optimizer.row ? &check->training : NULL;
     info.decisions = &check->decisions;
     return info;

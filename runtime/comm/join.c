@@ -3,6 +3,7 @@
 
 #include "core/private.h"
 
+#include "base/location.h"
 #include "comm/comm_shared.h"
 #include "comm/rendezvous.h"
 
@@ -178,10 +179,9 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
     } else {
         RT_TRY(find_rank(rt, options));
     }
-    if (rt->world != rt->program->runtime_ngpus)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD,
-                            "'%s' was generated for %d ranks, but started with %d", rt->program->name,
-                            rt->program->runtime_ngpus, rt->world);
+    if (!rt_ranks_fit(rt->world, rt->program->plan_ngpus))
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD, RT_RANKS_DO_NOT_FIT, rt->program->name,
+                            rt->program->plan_ngpus, RT_MAX_RANKS, rt->world);
     if (options->joined) return RT_OK;
     rt->internal->owns_comm = true;
     return join_by_name(rt, options, name);

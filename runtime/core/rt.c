@@ -120,7 +120,7 @@ static int check_program(struct rt *rt) {
     if (program->format != RT_FORMAT)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program has format %d, but this runtime needs format %d", program->format, RT_FORMAT);
-    if (program->plan_ngpus < 1 || shards != program->plan_ngpus || program->runtime_ngpus % program->plan_ngpus != 0)
+    if (program->plan_ngpus < 1 || shards != program->plan_ngpus)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program's mesh does not match its number of ranks");
     return RT_OK;

@@ -83,10 +83,9 @@ static int find_batch(struct feed *feed, struct rank *self) {
 
 static bool allocate(struct feed *feed) {
     const size_t slots = (size_t)feed->slots, inputs = (size_t)feed->program->ninputs;
-    feed->data = calloc(inputs + 1, sizeof *feed->data);
     feed->buffers = calloc(slots * inputs + 1, sizeof *feed->buffers);
     feed->samples = calloc(slots + 1, sizeof *feed->samples);
-    if (!feed->data || !feed->buffers || !feed->samples) return false;
+    if (!feed->buffers || !feed->samples) return false;
     for (size_t b = 0; b < slots * inputs; b++) {
         const struct rt_port *port = &feed->program->inputs[b % inputs];
         int64_t count = 0;
@@ -98,9 +97,15 @@ static bool allocate(struct feed *feed) {
     return true;
 }
 
-int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options, int slots) {
-    *feed = (struct feed){.program = self->job->program, .slots = slots};
-    if (!allocate(feed)) return fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+int feed_allocate(struct feed *feed, struct rank *self, int slots) {
+    feed->slots = slots;
+    return allocate(feed) ? RT_OK : fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+}
+
+int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options) {
+    *feed = (struct feed){.program = self->job->program};
+    feed->data = calloc((size_t)feed->program->ninputs + 1, sizeof *feed->data);
+    if (!feed->data) return fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     RT_TRY(check_names(self, options));
     RT_TRY(find_batch(feed, self));
     for (int i = 0; i < feed->program->ninputs; i++) RT_TRY(open_input(feed, self, options, i));

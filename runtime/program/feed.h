@@ -22,10 +22,11 @@ struct feed_options {
     int n;
 };
 
-/* Opens a file for every input of the program and allocates `slots` micro-batches. RT_OK, or a status recorded in
- * `self`; call feed_close in both cases. All .npy files must have the same number of samples; a file of tokens may have
- * more. */
-int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options, int slots);
+/* Opens a file for every input of the program. RT_OK, or a status recorded in `self`; call feed_close in both cases.
+ * All .npy files must have the same number of samples; a file of tokens may have more. */
+int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options);
+/* Allocates `slots` micro-batches, once. RT_OK, or a status recorded in `self`. */
+int feed_allocate(struct feed *feed, struct rank *self, int slots);
 void feed_close(struct feed *feed);
 
 /* Reads micro-batch `index` of the run, counted over all scale units, into a slot: positions [index * batch, (index +

@@ -4,6 +4,7 @@
 #include "program/main.h"
 
 #include "base/checked.h"
+#include "base/location.h"
 #include "comm/comm_shared.h"
 
 #include <errno.h>
@@ -185,7 +186,7 @@ static int first_cause(const struct rank *ranks, int count, struct failure *fail
 }
 
 static int run_loopback(struct job *job, struct rank *ranks, struct failure *failure) {
-    const int world = job->program->runtime_ngpus;
+    const int world = job->options.world;
     const size_t symmetric = rt_program_symmetric(job->program), bytes = rt_comm_shared_bytes(world, symmetric);
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pthread_t *threads = calloc((size_t)world, sizeof *threads);
@@ -203,15 +204,15 @@ static bool is_loopback(const struct job *job) {
     return strcmp(job->options.comm, "loopback") == 0;
 }
 
-/* Determines rank and world from options or environment and checks them, before any file is read. */
+/* Determines rank and world from options or environment and checks them, before any file is read. World 0: loopback
+ * without --world. */
 static int settle_world(struct job *job, struct failure *failure) {
     struct main_options *options = &job->options;
-    const int generated = job->program->runtime_ngpus;
+    const struct rt_program *program = job->program;
     struct rt_seat seat = {0, 1, 0, 1};
     int status = RT_OK;
     if (is_loopback(job)) {
         options->rank = 0;
-        if (options->world == 0) options->world = generated;
     } else if (options->rank < 0) {
         rt_seat_from_environment(&seat, &status);
         options->rank = seat.rank;
@@ -219,10 +220,21 @@ static int settle_world(struct job *job, struct failure *failure) {
     }
     if (status)
         return failure_set(failure, EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
-    if (options->world == generated) return EXIT_OK;
-    failure_set(failure, EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, but started with %d",
-                rt_quote_text(job->program->name).text, generated, options->world);
+    if ((is_loopback(job) && options->world == 0) || rt_ranks_fit(options->world, program->plan_ngpus)) return EXIT_OK;
+    failure_set(failure, EXIT_MISMATCH, RT_CODE_WORLD, RT_RANKS_DO_NOT_FIT, rt_quote_text(program->name).text,
+                program->plan_ngpus, RT_MAX_RANKS, options->world);
     return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
+}
+
+/* The world of loopback without --world: the default that location.json records. */
+static int default_world(struct job *job, struct failure *failure) {
+    struct rt_reason why;
+    int64_t ranks;
+    if (job->options.world > 0) return EXIT_OK;
+    if (!rt_location_ranks(job->manifest.directory, job->program->plan_ngpus, &ranks, &why))
+        return failure_reason(failure, RT_CODE_MANIFEST, &why);
+    job->options.world = (int)ranks;
+    return EXIT_OK;
 }
 
 /* Results */
@@ -386,6 +398,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     if (!exit && job.options.steps) stop_catch_signals();
     if (!exit) exit = settle_world(&job, &failure);
     if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
+    if (!exit) exit = default_world(&job, &failure);
     if (!exit) exit = run_job(&job, &failure);
     end_rank(&job, &failure);
     if (job.segment >= 0) close(job.segment);

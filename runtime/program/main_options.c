@@ -104,7 +104,8 @@ static const struct option_row rows[] = {
     {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "train: print only errors and warnings"},
     {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
     {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "rank of this process; launchers set it"},
-    {"--world", "N", OPTION_COUNT, FIELD(world), 1, "number of ranks"},
+    {"--world", "N", OPTION_COUNT, FIELD(world), 1,
+     "number of ranks, a multiple of plan_ngpus; default: the launcher's, with --comm loopback location.json's"},
     {"--rendezvous", "PLACE", OPTION_TEXT, FIELD(rendezvous), 0,
      "rendezvous of ranks that `rankc run` did not start: HOST:PORT, file:PATH or mpi; default: MASTER_ADDR, "
      "MASTER_PORT"},

@@ -6,6 +6,7 @@
 #include "program/main_nonfinite.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,7 +244,26 @@ static int hold_directory(struct trainer *t) {
     return t->self->status;
 }
 
-/* Resumes from a checkpoint, with its order of samples. */
+static int cannot_keep(struct trainer *t, int64_t all, const char *why) {
+    fail_with(t->self, EXIT_MISMATCH, RT_CODE_CHECKPOINT,
+              "the steps of the checkpoint have %lld micro-batches, and this job has %d scale unit%s: %s",
+              (long long)all, t->units, t->units == 1 ? "" : "s", why);
+    failure_help(&t->self->failure, "--accumulate A continues with A micro-batches per scale unit and step");
+    return t->self->status;
+}
+
+/* Continues with as many micro-batches per step as the checkpoint's steps have, `all` of them, which this job's scale
+ * units share; 0: the checkpoint does not say. --accumulate sets another number. */
+static int keep_step(struct trainer *t, int64_t all) {
+    const int64_t mine = all / t->units;
+    if (t->options->accumulate || !all) return RT_OK;
+    if (all % t->units || mine > INT_MAX) return cannot_keep(t, all, "they cannot be divided equally");
+    if (rt_set_accumulate(t->rt, (int)mine)) return cannot_keep(t, all, rt_error(t->rt));
+    t->accumulate = (int)mine;
+    return RT_OK;
+}
+
+/* Resumes from a checkpoint, with its order of samples and its micro-batches per step. */
 static int resume(struct trainer *t) {
     struct rt_position progress;
     RT_TRY(hold_directory(t));
@@ -260,6 +280,7 @@ static int resume(struct trainer *t) {
     t->saved = progress.step;
     t->feed.sampler.shuffle = progress.seed >= 0;
     t->feed.sampler.seed = (uint64_t)progress.seed;
+    RT_TRY(keep_step(t, progress.per_step));
     if (t->self->first && !t->options->log && prints_steps(t->options))
         printf("resumed after step %lld\n", (long long)progress.step);
     return RT_OK;
@@ -295,23 +316,31 @@ static int set_numbers(struct trainer *t) {
     /* programs that skip such steps do not need it */
     if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect;
     if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
-    if ((status = rt_set_accumulate(t->rt, t->accumulate))) return fail_rank(t->self, t->rt, status);
-    t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);
-    return t->losses ? RT_OK : fail_with(t->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    status = rt_set_accumulate(t->rt, t->accumulate);
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
 static int open_data(struct trainer *t) {
     const struct main_options *o = t->options;
     const struct feed_options data = {"--data", o->data.at, o->data.n},
                               eval = {"--eval-data", o->eval_data.at, o->eval_data.n};
-    int64_t samples;
-    RT_TRY(feed_open(&t->feed, t->self, &data, t->accumulate));
+    RT_TRY(feed_open(&t->feed, t->self, &data));
     t->feed.sampler.shuffle = o->shuffle >= 0;
     t->feed.sampler.seed = (uint64_t)o->shuffle;
+    return o->eval_data.n ? feed_open(&t->eval, t->self, &eval) : RT_OK;
+}
+
+/* Memory for the micro-batches of a step, whose number is known when a checkpoint was loaded. */
+static int allocate(struct trainer *t) {
+    const struct main_options *o = t->options;
+    int64_t samples;
     if (!rt_mul((int64_t)t->accumulate * t->units, o->steps, &samples) || !rt_mul(samples, t->feed.batch, &samples))
         return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE,
                          "the number of samples in all steps overflows: use a smaller --steps");
-    return o->eval_data.n ? feed_open(&t->eval, t->self, &eval, 1) : RT_OK;
+    t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);
+    if (!t->losses) return fail_with(t->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    RT_TRY(feed_allocate(&t->feed, t->self, t->accumulate));
+    return t->eval.data ? feed_allocate(&t->eval, t->self, 1) : RT_OK;
 }
 
 static int open_log(struct trainer *t) {
@@ -332,6 +361,7 @@ static int run(struct trainer *t) {
     RT_TRY(set_numbers(t));
     RT_TRY(open_data(t));
     RT_TRY(resume(t));
+    RT_TRY(allocate(t));
     RT_TRY(open_log(t));
     RT_TRY(check_stop(t));
     while (t->rt->internal->trained < t->options->steps && !t->stopping) {

@@ -118,11 +118,13 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
     const char *key = rt_json_text(rt_json_member(root, "program")), *name = rt_json_text(rt_json_member(root, "name"));
     int64_t format = 0;
     rt_json_int(rt_json_member(root, "format"), &format);
+    position->per_step = 0;
+    rt_json_int(rt_json_member(root, "micro_batches_per_step"), &position->per_step);
     if (format != CHECKPOINT_FORMAT || !key || !name ||
         !rt_json_int(rt_json_member(root, "micro_batches"), &position->micro_batches) ||
         !rt_json_int(rt_json_member(root, "seed"), &position->seed) ||
         !rt_json_int(rt_json_member(root, "step"), &position->step) || position->step != step ||
-        position->micro_batches < 0)
+        position->micro_batches < 0 || position->per_step < 0)
         return fail_damaged(l, l->path.text, "checkpoint.json is incomplete, or of another step");
     if (strcmp(key, l->rt->program->work) == 0) return RT_OK;
     return rt_fail_code(

@@ -208,6 +208,7 @@ static void put_checkpoint(struct rt_json_writer *w, const struct saving *s) {
     put_text(w, "program", program->work);
     put_int(w, "step", s->position->step);
     put_int(w, "micro_batches", s->position->micro_batches);
+    put_int(w, "micro_batches_per_step", (int64_t)s->rt->internal->accumulate * s->rt->units->size);
     put_int(w, "seed", s->position->seed);
     rt_json_key(w, "mesh"), rt_json_put_dims(w, mesh, program->naxes);
     for (int k = 0; k < KEPT_KINDS; k++) put_tensors(w, s, (enum kept_kind)k);

@@ -69,9 +69,9 @@ int main(int argc, char **argv) {
     if (read_tensor(&tokens, argv[2], &gpt2_program.inputs[0])) return 1;
     struct job job = {
         .directory = argv[1], .inputs = {tokens.data}, .logits = calloc((size_t)elements(output), sizeof(float))};
-    int status = job.logits ? run_ranks(&gpt2_program, run_rank, &job) : 1;
+    int status = job.logits ? run_ranks(&gpt2_program, 1, run_rank, &job) : 1;
     if (!status)
-        printf("%d ranks: %g %g %g ...\n", gpt2_program.runtime_ngpus, job.logits[0], job.logits[1], job.logits[2]);
+        printf("%d ranks: %g %g %g ...\n", gpt2_program.plan_ngpus, job.logits[0], job.logits[1], job.logits[2]);
     if (!status && argc > 3)
         status = read_tensor(&expected, argv[3], output) || compare(job.logits, expected.data, expected.count);
     rt_tensor_free(&tokens);

@@ -1,10 +1,10 @@
 /* A C program that trains a compiled samples/models/gpt2.onnx with its own loss: the model computes logits, and this
  * program computes the loss and its gradient. Compile with --train, for any number of ranks; each rank is a thread.
  *
- *     train DIR TOKENS.npy STEPS [CHECKPOINTS]
+ *     train DIR TOKENS.npy STEPS [CHECKPOINTS [UNITS]]
  *
  * DIR is the output directory of `rankc compile`. Prints the loss of every step; with CHECKPOINTS it writes a
- * checkpoint to that directory at the end. */
+ * checkpoint to that directory at the end. UNITS is the number of scale units, 1 by default. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     struct rt_reason why;
     const struct rt_port *input = &gpt2_program.inputs[0];
     if (argc < 4) {
-        fprintf(stderr, "usage: train DIR TOKENS.npy STEPS [CHECKPOINTS]\n");
+        fprintf(stderr, "usage: train DIR TOKENS.npy STEPS [CHECKPOINTS [UNITS]]\n");
         return 2;
     }
     if (!rt_npy_read(&tokens, argv[2], &why)) {
@@ -101,7 +101,7 @@ int main(int argc, char **argv) {
         if (status) fprintf(stderr, "train: token %lld is not in the vocabulary\n", (long long)token);
     }
     struct job job = {argv[1], argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};
-    if (!status) status = run_ranks(&gpt2_program, run_rank, &job);
+    if (!status) status = run_ranks(&gpt2_program, argc > 5 ? atoi(argv[5]) : 1, run_rank, &job);
     rt_tensor_free(&tokens);
     return status;
 }

@@ -50,12 +50,12 @@ done
 # losses and norms of samples/train/reference.py, by PyTorch in f64.
 cp -r "$source/samples/train" .
 for plan in one:dp two:tp:tensor=2 units:dp; do
-    instance=${plan%%:*} pas=${plan#*:} units=
-    [ $instance != units ] || units='--runtime-ngpus 2'
-    rankc compile "$source/samples/models/gpt2.onnx" -o trained-$instance --train --pas "$pas" $units -q --no-build \
+    instance=${plan%%:*} pas=${plan#*:} units=1
+    [ $instance != units ] || units=2
+    rankc compile "$source/samples/models/gpt2.onnx" -o trained-$instance --train --pas "$pas" -q --no-build \
         --optimizer sgd:lr=0.5
     make -s -C train clean train MODEL="$work/trained-$instance/gpt2/_"
-    train/train trained-$instance/gpt2/_ "$tokens" 4 checkpoints-$instance >said || fail "trained on $instance"
+    train/train trained-$instance/gpt2/_ "$tokens" 4 checkpoints-$instance $units >said || fail "trained on $instance"
     awk '
         BEGIN { split("5.69871757 3.94915183 2.6513896 1.73719089", loss); split("4.31221206 3.31283235 2.6337449 3.47721194", norm) }
         function off(a, b) { return a > b ? (a - b) / b : (b - a) / b }

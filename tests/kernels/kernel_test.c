@@ -12,7 +12,6 @@ struct rt *test_open(const char *kernels) {
                                               .name = "test",
                                               .key = "test",
                                               .plan_ngpus = 1,
-                                              .runtime_ngpus = 1,
                                               .nclasses = 1,
                                               .classes = &class,
                                               .class_of_shard = class_of_shard,

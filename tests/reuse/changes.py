@@ -1,19 +1,20 @@
 #!/usr/bin/python3
 """What must be noticed and what must not: changes.py --rankc RANKC --kind real|irrelevant
 
-61 real changes, one at a time: bytes and bits of the model (edited in place, time set back), of external data, of rules,
+59 real changes, one at a time: bytes and bits of the model (edited in place, time set back), of external data, of rules,
 plans and bound inputs; structure; options; another rankc, other templates; another runtime, other flags. Over an earlier
 result, --reuse=match must refuse, name what differs and leave all as it was; --reuse=moo must give what a compile into an
-empty directory gives. 24 irrelevant changes - paths, times, environment, verbosity - must reuse.
+empty directory gives. 29 irrelevant changes - paths, times, environment, verbosity, scale units - must reuse.
 
 Structural changes and external data need the onnx package.
 """
+import json
 import os
 import shutil
 import stat
 import struct
 
-from harness import (MODELS, Skipped, compile_command, dims_of, expect, flip_bit, instance, parse, rankc, snapshot,
+from harness import (HERE, MODELS, Skipped, compile_command, dims_of, expect, flip_bit, instance, parse, rankc, snapshot,
                      sweep)
 
 try:
@@ -25,6 +26,7 @@ except ImportError:
 MLP = os.path.join(MODELS, "mlp", "model.onnx")
 GPT2 = os.path.join(MODELS, "gpt2", "model.onnx")
 GPT2_DIMS = dims_of(GPT2)
+TRAINED = os.path.join(os.path.dirname(HERE), "training", "mlp", "model.onnx")
 TP2 = ["--pas", "tp", "--plan-ngpus", "2"]
 
 
@@ -158,8 +160,6 @@ OPTIONS = {
     "tp to a mesh": option("pas", ["--pas", "hybrid:tensor=2,pipeline=2"], TP2),
     "order of axes": option("pas", ["--pas", "hybrid:pipeline=2,tensor=2"], ["--pas", "hybrid:tensor=2,pipeline=2"]),
     "sizes of axes": option("pas", ["--pas", "hybrid:tensor=1,pipeline=4"], ["--pas", "hybrid:tensor=2,pipeline=2"]),
-    "units": option("runtime-ngpus", ["--runtime-ngpus", "2"]),
-    "units of two": option("runtime-ngpus", [*TP2, "--runtime-ngpus", "4"], TP2),
     "f64": option("dtype", ["--dtype", "f64"]),
     "f32 by name": option("dtype", ["--dtype", "f32"], ["--dtype", "f64"]),
     "batch": option("dim", ["--dim", "batch=3", "--dim", "seq=11"], ["--dim", "batch=2", "--dim", "seq=11"], common=()),
@@ -418,7 +418,31 @@ REAL = {
     "the instance's name": instance_name,
 }
 
+def other_units(ranks, options=(), model=GPT2, common=GPT2_DIMS):
+    """The number of ranks is a default of location.json, and in no other file of the result."""
+    def recorded(bench):
+        with open(instance(bench.out) + "/location.json") as file:
+            return json.load(file)["runtime_ngpus"]
+
+    def case(program, work):
+        bench = Bench(program, work, model, [*common, *options])
+        bench.first()
+        default = recorded(bench)
+        for given, expected in ((["--runtime-ngpus", str(ranks)], ranks), ([], default)):
+            for reuse in ("match", "moo"):
+                bench.must_reuse(*given, "--reuse", reuse)
+                expect(recorded(bench) == expected, f"location.json has {recorded(bench)}, not {expected}")
+        bench.compile("--runtime-ngpus", str(ranks), "--reuse", "override").must(0, reused="nothing")
+        expect(snapshot(bench.out) == bench.before and recorded(bench) == ranks, "other files than for one unit")
+    return case
+
+
 IRRELEVANT = {
+    "units of two, trained": other_units(6, ["--train", "--optimizer", "sgd", *TP2], TRAINED, ()),
+    "units": other_units(2),
+    "units of two": other_units(4, TP2),
+    "units of copied weights": other_units(3, ["--weights", "copy"], MLP, ()),
+    "units of a trained model": other_units(4, ["--train", "--optimizer", "sgd", "--accumulate", "2"], TRAINED, ()),
     "model moved": irrelevant(move_model),
     "model by a link": irrelevant(link_model),
     "model by a relative path": relative_path,

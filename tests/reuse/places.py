@@ -241,6 +241,7 @@ def cache(program, work):
         time.sleep(0.5)
         expect(first.poll() is None, "the first ended")
         rankc(*command, "--lock-timeout=0", env=environment).must(0)
+        rankc(*command, "--lock-timeout=0", "--runtime-ngpus=2", env=environment).must(0)
     finally:
         first.terminate()
         first.wait()

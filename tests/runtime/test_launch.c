@@ -88,7 +88,9 @@ static void inputs_are_checked(void **state) {
 static void ranks_must_be_what_was_generated(void **state) {
     (void)state;
     struct result result = RUN(ALONE, 3, INPUTS);
-    assert_error(&result, 8, "error[E0901]: 'tiny' was generated for 3 ranks, but started with 1");
+    assert_error(
+        &result, 8,
+        "error[E0901]: 'tiny' needs a multiple of 3 ranks (plan_ngpus), at most 16384, but was started with 1");
     result = RUN(ALONE, 3, INPUTS, "--rank", "1", "--world", "3");
     assert_error(&result, 2, "start the ranks with `rankc run`");
     setenv("OMPI_COMM_WORLD_RANK", "1", 1), setenv("OMPI_COMM_WORLD_SIZE", "4", 1);

@@ -5,6 +5,7 @@
 #include "tiny.h"
 
 #include "base/file.h"
+#include "base/location.h"
 #include "base/panel.h"
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ static int step_case(struct rank_context *context) {
     struct rt *rt;
     float y[TINY_M * TINY_N], z[TINY_M * TINY_P], expected_y[TINY_M * TINY_N], expected_z[TINY_M * TINY_P];
     int64_t first = 0;
-    tiny_program(&program, run->shards, run->units);
+    tiny_program(&program, run->shards);
     tiny_expect(expected_y, expected_z, run->shards);
     const struct rt_options options = {.directory = directory, .joined = context->comm, .threads = 1};
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
@@ -75,7 +76,7 @@ static int failing_step_case(struct rank_context *context) {
     const struct run *run = context->argument;
     struct rt_program program;
     struct rt *rt;
-    tiny_program(&program, run->shards, run->units);
+    tiny_program(&program, run->shards);
     const struct rt_options options = {.directory = directory, .joined = context->comm, .threads = 1};
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
     int status = rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){NULL, NULL, NULL});
@@ -108,7 +109,7 @@ static int open_alone(const struct rt_program *program) {
 static int other_program_case(struct rank_context *context) {
     struct rt_program program;
     struct rt *rt;
-    tiny_program(&program, context->comm->size, 1);
+    tiny_program(&program, context->comm->size);
     if (context->comm->rank == 1) program.key = "tiny-2";
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     CHECK(rt_open(&rt, &program, &options) == RT_ERROR_MISMATCH);
@@ -124,22 +125,23 @@ static void ranks_of_another_program_are_refused(void **state) {
 static void programs_that_do_not_fit_are_refused(void **state) {
     (void)state;
     struct rt_program program;
-    tiny_program(&program, 1, 1);
+    tiny_program(&program, 1);
     program.format = 99;
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
-    tiny_program(&program, 2, 1);
+    tiny_program(&program, 2);
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
-    assert_string_equal(rt_error(NULL), "'tiny' was generated for 2 ranks, but started with 1");
-    tiny_program(&program, 1, 1);
+    assert_string_equal(rt_error(NULL),
+                        "'tiny' needs a multiple of 2 ranks (plan_ngpus), at most 16384, but was started with 1");
+    tiny_program(&program, 1);
     program.mesh[0] = 2;
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
-    tiny_program(&program, 1, 1);
+    tiny_program(&program, 1);
     struct rt *rt;
     assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .comm = "pigeons"}),
                      RT_ERROR_USAGE);
     assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .kernels = "none"}),
                      RT_ERROR_USAGE);
-    tiny_program(&program, 2, 1);
+    tiny_program(&program, 2);
     assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .world = 2}), RT_ERROR_USAGE);
 }
 
@@ -162,7 +164,7 @@ static void changed_weights_are_refused(void **state) {
     (void)state;
     struct rt_program program;
     char path[64];
-    tiny_program(&program, 1, 1);
+    tiny_program(&program, 1);
     in_directory(path, sizeof path, "weights.bin");
     touch(path, 1000); /* another time, the same bytes */
     assert_int_equal(open_alone(&program), RT_OK);
@@ -188,7 +190,7 @@ static void put_location(const char *text) {
 static void malformed_locations_are_refused(void **state) {
     (void)state;
     struct rt_program program;
-    tiny_program(&program, 1, 1);
+    tiny_program(&program, 1);
     put_location("{\"format\":1,");
     assert_int_equal(open_alone(&program), RT_ERROR_INPUT);
     put_location("{\"format\":2,\"files\":[]}");
@@ -200,11 +202,51 @@ static void malformed_locations_are_refused(void **state) {
     tiny_write(directory);
 }
 
+/* What location.json says of the number of ranks of a program of two shards. */
+static void the_default_number_of_ranks_is_a_multiple_of_a_unit(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ranks; /* 0: refused */
+    } cases[] = {{"{}", 2},
+                 {"[]", 2},
+                 {"{\"runtime_ngpus\": 2}", 2},
+                 {"{\"runtime_ngpus\": 6}", 6},
+                 {"{\"runtime_ngpus\": 16384}", 16384},
+                 {"{\"runtime_ngpus\": 3}", 0},
+                 {"{\"runtime_ngpus\": 0}", 0},
+                 {"{\"runtime_ngpus\": -2}", 0},
+                 {"{\"runtime_ngpus\": 16386}", 0},
+                 {"{\"runtime_ngpus\": 8589934592}", 0},
+                 {"{\"runtime_ngpus\": 2.5}", 0},
+                 {"{\"runtime_ngpus\": \"2\"}", 0},
+                 {"{\"runtime_ngpus\": null}", 0},
+                 {"{\"runtime_ngpus\": 2", 0}};
+    struct rt_reason why;
+    char path[64], aside[64];
+    int64_t ranks;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_location(cases[i].text);
+        const bool read = rt_location_ranks(directory, 2, &ranks, &why);
+        if (read != (cases[i].ranks > 0) || (read && ranks != cases[i].ranks)) fail_msg("%s", cases[i].text);
+        if (!read) assert_int_equal(why.kind, RT_REASON_CONTENT);
+    }
+    in_directory(path, sizeof path, "location.json");
+    in_directory(aside, sizeof aside, "aside.json");
+    assert_int_equal(rename(path, aside), 0);
+    assert_true(rt_location_ranks(directory, 2, &ranks, &why) && ranks == 2);
+    assert_int_equal(symlink(aside, path), 0);
+    assert_false(rt_location_ranks(directory, 2, &ranks, &why));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(aside), 0);
+    tiny_write(directory);
+}
+
 static void weights_outside_of_file_or_arena_are_refused(void **state) {
     (void)state;
     struct rt_program program;
     struct rt_weight weights[2];
-    tiny_program(&program, 1, 1);
+    tiny_program(&program, 1);
     const struct rt_weight *good = program.weights;
     program.weights = weights;
 #define TRY(change)                                                                                                    \
@@ -238,7 +280,6 @@ static int strided_case(struct rank_context *context) {
                                        .name = "strided",
                                        .key = "k",
                                        .plan_ngpus = 2,
-                                       .runtime_ngpus = 2,
                                        .naxes = 1,
                                        .mesh = {2},
                                        .nweights = 1,
@@ -313,7 +354,7 @@ static int packed_case(struct rank_context *context) {
     unsigned char bytes[8 + LONG * SHORT];
     char path[64];
     struct rt *rt;
-    tiny_program(&program, 2, 1);
+    tiny_program(&program, 2);
     program.nweights = PACKED, program.weights = packed_weights, program.classes = &class;
     program.ninputs = program.noutputs = 0;
     in_directory(path, sizeof path, "weights.bin");
@@ -344,7 +385,7 @@ static int redistribution_case(struct rank_context *context) {
     struct rt_program program;
     struct rt *rt;
     int32_t whole[256], part[256], back[256], scratch[256], sum[256];
-    tiny_program(&program, context->comm->size, 1);
+    tiny_program(&program, context->comm->size);
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -420,7 +461,7 @@ static int exchange_case(struct rank_context *context) {
     static const int64_t dims[] = {2, 12, 3, 8, 2};
     struct rt_program program;
     struct rt *rt;
-    tiny_program(&program, context->comm->size, 1);
+    tiny_program(&program, context->comm->size);
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
     const size_t bytes = EXCHANGED * sizeof(int16_t);
@@ -490,6 +531,7 @@ int main(void) {
         cmocka_unit_test(programs_that_do_not_fit_are_refused),
         cmocka_unit_test(changed_weights_are_refused),
         cmocka_unit_test(malformed_locations_are_refused),
+        cmocka_unit_test(the_default_number_of_ranks_is_a_multiple_of_a_unit),
         cmocka_unit_test(weights_outside_of_file_or_arena_are_refused),
         cmocka_unit_test(strided_cuts_are_loaded),
         cmocka_unit_test(weights_are_packed),

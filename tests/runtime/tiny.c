@@ -101,13 +101,12 @@ static const struct rt_rank_class the_class = {
     .schedule = {.nops = 1, .ops = step, .micro_batches = 1, .repeat_end = 1, .slots = 1},
 };
 
-void tiny_program(struct rt_program *program, int shards, int units) {
+void tiny_program(struct rt_program *program, int shards) {
     static const int class_of_shard[256];
     *program = (struct rt_program){.format = RT_FORMAT,
                                    .name = "tiny",
                                    .key = "tiny-1",
                                    .plan_ngpus = shards,
-                                   .runtime_ngpus = shards * units,
                                    .naxes = 1,
                                    .mesh = {shards},
                                    .ninputs = 2,

@@ -14,8 +14,8 @@
 #define TINY_N 5
 #define TINY_P 4
 
-/* Describes a program for `units` times `shards` ranks. */
-void tiny_program(struct rt_program *program, int shards, int units);
+/* Describes a program whose scale units have `shards` ranks. */
+void tiny_program(struct rt_program *program, int shards);
 
 /* TINY_DO=RANK:WHAT@STEP in the environment makes a rank misbehave in that step, in instruction 1 after its call; in
  * step 0, before it joins. WHAT is a row of the table in tiny_misbehave.c. Does nothing for others. */

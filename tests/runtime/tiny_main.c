@@ -1,4 +1,5 @@
-/* The tiny program as an executable, for tests that start processes: TINY_SHARDS and TINY_UNITS say for how many.
+/* The tiny program as an executable, for tests that start processes: TINY_SHARDS is the number of
+ * ranks of a scale unit.
  * TINY_KEY makes it another program. With TINY_WRITE=DIR it writes its files and inputs there instead. */
 #define _GNU_SOURCE 1
 
@@ -34,7 +35,7 @@ int main(int argc, char **argv) {
     if (getenv("TINY_WRITE")) return write_files(getenv("TINY_WRITE"));
     misbehave_before_joining(argc, argv);
     struct rt_program program;
-    tiny_program(&program, env_int("TINY_SHARDS", 1), env_int("TINY_UNITS", 1));
+    tiny_program(&program, env_int("TINY_SHARDS", 1));
     if (getenv("TINY_KEY")) program.key = getenv("TINY_KEY");
     return rt_main(argc, argv, &program);
 }

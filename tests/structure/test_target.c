@@ -63,7 +63,6 @@ static struct program make_program(struct arena *arena, const struct target *tar
                                       .pas = "dp",
                                       .key = "00000000000000000000000000000000",
                                       .work = "00000000000000000000000000000000",
-                                      .runtime_ngpus = 2,
                                       .nfiles = 1};
     diags_init(&diags, arena);
     int status = text_parse(arena, &diags, "sample", sample, strlen(sample), &graph);

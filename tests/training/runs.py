@@ -34,7 +34,9 @@ class Bench:
         return call(self.rankc, *words, env=env, status=status)
 
     def compile(self, name, plan="one", case="mlp", options=ADAMW, accumulate=1):
-        policy, ranks = PLANS[plan]
+        return self.compile_for(name, *PLANS[plan], options, accumulate, case)
+
+    def compile_for(self, name, policy, ranks, options, accumulate, case="mlp"):
         self.call("compile", model_of(case), "-o", self.path(name), "-q", "--train", "--pas", policy, "--runtime-ngpus", str(ranks),
                   "--accumulate", str(accumulate), *options)
         return Program(self, name, case)
@@ -260,6 +262,66 @@ def told(bench):
     expect("one micro-batch" in said, said)
 
 
+def near(lines, expected, what):
+    """The same micro-batches, summed in another order."""
+    expect(len(lines) == len(expected), f"{what}: {len(lines)} steps, not {len(expected)}")
+    for line, loss in zip(lines, expected):
+        expect(abs(line["loss"] - loss) <= 1e-5 * abs(loss), f"{what}, step {line['step']}: {line['loss']} and {loss}")
+
+
+def units(bench):
+    """The number of scale units is known when a program starts: one program gives PyTorch's losses with any number, and compiled for
+    another number it is the same program, byte for byte, but for the default in location.json."""
+    reference = recorded("mlp")
+    options = ["--optimizer", reference["optimizer"]]
+    for pas, size in (("dp", 1), ("tp:tensor=2", 2)):
+        few, many = (bench.compile_for(f"{size}-for-{n}", pas, n * size, options, accumulate=2) for n in (1, 4))
+        for folder, _, names in os.walk(few.directory):
+            for name in names:
+                if name != "location.json" and not name.startswith(".lock-"):
+                    one = os.path.join(folder, name)
+                    other = os.path.join(many.directory, os.path.relpath(one, few.directory))
+                    expect(filecmp.cmp(one, other, shallow=False), f"{other} depends on the number of units")
+        for n, accumulate in ((1, 2), (2, 2), (3, 1), (4, 2), (4, 3)):
+            lines = few.train(5, "--runtime-ngpus", str(n * size), "--accumulate", str(accumulate))
+            near(lines, reference["steps"][str(n * accumulate)]["f64"]["loss"][:5], f"{pas}, {n} units")
+            if (n, accumulate) == (4, 2):
+                expect(numbers(many.train(5)) == numbers(lines), f"{pas}: the default is not four units")
+        expect(many.show()["runtime_ngpus"] == 4 * size and few.show()["runtime_ngpus"] == size, "show")
+    program = [f"{few.directory}/model/_/build/train", "--steps", "1", *few.data()]
+    said = call(*program, "--rank", "0", "--world", "3", status=8).stderr
+    expect("E0901" in said and "multiple of 2 ranks (plan_ngpus)" in said, said)
+    said = few.train(1, "--runtime-ngpus", "3", status=2)
+    expect("E0204" in said and "3 is not a multiple of 2" in said, said)
+    said = call(f"{many.directory}/model/_/build/train", *program[1:], "--json", "--comm", "loopback").stdout
+    expect('"ranks": 8' in said, said)
+    said = call(*program, "--comm", "loopback", "--world", "3", status=8).stderr
+    expect("E0901" in said, said)
+
+
+def resized(bench):
+    """A run that goes on with another number of units has as many micro-batches per step as before, and the same samples."""
+    options = ["--optimizer", "sgd:lr=0.01,momentum=0.9"]
+    program, one = (bench.compile(name, options=options, accumulate=6) for name in ("any", "one"))
+    expected = [line["loss"] for line in one.train(9, "--shuffle", "5")]
+    directory = ["--checkpoint-dir", bench.path("ckpt"), "--checkpoint-every", "3"]
+    lines = program.train(3, "--shuffle", "5", *directory, "--runtime-ngpus", "2", "--accumulate", "3")
+    lines += program.train(6, *directory, "--resume", "latest", "--runtime-ngpus", "3")
+    lines += program.train(9, *directory, "--resume", "latest")
+    near(lines, expected, "2, 3 and 1 units")
+    said = program.train(9, *directory, "--resume", "6", "--runtime-ngpus", "4", status=8)
+    expect("6 micro-batches, and this job has 4 scale units" in said and "--accumulate" in said, said)
+    again = program.train(9, *directory, "--resume", "6", "--runtime-ngpus", "4", "--accumulate", "1")
+    alone = one.train(9, *directory, "--resume", "6", "--accumulate", "4")
+    near(again, [line["loss"] for line in alone], "4 units of one micro-batch")
+    expect(abs(again[0]["loss"] - expected[6]) > 1e-5, "--accumulate has no effect")
+    plain, directory = bench.compile("plain", options=options), ["--checkpoint-dir", bench.path("plain.ckpt")]
+    plain.train(2, *directory, "--runtime-ngpus", "2")
+    said = plain.train(4, *directory, "--resume", "latest", status=8)
+    expect("2 micro-batches, and this job has 1 scale unit:" in said and "one micro-batch" in said, said)
+    plain.train(4, *directory, "--resume", "latest", "--accumulate", "1")
+
+
 def recomputed(bench):
     """Every way to recompute gives the bits of none, and takes less memory where layers are kept."""
     ways = ["full", "selective", "first:1", "names:*MatMul*", "budget:40K"]
@@ -409,7 +471,7 @@ def rebuilt(bench):
     expect(numbers(lines) == numbers(expected[2:]), "other numbers")
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, recomputed, initial, overlapped, accumulated, refused]
+CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, recomputed, initial, overlapped, accumulated, refused]
 
 
 def main():
