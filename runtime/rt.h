@@ -278,7 +278,8 @@ int rt_zero_grad(struct rt *rt);
 
 /* Reduces gradients over the scale units: to the mean over all real micro-batches if the program has a loss, else to
  * the sum. A second call before the next backward does nothing. rt_clip_gnorm and rt_optimizer_step call it if it was
- * not called. */
+ * not called. The sums take the place of the rank's own gradients: after it, rt_backward returns RT_ERROR_USAGE until
+ * rt_zero_grad was called. */
 int rt_sync_shard_grad(struct rt *rt);
 
 /* Multiplies gradients, and so the norm that rt_clip_gnorm returns afterwards, with `factor`. */

@@ -70,7 +70,8 @@ static bool about(double a, double b) {
     return fabs(a - b) <= 1e-12 * fabs(b);
 }
 
-/* Two micro-batches alike have twice the gradient of one; scaled by half they have its norm. */
+/* Two micro-batches alike have twice the gradient of one; scaled by half they have its norm. Gradients that were
+ * reduced are not added to. */
 static void check_sums(struct rt *rt) {
     int calls = 0;
     rt_set_reduce_hooks(rt, &(struct rt_reduce_hooks){count_call, count_call, &calls});
@@ -79,6 +80,10 @@ static void check_sums(struct rt *rt) {
     const double one = norm_now(rt);
     CHECK(one > 0 && calls == 2);
     CHECK(about(norm_now(rt), one) && calls == 2);
+    loss(rt);
+    CHECK(mlp_backward(rt, (const void *[]){weight}, (void *[]){dx}) == RT_ERROR_USAGE);
+    CHECK(mlp_zero_grad(rt) == RT_OK);
+    backward(rt);
     backward(rt);
     CHECK(about(norm_now(rt), 2 * one) && calls == 4);
     CHECK(mlp_scale_grads(rt, 0.5) == RT_OK && about(norm_now(rt), one));

@@ -6,8 +6,8 @@
 A run of more steps allocates no more than one of fewer, whatever the plan, in training and in inference: not by our code, nor by
 what it calls of the C library. oneDNN does, in dnnl_sgemm: room to pack an operand, which its C interface lets nobody provide;
 and so does libgomp, for teams of threads. The anonymous memory that a rank maps is the arenas that `rankc show` prints, to the
-byte: each is mapped with one byte more, so that an empty one has an address. That for communication is in the segment of the
-job where ranks are processes."""
+byte: each is mapped with one byte more, so that an empty one has an address. Those that other ranks access, for communication
+and for gradients, are in the segment of the job, unless both are empty."""
 import argparse
 import functools
 import glob
@@ -18,7 +18,7 @@ import sys
 from harness import HERE, call, compile_case, data_of, expect, recorded, report
 
 OF_LIBRARIES = ("libdnnl", "libgomp", "libstdc++")  # that of oneDNN
-ARENAS = ("weights", "gradients", "optimizer", "activations", "communication", "scratch")
+OWN, SHARED = ("weights", "optimizer", "activations", "scratch"), ("communication", "gradients")
 TRAINED = {"dp@1": 1, "dp@2": 1, "tp:tensor=2@1": 1, "tp:tensor=2@2": 2}  # and micro-batches
 CASE, INFERRED = "gpt2", os.path.join(HERE, "..", "models", "gpt2_static")
 
@@ -52,12 +52,11 @@ def measured(command, count, work):
     return processes(prefix)
 
 
-def check_arenas(rankc, out, ranks, alone):
-    """`alone`: the rank's arena for communication is its own."""
+def check_arenas(rankc, out, ranks):
     shown = json.loads(call(rankc, "show", out, "--json").stdout)["ranks"]
     expect(len(ranks) == len(shown), f"{len(ranks)} ranks")
-    planned = sorted(sorted(rank["memory"][arena] + 1 for arena in ARENAS
-                            if alone or arena != "communication" or not rank["memory"][arena]) for rank in shown)
+    planned = sorted(sorted(rank["memory"][arena] + 1 for arena in OWN + SHARED * (not any(rank["memory"][a] for a in SHARED)))
+                     for rank in shown)
     mapped = sorted(sorted(arenas) for _, arenas in ranks)
     expect(mapped == planned, f"mapped {mapped}, planned {planned}")
 
@@ -65,7 +64,7 @@ def check_arenas(rankc, out, ranks, alone):
 def check(rankc, count, out, few, many, work):
     ranks, more = (measured(command, count, work) for command in (few, many))
     expect(total(ranks) and total(ranks) == total(more), f"{total(ranks)} and, after more steps, {total(more)}")
-    check_arenas(rankc, out, ranks, len(ranks) == 1)
+    check_arenas(rankc, out, ranks)
     return "ok"
 
 
