@@ -14,12 +14,29 @@ enum {
     PARALLEL_ELEMENTS = 1 << 15 /* with fewer, starting threads costs more than they save */
 };
 
+/* A slice: one loop, over as many elements as the caller says. */
+static void make_flat_loop(struct loops *loops) {
+    loops->n = 1;
+    loops->flat = true;
+    loops->extent[0] = rankplan_elements(loops->class, loops->graph, loops->node->outputs[0]);
+    for (int k = 0; k < loops->node->ninputs; k++)
+        loops->stride[k][0] = tensor_elements(&loops->graph->tensors.at[loops->node->inputs[k]]) > 1;
+}
+
 static void make_loops(struct loops *loops) {
     const struct tensor *out = &loops->graph->tensors.at[loops->node->outputs[0]];
+    if (tensor_flat_axes(loops->graph, out)) return make_flat_loop(loops);
     loops->n = out->ndim;
     for (int d = 0; d < loops->n; d++) loops->extent[d] = loops->class->dims[loops->node->outputs[0]][d];
     for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, out->ndim);
     loops_merge(loops, loops->n);
+}
+
+const char *elements_text(struct arena *arena, const struct graph *graph, const struct rank_class *class, int tensor) {
+    const unsigned axes = tensor_flat_axes(graph, &graph->tensors.at[tensor]);
+    const long long elements = rankplan_elements(class, graph, tensor);
+    return axes ? arena_printf(arena, "rt_flat_count(rt, 0x%x, %lld)", axes, elements)
+                : arena_printf(arena, "%lld", elements);
 }
 
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
@@ -119,6 +136,10 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
         strbuf_printf(&arguments, ", %s", name);
         loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, name, false));
     }
+    if (loops->flat) {
+        strbuf_puts(&parameters, ", int64_t count");
+        strbuf_puts(&arguments, ", count");
+    }
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
 }
@@ -149,7 +170,10 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     for (int d = 0; d < loops->n; d++) {
         struct tmpl_env *loop = tmpl_entry(env, "loops");
         tmpl_setf(loop, "index", "i%d", d);
-        tmpl_setf(loop, "extent", "%lld", (long long)loops->extent[d]);
+        if (loops->flat)
+            tmpl_set(loop, "extent", "count");
+        else
+            tmpl_setf(loop, "extent", "%lld", (long long)loops->extent[d]);
         tmpl_set(loop, "of_point", of_point(loops, d, stride[d]));
         tmpl_setf(loop, "indent", "%*s", 4 * d, "");
         tmpl_set(loop, "open", block && d == loops->n - 1 ? " {" : "");
@@ -161,9 +185,14 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     tmpl_list(env, "writes");
     tmpl_list(env, "makes");
     if (loops->width > 1) bind_results(loops, env, loops_index(loops, stride));
-    tmpl_setf(env, "elements", "%lld", (long long)elements);
     tmpl_setf(env, "width", "%d", loops->width);
-    tmpl_setf(env, "vectors", "%lld", (long long)(elements / loops->width));
+    if (loops->flat) {
+        tmpl_set(env, "elements", "count");
+        tmpl_setf(env, "vectors", "count / %d", loops->width);
+    } else {
+        tmpl_setf(env, "elements", "%lld", (long long)elements);
+        tmpl_setf(env, "vectors", "%lld", (long long)(elements / loops->width));
+    }
     bool narrow = elements > 0 && elements < INT64_C(1)
                                                  << 31; /* with 0 elements a comparison of unsigned with 0 would warn */
     tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
@@ -205,6 +234,8 @@ static const char *call_of(struct kernels *kernels, const struct rankplan *plan,
         (*tensors)[(*n)++] = loops.node->inputs[k];
         strbuf_puts(&out, ", \001");
     }
+    if (loops.flat)
+        strbuf_printf(&out, ", %s", elements_text(kernels->arena, plan->graph, class, loops.node->outputs[0]));
     strbuf_puts(&out, ");");
     return strbuf_text(&out);
 }

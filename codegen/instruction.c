@@ -127,8 +127,24 @@ static void put_ndim(struct local *local, const char *name, const char *argument
 
 static void put_size(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_printf(&local->out, "%lld",
-                  (long long)rankplan_elements(local->class, local->graph, operand_tensor(local, argument)));
+    strbuf_puts(&local->out,
+                elements_text(local->out.arena, local->graph, local->class, operand_tensor(local, argument)));
+}
+
+/* $flat: of a redistribution of slices, the elements that are divided, and the axes that cut both operand and
+ * result. */
+static void put_flat(struct local *local, const char *name, const char *argument) {
+    const int from = op_moved_input(&local->node), to = local->node.outputs[0];
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "%lld, 0x%x", (long long)rankplan_elements(local->class, local->graph, to),
+                  tensor_flat_axes(local->graph, tensor_of(local, from)) &
+                      tensor_flat_axes(local->graph, tensor_of(local, to)));
+}
+
+/* $each: 1 in the phases of a micro-batch, else 0. */
+static void put_each(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_putc(&local->out, local->node.phase <= PHASE_BACKWARD ? '1' : '0');
 }
 
 static void put_local_bytes(struct local *local, const char *name, const char *argument) {
@@ -463,7 +479,9 @@ static const struct {
                  {"whole", put_whole},
                  {"indexed", put_indexed},
                  {"struct", put_struct},
-                 {"strided", put_strided}};
+                 {"strided", put_strided},
+                 {"flat", put_flat},
+                 {"each", put_each}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
@@ -545,6 +563,7 @@ static void put_call(struct local *local) {
     const struct target *target = local->kernels->target;
     const char *s = local->node.op->call;
     int skip = rankplan_part(local->class, &local->node) == STAGE_WRITES ? 1 : local->dims.alternative;
+    if (rankplan_moves_slices(local->graph, &local->node) && strchr(s, '|')) skip = 1;
     if (attr_int(&local->node, "packed", 0)) skip = INT_MAX;
     for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';

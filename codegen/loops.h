@@ -15,7 +15,8 @@ struct loops {
     const struct rank_class *class;
     const struct target *target;
     struct arena *arena;
-    int n;                                                          /* loops, outermost first */
+    int n;     /* loops, outermost first */
+    bool flat; /* one loop over a slice, whose number of elements is parameter `count` of the function */
     int64_t extent[RT_MAX_NDIM], stride[MAX_OPERANDS][RT_MAX_NDIM]; /* in elements; stride[k]: of input k */
     int width;                                                      /* elements of a vector; 1: no vectors */
     const char *vector[MAX_OPERANDS];  /* name of the vector of the input's elements, NULL: none */

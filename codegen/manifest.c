@@ -48,6 +48,8 @@ static void put_training(json *writer, const struct training *training) {
     rt_json_close(writer, ']');
     if (training->recompute.text) put(writer, "recompute", training->recompute.text);
     put_int(writer, "accumulate", training->accumulate);
+    put_int(writer, "zero", training->zero);
+    put_int(writer, "zero_ngroups", training->zero_groups);
     put_int(writer, "bucket_bytes", training->bucket_bytes);
     rt_json_key(writer, "clip_grad_norm");
     rt_json_put_real(writer, training->clip_grad_norm);
@@ -106,6 +108,37 @@ static void put_coordinates(json *writer, const struct rankplan *plan, const str
     rt_json_close(writer, ']');
 }
 
+static bool same_kind(const struct rt_flat *a, const struct rt_flat *b) {
+    return a->arena == b->arena && a->dtype == b->dtype && a->axes == b->axes;
+}
+
+/* Writes "flats", the tensors that are cut flat: an entry per arena, type and axes, with the elements of each part. */
+static void put_flats(json *writer, const struct mesh *mesh, const struct rank_class *class) {
+    if (!class->flats.n) return;
+    rt_json_key(writer, "flats");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0, before = 0; i < class->flats.n; i++) {
+        const struct rt_flat *flat = &class->flats.at[i];
+        for (before = 0; before < i && !same_kind(&class->flats.at[before], flat);) before++;
+        if (before < i) continue;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "arena", plan_arena_names[flat->arena]);
+        put(writer, "dtype", rt_dtypes[flat->dtype].name);
+        rt_json_key(writer, "axes");
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int a = 0; a < mesh_layout_axes(mesh); a++)
+            if (flat->axes >> a & 1u) rt_json_put_text(writer, mesh->axis[a].name);
+        rt_json_close(writer, ']');
+        rt_json_key(writer, "elements");
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int k = i; k < class->flats.n; k++)
+            if (same_kind(&class->flats.at[k], flat)) rt_json_put_int(writer, class->flats.at[k].elements);
+        rt_json_close(writer, ']');
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
 static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
     open_list(writer, "classes");
@@ -123,6 +156,7 @@ static void put_classes(json *writer, const struct manifest *manifest) {
         }
         put_int(writer, "peak", peak);
         rt_json_close(writer, '}');
+        put_flats(writer, &plan->graph->mesh, class);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -133,8 +167,10 @@ static void put_classes(json *writer, const struct manifest *manifest) {
 static const struct {
     enum op_id op;
     const char *kind;
-} kinds[] = {{OP_AllReduce, "all_reduce"}, {OP_AllGather, "all_gather"},       {OP_ReduceScatter, "reduce_scatter"},
-             {OP_AllToAll, "all_to_all"},  {OP_HaloExchange, "halo_exchange"}, {OP_Transfer, "send_recv"},
+} kinds[] = {{OP_AllReduce, "all_reduce"},         {OP_AllGather, "all_gather"},
+             {OP_ReduceScatter, "reduce_scatter"}, {OP_ReduceScatterOnto, "reduce_scatter"},
+             {OP_AllReduceOnto, "all_reduce"},     {OP_AllToAll, "all_to_all"},
+             {OP_HaloExchange, "halo_exchange"},   {OP_Transfer, "send_recv"},
              {OP_Broadcast, "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
@@ -286,8 +322,7 @@ static int constants_of(const struct graph *graph, const struct node *node) {
     return seen;
 }
 
-/* Writes the places of an instruction's floating-point tensors: [arena, offset, dtype, elements]; of
- * those in a slot (passes/rank/slots.h), the stride too. */
+/* Writes the places of an instruction's floating-point tensors, as runtime/base/manifest.h says. */
 static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct rank_class *class,
                        int n, const int *tensors) {
     rt_json_key(writer, key);
@@ -297,11 +332,12 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
         const struct plan_place *place = &class->place[tensors[i]];
         if (!rt_dtype_is_float(dtype)) continue;
-        const int64_t bytes = rankplan_bytes(class, plan->graph, tensors[i]);
-        rt_json_put_dims(
-            writer,
-            (int64_t[]){place->arena, place->offset, dtype, bytes / (int64_t)rt_dtype_bytes(dtype), place->stride},
-            place->stride ? 5 : 4);
+        const unsigned axes = tensor_flat_axes(plan->graph, &plan->graph->tensors.at[tensors[i]]);
+        const int64_t elements = rankplan_bytes(class, plan->graph, tensors[i]) / (int64_t)rt_dtype_bytes(dtype);
+        rt_json_put_dims(writer, (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes},
+                         axes            ? 6
+                         : place->stride ? 5
+                                         : 4);
     }
     rt_json_close(writer, ']');
 }

@@ -60,6 +60,7 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
                       (long long)h->grain);
     }
     tmpl_setf(env, "nsplits", "%d", n);
+    tmpl_setf(env, "flat", "0x%x", tensor_flat_axes(graph, tensor));
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
 }
 
@@ -241,6 +242,15 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, RT_ARENAS));
         bind_schedule(entry, graph, class, sources->of_class[c]);
+        tmpl_setf(entry, "nflats", "%d", class->flats.n);
+        tmpl_set(entry, "cut_flat", class->flats.n ? "yes" : "");
+        tmpl_list(entry, "flats");
+        for (int i = 0; i < class->flats.n; i++) {
+            const struct rt_flat *flat = &class->flats.at[i];
+            struct tmpl_env *row = tmpl_entry(entry, "flats");
+            tmpl_setf(row, "flat", "%s, %s, 0x%x, %lld", plan_arena_enumerators[flat->arena], dtype_id(flat->dtype),
+                      flat->axes, (long long)flat->elements);
+        }
         if (class->controls < 0)
             tmpl_set(entry, "controls", "RT_ABSENT");
         else
@@ -306,6 +316,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "pas", info->pas);
     tmpl_set(env, "key", info->key);
     tmpl_set(env, "work", info->work);
+    tmpl_setf(env, "zero_groups", "%d", info->training && info->training->zero ? info->training->zero_groups : 1);
 }
 
 /* Files ------------------------------------------------------------------------------------------------------------ */

@@ -70,6 +70,14 @@ static const char *slot_text(struct arena *arena, const struct plan_place *place
     return place->stride ? arena_printf(arena, " + rt->slot * %lld", (long long)place->stride) : "";
 }
 
+/* Of a slice that lies in the memory of what it was cut from: its offset there, to be added to the address. */
+static const char *slice_start(const struct function *function, int tensor) {
+    const unsigned axes = tensor_flat_axes(function->plan->graph, tensor_at(function, tensor));
+    if (!axes) return "";
+    return arena_printf(function->arena, " + rt_flat_start(rt, 0x%x, %lld)", axes,
+                        (long long)rankplan_elements(function->class, function->plan->graph, tensor));
+}
+
 /* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
  * the step. The offset is a constant if the role is fixed, else a field of the row of the call. */
 static void declare(struct function *function, const struct role *role) {
@@ -84,12 +92,15 @@ static void declare(struct function *function, const struct role *role) {
     strbuf_printf(body, "%s *%s = (%s *)", type, role->name, type);
     if (input)
         strbuf_printf(body, "rt->inputs[%s];  // (", offset);
+    else if (place->arena == PLAN_FLAT)
+        strbuf_printf(body, "rt->slice[%s];  // (", offset);
     else
-        strbuf_printf(body, "(%s + %s%s);  // (", plan_arena_names[place->arena], offset,
-                      slot_text(function->arena, place));
+        strbuf_printf(body, "(%s + %s%s)%s;  // (", plan_arena_names[place->arena], offset,
+                      slot_text(function->arena, place), slice_start(function, tensor));
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
     strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
+    if (tensor_flat_axes(function->plan->graph, t)) strbuf_puts(body, ", a slice");
     if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name)) strbuf_printf(body, " %s", t->name);
     strbuf_putc(body, '\n');
 }
@@ -233,6 +244,34 @@ static void put_loop(struct function *step, const struct stretch *stretch, int n
     step->said = NULL;
 }
 
+static const char *address_text(const struct function *step, const struct plan_place *place) {
+    if (place->arena == PLAN_FLAT) return arena_printf(step->arena, "rt->slice[%lld]", (long long)place->offset);
+    return arena_printf(step->arena, "%s + %lld%s", plan_arena_names[place->arena], (long long)place->offset,
+                        slot_text(step->arena, place));
+}
+
+/* The address of a value; a slice that lies in an arena begins at its place in the whole. */
+static const char *value_text(const struct function *step, int value) {
+    const struct graph *graph = step->plan->graph;
+    const struct tensor *t = &graph->tensors.at[value];
+    const unsigned axes = tensor_flat_axes(graph, t);
+    const char *address = address_text(step, &step->class->place[value]);
+    if (!axes || step->class->place[value].arena == PLAN_FLAT) return address;
+    return arena_printf(step->arena, "%s + rt_flat_start(rt, 0x%x, %lld) * %zu", address, axes,
+                        (long long)rankplan_elements(step->class, graph, value), rt_dtype_bytes(t->dtype));
+}
+
+static const char *bytes_text(const struct function *step, int tensor) {
+    const struct graph *graph = step->plan->graph;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const unsigned axes = tensor_flat_axes(graph, t);
+    const long long elements = rankplan_elements(step->class, graph, tensor);
+    if (axes)
+        return arena_printf(step->arena, "(size_t)rt_flat_count(rt, 0x%x, %lld) * %zu", axes, elements,
+                            rt_dtype_bytes(t->dtype));
+    return arena_printf(step->arena, "%lld", (long long)rankplan_bytes(step->class, graph, tensor));
+}
+
 /* Writes copies of new values to weights at the end of the phase, unless they were computed in place. */
 static void put_updates(struct function *step, enum phase phase) {
     const struct graph *graph = step->plan->graph;
@@ -241,10 +280,8 @@ static void put_updates(struct function *step, enum phase phase) {
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
         if (to->offset < 0 || from->offset < 0 || in_place || schedule_update_phase(graph, u.value) != phase) continue;
-        strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld%s, %lld);  // update\n",
-                      step->source->kernels->target->copy, plan_arena_names[to->arena], (long long)to->offset,
-                      plan_arena_names[from->arena], (long long)from->offset, slot_text(step->arena, from),
-                      (long long)rankplan_bytes(step->class, graph, u.weight));
+        strbuf_printf(&step->body, "\n%s%s, %s, %s);  // update\n", step->source->kernels->target->copy,
+                      address_text(step, to), value_text(step, u.value), bytes_text(step, u.weight));
     }
 }
 

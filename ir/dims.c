@@ -427,6 +427,10 @@ struct placement placement_partial_sum(void) {
     return (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
 }
 
+static bool is_one_element(const struct graph *graph, int tensor) {
+    return tensor_elements(&graph->tensors.at[tensor]) == 1;
+}
+
 static bool is_own(const struct graph *graph, int tensor, int axis) {
     return tensor >= 0 && graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_OWN;
 }
@@ -445,6 +449,8 @@ struct placement dims_placement_wanted(const struct graph *graph, const struct d
                                        int operand, int axis) {
     const int input = node->inputs[operand];
     if (is_own(graph, input, axis)) return (struct placement){.kind = PLACED_OWN};
+    if (node->split[axis].factor == SPLIT_FLAT)
+        return (struct placement){.kind = input >= 0 && is_one_element(graph, input) ? PLACED_WHOLE : PLACED_FLAT};
     if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
     const struct placement sum = placement_partial_sum();
     bool partial = input >= 0 && placement_equal(&graph->tensors.at[input].layout.axis[axis], &sum);
@@ -454,6 +460,8 @@ struct placement dims_placement_wanted(const struct graph *graph, const struct d
 struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
                                       int output, int axis) {
     if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
+    if (node->split[axis].factor == SPLIT_FLAT)
+        return node->op->id == OP_SumSquares ? placement_partial_sum() : (struct placement){.kind = PLACED_FLAT};
     if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
     return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
 }

@@ -277,7 +277,7 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
 bool placement_equal(const struct placement *a, const struct placement *b) {
     if (a->kind != b->kind) return false;
     if (a->kind == PLACED_PARTIAL) return a->reduce == b->reduce;
-    if (a->kind == PLACED_WHOLE || a->kind == PLACED_OWN) return true;
+    if (a->kind == PLACED_WHOLE || a->kind == PLACED_OWN || a->kind == PLACED_FLAT) return true;
     if (a->dim != b->dim || a->blocks != b->blocks || a->grain != b->grain) return false;
     return a->kind == PLACED_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
                                       a->reach.before == b->reach.before && a->reach.span == b->reach.span);
@@ -291,6 +291,13 @@ bool layout_equal(const struct layout *a, const struct layout *b) {
     for (int axis = 0; axis < RT_LAYOUT_AXES; axis++)
         if (!placement_equal(&a->axis[axis], &b->axis[axis])) return false;
     return true;
+}
+
+unsigned tensor_flat_axes(const struct graph *graph, const struct tensor *tensor) {
+    unsigned axes = 0;
+    for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
+        if (tensor->layout.axis[axis].kind == PLACED_FLAT) axes |= 1u << axis;
+    return axes;
 }
 
 static bool holds_all(const struct placement *placement) {

@@ -79,6 +79,9 @@ struct reach {
  *   PARTIAL  every rank has a partial value: the tensor is their elementwise sum, maximum or minimum
  *   WINDOW   every rank has the indices of dimension `dim` that its part of an operator's output positions reads; the
  *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows.
+ *   FLAT     every rank has a slice of the elements of its part, in row-major order (Note [Flat cuts] in
+ *            runtime/base/flat.h). Cuts along several axes nest in the order of the axes. Parameters, gradients and
+ *            states of the optimizer are placed so (passes/place/zero.c)
  *   OWN      every rank has a value of its own, computed from its own samples: only along replica axes
  *
  * Note [Replicas]
@@ -89,7 +92,7 @@ struct reach {
  * are WHOLE: all units have the same. A weight that is updated by an OWN value, such as a running statistic, becomes
  * OWN. */
 struct placement {
-    enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW, PLACED_OWN } kind;
+    enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW, PLACED_OWN, PLACED_FLAT } kind;
     int dim;               /* of a PART or WINDOW */
     int64_t blocks, grain; /* the cut of a PART; of a WINDOW, that of the output positions within one block */
     enum rt_reduce reduce; /* of a PARTIAL */
@@ -165,8 +168,10 @@ struct attr {
 
 /* How the ranks along one mesh axis share the work of a node. factor >= 0: they divide this factor of the node's
  * annotation (dims.h) by the cut (blocks, grain). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
- * operators only: every rank applies the node to its partial values, and the result is a partial value. */
-enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2 };
+ * operators only: every rank applies the node to its partial values, and the result is a partial value. SPLIT_FLAT,
+ * elementwise operators of operands of one shape or one element, and SumSquares: every rank computes a slice of the
+ * elements (FLAT). */
+enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2, SPLIT_FLAT = -3 };
 struct node_split {
     int factor;
     int64_t blocks, grain;
@@ -276,6 +281,9 @@ enum phase graph_phase_of(const struct graph *graph, int tensor);
 
 /* Number of trailing inputs that rankc added: gradients of the outputs, in a graph that is trained without a loss. */
 int graph_gradient_inputs(const struct graph *graph);
+
+/* The axes along which the tensor is FLAT: bit a for axis a. */
+unsigned tensor_flat_axes(const struct graph *graph, const struct tensor *tensor);
 
 /* Number of elements and size in bytes of the whole tensor, on all ranks together. */
 int64_t tensor_elements(const struct tensor *tensor);

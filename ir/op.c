@@ -33,6 +33,10 @@ enum rt_reduce op_reduction(const struct node *node) {
     return (enum rt_reduce)reduce;
 }
 
+int op_moved_input(const struct node *node) {
+    return node->inputs[node->ninputs - 1];
+}
+
 bool op_communicates(const struct op *op) {
     return op->kind == OP_COMM && !op->local;
 }

@@ -99,6 +99,9 @@ bool node_sums_input(const struct node *node, int k);
 /* The reduction that attribute `reduce` names; RT_SUM without it. */
 enum rt_reduce op_reduction(const struct node *node);
 
+/* The operand that a node of kind OP_COMM redistributes: the last. */
+int op_moved_input(const struct node *node);
+
 /* True if the ranks of a mesh axis communicate to execute it (OP_COMM that is not local). */
 bool op_communicates(const struct op *op);
 

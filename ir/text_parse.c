@@ -257,12 +257,13 @@ static bool read_window(struct reader *r, struct placement *placement) {
 
 static bool read_placement(struct reader *r, struct placement *placement) {
     if (take(r, "own")) return *placement = (struct placement){.kind = PLACED_OWN}, true;
+    if (take(r, "flat")) return *placement = (struct placement){.kind = PLACED_FLAT}, true;
     if (take(r, "partial(")) return read_reduce(r, placement) && expect(r, ")");
     if (take(r, "window(")) return read_window(r, placement) && expect(r, ")");
     return expect(r, "part(") && read_part(r, placement) && expect(r, ")");
 }
 
-/* Reads a layout after its "{": {axis:part(dim,blocks,grain), axis:partial(sum), axis:own,
+/* Reads a layout after its "{": {axis:part(dim,blocks,grain), axis:partial(sum), axis:own, axis:flat,
  * axis:window(dim,grain,positions,stride,before,span)} */
 static bool read_layout(struct reader *r, struct layout *layout) {
     int axis;
@@ -727,6 +728,7 @@ static bool read_split(struct reader *r, const struct dims *dims, struct node *n
     const char *start = r->at;
     if (split->factor != SPLIT_NONE) return fail_at(r, start, "this axis is given twice");
     if (take(r, "partial")) return split->factor = SPLIT_PARTIAL, true;
+    if (take(r, "flat")) return split->factor = SPLIT_FLAT, true;
     if (!read_word(r, "_*", "a factor", word)) return false;
     int factor = dims_find(dims, word);
     if (factor < 0) return fail_at(r, start, "the factors are %s", dims_print(r->arena, dims));

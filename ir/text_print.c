@@ -32,6 +32,8 @@ static void print_string(struct strbuf *out, const char *text) {
 static void print_placement(struct strbuf *out, const struct placement *placement) {
     if (placement->kind == PLACED_OWN)
         strbuf_puts(out, "own");
+    else if (placement->kind == PLACED_FLAT)
+        strbuf_puts(out, "flat");
     else if (placement->kind == PLACED_PART)
         strbuf_printf(out, "part(%d,%lld,%lld)", placement->dim, (long long)placement->blocks,
                       (long long)placement->grain);
@@ -164,6 +166,7 @@ static void print_split(struct printer *p, const struct node *node, const struct
     struct dims dims;
     const char *why;
     if (split->factor == SPLIT_PARTIAL) return strbuf_puts(&p->out, "partial");
+    if (split->factor == SPLIT_FLAT) return strbuf_puts(&p->out, "flat");
     if (dims_bind(p->out.arena, p->graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
     strbuf_printf(&p->out, "%s/%lld/%lld", dims.factor[split->factor].name, (long long)split->blocks,
                   (long long)split->grain);

@@ -260,6 +260,35 @@ static void check_replicas(struct verifier *v, const struct node *node, int axis
     }
 }
 
+/* True if the operand has the extents of the result and is cut like it along all axes. */
+static bool is_like_result(const struct tensor *operand, const struct tensor *result) {
+    bool same = operand->ndim == result->ndim && layout_same_part(&operand->layout, &result->layout);
+    for (int d = 0; d < result->ndim && same; d++) same = operand->dims[d] == result->dims[d];
+    return same;
+}
+
+/* A node whose ranks compute slices of the elements: operands of one element are whole, the others have the same
+ * slices as the result, or give a partial sum of squares. */
+static void check_flat(struct verifier *v, const struct node *node, int axis) {
+    const bool sums = node->op->id == OP_SumSquares;
+    if (!sums && node->op->kind != OP_ELEMENTWISE) return fail(v, "is cut flat, but is not elementwise");
+    for (int k = 0; k < node->noutputs; k++) {
+        const struct placement *given = &tensor_at(v, node->outputs[k])->layout.axis[axis];
+        const bool joined = v->graph->level >= STAGED && given->kind == PLACED_OWN;
+        if (sums ? given->kind != PLACED_PARTIAL && !joined : given->kind != PLACED_FLAT)
+            fail(v, "its result has the wrong layout along %s", v->graph->mesh.axis[axis].name);
+    }
+    for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
+        if (node->inputs[k] < 0) continue;
+        const struct tensor *operand = tensor_at(v, node->inputs[k]);
+        const bool one = tensor_elements(operand) == 1;
+        if (one ? operand->layout.axis[axis].kind != PLACED_WHOLE && operand->layout.axis[axis].kind != PLACED_OWN
+                : operand->layout.axis[axis].kind != PLACED_FLAT ||
+                      (!sums && !is_like_result(operand, tensor_at(v, node->outputs[0]))))
+            fail(v, "'%s' is not cut as the result is", operand->name);
+    }
+}
+
 static void check_split(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {
     const struct node_split *split = &node->split[axis];
     int ways = v->graph->mesh.axis[axis].size;
@@ -307,6 +336,11 @@ static const struct {
                    {OP_AllToAll, PLACED_PART, PLACED_PART},
                    {OP_Crop, PLACED_PART, PLACED_WINDOW},
                    {OP_HaloExchange, PLACED_PART, PLACED_WINDOW},
+                   {OP_Chunk, PLACED_WHOLE, PLACED_FLAT},
+                   {OP_AllGather, PLACED_FLAT, PLACED_WHOLE},
+                   {OP_ReduceScatterOnto, PLACED_PARTIAL, PLACED_FLAT},
+                   {OP_AllReduceOnto, PLACED_PARTIAL, PLACED_WHOLE},
+                   {OP_ReduceScatter, PLACED_PARTIAL, PLACED_FLAT},
                    {OP_AllReduce, PLACED_PARTIAL, PLACED_WHOLE},
                    {OP_ReduceScatter, PLACED_PARTIAL, PLACED_PART},
                    {OP_AllReduceStart, PLACED_PARTIAL, PLACED_PARTIAL}};
@@ -397,17 +431,26 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
 }
 
 static void check_move(struct verifier *v, const struct node *node) {
-    const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
+    const struct tensor *from = tensor_at(v, op_moved_input(node)), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
     if (!is_move(node->op) || mesh < 0 || mesh >= mesh_layout_axes(&v->graph->mesh))
         return fail(v, "is not a collective along a mesh axis");
     if (node->op->id == OP_Crop && moves_between(v, node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);
+    if (placement_divides(&from->layout.axis[mesh]) != placement_divides(&to->layout.axis[mesh]) &&
+        (tensor_flat_axes(v->graph, from) || tensor_flat_axes(v->graph, to)))
+        fail(v, "changes the part of '%s', of which the rank has a slice only", from->name);
+    if (node->ninputs > 1 && !layout_equal(&tensor_at(v, node->inputs[0])->layout, &to->layout))
+        fail(v, "adds to '%s', which is cut in another way", tensor_at(v, node->inputs[0])->name);
     for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++) {
         const struct placement *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
         if (axis != mesh && !placement_equal(a, b)) fail(v, "changes the layout along another axis");
         if (axis == mesh && (!moves_between(v, node->op, a, b) || !names_its_part(node, a, b)))
             fail(v, "does not convert the layout of '%s' into that of '%s'", from->name, to->name);
+        if (axis > mesh && (from->layout.axis[mesh].kind == PLACED_FLAT || to->layout.axis[mesh].kind == PLACED_FLAT) &&
+            a->kind == PLACED_FLAT)
+            fail(v, "cuts or gathers '%s' flat along %s, although a later axis cuts what that leaves", from->name,
+                 v->graph->mesh.axis[mesh].name);
         if (axis == mesh && a->kind == PLACED_PARTIAL &&
             strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)
             fail(v, "reduces by another operation than the value needs");
@@ -438,6 +481,8 @@ static void check_node(struct verifier *v, const struct node *node) {
     for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++)
         if (node->split[axis].factor >= 0)
             check_split(v, &dims, node, axis);
+        else if (node->split[axis].factor == SPLIT_FLAT)
+            check_flat(v, node, axis);
         else if (axis >= v->graph->mesh.naxes && node->split[axis].factor == SPLIT_NONE)
             check_replicas(v, node, axis);
         else

@@ -54,11 +54,17 @@ struct rt_comm_driver {
     int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
     int (*sum_progress)(struct rt_comm *comm);
     int (*sum_finish)(struct rt_comm *comm);
-    /* dst = concatenation of all ranks' src in rank order; rank r contributes bytes[r] bytes. */
+    /* dst = concatenation of all ranks' src in rank order; rank r contributes bytes[r] bytes. In place
+     * allowed: src is where the rank's own bytes come to lie. */
     int (*all_gather)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-    /* Rank r's dst = reduction over the ranks of elements [counts[0] + .. + counts[r-1], + counts[r]) of src. */
+    /* Rank r's dst = reduction over the ranks of elements [counts[0] + .. + counts[r-1], + counts[r]) of src.
+     * In place allowed: dst is where these elements lie in src. */
     int (*reduce_scatter)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                           enum rt_reduce reduce);
+    /* The same for sums, except that dst is the first addend: dst + the ranks' values, added in rank order. NULL where
+     * the transport does not define the order. */
+    int (*reduce_scatter_onto)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                               enum rt_dtype dtype);
     /* Sends send[r] bytes to rank r, from src in rank order, and receives receive[r] bytes from it, to dst in rank
      * order. Unlike other arrays, send and receive may differ between ranks; send[r] must equal rank r's receive[this
      * rank]. */

@@ -13,6 +13,7 @@
 #define RT_RT_H
 
 #include "base/contract.h"
+#include "base/flat.h"
 #include "base/part.h"
 #include "base/lr_schedule.h"
 #include "base/schedule.h"
@@ -62,7 +63,8 @@ struct rt_weight {
     int nsplits;
     struct rt_split split[RT_MAX_AXES];
     enum rt_packing packing;
-    bool trained; /* a parameter: training steps update it */
+    bool trained;  /* a parameter: training steps update it */
+    unsigned flat; /* the part is cut flat along these axes (base/flat.h): bit a for axis a; 0: it is not */
     struct rt_init init;
 };
 
@@ -73,6 +75,7 @@ struct rt_state {
     int64_t dims[RT_MAX_NDIM];
     int nsplits;
     struct rt_split split[RT_MAX_AXES];
+    unsigned flat; /* as of a weight */
 };
 
 #define RT_ABSENT ((size_t)-1) /* offset of a weight, state or port that ranks of a class do not hold */
@@ -97,8 +100,10 @@ struct rt_rank_class {
     size_t bytes[RT_ARENAS];
     /* where the complete tensors are; offset RT_ABSENT: ranks of this class do not hold it */
     const struct rt_place *inputs, *outputs;
-    const size_t *weights; /* in RT_WEIGHTS, of each weight, or RT_ABSENT */
-    const size_t *states;  /* in RT_OPTIMIZER, of each state, or RT_ABSENT */
+    const size_t *weights; /* in RT_WEIGHTS, of each weight, or RT_ABSENT; of one that is cut flat the index in flats */
+    const size_t *states;  /* in RT_OPTIMIZER, of each state; likewise */
+    const struct rt_flat *flats; /* stored tensors that are cut flat; their slices lie behind `bytes` of their arenas */
+    int nflats;
     /* In RT_ACTIVATIONS: offset of the controls (enum rt_control) in the device's memory. RT_ABSENT: code reads them in
      * the process' memory, as inputs that follow those of the model. */
     size_t controls;
@@ -135,6 +140,8 @@ struct rt_device {
     /* Copies within the arenas; dst may be src. If the control is 0 in the current step, dst becomes zero instead. */
     int (*copy_where)(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control);
     int (*copy)(struct rt *rt, const struct rt_copies *rows);
+    /* dst += src, elementwise. */
+    int (*add)(struct rt *rt, void *dst, const void *src, int64_t count, enum rt_dtype dtype);
     /* Creates a communicator for the device's memory among the ranks of `host`, a communicator for the process' memory
      * that stays the caller's. `color` distinguishes it from other communicators of the same split. */
     int (*connect)(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
@@ -169,7 +176,9 @@ struct rt_program {
     const char *work; /* content hash of model, plan and options without rankc's version: a checkpoint belongs to it */
     int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/location.h) */
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
-    int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units; else 0 */
+    int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units of a ZeRO group,
+                                   * and the groups if there are several; else 0 */
+    int zero_groups;              /* ZeRO groups; 1 without ZeRO */
     unsigned communicates;        /* bit a: a collective along axis a exists */
     bool convolves, attends;      /* the program has convolutions, attention: a device may load a library for them */
     int ninputs, noutputs, nweights, nstates, nclasses;
@@ -193,6 +202,7 @@ struct rt {
     int ways[RT_LAYOUT_AXES];        /* ranks along each of these axes */
     int threads;                     /* used by this rank's kernels */
     unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
+    unsigned char **slice;           /* of each of rank_class->flats, its address */
     struct rt_comm *comm;            /* of all ranks, for buffers in the process' memory */
     /* of the ranks with this shard number, one per scale unit; for buffers in the process' memory */
     struct rt_comm *units;
@@ -453,6 +463,29 @@ int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const 
 int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance);
 int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
 int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);
+
+/* Flat cuts (base/flat.h): where the rank's slice of `elements`, its part of a tensor, begins, and how many elements it
+ * has; `axes` is the set of axes that cut it. */
+int64_t rt_flat_start(const struct rt *rt, unsigned axes, int64_t elements);
+int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
+
+/* Between the slice that the axes in `outer` leave of `elements` and that which `axis`, which comes after them, leaves
+ * of it. gather: dst = all slices; src may be the rank's own place in dst. scatter: dst = the rank's slice of the
+ * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
+ * then. each_micro_batch: src is one micro-batch's, not their sum. */
+int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                       int64_t elements, unsigned outer);
+int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
+                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch);
+
+/* dst = sum + all ranks' src, added in rank order where the transport defines one; dst may be sum. */
+int rt_all_reduce_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
+                       enum rt_dtype dtype, int64_t elements, int each_micro_batch);
+
+/* dst = sum + the rank's slice of all ranks' src, added in rank order where the transport defines one; dst may be
+ * sum. */
+int rt_reduce_scatter_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
+                           enum rt_dtype dtype, int64_t elements, unsigned outer, int each_micro_batch);
 
 /* Records the error of a failed call of `comm`; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);

@@ -5,6 +5,7 @@
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/cli/format_bytes.h"
+#include "frontend/cli/memory.h"
 #include "frontend/cli/show.h"
 #include "frontend/driver/driver.h"
 
@@ -72,9 +73,9 @@ static void print_text(const struct compiled_model *compiled, const char *progra
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
     const struct rt_json *all = rt_json_member(compiled->root, "classes");
     for (const struct rt_json *class = all ? all->first : NULL; class; class = class->next) {
-        int64_t peak = 0;
-        rt_json_int(rt_json_member(rt_json_member(class, "memory"), "peak"), &peak);
-        if (peak > largest) largest = peak;
+        int64_t bytes[MEMORY_KINDS];
+        memory_of_class(compiled, class, bytes);
+        if (bytes[MEMORY_PEAK] > largest) largest = bytes[MEMORY_PEAK];
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
     printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s", format_bytes(largest).text,

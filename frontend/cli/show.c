@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "frontend/cli/format_bytes.h"
+#include "frontend/cli/memory.h"
 #include "frontend/driver/driver.h"
 
 const char *show_text(const struct rt_json *value, struct arena *arena) {
@@ -73,6 +74,16 @@ struct shown {
     struct arena *arena;
 };
 
+static void put_memory_of(const struct shown *shown, const struct rt_json *class) {
+    int64_t bytes[MEMORY_KINDS];
+    memory_of_class(shown->compiled, class, bytes);
+    rt_json_key(shown->writer, "memory");
+    rt_json_open(shown->writer, '{', RT_JSON_LINES);
+    for (int i = 0; i < MEMORY_KINDS; i++)
+        rt_json_key(shown->writer, memory_kinds[i]), rt_json_put_int(shown->writer, bytes[i]);
+    rt_json_close(shown->writer, '}');
+}
+
 /* "ranks": source and memory of each rank. */
 static void put_all_ranks(const struct shown *shown, const char *key) {
     rt_json_key(shown->writer, key);
@@ -82,7 +93,7 @@ static void put_all_ranks(const struct shown *shown, const char *key) {
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
         rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
         copy_member(shown->writer, class, "source");
-        copy_member(shown->writer, class, "memory");
+        put_memory_of(shown, class);
         rt_json_close(shown->writer, '}');
     }
     rt_json_close(shown->writer, ']');
@@ -241,14 +252,6 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
 
 /* ---- memory ---- */
 
-static const char *const memory_kinds[] = {"weights",       "gradients", "optimizer", "activations",
-                                           "communication", "scratch",   "peak"};
-enum { MEMORY_KINDS = sizeof memory_kinds / sizeof *memory_kinds };
-
-static void read_memory(const struct rt_json *class, int64_t bytes[MEMORY_KINDS]) {
-    for (int i = 0; i < MEMORY_KINDS; i++) bytes[i] = integer(rt_json_member(class, "memory"), memory_kinds[i]);
-}
-
 /* Ranks that need equal amounts of memory. */
 struct memory_row {
     int64_t bytes[MEMORY_KINDS];
@@ -271,7 +274,7 @@ static void read_rows(struct memory_rows *rows, const struct compiled_model *com
                       bool used[MEMORY_KINDS], struct arena *arena) {
     for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++) {
         int64_t bytes[MEMORY_KINDS];
-        read_memory(classes[rank % compiled->plan_ngpus], bytes);
+        memory_of_class(compiled, classes[rank % compiled->plan_ngpus], bytes);
         for (int i = 0; i < MEMORY_KINDS; i++) used[i] |= bytes[i] != 0;
         VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, rank);
     }

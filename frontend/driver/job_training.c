@@ -40,17 +40,9 @@ static int read_buckets(struct job *job) {
 
 /* E0200 for any option of training: none is ignored silently. */
 static int refuse_training(const struct job *job) {
-    static const enum option_id of_training[] = {OPT_OPTIMIZER,
-                                                 OPT_LR_SCHEDULE,
-                                                 OPT_PARAM,
-                                                 OPT_INIT,
-                                                 OPT_CLIP_GRAD_NORM,
-                                                 OPT_ACCUMULATE,
-                                                 OPT_LOSS,
-                                                 OPT_AMP,
-                                                 OPT_FP8,
-                                                 OPT_USE_ASYNC_REDUCER,
-                                                 OPT_REDUCER_BUCKET_CAP_MB};
+    static const enum option_id of_training[] = {
+        OPT_OPTIMIZER, OPT_LR_SCHEDULE, OPT_PARAM, OPT_INIT,     OPT_CLIP_GRAD_NORM,    OPT_ACCUMULATE,
+        OPT_LOSS,      OPT_AMP,         OPT_FP8,   OPT_USE_ZERO, OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
@@ -69,6 +61,23 @@ static int read_optimizer(struct job *job, bool *of_model) {
     return optimizer_parse(&job->training.optimizer, text ? text : job->options->optimizer, job->arena, job->diags);
 }
 
+/* --pas fsdp is stage 3 unless --use-zero is given. */
+static int zero_stage(const struct options *options) {
+    const bool fsdp = options->pas.word == OPT_POLICY_FSDP;
+    return options->given[OPT_USE_ZERO] || !fsdp ? (int)options->use_zero : 3;
+}
+
+/* --zero-ngroups divides the scale units into groups of equal size. A run with other units is checked when it
+ * starts. */
+static int check_groups(const struct job *job, int units) {
+    const int groups = job->training.zero_groups;
+    if (groups > 1 && !job->training.zero)
+        return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--zero-ngroups needs --use-zero or --pas fsdp");
+    if (units % groups == 0 || units < groups) return 0;
+    return diag_error(job->diags, 503, EXIT_LIMIT, NULL,
+                      "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
+}
+
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
@@ -79,8 +88,11 @@ int job_read_training(struct job *job) {
         return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
                           "training with pipeline stages is not supported yet: the mesh has a pipeline axis");
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
+                                  .zero = zero_stage(options),
+                                  .zero_groups = (int)options->zero_ngroups,
                                   .lr_schedule_text = options->lr_schedule};
-    if (read_optimizer(job, &of_model) < 0 ||
+    if (check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
+        read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
         read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||
         read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||

@@ -169,13 +169,17 @@ static int read_training(struct check *check) {
                *schedule = rt_json_text(rt_json_member(training, "lr_schedule")),
                *amp = rt_json_text(rt_json_member(training, "amp"));
     const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
-    int64_t accumulate, bucket_bytes;
+    int64_t accumulate, bucket_bytes, zero, groups;
     if (!check->graph->train || !training) return 0;
     if (!optimizer || !schedule || !amp || !clip || !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
-        accumulate < 1 || !rt_json_int(rt_json_member(training, "bucket_bytes"), &bucket_bytes) || bucket_bytes < 0 ||
+        accumulate < 1 || !rt_json_int(rt_json_member(training, "zero"), &zero) || zero < 0 || zero > 3 ||
+        !rt_json_int(rt_json_member(training, "zero_ngroups"), &groups) || groups < 1 || groups > RT_MAX_RANKS ||
+        !rt_json_int(rt_json_member(training, "bucket_bytes"), &bucket_bytes) || bucket_bytes < 0 ||
         !rt_json_real(clip, &check->training.clip_grad_norm))
         return incomplete_training(check);
     check->training.accumulate = (int)accumulate;
+    check->training.zero = (int)zero;
+    check->training.zero_groups = (int)groups;
     check->training.bucket_bytes = bucket_bytes;
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||

@@ -28,11 +28,23 @@ static bool is_along_replicas(const struct graph *graph, const struct node *node
     return attr_int(node, "mesh", 0) >= graph->mesh.naxes;
 }
 
+/* True for a gradient of scale units, also after collectives along other axes. Other partial sums along replica axes,
+ * such as squares of slices, are computed from gradients that have been reduced: a dummy micro-batch does not empty
+ * them. */
+static bool is_gradient(const struct graph *graph, int tensor) {
+    int producer = graph->tensors.at[tensor].producer;
+    for (; producer >= 0 && graph->nodes.at[producer].op->kind == OP_COMM;
+         producer = graph->tensors.at[tensor].producer)
+        tensor = graph->nodes.at[producer].inputs[0];
+    return graph->tensors.at[tensor].joined == JOINED_SUM;
+}
+
 /* True for an all-reduce in the reduce or update phase of a tensor that the backward phase computes. Along a replica
  * axis also of other gradients: the start leaves out those of dummy micro-batches. */
 static bool ends_later(const struct graph *graph, const struct node *node, int tensor) {
     return node->op->id == OP_AllReduce && op_reduction(node) == RT_SUM && node->phase > PHASE_BACKWARD &&
-           (is_along_replicas(graph, node) || graph_phase_of(graph, tensor) == PHASE_BACKWARD) &&
+           (graph_phase_of(graph, tensor) == PHASE_BACKWARD ||
+            (is_along_replicas(graph, node) && is_gradient(graph, tensor))) &&
            rt_dtype_is_float(graph->tensors.at[tensor].dtype);
 }
 

@@ -11,6 +11,7 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/place/regroup.h"
+#include "passes/place/zero.h"
 
 static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     const struct placement sum = placement_partial_sum();
@@ -55,6 +56,7 @@ struct partition {
     struct graph *graph;
     struct uses uses;
     const bool *gradient; /* find_gradients */
+    bool reduces_each;    /* gradients are reduced over scale units in each micro-batch */
 };
 
 /* True for nodes of one operand whose result may stay partial: views, and casts to a gradient, if nothing else reads
@@ -67,16 +69,19 @@ static bool may_wait(const struct partition *p, const struct node *node) {
 /* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed
  * inputs are partial. */
 static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
-    if (!node_is_linear(p->graph, node) || node->split[axis].factor >= 0) return false;
+    if (!node_is_linear(p->graph, node) || node->split[axis].factor >= 0 || node->split[axis].factor == SPLIT_FLAT)
+        return false;
     if (node->ninputs < 2 && !may_wait(p, node)) return false;
     for (int k = 0; k < node->ninputs; k++)
         if (node_sums_input(node, k) && !is_partial_sum(p->graph, node->inputs[k], axis)) return false;
     return true;
 }
 
-/* Makes the accumulator of a partial gradient partial. */
+/* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 reduce the gradient of each micro-batch over scale
+ * units, to be exact also for parameters that they do not cut. */
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
-    if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 &&
+    if (p->reduces_each && axis >= p->graph->mesh.naxes) return;
+    if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 && node->split[axis].factor != SPLIT_FLAT &&
         is_partial_sum(p->graph, node->inputs[1], axis))
         p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = placement_partial_sum();
 }
@@ -110,14 +115,16 @@ static void lay_out_inputs(struct graph *graph) {
         }
 }
 
-/* Makes weights and states that are updated by OWN values OWN. True if one was not. */
+/* Makes weights and states that the phases of micro-batches update by OWN values OWN. True if one was not. What the
+ * update phase computes must be alike in all scale units. */
 static bool lay_out_updated(struct graph *graph) {
     bool any = false;
     for (int i = 0; i < graph->updates.n; i++)
         for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++) {
             const struct update *update = &graph->updates.at[i];
             struct placement *weight = &graph->tensors.at[update->weight].layout.axis[axis];
-            if (graph->tensors.at[update->value].layout.axis[axis].kind != PLACED_OWN || weight->kind == PLACED_OWN)
+            if (graph->tensors.at[update->value].layout.axis[axis].kind != PLACED_OWN || weight->kind == PLACED_OWN ||
+                graph_phase_of(graph, update->value) > PHASE_BACKWARD)
                 continue;
             *weight = (struct placement){.kind = PLACED_OWN};
             any = true;
@@ -131,9 +138,9 @@ static void find_uses(struct partition *p) {
 }
 
 int pass_partition(struct graph *graph, const struct pass_context *context) {
-    struct partition p = {.graph = graph};
-    (void)context;
-    if (graph->train) mesh_add_replicas(&graph->mesh, 1);
+    struct partition p = {.graph = graph, .reduces_each = context->training && context->training->zero >= 2};
+    if (graph->train) mesh_add_replicas(&graph->mesh, zero_groups(context->training));
+    zero_cut(graph, context->training);
     lay_out_inputs(graph);
     find_uses(&p);
     do {

@@ -19,12 +19,15 @@ static const struct move {
     enum op_id op;
     int parts, shares;
 } moves[] = {
-    {PLACED_WHOLE, PLACED_PART, OP_Chunk, 0, 0},         {PLACED_WHOLE, PLACED_WINDOW, OP_Chunk, 0, 0},
-    {PLACED_PART, PLACED_WHOLE, OP_AllGather, 1, 0},     {PLACED_PART, PLACED_PART, OP_AllToAll, 0, 1},
+    {PLACED_WHOLE, PLACED_PART, OP_Chunk, 0, 0},          {PLACED_WHOLE, PLACED_WINDOW, OP_Chunk, 0, 0},
+    {PLACED_PART, PLACED_WHOLE, OP_AllGather, 1, 0},      {PLACED_PART, PLACED_PART, OP_AllToAll, 0, 1},
     {PLACED_PART, PLACED_WINDOW, OP_Crop, 0, 0},         /* only if every part contains its window */
     {PLACED_PART, PLACED_WINDOW, OP_HaloExchange, 0, 1}, /* an upper bound, unless windows are larger than parts */
-    {PLACED_PARTIAL, PLACED_WHOLE, OP_AllReduce, 2, 0},  {PLACED_PARTIAL, PLACED_PART, OP_ReduceScatter, 1, 0}};
-enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
+
+    {PLACED_PARTIAL, PLACED_WHOLE, OP_AllReduce, 2, 0},   {PLACED_PARTIAL, PLACED_PART, OP_ReduceScatter, 1, 0},
+    {PLACED_WHOLE, PLACED_FLAT, OP_Chunk, 0, 0},          {PLACED_FLAT, PLACED_WHOLE, OP_AllGather, 1, 0},
+    {PLACED_PARTIAL, PLACED_FLAT, OP_ReduceScatter, 1, 0}};
+enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 6 };
 
 /* The case in which a tensor is to be moved along an axis of n ranks. */
 struct situation {
@@ -102,9 +105,11 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
 }
 
 /* The key in `made`. Inputs and stored tensors are on all stages: each stage converts them by itself, and nothing is
- * sent between stages. */
+ * sent between stages. What is cut flat is gathered in each phase that needs it whole, and so is not kept. */
 static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
     const char *key = layout_key(redist, tensor, layout);
+    if (tensor_flat_axes(redist->graph, &redist->graph->tensors.at[tensor]))
+        key = arena_printf(redist->graph->arena, "%s in %s", key, phase_names[redist->phase]);
     if (redist->graph->tensors.at[tensor].producer >= 0) return key;
     return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);
 }
@@ -113,11 +118,15 @@ static int find(struct map *map, const char *key) {
     return map_get(map, key, strlen(key));
 }
 
-/* The stored tensor, loaded in another layout. For a window it is loaded whole. */
+/* The stored tensor, loaded in another layout. For a window it is loaded whole; flat cuts stay as
+ * they are, since only one rank of an axis updates an element. */
 static int load_as(struct redist *redist, int id, struct layout layout) {
     struct tensor tensor = redist->graph->tensors.at[id];
     for (int axis = 0; axis < redist->graph->mesh.naxes; axis++)
         if (layout.axis[axis].kind == PLACED_WINDOW) layout.axis[axis] = (struct placement){PLACED_WHOLE};
+    for (int axis = 0; axis < mesh_layout_axes(&redist->graph->mesh); axis++)
+        if (layout.axis[axis].kind == PLACED_FLAT || tensor.layout.axis[axis].kind == PLACED_FLAT)
+            layout.axis[axis] = tensor.layout.axis[axis];
     if (layout_equal(&layout, &tensor.layout)) return id;
     const char *key = layout_key(redist, id, &layout);
     if (find(&redist->made, key) >= 0) return find(&redist->made, key);
@@ -131,7 +140,7 @@ static int load_as(struct redist *redist, int id, struct layout layout) {
 /* The placement after a move. On the way to a window a partial sum is scattered in equal parts. */
 static struct placement after_move(const struct move *move, const struct placement *wanted) {
     if (move->to == wanted->kind) return *wanted;
-    if (move->to == PLACED_WHOLE) return (struct placement){PLACED_WHOLE};
+    if (move->to == PLACED_WHOLE || move->to == PLACED_FLAT) return (struct placement){.kind = move->to};
     return (struct placement){.kind = PLACED_PART, .dim = wanted->dim, .blocks = 1, .grain = 1};
 }
 
@@ -158,9 +167,36 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     return out;
 }
 
-/* True if another axis still divides the dimension that is to be divided along this one. */
+/* True if the part of the tensor that the other axes leave changes along this axis. A flat cut divides that part, so it
+ * is made afterwards. */
+static bool changes_part(const struct layout *have, const struct layout *wanted, int axis) {
+    const struct placement *from = &have->axis[axis], *to = &wanted->axis[axis];
+    if (from->kind == PLACED_FLAT || to->kind == PLACED_FLAT || placement_equal(from, to)) return false;
+    return placement_divides(from) || placement_divides(to);
+}
+
+/* The innermost flat cut if it divides a part that is to change, or -1. */
+static int flat_to_undo(const struct graph *graph, const struct layout *have, const struct layout *wanted) {
+    int last = -1;
+    bool changes = false;
+    for (int a = 0; a < mesh_layout_axes(&graph->mesh); a++) {
+        if (have->axis[a].kind == PLACED_FLAT) last = a;
+        changes = changes || changes_part(have, wanted, a);
+    }
+    return changes ? last : -1;
+}
+
+/* True if another axis still divides the dimension that is to be divided along this one, or if a flat cut is wanted
+ * before the part that it divides is made, or if flat cuts along other axes come first: they are made from the first
+ * axis to the last, and undone from the last to the first. */
 static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
     const struct placement *want = &wanted->axis[axis];
+    for (int a = 0; a < mesh_layout_axes(&graph->mesh) && want->kind == PLACED_FLAT; a++)
+        if (changes_part(have, wanted, a) ||
+            (a < axis && wanted->axis[a].kind == PLACED_FLAT && have->axis[a].kind != PLACED_FLAT))
+            return true;
+    for (int a = axis + 1; a < mesh_layout_axes(&graph->mesh) && have->axis[axis].kind == PLACED_FLAT; a++)
+        if (have->axis[a].kind == PLACED_FLAT && wanted->axis[a].kind != PLACED_FLAT) return true;
     for (int a = 0; a < mesh_layout_axes(&graph->mesh); a++)
         if (a != axis && placement_divides(want) && placement_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
             return true;
@@ -171,9 +207,14 @@ static bool must_wait(const struct graph *graph, const struct layout *have, cons
  * no collective transfers more than it must. If axes wait for each other, one becomes whole. -1: there is no way. */
 static int next_axis(const struct graph *graph, const struct layout *have, const struct layout *wanted,
                      struct placement *target) {
-    static const enum placement_kind turn[] = {PLACED_PARTIAL, PLACED_PART, PLACED_WHOLE};
+    static const enum placement_kind turn[] = {PLACED_PARTIAL, PLACED_PART, PLACED_FLAT, PLACED_WHOLE};
+    const int undone = flat_to_undo(graph, have, wanted);
+    if (undone >= 0) {
+        *target = (struct placement){PLACED_WHOLE};
+        return undone;
+    }
     for (int waiting = 0; waiting < 2; waiting++)
-        for (int t = 0; t < 3; t++)
+        for (int t = 0; t < 4; t++)
             for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
                 if (have->axis[axis].kind != turn[t] || placement_equal(&have->axis[axis], &wanted->axis[axis]) ||
                     must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == PLACED_WHOLE))

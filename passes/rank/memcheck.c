@@ -152,7 +152,8 @@ static int lost(const struct walk *w, struct diags *diags, const char *where, in
 /* True if the result lies in the memory of an operand by intention (Notes [In place], [On the operand]). */
 static bool is_on_operand(const struct walk *w, const struct node *node, int output) {
     if (rankplan_in_place(w->class, w->plan->graph, node, output) >= 0) return true;
-    return node->op->in_place && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
+    const bool may = node->op->in_place || rankplan_moves_slices(w->plan->graph, node);
+    return may && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
 }
 
 /* Checks that the new value of every weight that the class holds is intact. A weight may have several updates, one per

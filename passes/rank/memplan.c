@@ -98,12 +98,23 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class
     return rt_panel_elements(dims[rows ? 0 : 1], dims[rows ? 1 : 0]) * (int64_t)sizeof(float);
 }
 
+/* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */
+static bool place_flat(const struct rankplan *plan, struct rank_class *class, int tensor, enum rt_arena arena) {
+    const struct tensor *t = &plan->graph->tensors.at[tensor];
+    const struct rt_flat flat = {arena, t->dtype, tensor_flat_axes(plan->graph, t),
+                                 rankplan_elements(class, plan->graph, tensor)};
+    if (!flat.axes) return false;
+    class->place[tensor] = (struct plan_place){PLAN_FLAT, class->flats.n};
+    VEC_PUSH(plan->graph->arena, &class->flats, flat);
+    return true;
+}
+
 static void place_weights(const struct rankplan *plan, struct rank_class *class) {
     const bool *read = read_by(plan, class);
     int64_t offset = 0;
     for (int i = 0; i < plan->weights.n; i++) {
         int t = plan->weights.at[i];
-        if (!read[t]) continue;
+        if (!read[t] || place_flat(plan, class, t, RT_WEIGHTS)) continue;
         class->place[t] = (struct plan_place){RT_WEIGHTS, offset};
         offset += padded(loaded_bytes(plan, class, t));
     }
@@ -122,7 +133,7 @@ static bool begins_sum(const struct node *node, int axis) {
 
 static void place_state(const struct rankplan *plan, struct rank_class *class, int tensor) {
     const enum rt_arena arena = plan->graph->tensors.at[tensor].gradient ? RT_GRADIENTS : RT_OPTIMIZER;
-    if (class->place[tensor].offset >= 0) return;
+    if (class->place[tensor].offset >= 0 || place_flat(plan, class, tensor, arena)) return;
     class->place[tensor] = (struct plan_place){arena, class->bytes[arena]};
     class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, tensor));
 }
@@ -161,16 +172,24 @@ static const int *last_reads(const struct rankplan *plan, const struct rank_clas
     return last;
 }
 
+/* The tensor whose elements lie where the value's do: the slice that is gathered in place, else the value. */
+static int written_value(const struct rankplan *plan, int value) {
+    const int root = plan->root[value];
+    return tensor_flat_axes(plan->graph, &plan->graph->tensors.at[root]) ? root : value;
+}
+
 static bool is_in_place(const struct rankplan *plan, const struct rank_class *class, const struct update *update,
                         const int *position, const int *last_read) {
     const struct graph *graph = plan->graph;
-    int producer = graph->tensors.at[update->value].producer, reads = 0;
-    if (producer < 0 || class->place[update->weight].offset < 0 || plan->shared[update->value] ||
-        plan->root[update->value] != update->value)
+    const int value = written_value(plan, update->value), producer = graph->tensors.at[value].producer;
+    int reads = 0;
+    if (producer < 0 || class->place[update->weight].offset < 0 || plan->root[value] != value ||
+        (plan->shared[value] && value == update->value))
         return false;
     const struct node *node = &graph->nodes.at[producer];
     if (node->op->kind != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
-    for (int k = 0; k < node->ninputs; k++) reads += node->inputs[k] == update->weight;
+    for (int k = 0; k < node->ninputs; k++)
+        reads += node->inputs[k] >= 0 && plan->root[node->inputs[k]] == update->weight;
     return reads && last_read[update->weight] <= position[producer];
 }
 
@@ -182,7 +201,7 @@ static void place_updates(const struct rankplan *plan, struct rank_class *class)
     for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
     for (int i = 0; i < graph->updates.n; i++)
         if (is_in_place(plan, class, &graph->updates.at[i], position, last_read))
-            class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
+            class->place[written_value(plan, graph->updates.at[i].value)] = class->place[graph->updates.at[i].weight];
 }
 
 /* An exchange of parts among the ranks of a mesh axis, as ranks of one class see it. */
@@ -288,7 +307,7 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct rank_cla
 static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
     if ((node->op->kind == OP_KERNEL || node->op->kind == OP_PROGRAM) && plan->kernels.scratch)
         return plan->kernels.scratch(plan->graph, class, node);
-    if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
+    if (!node->op->call || !strstr(node->op->call, "$scratch") || rankplan_moves_slices(plan->graph, node)) return 0;
     if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
     int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),
             out = rankplan_bytes(class, plan->graph, node->outputs[0]);

@@ -19,13 +19,20 @@
 #include "ir/op.h"
 #include "ir/packing.h"
 #include "ir/schedule.h"
+#include "runtime/base/flat.h"
+#include "runtime/base/manifest.h"
 
 /* By enum rt_arena: what manifest.json and generated code call it, and its enumerator. */
 extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerators[RT_ARENAS + 1];
 
+/* Not an arena: a stored tensor that is cut flat (struct rt_flat in runtime/base/flat.h). */
+enum { PLAN_FLAT = MANIFEST_FLAT };
+
 struct plan_place {
-    enum rt_arena arena;
-    int64_t offset; /* in bytes; -1: the class does not hold the tensor; in RT_CALLER: the index of the input */
+    int arena; /* enum rt_arena, or PLAN_FLAT */
+    /* in bytes; -1: the class does not hold the tensor; in RT_CALLER: the index of the input; in PLAN_FLAT: the index
+     * in the class' `flats` */
+    int64_t offset;
     int64_t stride; /* bytes from one slot to the next (Note [Slots in memory] in slots.h); 0: it is in no slot */
 };
 
@@ -46,7 +53,8 @@ struct rank_class {
     /* per tensor: the strides of a view (views.h); NULL: its elements are contiguous */
     const struct strides **strides;
     struct plan_place *place; /* per tensor */
-    int64_t bytes[RT_ARENAS];
+    int64_t bytes[RT_ARENAS]; /* without the slices of tensors that are cut flat */
+    VEC(struct rt_flat) flats;
     /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
     const struct rt_schedule *schedule; /* of its stage */
@@ -106,6 +114,10 @@ void rankplan_localize(struct graph *graph, const struct rank_class *class, stru
 
 /* Bits of enum stage_part for ranks of the class: what they execute of the node. */
 int rankplan_part(const struct rank_class *class, const struct node *node);
+
+/* True for a redistribution between a flat cut and what it was cut from. Its result lies in the place of its operand,
+ * or the operand in that of the result: a rank's slice of a tensor is a run of its elements. */
+bool rankplan_moves_slices(const struct graph *graph, const struct node *node);
 
 /* Elements and bytes of the part of the tensor on ranks of the class. */
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);

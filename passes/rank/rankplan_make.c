@@ -15,14 +15,17 @@
  * The sum of a step's gradients so far is written over the state that has it, which is cleared before the next step. So
  * the reduction of the sums, too, happens in the state's memory. */
 
-/* True for the update of a state that accumulates a gradient by an elementwise node, the last to read the state. */
+/* True for the update of a state to which an elementwise node, or a reduce-scatter onto it, adds a gradient, as the
+ * last to read the state. */
 static bool sums_in_place(const struct graph *graph, const struct update *update, const int *position,
                           const int *last_read) {
     const struct tensor *state = &graph->tensors.at[update->weight];
     const int producer = graph->tensors.at[update->value].producer;
     if (state->kind != TENSOR_STATE || !state->gradient || producer < 0) return false;
     const struct node *node = &graph->nodes.at[producer];
-    for (int k = 0; k < node->ninputs && node->op->kind == OP_ELEMENTWISE; k++)
+    const bool adds =
+        node->op->kind == OP_ELEMENTWISE || node->op->id == OP_ReduceScatterOnto || node->op->id == OP_AllReduceOnto;
+    for (int k = 0; k < node->ninputs && adds; k++)
         if (node->inputs[k] == update->weight) return last_read[update->weight] <= position[producer];
     return false;
 }
@@ -65,7 +68,7 @@ static void place_sums(struct rankplan *plan, int *last_read) {
 static bool works_in_place(const struct rankplan *plan, const int *last_read, int position) {
     const struct graph *graph = plan->graph;
     const struct node *node = &graph->nodes.at[graph->order.at[position]];
-    if (!node->op->in_place) return false;
+    if (!node->op->in_place && !rankplan_moves_slices(graph, node)) return false;
     const int root = plan->root[node->inputs[0]];
     const bool is_sum = graph->tensors.at[root].gradient && root != node->inputs[0];
     return (graph->tensors.at[root].kind == TENSOR_VALUE || is_sum) && last_read[root] <= position;
@@ -87,7 +90,9 @@ static void find_roots(struct rankplan *plan) {
     }
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || works_in_place(plan, last_read, i))
+        const bool slices = node->op->id == OP_Chunk && rankplan_moves_slices(graph, node);
+        if (slices) plan->moves_nothing[graph->order.at[i]] = true;
+        if (slices || plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || works_in_place(plan, last_read, i))
             join_root(plan, last_read, node->outputs[0], plan->root[node->inputs[0]]);
     }
 }
@@ -141,7 +146,7 @@ static void mark_shared(struct rankplan *plan) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (!op_communicates(node->op)) continue;
-        plan->shared[plan->root[node->inputs[0]]] = true;
+        for (int k = 0; k < node->ninputs; k++) plan->shared[plan->root[node->inputs[k]]] = true;
         plan->shared[plan->root[node->outputs[0]]] = true;
     }
     for (int t = 0; t < graph->tensors.n; t++)

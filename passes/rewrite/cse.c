@@ -6,10 +6,11 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* A key that nodes have in common exactly if they have the same operator, inputs and attributes. */
-static void describe(struct strbuf *key, const struct node *node) {
+/* A key that nodes have in common exactly if they have the same operator, inputs and attributes, and their results are
+ * operands of the same reduction over replicas. */
+static void describe(struct strbuf *key, const struct graph *graph, const struct node *node) {
     key->length = 0;
-    strbuf_puts(key, node->op->name);
+    strbuf_printf(key, "%s %s", node->op->name, joined_names[graph->tensors.at[node->outputs[0]].joined]);
     for (int i = 0; i < node->ninputs; i++) strbuf_printf(key, " %d", node->inputs[i]);
     for (int i = 0; i < node->nattrs; i++) {
         const struct attr *attr = &node->attrs[i];
@@ -63,7 +64,7 @@ int pass_cse(struct graph *graph, const struct pass_context *context) {
     for (int i = 0; i < rewrite.order_n; i++) {
         int id = rewrite_next(&rewrite, i);
         const struct node *node = &graph->nodes.at[id];
-        describe(&key, node);
+        describe(&key, graph, node);
         int same = node->noutputs == 1 ? map_get(&seen, key.text, key.length) : -1;
         if (same >= 0) {
             rewrite_replace(&rewrite, node->outputs[0], same);

@@ -29,7 +29,7 @@ static bool is_other_cast(const struct graph *graph, const struct node *node) {
 bool elementwise_is_fusible(const struct graph *graph, const struct node *node) {
     if (node->op->kind != OP_ELEMENTWISE || !node->op->expr || is_other_cast(graph, node)) return false;
     for (int a = 0; a < RT_LAYOUT_AXES; a++)
-        if (node->split[a].factor < -1) return false;
+        if (node->split[a].factor == SPLIT_PARTIAL) return false;
     enum rt_dtype dtype = elementwise_compute_type(graph, node);
     return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
 }

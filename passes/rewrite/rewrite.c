@@ -33,6 +33,8 @@ void rewrite_keep(struct rewrite *rewrite, int node) {
 void rewrite_replace(struct rewrite *rewrite, int tensor, int by) {
     cover(rewrite, rewrite->graph->tensors.n);
     rewrite->become[tensor] = by;
+    struct tensor *tensors = rewrite->graph->tensors.at;
+    if (tensors[tensor].joined) tensors[by].joined = tensors[tensor].joined;
 }
 
 void rewrite_end(struct rewrite *rewrite) {

@@ -26,7 +26,8 @@ void rewrite_begin(struct rewrite *rewrite, struct graph *graph);
 int rewrite_next(struct rewrite *rewrite, int i);
 /* Appends the node to the new order. */
 void rewrite_keep(struct rewrite *rewrite, int node);
-/* From now on nodes that read `tensor` read `by`. */
+/* From now on nodes that read `tensor` read `by`, which is declared the operand of a reduction over replicas as
+ * `tensor` is. */
 void rewrite_replace(struct rewrite *rewrite, int tensor, int by);
 /* The replacement of the tensor; itself if it was not replaced. */
 int rewrite_read(const struct rewrite *rewrite, int tensor);

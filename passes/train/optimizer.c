@@ -52,7 +52,7 @@ static int control_as(struct optimizing *o, enum rt_control control, enum rt_dty
 }
 
 bool training_gathers(const struct training *training, const struct graph *graph) {
-    return training->accumulate > 1 || graph_gradient_inputs(graph);
+    return training->accumulate > 1 || training->zero >= 2 || graph_gradient_inputs(graph);
 }
 
 /* Declares the gradient, or a view of it if other nodes read it too, the scale unit's operand of a sum (Note [Replicas]

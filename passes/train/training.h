@@ -35,10 +35,11 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
  * -1 after a diagnostic. */
 int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
 
-/* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:frozen' or 'GLOB:train'. */
+/* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:frozen', 'GLOB:train' or 'GLOB:whole'. */
 struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
     bool frozen;                /* no gradient and no state of the optimizer */
+    bool whole;                 /* not divided by ZeRO */
     bool train;                 /* parameters, whatever pass roles decides (roles.h) */
     bool own_lr;                /* a learning rate of their own; the schedule's factor applies to it too */
     struct optimizer_choice optimizer;
@@ -107,6 +108,8 @@ struct training {
     struct fp8 fp8;
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
     int accumulate;        /* micro-batches per step of each unit */
+    int zero;              /* ZeRO stage: 0, 1, 2 or 3 */
+    int zero_groups;       /* groups of scale units; each divides what ZeRO divides among its own */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     const char *lr_schedule_text; /* as it was given */
     struct rt_lr_schedule lr_schedule;

@@ -128,15 +128,19 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
         return diag_error(diags, 205, EXIT_USAGE, "--param",
-                          "%s must have the form GLOB:frozen, GLOB:train or GLOB:lr=..,..", diag_quote(diags, text));
+                          "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole or GLOB:lr=..,..",
+                          diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.options.option = "--param";
     for (const char *at = colon + 1; at;) {
         size_t length = strcspn(at, ",");
         const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
-        if (!frozen && !train && named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0) return -1;
+        const bool whole = is_word(at, length, "whole");
+        if (!frozen && !train && !whole && named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
+            return -1;
         rule.frozen = rule.frozen || frozen;
         rule.train = rule.train || train;
+        rule.whole = rule.whole || whole;
         rule.own_lr = rule.own_lr || strncmp(at, "lr=", 3) == 0;
         at = at[length] ? at + length + 1 : NULL;
     }

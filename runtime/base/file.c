@@ -203,16 +203,24 @@ static int open_new(int directory, const char *name) {
     return fd;
 }
 
-/* Returns 0 or an errno. `name` may be a path if `directory` is AT_FDCWD. */
-static int write_new(int directory, const char *name, const struct rt_piece *pieces, int64_t npieces, bool durable) {
-    int fd = open_new(directory, name);
-    if (fd < 0) return errno;
-    int error = 0;
-    for (int64_t i = 0; i < npieces && !error; i++) error = write_fully(fd, pieces[i].bytes, pieces[i].count);
-    if (!error && durable && fsync(fd) != 0) error = errno;
-    if (close(fd) != 0 && !error) error = errno;
-    if (error) unlinkat(directory, name, 0);
-    return error;
+/* `name` may be a path if `directory` is AT_FDCWD. */
+static struct rt_new_file begin(int directory, const char *name) {
+    struct rt_new_file file = {.path = name, .directory = directory, .descriptor = open_new(directory, name)};
+    if (file.descriptor < 0) file.error = errno;
+    return file;
+}
+
+void rt_file_append(struct rt_new_file *file, const void *bytes, size_t count) {
+    if (!file->error) file->error = write_fully(file->descriptor, bytes, count);
+}
+
+/* Returns 0 or the errno of the first failure. */
+static int end(struct rt_new_file *file, const char *name, bool durable) {
+    if (file->descriptor < 0) return file->error;
+    if (!file->error && durable && fsync(file->descriptor) != 0) file->error = errno;
+    if (close(file->descriptor) != 0 && !file->error) file->error = errno;
+    if (file->error) unlinkat(file->directory, name, 0);
+    return file->error;
 }
 
 bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces, struct rt_reason *why) {
@@ -220,7 +228,9 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     char *temporary = malloc(room);
     if (!temporary) return rt_refuse_memory(why, room);
     snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
-    int error = write_new(AT_FDCWD, temporary, pieces, npieces, false);
+    struct rt_new_file file = begin(AT_FDCWD, temporary);
+    for (int i = 0; i < npieces; i++) rt_file_append(&file, pieces[i].bytes, pieces[i].count);
+    int error = end(&file, temporary, false);
     if (!error && rename(temporary, path) != 0) {
         error = errno;
         unlink(temporary);
@@ -230,10 +240,22 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     return true;
 }
 
+void rt_file_begin_at(struct rt_new_file *file, int directory, const char *path) {
+    *file = begin(directory, rt_path_name(path));
+    file->path = path;
+}
+
+bool rt_file_end(struct rt_new_file *file, struct rt_reason *why) {
+    int error = end(file, rt_path_name(file->path), true);
+    return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(file->path).text) : true;
+}
+
 bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,
                        struct rt_reason *why) {
-    int error = write_new(directory, rt_path_name(path), pieces, npieces, true);
-    return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text) : true;
+    struct rt_new_file file;
+    rt_file_begin_at(&file, directory, path);
+    for (int64_t i = 0; i < npieces; i++) rt_file_append(&file, pieces[i].bytes, pieces[i].count);
+    return rt_file_end(&file, why);
 }
 
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why) {

@@ -48,7 +48,17 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
 bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
 int rt_file_open_at(int directory, const char *path, struct rt_file_info *info, struct rt_reason *why);
 
-/* Writes a new file and syncs it to disk. On failure no file remains. */
+/* Writes a new file piece by piece and syncs it to disk. `path` stays the caller's. After an error, appending does
+ * nothing; rt_file_end, which must be called, reports the error, and no file remains. */
+struct rt_new_file {
+    const char *path;
+    int directory, descriptor, error; /* descriptor -1: not open; error: 0 or an errno */
+};
+void rt_file_begin_at(struct rt_new_file *file, int directory, const char *path);
+void rt_file_append(struct rt_new_file *file, const void *bytes, size_t count);
+bool rt_file_end(struct rt_new_file *file, struct rt_reason *why);
+
+/* The same at once. */
 bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,
                        struct rt_reason *why);
 

@@ -177,8 +177,8 @@ static void take_range(struct shared *shared, int r, unsigned char *dst, uint64_
                        uint64_t end) {
     struct overlap part = overlap_of(first, last, start, end);
     if (part.first >= part.last) return;
-    memcpy(dst + (part.first - first), (const unsigned char *)shared->view[r] + (part.first - start),
-           part.last - part.first);
+    const unsigned char *from = (const unsigned char *)shared->view[r] + (part.first - start);
+    if (dst + (part.first - first) != from) memcpy(dst + (part.first - first), from, part.last - part.first);
 }
 
 static uint64_t total(const size_t *counts, int size) {
@@ -219,6 +219,7 @@ struct reduction {
     uint64_t first, last;
     enum rt_dtype dtype;
     enum rt_reduce reduce;
+    bool onto; /* dst is the first operand */
 };
 
 static void reduce_views(struct shared *shared, size_t skip, void *const *dst, int ndst, size_t bytes,
@@ -229,26 +230,47 @@ static void reduce_views(struct shared *shared, size_t skip, void *const *dst, i
     for (int r = 0; r < shared->base.size; r++) shared->view[r] = (const unsigned char *)shared->view[r] - skip;
 }
 
+/* dst becomes dst + the views' values. */
+static void add_views(struct shared *shared, size_t skip, void *dst, size_t bytes, const struct reduction *what) {
+    shared->addends[0] = dst;
+    for (int r = 0; r < shared->base.size; r++) shared->addends[r + 1] = (const unsigned char *)shared->view[r] + skip;
+    rt_reduce_ordered(&dst, 1, shared->addends, shared->base.size + 1, bytes / rt_dtype_bytes(what->dtype), what->dtype,
+                      RT_SUM);
+}
+
 static int take_reduction(struct shared *shared, void *context, uint64_t start, uint64_t end) {
     const struct reduction *what = context;
     struct overlap part = overlap_of(what->first, what->last, start, end);
     if (part.first >= part.last) return RT_OK;
     void *dst = what->dst + (part.first - what->first);
-    reduce_views(shared, part.first - start, &dst, 1, part.last - part.first, what);
+    if (what->onto)
+        add_views(shared, part.first - start, dst, part.last - part.first, what);
+    else
+        reduce_views(shared, part.first - start, &dst, 1, part.last - part.first, what);
     return RT_OK;
 }
 
-int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce) {
+static int reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
+                          enum rt_reduce reduce, bool onto) {
     struct shared *shared = shared_of(comm);
     const size_t element = rt_dtype_bytes(dtype);
     const uint64_t first = total(counts, comm->rank) * element, bytes = total(counts, comm->size) * element;
-    struct reduction what = {dst, src, first, first + counts[comm->rank] * element, dtype, reduce};
+    struct reduction what = {dst, src, first, first + counts[comm->rank] * element, dtype, reduce, onto};
     struct exchange exchange;
     struct entry entry = {
         .kind = RT_REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes, .source = src};
     int status = enter(shared, &entry, &exchange);
     return status ? status : exchange_windows(shared, &exchange, &entry, take_reduction, &what);
+}
+
+int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
+                          enum rt_reduce reduce) {
+    return reduce_scatter(comm, dst, src, counts, dtype, reduce, false);
+}
+
+int shared_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                               enum rt_dtype dtype) {
+    return reduce_scatter(comm, dst, src, counts, dtype, RT_SUM, true);
 }
 
 /* All-reduce with all buffers in symmetric memory: each member reduces its slice from all sources and stores it to all
@@ -288,7 +310,7 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
                       enum rt_reduce reduce) {
     struct shared *shared = shared_of(comm);
     const uint64_t bytes = count * rt_dtype_bytes(dtype);
-    struct reduction what = {dst, src, 0, bytes, dtype, reduce};
+    struct reduction what = {dst, src, 0, bytes, dtype, reduce, false};
     struct exchange exchange;
     struct entry entry = {.kind = RT_ALL_REDUCE,
                           .dtype = dtype,

@@ -1,5 +1,6 @@
 /* Transport of a single rank: every collective is a copy. */
 #include "comm.h"
+#include "comm/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,13 @@ static int self_all_gather(struct rt_comm *comm, void *dst, const void *src, con
 static int self_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
                                enum rt_dtype dtype, enum rt_reduce reduce) {
     return self_all_reduce(comm, dst, src, counts[0], dtype, reduce);
+}
+
+static int self_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                                    enum rt_dtype dtype) {
+    (void)comm;
+    rt_reduce_ordered(&dst, 1, (const void *const[]){dst, src}, 2, counts[0], dtype, RT_SUM);
+    return RT_OK;
 }
 
 static int self_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
@@ -87,6 +95,7 @@ static const struct rt_comm_driver self_driver = {
     .all_reduce = self_all_reduce,
     .all_gather = self_all_gather,
     .reduce_scatter = self_reduce_scatter,
+    .reduce_scatter_onto = self_reduce_scatter_onto,
     .all_to_all = self_all_to_all,
     .broadcast = self_broadcast,
     .send = self_send,

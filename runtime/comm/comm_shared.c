@@ -211,6 +211,7 @@ static void free_shared(struct shared *shared) {
     free(shared->control);
     free(shared->world);
     free(shared->view);
+    free(shared->addends);
     free(shared->target);
     free(shared);
 }
@@ -229,8 +230,9 @@ static struct shared *new_shared(void *segment, size_t symmetric, int world_size
     shared->control = calloc((size_t)size, sizeof(*shared->control));
     shared->world = calloc((size_t)size, sizeof(*shared->world));
     shared->view = calloc((size_t)size, sizeof(*shared->view));
+    shared->addends = calloc((size_t)size + 1, sizeof(*shared->addends));
     shared->target = calloc((size_t)size, sizeof(*shared->target));
-    if (shared->control && shared->world && shared->view && shared->target) return shared;
+    if (shared->control && shared->world && shared->view && shared->addends && shared->target) return shared;
     free_shared(shared);
     return NULL;
 }
@@ -368,6 +370,7 @@ static const struct rt_comm_driver shared_driver = {
     .sum_finish = shared_sum_finish,
     .all_gather = shared_all_gather,
     .reduce_scatter = shared_reduce_scatter,
+    .reduce_scatter_onto = shared_reduce_scatter_onto,
     .all_to_all = shared_all_to_all,
     .broadcast = shared_broadcast,
     .send = shared_send,

@@ -69,8 +69,16 @@ bool rt_seat_from_environment(struct rt_seat *seat, int *status) {
     return false;
 }
 
+bool rt_reaches(const struct rt_rank_class *class, enum rt_arena arena) {
+    bool fixed = arena == RT_COMMUNICATION || arena == RT_GRADIENTS;
+    for (int i = 0; i < class->nflats; i++) fixed = fixed && class->flats[i].arena != arena;
+    return fixed;
+}
+
 size_t rt_symmetric_bytes(const struct rt_rank_class *class) {
-    return class->bytes[RT_COMMUNICATION] + class->bytes[RT_GRADIENTS];
+    size_t bytes = 0;
+    for (int a = 0; a < RT_ARENAS; a++) bytes += rt_reaches(class, (enum rt_arena)a) ? class->bytes[a] : 0;
+    return bytes;
 }
 
 size_t rt_program_symmetric(const struct rt_program *program) {

@@ -1,6 +1,7 @@
 /* Device "host": arenas in the process' memory; segments are plain function calls. */
 #define _GNU_SOURCE 1
 
+#include "comm/reduce.h"
 #include "core/private.h"
 
 #include <string.h>
@@ -57,6 +58,12 @@ static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
     return RT_OK;
 }
 
+static int add(struct rt *rt, void *dst, const void *src, int64_t count, enum rt_dtype dtype) {
+    (void)rt;
+    rt_reduce_ordered(&dst, 1, (const void *const[]){dst, src}, 2, (size_t)count, dtype, RT_SUM);
+    return RT_OK;
+}
+
 static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
     (void)rt, (void)color;
     *out = host;
@@ -77,6 +84,7 @@ const struct rt_device rt_host = {.name = "host",
                                   .zero = zero,
                                   .copy_where = copy_where,
                                   .copy = copy_rows,
+                                  .add = add,
                                   .connect = connect,
                                   .run = run,
                                   .finish = open_host};

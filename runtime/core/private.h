@@ -12,6 +12,7 @@ enum rt_code {
     RT_CODE_LINK = 362, /* a symbolic or hard link where links are not followed */
     RT_CODE_DATA = 382, /* data out of a kernel's range, such as an index */
     RT_CODE_MEMORY = 500,
+    RT_CODE_GROUPS = 503, /* the scale units cannot be divided into the ZeRO groups */
     RT_CODE_OPEN = 601,
     RT_CODE_CHANGED = 604, /* a file changed while it was read */
     RT_CODE_MANIFEST = 605,
@@ -89,7 +90,9 @@ struct rt_private {
      * one rank. Called on all ranks. */
     int (*inspect)(void *inspector, struct rt *rt, const struct rt_attempt *attempt);
     void *inspector;
-    void *owned[RT_ARENAS]; /* arenas allocated by this rank, released by rt_close; NULL: the communicator's */
+    int64_t bytes[RT_ARENAS]; /* of each arena, slices of flat cuts included */
+    int64_t *flat_at;         /* of each of rank_class->flats: offset of its slice in its arena */
+    void *owned[RT_ARENAS];   /* arenas allocated by this rank, released by rt_close; NULL: the communicator's */
 };
 
 /* rt_fail with an explicit enum rt_code. */
@@ -140,8 +143,29 @@ int rt_end_step(struct rt *rt, int threads, int status);
 /* Releases the lock of rt_hold_checkpoints; NULL: nothing. */
 void rt_release_checkpoints(struct checkpoint_directory *held);
 
-/* Bytes of the arenas that peers reach in symmetric memory: COMMUNICATION, then GRADIENTS. */
+/* True for an arena that lies in symmetric memory, so that peers reach it: COMMUNICATION, and GRADIENTS unless sums of
+ * gradients are cut flat. rt_symmetric_bytes: the bytes of these arenas, which lie in the order of enum rt_arena. */
+bool rt_reaches(const struct rt_rank_class *rank_class, enum rt_arena arena);
 size_t rt_symmetric_bytes(const struct rt_rank_class *rank_class);
+
+/* Before the arenas are opened: computes their sizes, and where the slices of flat cuts lie. rt_flat_find: afterwards,
+ * sets rt->slice. */
+int rt_flat_open(struct rt *rt);
+void rt_flat_find(struct rt *rt);
+
+/* What a rank stores of its part of a tensor, row-major: elements [start, start + count) at offset `at` of the arena.
+ * All of the part, or the rank's slice of it. `place`: the tensor's entry in the rank class, not RT_ABSENT; `axes`: the
+ * axes of the flat cut, 0 without one; `elements`: of the part. count is -1 if the entry does not belong to such a
+ * slice. */
+struct rt_stored {
+    size_t at;
+    int64_t start, count;
+};
+struct rt_stored rt_stored_part(const struct rt *rt, size_t place, unsigned axes, int64_t elements);
+
+/* Completes a part that is cut flat along `axes`: `part` has room for all its elements, in the process' memory, and the
+ * rank has put its slice in its place there. Collective over the ranks along these axes. */
+int rt_complete_part(struct rt *rt, void *part, enum rt_dtype dtype, int64_t elements, unsigned axes);
 
 /* Size to allocate for an arena: never 0, so that every arena has an address. */
 size_t rt_arena_bytes(const struct rt *rt, int arena);

@@ -178,17 +178,33 @@ int rt_layout_axes(const struct rt *rt) {
     return rt->program->naxes + rt->program->nreplicas;
 }
 
-/* The ranks with the same shard number, one per scale unit: the replica axis, if the program has one. */
+/* A replica axis: the units of the same `color`. */
+static int open_replicas(struct rt *rt, int axis, int coordinate, int color) {
+    struct rt_comm **split = &rt->internal->split[axis];
+    int status = rt->units->size == 1 ? rt_comm_open_self(split) : rt->units->driver->split(rt->units, color, split);
+    if (status) return rt_fail_comm(rt, rt->units, status);
+    rt->coordinate[axis] = coordinate;
+    rt->ways[axis] = (*split)->size;
+    rt->axis[axis] = *split;
+    const int distinct = (axis * rt->units->size + color) * rt->program->plan_ngpus + rt->shard;
+    return rt->program->device->connect(rt, *split, distinct, &rt->axis[axis]);
+}
+
+/* The ranks with the same shard number, one per scale unit; the replica axes are its units, or those of a ZeRO group
+ * and the groups. */
 static int open_units(struct rt *rt) {
-    const int axis = rt->program->naxes;
+    const int axis = rt->program->naxes, groups = rt->program->zero_groups;
     const bool alone = rt->world == rt->program->plan_ngpus;
     int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
     if (status) return rt_fail_comm(rt, rt->comm, status);
     if (!rt->program->nreplicas) return RT_OK;
-    rt->coordinate[axis] = rt->unit;
-    rt->ways[axis] = rt->units->size;
-    rt->axis[axis] = rt->units;
-    return rt->program->device->connect(rt, rt->units, rt->shard, &rt->axis[axis]);
+    if (rt->units->size % groups)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_GROUPS,
+                            "%d scale units cannot be divided into %d ZeRO groups of equal size", rt->units->size,
+                            groups);
+    const int each = rt->units->size / groups;
+    RT_TRY(open_replicas(rt, axis, rt->unit % each, rt->unit / each));
+    return rt->program->nreplicas > 1 ? open_replicas(rt, axis + 1, rt->unit / each, rt->unit % each) : RT_OK;
 }
 
 static int open_controls(struct rt *rt) {
@@ -208,7 +224,7 @@ static int open_controls(struct rt *rt) {
 }
 
 size_t rt_arena_bytes(const struct rt *rt, int arena) {
-    return rt->rank_class->bytes[arena] + 1;
+    return (size_t)rt->internal->bytes[arena] + 1;
 }
 
 /* True if the arenas that peers reach lie in the transport's symmetric memory. */
@@ -218,15 +234,16 @@ static bool uses_segment(const struct rt *rt) {
 }
 
 static int open_arena(struct rt *rt, enum rt_arena arena) {
-    const struct rt_device *device = rt->program->device;
-    const bool reached = arena == RT_COMMUNICATION || arena == RT_GRADIENTS;
-    const size_t bytes = rt->rank_class->bytes[arena];
-    if (reached && uses_segment(rt)) {
-        const size_t before = arena == RT_GRADIENTS ? rt->rank_class->bytes[RT_COMMUNICATION] : 0;
+    const size_t bytes = (size_t)rt->internal->bytes[arena];
+    size_t before = 0;
+    for (int a = 0; a < (int)arena; a++)
+        before += rt_reaches(rt->rank_class, (enum rt_arena)a) ? rt->rank_class->bytes[a] : 0;
+    if (rt_reaches(rt->rank_class, arena) && uses_segment(rt)) {
         rt->arena[arena] = (unsigned char *)rt_comm_segment(rt->comm) + before;
         memset(rt->arena[arena], 0, bytes);
     } else {
-        rt->arena[arena] = rt->internal->owned[arena] = device->allocate(rt, arena, rt_arena_bytes(rt, arena));
+        rt->arena[arena] = rt->internal->owned[arena] =
+            rt->program->device->allocate(rt, arena, rt_arena_bytes(rt, arena));
     }
     if (rt->arena[arena]) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
@@ -262,7 +279,9 @@ static int open_rank(struct rt *rt, const struct rt_options *options) {
     RT_TRY(open_controls(rt));
     RT_TRY(set_threads(rt, options->threads));
     RT_TRY(select_kernels(rt, options->kernels));
+    RT_TRY(rt_flat_open(rt));
     for (int a = 0; a < RT_ARENAS; a++) RT_TRY(open_arena(rt, (enum rt_arena)a));
+    rt_flat_find(rt);
     RT_TRY(rt_load_weights(rt));
     return meet(rt);
 }
@@ -307,8 +326,7 @@ static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
 void rt_close(struct rt *rt) {
     if (!rt) return;
     struct rt_private *private = rt->internal;
-    for (int a = 0; a < RT_LAYOUT_AXES; a++)
-        if (rt->axis[a] != rt->units) close_both(rt->axis[a], private->split[a]);
+    for (int a = 0; a < RT_LAYOUT_AXES; a++) close_both(rt->axis[a], private->split[a]);
     close_both(rt->units, NULL);
     for (int a = 0; a < RT_ARENAS; a++) /* closed communicators no longer access arenas */
         if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
@@ -318,6 +336,8 @@ void rt_close(struct rt *rt) {
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
     rt_release_checkpoints(private->checkpoints);
     free(private->counts);
+    free(private->flat_at);
+    free(rt->slice);
     free(private->given);
     free(private);
     free(rt);

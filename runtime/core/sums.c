@@ -14,7 +14,8 @@
 
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     const struct rt_training *training = rt->program->training;
-    const bool in_reach = rt->program->device->remote || !rt->internal->owned[RT_COMMUNICATION];
+    const bool in_reach =
+        rt->program->device->remote || (!rt->internal->owned[RT_COMMUNICATION] && !rt->internal->owned[RT_GRADIENTS]);
     return comm->size > 1 && in_reach && comm->driver->sum_begin && training && training->bucket_bytes > 0;
 }
 

@@ -110,7 +110,7 @@ static int zero_gradients(struct rt *rt) {
     rt->internal->passes = 0;
     rt->internal->summed = false;
     rt_reset_gradients(rt);
-    return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->rank_class->bytes[RT_GRADIENTS]);
+    return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], (size_t)rt->internal->bytes[RT_GRADIENTS]);
 }
 
 /* Sets RT_SHARE to 1 / real micro-batches of all scale units; to 0 if there are none. */

@@ -187,12 +187,26 @@ static int copy_units_where(struct rt *rt, void *dst, const void *src, size_t by
                      [=] __device__(int64_t i) { to[i] = *control > 0 ? from[i] : (T)0; });
 }
 
+/* dst += src; elements are added in type S. */
+template <class T, class S> static int add_as(struct rt *rt, void *dst, const void *src, int64_t count) {
+    T *const to = (T *)dst;
+    const T *const from = (const T *)src;
+    return rt_points(rt, count, [=] __device__(int64_t i) { to[i] = (T)((S)to[i] + (S)from[i]); });
+}
+
 /* The control is read on the GPU, where controls are copied before the step. */
 static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control) {
     const double *at = (const double *)(rt->arena[RT_ACTIVATIONS] + rt->rank_class->controls) + control;
     const bool words = ((uintptr_t)dst | (uintptr_t)src | bytes) % sizeof(uint32_t) == 0;
     return words ? copy_units_where<uint32_t>(rt, dst, src, bytes, at)
                  : copy_units_where<unsigned char>(rt, dst, src, bytes, at);
+}
+
+static int add(struct rt *rt, void *dst, const void *src, int64_t count, enum rt_dtype dtype) {
+    if (dtype == RT_F64) return add_as<double, double>(rt, dst, src, count);
+    if (dtype == RT_BF16) return add_as<rt_element_bf16, float>(rt, dst, src, count);
+    if (dtype == RT_F16) return add_as<rt_element_fp16, float>(rt, dst, src, count);
+    return add_as<float, float>(rt, dst, src, count);
 }
 
 /* Copies rows as elements T, whose size divides all sizes and strides. */
@@ -399,6 +413,7 @@ extern "C" const struct rt_device rt_cuda_device = {.name = "cuda",
                                                     .zero = zero,
                                                     .copy_where = copy_where,
                                                     .copy = copy_rows,
+                                                    .add = add,
                                                     .connect = connect,
                                                     .run = run,
                                                     .finish = finish};

@@ -27,7 +27,7 @@ double now_ms(void) {
 }
 
 static int exit_of(int status, int code) {
-    if (code == RT_CODE_MEMORY) return EXIT_LIMIT;
+    if (code == RT_CODE_MEMORY || code == RT_CODE_GROUPS) return EXIT_LIMIT;
     switch (status) {
     case RT_OK: return EXIT_OK;
     case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? EXIT_RANK : EXIT_USAGE;

@@ -62,19 +62,29 @@ static int check_memory(struct rt *rt, const void *at, enum rt_dtype dtype, size
     return seen;
 }
 
-/* Checks a value [arena, offset, dtype, elements, bytes from slot to slot] of manifest.json; the last may be left
- * out. */
+/* Address of a tensor in "values"; NULL: the rank cannot read it. */
+static const unsigned char *address_of(const struct rt *rt, int64_t arena, int64_t offset, int64_t stride) {
+    if (arena == MANIFEST_FLAT) return offset < rt->rank_class->nflats ? rt->slice[offset] : NULL;
+    if (arena == RT_CALLER) return rt->inputs ? rt->inputs[offset] : NULL;
+    return rt->arena[arena] + offset + rt->slot * (size_t)stride;
+}
+
+/* Checks a tensor in "values" of manifest.json (base/manifest.h). */
 static int check_value(struct rt *rt, const struct rt_json *value) {
-    int64_t field[5] = {0};
+    int64_t field[6] = {0};
     int n = 0;
-    for (const struct rt_json *f = value->first; f && n < 5; f = f->next, n++) rt_json_int(f, &field[n]);
-    if (n < 4 || field[0] < 0 || field[0] > RT_CALLER || field[1] < 0 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT ||
-        field[3] < 0 || field[4] < 0)
+    for (const struct rt_json *f = value->first; f && n < 6; f = f->next, n++) rt_json_int(f, &field[n]);
+    const int64_t arena = field[0], elements = field[3];
+    if (n < 4 || arena < 0 || arena > MANIFEST_FLAT || field[1] < 0 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT ||
+        elements < 0 || field[4] < 0 || field[5] < 0 || field[5] >> rt_layout_axes(rt))
         return 0;
-    if (field[0] == RT_CALLER && !rt->inputs) return 0;
-    const void *at =
-        field[0] == RT_CALLER ? rt->inputs[field[1]] : rt->arena[field[0]] + field[1] + rt->slot * (size_t)field[4];
-    return check_memory(rt, at, (enum rt_dtype)field[2], (size_t)field[3]);
+    const enum rt_dtype dtype = (enum rt_dtype)field[2];
+    const unsigned axes = (unsigned)field[5];
+    const int64_t start = arena == MANIFEST_FLAT ? 0 : rt_flat_start(rt, axes, elements);
+    const unsigned char *at = address_of(rt, arena, field[1], field[4]);
+    if (!at) return 0;
+    return check_memory(rt, at + (size_t)start * rt_dtype_bytes(dtype), dtype,
+                        (size_t)rt_flat_count(rt, axes, elements));
 }
 
 static int check_values(struct rt *rt, const struct rt_json *values) {
@@ -125,13 +135,15 @@ static void watch(void *context, struct rt *rt, int instruction) {
 static void check_parameters(struct search *s) {
     const struct rt_program *program = s->rt->program;
     for (int w = 0; w < program->nweights; w++) {
-        const size_t offset = s->rt->rank_class->weights[w];
+        const struct rt_weight *weight = &program->weights[w];
+        const size_t place = s->rt->rank_class->weights[w];
         struct load_part part;
         int64_t elements;
-        if (offset == RT_ABSENT || !load_part_find(&part, s->rt, &program->weights[w], &elements)) continue;
-        const int seen =
-            check_memory(s->rt, s->rt->arena[RT_WEIGHTS] + offset, program->weights[w].dtype, (size_t)elements);
-        if ((seen & HAS_NAN) || (seen && program->weights[w].trained)) add_finding(s, KIND_PARAMETER, w);
+        if (place == RT_ABSENT || !load_part_find(&part, s->rt, weight, &elements)) continue;
+        const struct rt_stored stored = rt_stored_part(s->rt, place, weight->flat, elements);
+        if (stored.count < 0) continue;
+        const int seen = check_memory(s->rt, s->rt->arena[RT_WEIGHTS] + stored.at, weight->dtype, (size_t)stored.count);
+        if ((seen & HAS_NAN) || (seen && weight->trained)) add_finding(s, KIND_PARAMETER, w);
     }
 }
 

@@ -55,11 +55,10 @@ static int64_t part_extent(const struct rt *rt, const struct kept *kept, const s
 }
 
 static void find_part(const struct rt *rt, struct kept *kept) {
-    int64_t count = 0;
     memcpy(kept->part, kept->dims, sizeof kept->part);
     for (int s = 0; s < kept->nsplits; s++) kept->part[kept->split[s].dim] = part_extent(rt, kept, &kept->split[s]);
-    rt_product(kept->part, kept->ndim, &count);
-    kept->bytes = count * (int64_t)rt_dtype_bytes(kept->dtype);
+    rt_product(kept->part, kept->ndim, &kept->elements);
+    kept->bytes = kept->elements * (int64_t)rt_dtype_bytes(kept->dtype);
 }
 
 /* True if the shard holds the same part as this rank: it has the same coordinates on all mesh axes that cut the
@@ -71,19 +70,22 @@ static bool has_same_part(const struct rt *rt, const struct kept *kept, int shar
     return true;
 }
 
-/* Offset of the tensor in the arena of the shard's class, or RT_ABSENT. */
-static size_t offset_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
+/* The tensor's entry in the shard's class, or RT_ABSENT. */
+static size_t entry_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
     const struct rt_rank_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
     return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
 }
 
-static void place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum kept_kind kind,
+/* False if the program's tables contradict each other. */
+static bool place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum kept_kind kind,
                   int index) {
-    const size_t offset = offset_of(rt, rt->shard, kind, index);
-    if (offset == RT_ABSENT) return;
+    const size_t entry = entry_of(rt, rt->shard, kind, index);
+    if (entry == RT_ABSENT) return true;
     find_part(rt, kept);
-    kept->at = list->arena[kind] + offset;
-    while (!has_same_part(rt, kept, kept->owner) || offset_of(rt, kept->owner, kind, index) == RT_ABSENT) kept->owner++;
+    kept->stored = rt_stored_part(rt, entry, kept->flat, kept->elements);
+    kept->at = list->arena[kind] + kept->stored.at;
+    while (!has_same_part(rt, kept, kept->owner) || entry_of(rt, kept->owner, kind, index) == RT_ABSENT) kept->owner++;
+    return kept->stored.count >= 0;
 }
 
 /* Arenas */
@@ -100,7 +102,7 @@ static int find_arenas(struct kept_list *list, struct rt *rt) {
         unsigned char *arena = rt->arena[arena_of(k)];
         list->arena[k] = list->copied ? malloc(rt_arena_bytes(rt, arena_of(k))) : arena;
         if (!list->arena[k]) return rt_fail_memory(rt);
-        if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, rt->rank_class->bytes[arena_of(k)]));
+        if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, (size_t)rt->internal->bytes[arena_of(k)]));
     }
     return device->finish(rt);
 }
@@ -108,7 +110,7 @@ static int find_arenas(struct kept_list *list, struct rt *rt) {
 int kept_give(struct kept_list *list, struct rt *rt) {
     const struct rt_device *device = rt->program->device;
     for (int k = 0; k < KEPT_KINDS && list->copied; k++)
-        RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], rt->rank_class->bytes[arena_of(k)]));
+        RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], (size_t)rt->internal->bytes[arena_of(k)]));
     return device->finish(rt);
 }
 
@@ -119,6 +121,7 @@ static struct kept kept_parameter(const struct rt_weight *weight) {
                          .ndim = weight->ndim,
                          .nsplits = weight->nsplits,
                          .dims = weight->dims,
+                         .flat = weight->flat,
                          .split = weight->split};
 }
 
@@ -127,6 +130,7 @@ static struct kept kept_state(const struct rt_state *state) {
                          .ndim = state->ndim,
                          .nsplits = state->nsplits,
                          .dims = state->dims,
+                         .flat = state->flat,
                          .split = state->split};
 }
 
@@ -146,7 +150,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum kept_kind kind)
         struct kept *kept = &list->at[kind][list->n[kind]++];
         *kept = parameters ? kept_parameter(&program->weights[index]) : kept_state(&program->states[index]);
         kept->name = name;
-        place(list, rt, kept, kind, index);
+        if (!place(list, rt, kept, kind, index)) break;
     }
     if (index == count) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");

@@ -23,9 +23,11 @@ struct kept {
     int ndim, nsplits;
     const int64_t *dims; /* of the complete tensor */
     const struct rt_split *split;
-    unsigned char *at; /* address of this rank's part; NULL: it holds none */
-    int64_t part[RT_MAX_NDIM], bytes;
-    int owner; /* shard number of the owner */
+    unsigned flat;     /* axes of a flat cut, which files do not show: they have whole parts; 0: none */
+    unsigned char *at; /* address of what this rank stores of its part; NULL: it holds none */
+    struct rt_stored stored;
+    int64_t part[RT_MAX_NDIM], elements, bytes; /* of the part */
+    int owner;                                  /* shard number of the owner */
 };
 
 struct kept_list {

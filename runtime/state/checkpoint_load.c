@@ -164,7 +164,10 @@ static int read_tensor(struct loading *l, const struct checkpoint_path *path, co
         return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
                             "'%s' has no tensor '%s' of this rank's shape", rt_quote_text(path->text).text,
                             rt_quote_text(kept_key(kept)).text);
-    if (rt_reader_get(from, tensor->offset, kept->at, (size_t)kept->bytes, &why)) return RT_OK;
+    const int64_t size = (int64_t)rt_dtype_bytes(kept->dtype);
+    if (rt_reader_get(from, tensor->offset + kept->stored.start * size, kept->at, (size_t)(kept->stored.count * size),
+                      &why))
+        return RT_OK;
     return refused(l, path->text, &why);
 }
 

@@ -38,6 +38,7 @@ struct saving {
     bool created;             /* rank 0: `writing` exists */
     struct written own, *all; /* `all`: by rank */
     bool failed;              /* a rank failed to write; known to all ranks */
+    unsigned char *part;      /* memory for a part that is gathered */
 };
 
 static int fail_path(struct rt *rt, const char *what, const char *path) {
@@ -112,55 +113,95 @@ static void put_metadata(struct rt_json_writer *w, const void *context) {
             put_part(w, content->saving->rt, &list->at[content->kind][i]);
 }
 
-static int write_file(struct saving *s, const char *path, const struct rt_piece *pieces, int64_t n,
-                      struct saved *saved) {
+/* A file that is written part by part; its length and hash are those of what was written so far. */
+struct part_file {
+    struct rt_new_file file;
     struct rt_hash hash;
-    struct rt_reason why;
-    rt_hash_start(&hash);
-    for (int64_t i = 0; i < n; i++) {
-        rt_hash_add(&hash, pieces[i].bytes, pieces[i].count);
-        saved->bytes += (int64_t)pieces[i].count;
-    }
-    rt_hash_hex(&hash, saved->hash);
-    rt_at(s->rt, -1); /* a large file may take long: counts as progress */
-    return rt_file_create_at(s->at, path, pieces, n, &why) ? RT_OK : checkpoint_unwritten(s->rt, &why);
+    struct checkpoint_path path;
+    struct saved *saved;
+    bool open;
+};
+
+static void append(struct part_file *out, const void *bytes, size_t count) {
+    rt_hash_add(&out->hash, bytes, count);
+    rt_file_append(&out->file, bytes, count);
+    out->saved->bytes += (int64_t)count;
 }
 
-/* Writes the tensors of one kind that this rank owns; no file if there are none. */
-static int write_kind(struct saving *s, enum kept_kind kind, struct rt_safetensor *tensors, struct rt_piece *pieces) {
+static int end_file(struct saving *s, struct part_file *out) {
+    struct rt_reason why;
+    rt_hash_hex(&out->hash, out->saved->hash);
+    return rt_file_end(&out->file, &why) ? RT_OK : checkpoint_unwritten(s->rt, &why);
+}
+
+/* Begins the file of the n tensors of one kind that this rank owns, and writes its header. */
+static int begin_file(struct saving *s, struct part_file *out, enum kept_kind kind, const struct rt_safetensor *tensors,
+                      int64_t n) {
     const struct content content = {s, kind};
     const struct rt_safetensors_metadata metadata = {put_metadata, &content};
-    struct checkpoint_path path;
     struct rt_reason why;
+    size_t bytes;
+    RT_TRY(checkpoint_file(s->rt, &out->path, &s->writing, kind, s->rt->shard));
+    char *header = rt_safetensors_header(tensors, n, &metadata, &bytes, &why);
+    if (!header) return checkpoint_refused(s->rt, EXIT_MALFORMED, out->path.text, &why);
+    rt_hash_start(&out->hash);
+    rt_file_begin_at(&out->file, s->at, out->path.text);
+    append(out, header, bytes);
+    free(header);
+    out->open = true;
+    return RT_OK;
+}
+
+/* Begins the file of the tensors of one kind that this rank owns; no file if there are none. */
+static int begin_kind(struct saving *s, struct part_file *out, enum kept_kind kind) {
+    struct rt_safetensor *tensors = calloc((size_t)s->kept.n[kind] + 1, sizeof *tensors);
     int64_t n = 0;
+    if (!tensors) return rt_fail_memory(s->rt);
     for (int i = 0; i < s->kept.n[kind]; i++) {
         const struct kept *kept = &s->kept.at[kind][i];
         if (!is_mine(s->rt, kept)) continue;
         tensors[n] = (struct rt_safetensor){
             .name = kept_key(kept), .dtype = kept->dtype, .ndim = kept->ndim, .bytes = kept->bytes};
-        memcpy(tensors[n].dims, kept->part, sizeof tensors[n].dims);
-        pieces[++n] = (struct rt_piece){kept->at, (size_t)kept->bytes};
+        memcpy(tensors[n++].dims, kept->part, sizeof tensors->dims);
     }
-    if (!n) return RT_OK;
-    RT_TRY(checkpoint_file(s->rt, &path, &s->writing, kind, s->rt->shard));
-    char *header = rt_safetensors_header(tensors, n, &metadata, &pieces[0].count, &why);
-    if (!header) return checkpoint_refused(s->rt, EXIT_MALFORMED, path.text, &why);
-    pieces[0].bytes = header;
-    int status = write_file(s, path.text, pieces, n + 1, &s->own.kind[kind]);
-    free(header);
+    int status = n ? begin_file(s, out, kind, tensors, n) : RT_OK;
+    free(tensors);
     return status;
 }
 
-static int write_tensors(struct saving *s) {
-    int status = RT_OK;
-    for (int k = 0; k < KEPT_KINDS && !status; k++) {
-        struct rt_safetensor *tensors = calloc((size_t)s->kept.n[k] + 1, sizeof *tensors);
-        struct rt_piece *pieces = calloc((size_t)s->kept.n[k] + 1, sizeof *pieces);
-        status = tensors && pieces ? write_kind(s, (enum kept_kind)k, tensors, pieces) : rt_fail_memory(s->rt);
-        free(tensors);
-        free(pieces);
+/* Gathers the slices of a part in s->part: collective over the ranks that have them. */
+static int gather_part(struct saving *s, const struct kept *kept) {
+    const size_t size = rt_dtype_bytes(kept->dtype);
+    memcpy(s->part + (size_t)kept->stored.start * size, kept->at, (size_t)kept->stored.count * size);
+    return rt_complete_part(s->rt, s->part, kept->dtype, kept->elements, kept->flat);
+}
+
+/* Writes the tensors of one kind that this rank owns, if `status` is RT_OK, and takes part in gathering all that it has
+ * slices of. Returns `status`, or what failed. */
+static int write_kind(struct saving *s, enum kept_kind kind, int status) {
+    struct part_file out = {.saved = &s->own.kind[kind]};
+    int lost = RT_OK;
+    if (!status && s->rt->unit == 0) status = begin_kind(s, &out, kind);
+    for (int i = 0; i < s->kept.n[kind] && !lost; i++) {
+        const struct kept *kept = &s->kept.at[kind][i];
+        if (!kept->at) continue;
+        if (kept->flat) lost = gather_part(s, kept);
+        if (out.open && !lost && is_mine(s->rt, kept))
+            append(&out, kept->flat ? s->part : kept->at, (size_t)kept->bytes);
+        rt_at(s->rt, -1); /* a large file may take long: counts as progress */
     }
-    return status;
+    const int ended = out.open ? end_file(s, &out) : RT_OK;
+    return lost ? lost : status ? status : ended;
+}
+
+/* Allocates memory for the largest part that is gathered. */
+static int open_part(struct saving *s) {
+    int64_t most = 0;
+    for (int k = 0; k < KEPT_KINDS; k++)
+        for (int i = 0; i < s->kept.n[k]; i++)
+            if (s->kept.at[k][i].flat && s->kept.at[k][i].bytes > most) most = s->kept.at[k][i].bytes;
+    s->part = malloc((size_t)most + 1);
+    return s->part ? RT_OK : rt_fail_memory(s->rt);
 }
 
 /* checkpoint.json */
@@ -267,15 +308,19 @@ static int create_writing(struct saving *s, const char *path) {
     return s->created ? RT_OK : fail_path(s->rt, "create", s->writing.text);
 }
 
-/* Writes the files of this rank's tensors, in scale unit 0. */
-static int write_own(struct saving *s, const char *path) {
-    if (s->rt->unit > 0) return RT_OK;
+static int open_writing(struct saving *s, const char *path) {
     if (s->rt->rank > 0) {
         RT_TRY(open_directory(s, path));
         RT_TRY(name_writing(s));
     }
-    RT_TRY(checkpoint_enter(s->rt, s->directory, &s->writing, &s->at));
-    return write_tensors(s);
+    return checkpoint_enter(s->rt, s->directory, &s->writing, &s->at);
+}
+
+/* Writes the files of this rank's tensors, in scale unit 0. A rank that failed, and other units, still gather. */
+static int write_own(struct saving *s, const char *path) {
+    int status = s->rt->unit > 0 ? RT_OK : open_writing(s, path);
+    for (int k = 0; k < KEPT_KINDS; k++) status = write_kind(s, (enum kept_kind)k, status);
+    return status;
 }
 
 /* For file systems that cannot exchange two names: renames an existing checkpoint aside, and back if the new one cannot
@@ -327,6 +372,7 @@ static int gather_files(struct saving *s, int status) {
 static int save(struct saving *s, const char *directory) {
     struct rt *rt = s->rt;
     RT_TRY(kept_find(&s->kept, rt));
+    RT_TRY(open_part(s));
     if (rt->rank == 0) RT_TRY(create_writing(s, directory));
     /* All ranks derive the name of the new directory from the token. */
     int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
@@ -347,6 +393,7 @@ static void clean_up(struct saving *s) {
     if (s->at >= 0) close(s->at);
     checkpoint_close(&s->opened);
     kept_free(&s->kept);
+    free(s->part);
     free(s->all);
 }
 

@@ -27,7 +27,17 @@ struct loader {
     int nsources;
     bool sliced; /* some weights are in slices */
     struct load_slices slices;
-    unsigned char *staging; /* buffer for parts that are copied to a GPU; as large as the largest */
+    unsigned char *staging; /* buffer for rows that are copied to their place; as large as the largest need */
+};
+
+/* A weight that is being loaded. Rows of the part are converted where the rank stores them, or in the staging buffer if
+ * that is a GPU's memory, or has room for a slice only, which may begin and end within a row. */
+struct load {
+    struct load_part part;
+    int64_t end;   /* rows [part.first, end) are needed */
+    int64_t bytes; /* of these rows in memory, with the padding of panels */
+    struct rt_stored stored;
+    bool staged;
 };
 
 static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
@@ -122,16 +132,46 @@ static bool is_stored(const struct rt_weight *weight) {
     return weight->init.kind == RT_INIT_STORED;
 }
 
-/* Describes the part to load. `weight`: weight `w` of the program, or its slice in the file `slices`. */
-static int check_weight(struct loader *loader, struct load_part *part, const struct rt_weight *weight,
-                        const struct rt_reader *slices, int w, size_t offset) {
-    struct rt *rt = loader->rt;
+/* Finds the rows of the part that the rank's slice needs. */
+static void find_rows(struct load *load) {
+    const struct load_part *part = &load->part;
+    const int64_t row = part->row_bytes / (int64_t)rt_dtype_bytes(part->weight->dtype);
+    if (!load->stored.count || !row) {
+        load->end = load->bytes = 0;
+        return;
+    }
+    load->part.first = load->stored.start / row;
+    load->end = (load->stored.start + load->stored.count + row - 1) / row;
+    load->bytes = (load->end - load->part.first) * part->row_bytes;
+}
+
+/* Describes what the rank stores of a weight. `weight`: weight `w` of the program, or its slice in weights/. */
+static bool find_load(struct load *load, const struct loader *loader, const struct rt_weight *weight, int w) {
+    const struct rt *rt = loader->rt;
+    const size_t place = rt->rank_class->weights[w], held = (size_t)rt->internal->bytes[RT_WEIGHTS];
     int64_t elements;
-    if (!load_part_find(part, rt, weight, &elements) || offset > rt->rank_class->bytes[RT_WEIGHTS] ||
-        (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->rank_class->bytes[RT_WEIGHTS] - offset)
+    *load = (struct load){.staged = rt->program->device->remote || weight->flat};
+    if (!load_part_find(&load->part, rt, weight, &elements) || (weight->flat && weight->packing != RT_PLAIN))
+        return false;
+    load->end = load->part.rows;
+    load->bytes = elements * (int64_t)rt_dtype_bytes(weight->dtype);
+    load->stored = rt_stored_part(rt, place, weight->flat, elements);
+    if (load->stored.count < 0 || load->stored.at > held ||
+        (uint64_t)load->stored.count * rt_dtype_bytes(weight->dtype) > held - load->stored.at)
+        return false;
+    if (weight->flat) find_rows(load);
+    return true;
+}
+
+/* Checks weight `w` and finds where its bytes are and where they go. */
+static int check_weight(struct loader *loader, struct load *load, const struct rt_weight *weight,
+                        const struct rt_reader *slices, int w) {
+    struct rt *rt = loader->rt;
+    struct load_part *part = &load->part;
+    if (!find_load(load, loader, weight, w))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "weight %d of the program does not fit in the arena of weights", w);
-    part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
+    part->dst = load->staged ? loader->staging : rt->arena[RT_WEIGHTS] + load->stored.at;
     part->file = slices;
     if (slices || !is_stored(weight)) return RT_OK;
     const struct rt_reader *file = &loader->source[weight->file].file;
@@ -142,54 +182,51 @@ static int check_weight(struct loader *loader, struct load_part *part, const str
     return RT_OK;
 }
 
-static int give_part(struct rt *rt, const struct load_part *part, size_t offset) {
-    RT_TRY(rt->program->device->put(rt, rt->arena[RT_WEIGHTS] + offset, part->dst,
-                                    (size_t)(part->rows * part->row_bytes)));
+/* Copies what the rank stores from the staging buffer to its place. */
+static int give_part(struct rt *rt, const struct load *load) {
+    const struct load_part *part = &load->part;
+    const int64_t size = (int64_t)rt_dtype_bytes(part->weight->dtype);
+    const unsigned char *from = part->dst + (load->stored.start * size - part->first * part->row_bytes);
+    RT_TRY(rt->program->device->put(rt, rt->arena[RT_WEIGHTS] + load->stored.at, from,
+                                    (size_t)(load->stored.count * size)));
     return rt->program->device->finish(rt);
 }
 
-static int load_weight(struct loader *loader, int w, size_t offset) {
-    struct load_part part;
+static int load_weight(struct loader *loader, int w) {
+    struct load load;
     struct rt_weight weight = loader->rt->program->weights[w];
     const struct rt_reader *slices = NULL;
     if (is_stored(&weight) && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
-    RT_TRY(check_weight(loader, &part, &weight, slices, w, offset));
-    if (part.rows == 0 || part.row_bytes == 0) return RT_OK;
+    RT_TRY(check_weight(loader, &load, &weight, slices, w));
+    const struct load_part *part = &load.part;
+    if (load.end == part->first || part->row_bytes == 0) return RT_OK;
     rt_at(loader->rt, -1); /* large weights take long: counts as progress */
-    const int64_t fit = PIECE_BYTES / part.row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
+    const int64_t fit = PIECE_BYTES / part->row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
     struct rt_reason why;
     bool failed = false;
-#pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (part.rows > step)
-    for (int64_t row = 0; row < part.rows; row += step) {
-        const int64_t end = part.rows - row < step ? part.rows : row + step;
+#pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (load.end - part->first > step)
+    for (int64_t row = part->first; row < load.end; row += step) {
+        const int64_t end = load.end - row < step ? load.end : row + step;
         struct rt_reason mine;
-        if (load_part_copy(&part, row, end, &mine)) continue;
+        if (load_part_copy(part, row, end, &mine)) continue;
 #pragma omp critical
         why = mine, failed = true;
     }
     if (failed) return fail_reason(loader->rt, "location.json", &why);
-    return loader->staging ? give_part(loader->rt, &part, offset) : RT_OK;
+    return load.staged ? give_part(loader->rt, &load) : RT_OK;
 }
 
-/* Bytes of the largest part that this rank holds. */
-static size_t largest_part(const struct rt *rt) {
-    size_t most = 0;
-    for (int w = 0; w < rt->program->nweights; w++) {
-        struct load_part part;
-        int64_t elements;
-        if (rt->rank_class->weights[w] == RT_ABSENT || !load_part_find(&part, rt, &rt->program->weights[w], &elements))
-            continue;
-        const size_t bytes = (size_t)elements * rt_dtype_bytes(rt->program->weights[w].dtype);
-        if (bytes > most) most = bytes;
-    }
-    return most;
-}
-
-/* Allocates the buffer in which a GPU's parts are converted before they are copied. */
+/* Allocates the staging buffer, as large as the most that a weight needs of it. */
 static int open_staging(struct loader *loader) {
     struct rt *rt = loader->rt;
-    if (!rt->program->device->remote) return RT_OK;
-    loader->staging = malloc(largest_part(rt) + 1);
+    int64_t most = -1;
+    for (int w = 0; w < rt->program->nweights; w++) {
+        struct load load;
+        if (rt->rank_class->weights[w] == RT_ABSENT || !find_load(&load, loader, &rt->program->weights[w], w)) continue;
+        if (load.staged && load.bytes > most) most = load.bytes;
+    }
+    if (most < 0) return RT_OK;
+    loader->staging = malloc((size_t)most + 1);
     return loader->staging ? RT_OK : rt_fail_memory(rt);
 }
 
@@ -214,7 +251,7 @@ static int load_all(struct loader *loader) {
     int status = open_located(loader);
     if (!status && loader->sliced) status = load_slices_open(&loader->slices, rt);
     for (int w = 0; w < rt->program->nweights && !status; w++)
-        if (rt->rank_class->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->rank_class->weights[w]);
+        if (rt->rank_class->weights[w] != RT_ABSENT) status = load_weight(loader, w);
     if (!status && loader->sliced) status = load_slices_check(&loader->slices);
     return status ? status : check_sources(loader);
 }

@@ -116,8 +116,11 @@ static int64_t row_stored(const struct load_part *part, int64_t row) {
 
 bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why) {
     unsigned char window[WINDOW];
-    struct target at = {
-        .part = part, .dst = part->dst + (size_t)(from * part->row_bytes), .row = from, .window = window, .why = why};
+    struct target at = {.part = part,
+                        .dst = part->dst + (size_t)((from - part->first) * part->row_bytes),
+                        .row = from,
+                        .window = window,
+                        .why = why};
     for (int64_t row = from, run; row < to; row += run) {
         run = part->dim[0].length - row % part->dim[0].length;
         run = part->depth > 1 ? 1 : run < to - row ? run : to - row;

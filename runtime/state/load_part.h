@@ -19,9 +19,10 @@ struct load_dim {
 struct load_part {
     const struct rt_weight *weight;
     const struct rt_reader *file; /* with the complete tensor, set by the caller; NULL: values are generated */
-    unsigned char *dst;           /* memory for the part, set by the caller */
+    unsigned char *dst;           /* memory for the part from row `first` on, set by the caller */
     int64_t stored_bytes;         /* of the complete tensor */
     int64_t rows, row_bytes;      /* of the part: number of rows, bytes of a row in memory */
+    int64_t first;                /* row of the part at `dst`: 0, unless the caller sets it */
     /* number of dimensions up to the last one that is cut; the others are contiguous */
     int depth;
     int64_t tail;                        /* elements of the contiguous dimensions */
@@ -33,8 +34,8 @@ struct load_part {
  * is invalid. */
 bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements);
 
-/* Loads rows [from, to), at least one. False: the file cannot be read or was truncated. In a packed part, threads must
- * begin at multiples of RT_PANEL rows. */
+/* Loads rows [from, to), at least one, of which none is before `first`. False: the file cannot be read or was
+ * truncated. In a packed part, threads must begin at multiples of RT_PANEL rows. */
 bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why);
 
 #endif

@@ -223,11 +223,14 @@ ROWS = [
     Row("G05 stages", mlp, 5, r"E0421\]|E0420\]", ["--pas", "pp:pipeline=64"], errors=None, place=None),
     Row("G05 batch", mlp, (0, 5), r"E042\d\]", ["--pas", "data:data=6"], place=None),
     Row("G04 policy", mlp, 0, args=["--pas", "tp:tensor=7"]),
-    # Until rankc has them: training in stages, the search for a plan, limits of memory and ZeRO.
+    # Until rankc has them: training in stages, the search for a plan, limits of memory.
     training("G06", r"E0415\]", "--pas", "pp:pipeline=2", exit=4),
     *[usage(f"{id} {words[0][2:]}", 400, *words, exit=4)
-      for id, *words in (("G09", "--pas", "autodist"), ("G09", "--mem-limit", "1G"), ("G11", "--use-zero", "1"),
-                         ("G11", "--zero-ngroups", "2"))],
+      for id, *words in (("G09", "--pas", "autodist"), ("G09", "--mem-limit", "1G"))],
+    usage("G11 stage", 205, "--use-zero", "4"),
+    training("G11 groups", r"E0200\]", "--zero-ngroups", "2", exit=2),
+    training("G11 units", r"E0503\]", "--use-zero", "2", "--zero-ngroups", "3", "--runtime-ngpus", "4", exit=5),
+    training("G11 whole", "", "--use-zero", "3", "--param", "*:whole", exit=0),
     training("G12 right", "", "--optimizer", "adamw:lr=0.1,beta1=0,beta2=0.5,eps=0,weight_decay=0", exit=0),
     *[training(f"G12 {o}", r"E0205\]", "--optimizer", o)
       for o in ("sgd:lr=nan", "sgd:lr=-1", "sgd:lr=inf", "sgd:lr=1e39", "sgd:lr=", "sgd:lr", "sgd:lr=1x",

@@ -6,8 +6,8 @@
 A run of more steps allocates no more than one of fewer, whatever the plan, in training and in inference: not by our code, nor by
 what it calls of the C library. oneDNN does, in dnnl_sgemm: room to pack an operand, which its C interface lets nobody provide;
 and so does libgomp, for teams of threads. The anonymous memory that a rank maps is the arenas that `rankc show` prints, to the
-byte: each is mapped with one byte more, so that an empty one has an address. Those that other ranks access, for communication
-and for gradients, are in the segment of the job, unless both are empty."""
+byte: each is mapped with one byte more, so that an empty one has an address. Those that other ranks reach are in the segment of
+the job if they are not all empty: that for communication, and that of gradients unless ZeRO cuts it."""
 import argparse
 import functools
 import glob
@@ -18,8 +18,9 @@ import sys
 from harness import HERE, call, compile_case, data_of, expect, recorded, report
 
 OF_LIBRARIES = ("libdnnl", "libgomp", "libstdc++")  # that of oneDNN
-OWN, SHARED = ("weights", "optimizer", "activations", "scratch"), ("communication", "gradients")
-TRAINED = {"dp@1": 1, "dp@2": 1, "tp:tensor=2@1": 1, "tp:tensor=2@2": 2}  # and micro-batches
+ARENAS = ("weights", "gradients", "optimizer", "activations", "communication", "scratch")
+TRAINED = [("dp@1", 1, 0), ("dp@2", 1, 0), ("tp:tensor=2@1", 1, 0), ("tp:tensor=2@2", 2, 0),
+           ("dp@3", 2, 1), ("data:data=2@2", 2, 2), ("dp@3", 1, 3), ("tp:tensor=2@2", 1, 3)]  # plan, micro-batches, ZeRO
 CASE, INFERRED = "gpt2", os.path.join(HERE, "..", "models", "gpt2_static")
 
 
@@ -52,27 +53,32 @@ def measured(command, count, work):
     return processes(prefix)
 
 
-def check_arenas(rankc, out, ranks):
+def own_arenas(memory, zero):
+    """Those that are not in the job's segment."""
+    reached = [arena for arena in ("communication", "gradients") if arena == "communication" or zero < 2]
+    return [arena for arena in ARENAS if arena not in reached or not any(memory[other] for other in reached)]
+
+
+def check_arenas(rankc, out, ranks, zero):
     shown = json.loads(call(rankc, "show", out, "--json").stdout)["ranks"]
     expect(len(ranks) == len(shown), f"{len(ranks)} ranks")
-    planned = sorted(sorted(rank["memory"][arena] + 1 for arena in OWN + SHARED * (not any(rank["memory"][a] for a in SHARED)))
-                     for rank in shown)
+    planned = sorted(sorted(rank["memory"][arena] + 1 for arena in own_arenas(rank["memory"], zero)) for rank in shown)
     mapped = sorted(sorted(arenas) for _, arenas in ranks)
     expect(mapped == planned, f"mapped {mapped}, planned {planned}")
 
 
-def check(rankc, count, out, few, many, work):
+def check(rankc, count, out, few, many, zero, work):
     ranks, more = (measured(command, count, work) for command in (few, many))
     expect(total(ranks) and total(ranks) == total(more), f"{total(ranks)} and, after more steps, {total(more)}")
-    check_arenas(rankc, out, ranks)
+    check_arenas(rankc, out, ranks, zero)
     return "ok"
 
 
-def trains(rankc, count, plan, work):
+def trains(rankc, count, plan, accumulate, zero, work):
     out = os.path.join(work, "out")
-    compile_case(rankc, CASE, plan, TRAINED[plan], out)
+    compile_case(rankc, CASE, plan, accumulate, out, [*recorded(CASE)["options"], "--use-zero", str(zero)])
     base = [rankc, "train", out, *data_of(CASE, recorded(CASE)["inputs"]), "--threads", "2"]
-    return check(rankc, count, out, [*base, "--steps", "3"], [*base, "--steps", "9"], work)
+    return check(rankc, count, out, [*base, "--steps", "3"], [*base, "--steps", "9"], zero, work)
 
 
 def infers(rankc, count, policy, work):
@@ -81,7 +87,7 @@ def infers(rankc, count, policy, work):
     inputs = [word for path in sorted(glob.glob(os.path.join(INFERRED, "inputs", "*.npy")))
               for word in ("--input", f"{os.path.basename(path)[:-4]}={path}")]
     base = [rankc, "run", out, *inputs, "--threads", "2"]
-    return check(rankc, count, out, [*base, "--repeat", "3"], [*base, "--repeat", "9"], work)
+    return check(rankc, count, out, [*base, "--repeat", "3"], [*base, "--repeat", "9"], 0, work)
 
 
 def main():
@@ -89,7 +95,8 @@ def main():
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--count", required=True)
     options = parser.parse_args()
-    checks = [(f"training {plan}", functools.partial(trains, options.rankc, options.count, plan)) for plan in TRAINED]
+    checks = [(f"training {plan}, {accumulate} micro-batches, ZeRO {zero}",
+               functools.partial(trains, options.rankc, options.count, plan, accumulate, zero)) for plan, accumulate, zero in TRAINED]
     checks += [(f"inference {plan}", functools.partial(infers, options.rankc, options.count, plan)) for plan in ("dp", "tp:tensor=2")]
     return report(checks)
 

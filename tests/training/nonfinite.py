@@ -12,11 +12,14 @@ import os
 import subprocess
 import sys
 
-from harness import HERE, call, expect, ranks_of, report, split_plan
+import harness
+from harness import HERE, call, data_of, expect, model_of, ranks_of, report, split_plan
 from train import tensors_of
 
 try:
     import numpy as np
+    import onnx
+    import onnx.numpy_helper
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -139,7 +142,35 @@ def given(bench):
     expect("parameter 'other', before the step" in said, said)
 
 
-CHECKS = [updated, ended, named, given]
+def poisoned(bench, tensor, index):
+    """gpt2 with a NaN in a parameter."""
+    model, path = onnx.load(model_of("gpt2")), bench.path("poisoned.onnx")
+    value = next(entry for entry in model.graph.initializer if entry.name == tensor)
+    array = onnx.numpy_helper.to_array(value).copy()
+    array.reshape(-1)[index] = np.nan
+    value.CopyFrom(onnx.numpy_helper.from_array(array, tensor))
+    onnx.save(model, path)
+    return path
+
+
+def sliced(bench):
+    """Under ZeRO 3 a parameter is named by the rank whose slice has the value; a value that is made, at its node, though operands and
+    results are slices."""
+    data = data_of("gpt2", harness.recorded("gpt2")["inputs"])
+    tensor = "model.transformer.h.1.mlp.c_fc.weight" # 4096 elements, of which 3 ranks have 1376, 1376 and 1344
+    for index, rank in (0, 0), (1375, 0), (1376, 1), (4095, 2):
+        call(bench.rankc, "compile", poisoned(bench, tensor, index), "-o", bench.path("sliced"), "-q", "--reuse", "override", "--train",
+             "--runtime-ngpus", "3", "--use-zero", "3")
+        said = call(bench.rankc, "train", bench.path("sliced"), *data, "--steps", "1", "--threads", "1", status=9).stderr
+        expect(f"parameter '{tensor}', before the step" in said and f"on rank {rank}" in said, f"element {index}: {said}")
+    for zero in "0", "3":
+        call(bench.rankc, "compile", model_of("gpt2"), "-o", bench.path("huge"), "-q", "--reuse", "override", "--train",
+             "--runtime-ngpus", "3", "--use-zero", zero, "--init", f"{tensor}=constant:value=3e38")
+        said = call(bench.rankc, "train", bench.path("huge"), *data, "--steps", "1", "--threads", "1", status=9).stderr
+        expect("node '/model/transformer/h.1/mlp/c_fc/" in said and "before the step" not in said, f"ZeRO {zero}: {said}")
+
+
+CHECKS = [updated, ended, named, given, sliced]
 
 
 def main():

@@ -17,7 +17,8 @@ import sys
 from harness import call, data_of, expect, folder_of, lines_of, model_of, recorded, report
 
 PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
-         "tp2dp2": ("tp:tensor=2", 4), "data2": ("data:data=2", 2)}
+         "tp2dp2": ("tp:tensor=2", 4), "data2": ("data:data=2", 2), "dp3": ("dp", 3), "data2dp2": ("data:data=2", 4),
+         "hybrid2": ("hybrid:tensor=2,data=2", 8)}
 ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
 
 
@@ -471,7 +472,65 @@ def rebuilt(bench):
     expect(numbers(lines) == numbers(expected[2:]), "other numbers")
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, recomputed, initial, overlapped, accumulated, refused]
+# Slices of 3 ranks are of unequal size. Where ZeRO 2 and 3 reduce gradients along a data axis and over scale units, they add in
+# another order than ZeRO 0 and 1.
+ZERO_PLANS = {"dp2": False, "dp3": False, "data2": False, "data2dp2": True, "hybrid2": True}
+
+
+def saved(program, steps, directory):
+    """The numbers of a run that saves each second step, and goes on from what is there."""
+    resume = ["--resume", "latest"] if checkpoints(directory) else []
+    return numbers(program.train(steps, "--checkpoint-dir", directory, "--checkpoint-every", "2", *resume))
+
+
+def cut(bench):
+    """What ZeRO divides among ranks, a checkpoint has whole: its files are those of a run without ZeRO, byte for byte but for the name
+    of the program, and a run that resumes from it gives the numbers and files of one that was not stopped."""
+    for plan, reordered in ZERO_PLANS.items():
+        for zero in range(4):
+            like = bench.path(f"cut-{plan}-{2 if reordered and zero > 2 else 0}.ckpt")
+            program = bench.compile(f"cut-{plan}-{zero}", plan, "gpt2", options=[*ADAMW, "--use-zero", str(zero)])
+            directory, again = bench.path(f"cut-{plan}-{zero}.ckpt"), bench.path(f"cut-{plan}-{zero}.again")
+            lines = saved(program, 4, directory)
+            shutil.copytree(os.path.join(directory, "step-2"), os.path.join(again, "step-2"))
+            expect(saved(program, 4, again) == lines[2:], f"{plan}, ZeRO {zero}: resumed, other numbers")
+            equal_folders(os.path.join(again, "step-4"), os.path.join(directory, "step-4"))
+            for step in checkpoints(directory):
+                one, other = (described(os.path.join(folder, step)) for folder in (directory, like))
+                if reordered and zero == 2:
+                    one, other = without_hashes(one), without_hashes(other)
+                expect(one == other, f"{plan}, ZeRO {zero}: {step} is not as it should be")
+
+
+def described(directory):
+    """What checkpoint.json says that does not depend on the program: tensors, their cuts, and the sizes and hashes of the files, which
+    are those that are there."""
+    with open(os.path.join(directory, "checkpoint.json")) as file:
+        said = json.load(file)
+    expect(sorted([file["path"] for file in said["files"]] + ["checkpoint.json"]) == sorted(os.listdir(directory)), f"{directory}: files")
+    return {key: value for key, value in said.items() if key not in ("program", "hash_above")}
+
+
+def without_hashes(said):
+    return {**said, "files": [{key: value for key, value in file.items() if key != "hash"} for file in said["files"]]}
+
+
+def loaded(bench):
+    """A rank under ZeRO 3 loads its slices of what it would load without: from the model, from weights/, or made by --init."""
+    made = ["--init", "*=normal:std=0.02"]
+    for plan in ("dp3", "hybrid2"):
+        for name, options in (("reference", []), ("copy", ["--weights", "copy"]), ("made", made), ("copied", [*made, "--weights", "copy"])):
+            kept = []
+            for zero in "0", "3":
+                program = bench.compile(f"loaded-{plan}-{name}-{zero}", plan, "gpt2", options=[*ADAMW, *options, "--use-zero", zero])
+                directory = bench.path(f"loaded-{plan}-{name}-{zero}.ckpt")
+                program.train(1, "--lr", "0", "--checkpoint-dir", directory)
+                kept.append(merge(os.path.join(directory, "step-1"), "parameters"))
+            expect(kept[0] == kept[1], f"{plan}, {name}: other values")
+
+
+CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, recomputed, initial, overlapped, accumulated, refused, cut,
+          loaded]
 
 
 def main():

@@ -1,0 +1,70 @@
+#include "frontend/cli/memory.h"
+
+#include "passes/rank/rankplan.h"
+#include "runtime/base/flat.h"
+
+#define MOST_ELEMENTS ((int64_t)1 << 50) /* keeps sums of bytes below INT64_MAX, whatever the manifest says */
+
+const char *const memory_kinds[MEMORY_KINDS] = {
+#define ARENA(id, name) #name,
+#include "runtime/base/arenas.def"
+#undef ARENA
+    "peak",
+};
+
+static const struct rt_json *elements(const struct rt_json *array) {
+    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
+}
+
+/* The ranks along each axis: mesh axes, then the scale units of a ZeRO group. */
+static void find_ways(const struct compiled_model *compiled, int ways[RT_LAYOUT_AXES]) {
+    const int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
+    int64_t groups = 1;
+    rt_json_int(rt_json_member(rt_json_member(compiled->root, "training"), "zero_ngroups"), &groups);
+    for (int a = 0; a < RT_LAYOUT_AXES; a++) ways[a] = 1;
+    for (int a = 0; a < compiled->mesh.naxes; a++) ways[a] = compiled->mesh.axis[a].size;
+    ways[compiled->mesh.naxes] = (int)(groups > 0 && units % groups == 0 ? units / groups : units);
+}
+
+/* Reads an entry of "flats" but its elements; false if it is invalid. */
+static bool read_flat(const struct compiled_model *compiled, const struct rt_json *entry, struct rt_flat *flat) {
+    const char *arena = rt_json_text(rt_json_member(entry, "arena")),
+               *dtype = rt_json_text(rt_json_member(entry, "dtype"));
+    int id = 0;
+    *flat = (struct rt_flat){0};
+    if (!arena || !dtype) return false;
+    while (id < RT_ARENAS && strcmp(memory_kinds[id], arena) != 0) id++;
+    flat->arena = (enum rt_arena)id;
+    flat->dtype = rt_dtype_by_name(dtype);
+    for (const struct rt_json *name = elements(rt_json_member(entry, "axes")); name; name = name->next) {
+        const int axis = rt_json_text(name) ? mesh_axis_by_name(&compiled->mesh, rt_json_text(name)) : -1;
+        flat->axes |= 1u << (axis >= 0 ? axis : compiled->mesh.naxes);
+    }
+    return id < RT_ARENAS && flat->dtype < RT_DTYPE_COUNT;
+}
+
+static void add_flats(const struct compiled_model *compiled, const struct rt_json *class, int64_t bytes[MEMORY_KINDS]) {
+    int ways[RT_LAYOUT_AXES];
+    struct rt_flat flat;
+    find_ways(compiled, ways);
+    for (const struct rt_json *entry = elements(rt_json_member(class, "flats")); entry; entry = entry->next) {
+        if (!read_flat(compiled, entry, &flat)) continue;
+        for (const struct rt_json *n = elements(rt_json_member(entry, "elements")); n; n = n->next) {
+            int64_t at;
+            if (rt_json_int(n, &flat.elements) && flat.elements >= 0 && flat.elements <= MOST_ELEMENTS)
+                rt_flat_place(&flat, 1, ways, bytes, &at);
+        }
+    }
+}
+
+void memory_of_class(const struct compiled_model *compiled, const struct rt_json *class, int64_t bytes[MEMORY_KINDS]) {
+    const struct rt_json *memory = rt_json_member(class, "memory");
+    for (int i = 0; i < MEMORY_KINDS; i++) {
+        bytes[i] = 0;
+        rt_json_int(rt_json_member(memory, memory_kinds[i]), &bytes[i]);
+    }
+    if (!rt_json_member(class, "flats")) return;
+    add_flats(compiled, class, bytes);
+    bytes[MEMORY_PEAK] = 0;
+    for (int a = 0; a < RT_ARENAS; a++) bytes[MEMORY_PEAK] += bytes[a];
+}

@@ -1,0 +1,15 @@
+/* The memory of ranks, from a manifest. */
+#ifndef FRONTEND_CLI_MEMORY_H
+#define FRONTEND_CLI_MEMORY_H
+
+#include "frontend/cli/compiled_model.h"
+
+/* A kind for each arena (enum rt_arena), then "peak": their sum. */
+enum { MEMORY_PEAK = RT_ARENAS, MEMORY_KINDS };
+extern const char *const memory_kinds[MEMORY_KINDS];
+
+/* Bytes by kind of a rank of the class, an entry of "classes": the arenas as planned, and behind them the slices of
+ * tensors that are cut flat (runtime/base/flat.h), whose size depends on the number of scale units. */
+void memory_of_class(const struct compiled_model *compiled, const struct rt_json *class, int64_t bytes[MEMORY_KINDS]);
+
+#endif

@@ -1,0 +1,47 @@
+/* Joins the reduction of a micro-batch's gradient over scale units with the node that adds it to the sum of the
+ * micro-batches before. The ranks' gradients are then added to that sum one after the other, as a single rank adds its
+ * micro-batches: with ZeRO 2 and 3 the sums have the bits that they have on one rank. */
+#include "ir/op.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+/* The operator that adds to a sum what `reduction` gives; OP_NONE: there is none, or no replica axis. */
+static enum op_id onto(const struct graph *graph, const struct node *reduction) {
+    if (attr_int(reduction, "mesh", -1) < graph->mesh.naxes) return OP_NONE;
+    if (reduction->op->id == OP_AllReduce) return OP_AllReduceOnto;
+    return reduction->op->id == OP_ReduceScatter ? OP_ReduceScatterOnto : OP_NONE;
+}
+
+/* The reduction over scale units whose result the node alone reads and adds to a sum, in the same phase; -1: none. */
+static int reduction_of(const struct graph *graph, const int *readers, const struct node *node) {
+    const int gradient = node->op->id == OP_Accumulate ? node->inputs[1] : -1;
+    const int producer = gradient < 0 || readers[gradient] != 1 ? -1 : graph->tensors.at[gradient].producer;
+    if (producer < 0 || graph->nodes.at[producer].phase != node->phase) return -1;
+    return onto(graph, &graph->nodes.at[producer]) == OP_NONE ? -1 : producer;
+}
+
+int pass_reduce_onto(struct graph *graph, const struct pass_context *context) {
+    const int *readers = graph_readers(graph, graph->arena);
+    bool *gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    struct rewrite rewrite;
+    (void)context;
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int id = reduction_of(graph, readers, node);
+        if (id < 0) continue;
+        const struct node *reduction = &graph->nodes.at[id];
+        gone[id] = true;
+        node->op = &ops[onto(graph, reduction)];
+        node->ninputs = 2;
+        node->inputs[1] = reduction->inputs[0];
+        node->attrs = reduction->attrs;
+        node->nattrs = reduction->nattrs;
+        for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
+            node->split[axis] = (struct node_split){SPLIT_NONE, 1, 1};
+    }
+    rewrite_begin(&rewrite, graph);
+    for (int i = 0; i < rewrite.order_n; i++)
+        if (!gone[rewrite.order[i]]) rewrite_keep(&rewrite, rewrite_next(&rewrite, i));
+    rewrite_end(&rewrite);
+    return 0;
+}

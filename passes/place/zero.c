@@ -1,0 +1,206 @@
+#include "passes/place/zero.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+
+/* Note [Families]
+ * A parameter, its gradient, its states and all values of their shape that the phases reduce and update compute form a
+ * family: elementwise nodes connect them. A family is cut as a whole. Values of one element, such as the learning rate,
+ * are not part of it. */
+
+struct zero {
+    struct graph *graph;
+    const struct training *training;
+    unsigned axes; /* along which families are cut: bit a for axis a */
+    int *family;   /* per tensor: another of its family, or itself for the family's representative */
+    bool *cut;     /* per representative */
+};
+
+static const struct tensor *tensor_at(const struct zero *z, int id) {
+    return &z->graph->tensors.at[id];
+}
+
+static bool is_single(const struct zero *z, int tensor) {
+    return tensor < 0 || tensor_elements(tensor_at(z, tensor)) == 1;
+}
+
+static int representative(const struct zero *z, int tensor) {
+    while (z->family[tensor] != tensor) tensor = z->family[tensor] = z->family[z->family[tensor]];
+    return tensor;
+}
+
+static void join(const struct zero *z, int a, int b) {
+    z->family[representative(z, a)] = representative(z, b);
+}
+
+/* True for nodes whose operands and results of more than one element are of one family. */
+static bool connects(const struct node *node) {
+    const bool updates = node->phase > PHASE_BACKWARD || node->op->id == OP_Accumulate;
+    return updates && node->op->kind == OP_ELEMENTWISE;
+}
+
+static void find_families(const struct zero *z) {
+    for (int t = 0; t < z->graph->tensors.n; t++) z->family[t] = t;
+    for (int i = 0; i < z->graph->order.n; i++) {
+        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && connects(node); k++)
+            if (!is_single(z, node->inputs[k]) && !is_single(z, node->outputs[0]))
+                join(z, node->inputs[k], node->outputs[0]);
+    }
+    for (int i = 0; i < z->graph->updates.n; i++) {
+        const struct update *update = &z->graph->updates.at[i];
+        if (!is_single(z, update->value)) join(z, update->weight, update->value);
+    }
+}
+
+static bool same_shape(const struct tensor *a, const struct tensor *b) {
+    return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
+}
+
+static bool may_cut(const struct zero *z, int weight) {
+    const struct tensor *tensor = tensor_at(z, weight);
+    const struct parameter_rule *rule = parameter_rule_of(z->training, tensor);
+    return tensor->kind == TENSOR_WEIGHT && rt_dtype_is_float(tensor->dtype) &&
+           tensor_elements(tensor) >= ZERO_THRESHOLD && !(rule && rule->whole);
+}
+
+/* Chooses the families of parameters, then leaves out those with a node in the phases reduce or update that cannot work
+ * on a slice, or with values of several shapes. */
+static void choose_families(const struct zero *z) {
+    for (int i = 0; i < z->graph->updates.n; i++) {
+        const int weight = z->graph->updates.at[i].weight;
+        if (may_cut(z, weight)) z->cut[representative(z, weight)] = true;
+    }
+    for (int t = 0; t < z->graph->tensors.n; t++)
+        if (!same_shape(tensor_at(z, t), tensor_at(z, representative(z, t)))) z->cut[representative(z, t)] = false;
+    for (int i = 0; i < z->graph->order.n; i++) {
+        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+        if (node->phase <= PHASE_BACKWARD || connects(node) || node->op->id == OP_SumSquares) continue;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) z->cut[representative(z, node->inputs[k])] = false;
+    }
+}
+
+static bool is_cut(const struct zero *z, int tensor) {
+    return tensor >= 0 && z->cut[representative(z, tensor)];
+}
+
+static void place_flat(const struct zero *z, int tensor) {
+    for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
+        if (z->axes >> axis & 1u)
+            z->graph->tensors.at[tensor].layout.axis[axis] = (struct placement){.kind = PLACED_FLAT};
+}
+
+static void split_flat(const struct zero *z, struct node *node) {
+    for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
+        if (z->axes >> axis & 1u) node->split[axis] = (struct node_split){SPLIT_FLAT, 1, 1};
+}
+
+/* The reduction of each micro-batch leaves out dummies: the rank's own flag says nothing of the others' gradients. */
+static void add_always(const struct zero *z, struct node *accumulate) {
+    const enum rt_dtype dtype = tensor_at(z, accumulate->inputs[2])->dtype;
+    const double one = 1;
+    unsigned char bytes[sizeof one];
+    rt_convert(bytes, dtype, &one, RT_F64, 1);
+    accumulate->inputs[2] = graph_add_const(z->graph, "one", dtype, 0, NULL, bytes);
+}
+
+/* Cuts the nodes of the families that are cut. */
+static void cut_nodes(const struct zero *z) {
+    for (int i = 0; i < z->graph->order.n; i++) {
+        const int id = z->graph->order.at[i];
+        struct node *node = &z->graph->nodes.at[id];
+        const bool sums = node->op->id == OP_SumSquares && is_cut(z, node->inputs[0]);
+        if (node->op->id == OP_Accumulate && z->training->zero < 2) continue;
+        if (node->op->id == OP_Accumulate) add_always(z, node);
+        if (!sums && !(connects(node) && is_cut(z, node->outputs[0]))) continue;
+        split_flat(z, &z->graph->nodes.at[id]);
+    }
+}
+
+/* Places states, and parameters in stage 3. */
+static void place_families(const struct zero *z) {
+    const int n = z->graph->tensors.n;
+    for (int t = 0; t < n; t++) {
+        const struct tensor *tensor = tensor_at(z, t);
+        const bool state = tensor->kind == TENSOR_STATE && (!tensor->gradient || z->training->zero >= 2);
+        if ((state || (tensor->kind == TENSOR_WEIGHT && z->training->zero >= 3)) && is_cut(z, t)) place_flat(z, t);
+    }
+}
+
+/* Stage 3: weights that are not trained are cut too, and have no states. */
+static void place_frozen(const struct zero *z) {
+    for (int t = 0; t < z->graph->tensors.n && z->training->zero >= 3; t++)
+        if (may_cut(z, t) && z->family[t] == t && !tensor_at(z, t)->constant) place_flat(z, t);
+}
+
+/* Casts of parameters
+ * ----------------------------------------------------------------------------------------------- */
+
+static bool is_cast_of_slice(const struct zero *z, const struct node *node) {
+    return node->op->id == OP_Cast && node->phase <= PHASE_BACKWARD &&
+           tensor_at(z, node->inputs[0])->kind == TENSOR_WEIGHT &&
+           tensor_flat_axes(z->graph, tensor_at(z, node->inputs[0]));
+}
+
+/* The result of a copy of the node in the backward phase. */
+static int copy_backward(const struct zero *z, int id) {
+    struct node node = z->graph->nodes.at[id];
+    const struct tensor like = *tensor_at(z, node.outputs[0]);
+    int out = graph_add_tensor(z->graph, TENSOR_VALUE, arena_printf(z->graph->arena, "%s.backward", like.name),
+                               like.dtype, like.ndim, like.dims);
+    node.outputs = &out;
+    node.phase = PHASE_BACKWARD;
+    const int copy = graph_add_copy(z->graph, &node);
+    split_flat(z, &z->graph->nodes.at[copy]);
+    return out;
+}
+
+/* Stage 3 with --amp: slices are cast before they are gathered, in each phase that reads the result; a value kept from
+ * forward to backward would hold the parameter whole. */
+static void cast_slices(const struct zero *z) {
+    struct graph *graph = z->graph;
+    const int *order = graph->order.at, n = graph->order.n;
+    int *again = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per cast: the result of its copy; 0: none */
+    graph->order.at = NULL;
+    graph->order.n = graph->order.capacity = 0;
+    for (int i = 0; i < n; i++) {
+        struct node *node = &graph->nodes.at[order[i]];
+        for (int k = 0; k < node->ninputs && node->phase == PHASE_BACKWARD; k++) {
+            const int tensor = node->inputs[k], producer = tensor < 0 ? -1 : tensor_at(z, tensor)->producer;
+            if (producer < 0 || graph->nodes.at[producer].phase == PHASE_BACKWARD ||
+                !is_cast_of_slice(z, &graph->nodes.at[producer]))
+                continue;
+            if (!again[tensor]) again[tensor] = copy_backward(z, producer);
+            node = &graph->nodes.at[order[i]]; /* nodes may have moved */
+            node->inputs[k] = again[tensor];
+        }
+        VEC_PUSH(graph->arena, &graph->order, order[i]);
+        if (is_cast_of_slice(z, &graph->nodes.at[order[i]])) split_flat(z, &graph->nodes.at[order[i]]);
+    }
+}
+
+int zero_groups(const struct training *training) {
+    return training && training->zero && training->zero_groups > 1 ? training->zero_groups : 1;
+}
+
+static unsigned axes_to_cut(const struct mesh *mesh) {
+    const int data = mesh_axis_by_name(mesh, "data");
+    return (data >= 0 ? 1u << data : 0) | 1u << mesh->naxes;
+}
+
+void zero_cut(struct graph *graph, const struct training *training) {
+    if (!training || !training->zero) return;
+    const struct zero z = {.graph = graph,
+                           .training = training,
+                           .axes = axes_to_cut(&graph->mesh),
+                           .family = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
+                           .cut = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1)};
+    find_families(&z);
+    choose_families(&z);
+    place_families(&z);
+    place_frozen(&z);
+    cut_nodes(&z);
+    if (training->zero >= 3) cast_slices(&z);
+}

@@ -1,0 +1,306 @@
+#!/usr/bin/python3
+"""Trains GPT-2 and Llama with ZeRO under plans, and compares every step with one rank and the memory with the paper's formulas.
+
+    zero.py --rankc RANKC [--quick] [--models "MODEL..."] [--plans PLAN;...] [--stages "Z..."] [--cases "CASE..."] [--table FILE] [--jobs N]
+
+One rank sees the same micro-batches: as many a step as all units have together. What is checked (DESIGN 8):
+  exact    the losses have the bits of one rank's. The gradient's norm adds the same squares in another order, in f64.
+  bounded  losses and norms are within 1e-5 of one rank's, relatively; with --amp within DESIGN 8's bound per tensor, where ref is
+           one rank in f64: 2 max|one - ref| + 8 eps max|ref|.
+EXPECTED says which class a plan has. Stage 1 must have the bits of stage 0. Memory of a rank is what `rankc show` prints; it must be
+what the formulas of the ZeRO paper give (arXiv 1910.02054, section 3.1), which divide the bytes of Adam's two moments (stage 1), of
+sums of gradients (2) and of parameters (3) by the number of ranks that would hold them alike (expected_memory).
+
+A plan is "policy@units". A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip"."""
+import argparse
+import concurrent.futures
+import fnmatch
+import functools
+import glob
+import json
+import os
+import sys
+import tempfile
+
+from harness import Wrong, call, expect, lines_of, model_of, ranks_of, recorded, report, split_plan
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+PLANS = ["dp@2", "dp@3", "dp@4", "dp@8", "tp:tensor=2@1", "tp:tensor=2@2", "tp:tensor=2@4", "data:data=2@1", "data:data=2@2",
+         "data:data=2@4", "hybrid:tensor=2,data=2@1", "hybrid:tensor=2,data=2@2"]
+CASES = ["1", "4", "4+clip+recompute", "4+amp"]
+OPTIONS = {"clip": ["--clip-grad-norm", "0.5"], "amp": ["--amp", "bf16"], "recompute": ["--recompute", "full"],
+           "frozen": ["--param", "*mlp*:frozen"], "whole": ["--param", "*mlp*:whole"]}
+# Model, plan, case, stages: what --quick checks.
+QUICK = [("gpt2", "dp@3", "2+clip", (1, 2, 3)), ("gpt2", "dp@2", "1+amp", (1, 3)), ("llama", "tp:tensor=2@2", "2", (1, 3)),
+         ("gpt2", "data:data=2@2", "2", (1, 2, 3)), ("llama", "dp@2", "2+frozen", (2, 3)), ("gpt2", "dp@2", "1+whole", (3,))]
+VOCABULARY = {"gpt2": 101, "llama": 97}
+STEPS, BATCH, BOUND, NORM_BOUND, BF16_EPS = 6, 2, 1e-5, 1e-12, 2.0 ** -7
+ALIGNMENT, GRAIN, THRESHOLD = 64, 16, 1024  # bytes; elements; elements
+
+
+def class_of(policy, units, accumulate, stage):
+    """The class of equality with one rank (DESIGN 8)."""
+    if policy != "dp":  # sums over a dimension that the mesh divides
+        return "bounded"
+    if units == 1 or accumulate == 1:
+        return "exact"
+    return EXPECTED[stage]
+
+
+# With several units and micro-batches: stages 0 and 1 add micro-batches of a unit first, and then units.
+EXPECTED = {0: "bounded", 1: "bounded", 2: "bounded", 3: "bounded"}
+
+
+# Memory ------------------------------------------------------------------------------------------------------------------------
+
+def part(extent, ways, blocks, unit):
+    """The largest rank's part of a dimension: `blocks` equal blocks, each divided into whole units."""
+    return blocks * -(-(extent // blocks // unit) // ways) * unit
+
+
+def elements_of(tensor, mesh):
+    """Of the part that the mesh leaves the first rank."""
+    shape = list(tensor["shape"])
+    for cut in tensor["slices"]:
+        shape[cut["dim"]] = part(shape[cut["dim"]], mesh[cut["axis"]], cut["blocks"], cut["unit"])
+    return int(np.prod(shape))
+
+
+def aligned(elements, dtype="f32"):
+    size = {"bool": 1, "bf16": 2, "f32": 4}.get(dtype, 8)
+    return -(-elements * size // ALIGNMENT) * ALIGNMENT
+
+
+def sliced(elements, ways):
+    """Elements of one rank of those that hold the part alike: the paper's 1 / N, rounded up to vectors along each axis."""
+    for n in ways:
+        if n > 1:
+            elements = -(-(-(-elements // n)) // GRAIN) * GRAIN
+    return elements
+
+
+def expected_memory(whole, units, stage, kept=()):
+    """Bytes of weights, sums of gradients and optimizer of rank 0; `whole`: the manifest of the plan without ZeRO, which says
+    how the mesh divides parameters and states; kept: globs of parameters that stay whole."""
+    mesh = {axis["axis"]: axis["size"] for axis in whole["mesh"]}
+    ways, parameters = [mesh.get("data", 1), units], {p["name"]: p["trained"] for p in whole["parameters"]}
+
+    def stored(tensor, from_stage):
+        elements = elements_of(tensor, mesh)
+        divided = tensor["dtype"] == "f32" and np.prod(tensor["shape"]) >= THRESHOLD
+        if stage >= from_stage and divided and not any(fnmatch.fnmatch(tensor["name"], glob_) for glob_ in kept):
+            elements = sliced(elements, ways)
+        return aligned(elements, tensor["dtype"])
+
+    states = whole["states"]
+    gradients = [s for s in states if s["name"].endswith(".m")]  # a sum lies as its moments do
+    expect(len(gradients) == sum(parameters.values()), "a parameter has no moment")
+    return {"weights": sum(stored(t, 3 if t["name"] in parameters else 4) for t in whole["tensors"]),
+            "gradients": sum(stored(t, 2) for t in gradients), "optimizer": sum(stored(t, 1) for t in states)}
+
+
+def formula(whole, units, stage):
+    """The paper's, with nothing rounded and nothing left whole: bytes of all three."""
+    mesh = {axis["axis"]: axis["size"] for axis in whole["mesh"]}
+    n = mesh.get("data", 1) * units
+    psi = sum(elements_of(t, mesh) for t in whole["states"] if t["name"].endswith(".m"))
+    return 4 * psi / (n if stage >= 3 else 1) + 4 * psi / (n if stage >= 2 else 1) + 8 * psi / (n if stage >= 1 else 1)
+
+
+# Runs --------------------------------------------------------------------------------------------------------------------------
+
+class Trained:
+    """What a run of a plan gave: metrics, and what the compiler says of it."""
+
+    def __init__(self, metrics, memory, manifest):
+        self.loss, self.norm = ([line[key] for line in metrics] for key in ("loss", "grad_norm"))
+        self.memory, self.manifest = memory, manifest
+
+
+class Bench:
+    """Trains models in `work`; equal runs are done once."""
+
+    def __init__(self, rankc, work, jobs):
+        self.rankc, self.work = rankc, work
+        self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
+        self.runs = {}
+        for model, tokens in VOCABULARY.items():
+            self.make_data(model, tokens)
+
+    def make_data(self, model, tokens):
+        """More samples than recorded, so that ranks see different ones; some labels are ignored."""
+        os.makedirs(f"{self.work}/{model}")
+        shape = np.load(os.path.join(os.path.dirname(model_of(model)), "input_ids.npy")).shape[1:]
+        random = np.random.default_rng(list(model.encode()))
+        for name in ("input_ids", "labels"):
+            np.save(f"{self.work}/{model}/{name}.npy", random.integers(0, tokens, (97, *shape)))
+
+    def one(self, model, micro_batches, *options, dtype="f32"):
+        return self.submit(model, "dp@1", micro_batches, 0, *options, *(["--dtype", dtype] if dtype != "f32" else []))
+
+    def submit(self, *key):
+        if key not in self.runs:
+            self.runs[key] = self.pool.submit(self.train, f"{self.work}/{len(self.runs)}", *key)
+        return self.runs[key]
+
+    def train(self, out, model, plan, accumulate, stage, *options):
+        policy, units = split_plan(plan)
+        call(self.rankc, "compile", model_of(model), "-o", out, "-q", "--train", "--pas", policy, "--runtime-ngpus",
+             str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--use-zero", str(stage), "--optimizer",
+             recorded(model)["optimizer"], *options)
+        data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={self.work}/{model}/{name}.npy")]
+        call(self.rankc, "train", out, *data, "--steps", str(STEPS), "--log", out + ".log", "--threads", "1")
+        call(self.rankc, "verify", out, "-q")
+        memory = json.loads(call(self.rankc, "show", out, "--json").stdout)["ranks"][0]["memory"]
+        with open(glob.glob(out + "/*/_/manifest.json")[0]) as file:
+            return Trained(lines_of(out + ".log"), memory, json.load(file))
+
+
+def words_of(case):
+    accumulate, *names = case.split("+")
+    return int(accumulate), names
+
+
+def relative(values, others):
+    return max(abs(a - b) / (abs(b) or 1) for a, b in zip(values, others))
+
+
+def amp_share(got, one, ref):
+    """The largest difference as a share of DESIGN 8's bound."""
+    distance = lambda run, key: max(abs(a - b) for a, b in zip(getattr(run, key), getattr(ref, key)))
+    return max(distance(got, key) / (2 * distance(one, key) + 8 * BF16_EPS * max(map(abs, getattr(ref, key))))
+               for key in ("loss", "norm"))
+
+
+def compare(bench, model, plan, case, stage):
+    """What the table says of the run: "exact" or the largest relative difference."""
+    (policy, units), (accumulate, names) = split_plan(plan), words_of(case)
+    options = [word for name in names for word in OPTIONS[name]]
+    got = bench.submit(model, plan, accumulate, stage, *options).result()
+    one = bench.one(model, units * accumulate, *options).result()
+    wanted, worst = class_of(policy, units, accumulate, stage), relative(got.loss, one.loss)
+    found = "exact" if got.loss == one.loss else f"{worst:.0e}"
+    if wanted == "exact":
+        expect(found == "exact", f"losses differ by {worst:.1e}: {got.loss}, one rank {one.loss}")
+        norms = relative(got.norm, one.norm)
+        expect(norms <= NORM_BOUND, f"norms differ by {norms:.1e}")
+    elif "amp" in names:
+        plain = [word for name in names if name != "amp" for word in OPTIONS[name]]
+        share = amp_share(got, one, bench.one(model, units * accumulate, *plain, dtype="f64").result())
+        expect(share <= 1, f"{share:.2f} of the bound")
+    else:
+        norms = relative(got.norm, one.norm)
+        expect(max(worst, norms) <= BOUND, f"losses differ by {worst:.1e}, norms by {norms:.1e}")
+    if stage == 1:
+        whole = bench.submit(model, plan, accumulate, 0, *options).result()
+        expect(got.loss == whole.loss, f"stage 0 gives other losses: {got.loss}, {whole.loss}")
+        expect(relative(got.norm, whole.norm) <= NORM_BOUND, f"stage 0 gives other norms: {got.norm}, {whole.norm}")
+    return found
+
+
+def check_memory(bench, model, plan, case, stage):
+    """The run's memory, that which is expected, and the paper's formula."""
+    units, (accumulate, names) = split_plan(plan)[1], words_of(case)
+    options = [word for name in names for word in OPTIONS[name]]
+    got = bench.submit(model, plan, accumulate, stage, *options).result().memory
+    whole = bench.submit(model, plan, accumulate, 0, *options).result().manifest
+    kept = [option.partition(":")[0] + "*" for option in OPTIONS["whole"][1:] if "whole" in names]
+    expected = expected_memory(whole, units, stage, kept)
+    if accumulate == 1 and stage < 2:
+        expected["gradients"] = 0  # nothing is summed: gradients of one micro-batch are operands of the reduction
+    wrong = [f"{kind}: {got[kind]} bytes, expected {value}" for kind, value in expected.items() if got[kind] != value]
+    expect(not wrong, "; ".join(wrong))
+    return got, formula(whole, units, stage)
+
+
+def cases_of(options):
+    if options.quick:
+        return [(*case, stage) for *case, stages in QUICK for stage in stages]
+    return [(model, plan, case, stage) for model in options.models.split() for plan in options.plans.split(";")
+            for case in options.cases.split() for stage in map(int, options.stages.split())]
+
+
+def run_case(bench, tables, key, _work):
+    equal, memory = tables
+    said = []
+    for check, table in (compare, equal), (check_memory, memory):
+        try:
+            table[key] = check(bench, *key)
+            said.append(table[key] if check is compare else "memory as expected")
+        except Wrong as wrong:
+            said.append(f"{'memory' if check is check_memory else 'FAILED'}: {wrong}")
+    text = "; ".join(said)
+    if any(word in text for word in ("FAILED", "memory: ")):
+        raise Wrong(text)
+    return text
+
+
+def write_tables(path, options, equal, memory):
+    stages = options.stages.split()
+    with open(path, "w") as table:
+        table.write(INTRODUCTION)
+        table.write("\n## Losses\n\n" + LOSSES + f"\n| model | plan | ranks | micro-batches, options | {' | '.join('stage ' + s for s in stages)} |\n"
+                    f"|{'---|' * (4 + len(stages))}\n")
+        for model, plan, case in dict.fromkeys(key[:3] for key in cases_of(options)):
+            policy, units = split_plan(plan)
+            accumulate, names = words_of(case)
+            cells = " | ".join(equal.get((model, plan, case, int(stage)), "**failed**") for stage in stages)
+            table.write(f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {ranks_of(policy) * units} | "
+                        f"{', '.join([str(accumulate), *names])} | {cells} |\n")
+        table.write("\n## Memory\n\n" + MEMORY + "\n| model | plan | ranks | stage | weights | gradients | optimizer | sum | formula |\n"
+                    f"|{'---|' * 9}\n")
+        for model, plan, case, stage in cases_of(options):
+            if case != "4":
+                continue
+            policy, units = split_plan(plan)
+            row = f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {ranks_of(policy) * units} | {stage} | "
+            if (model, plan, case, stage) not in memory:
+                table.write(row + "**failed** | | | | |\n")
+                continue
+            got, paper = memory[model, plan, case, stage]
+            kinds = [got[kind] for kind in ("weights", "gradients", "optimizer")]
+            table.write(row + " | ".join(map(str, [*kinds, sum(kinds), round(paper)])) + " |\n")
+
+
+INTRODUCTION = """# ZeRO
+
+Written by `tests/training/zero.py --table`: the recorded GPT-2 and Llama of tests/training, trained for six steps of made-up
+tokens, with `--use-zero` 0, 1, 2 and 3.
+"""
+LOSSES = """"exact": losses have the bits of one rank's that sees the same micro-batches. A number: the largest relative difference of
+a loss; at most 1e-5 is allowed, with --amp DESIGN 8's bound. Losses of stage 1 have the bits of those of stage 0.
+"""
+MEMORY = """Bytes of rank 0, as `rankc show` prints them, with four micro-batches. They equal an exact expectation: parameters of fewer
+than 1024 elements stay whole, slices are rounded up to 16 elements, and tensors begin at multiples of 64 bytes; weights include
+constants. The formula is the ZeRO paper's for f32 and Adam, with nothing rounded and nothing left whole: of P parameters on N
+ranks that would hold them alike, 4P + 4P + 8P bytes, divided by N where the stage divides them.
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--quick", action="store_true", help="a few cases of each kind")
+    parser.add_argument("--models", default=" ".join(VOCABULARY))
+    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--stages", default="0 1 2 3")
+    parser.add_argument("--cases", default=" ".join(CASES))
+    parser.add_argument("--table", help="where to write tables of the results")
+    parser.add_argument("--jobs", type=int, default=1, help="compiles and runs at once")
+    options = parser.parse_args()
+    tables = {}, {}
+    with tempfile.TemporaryDirectory(prefix="rankc-zero-") as work:
+        bench = Bench(options.rankc, work, options.jobs)
+        failed = report((" ".join(map(str, key)), functools.partial(run_case, bench, tables, key)) for key in cases_of(options))
+    if options.table:
+        write_tables(options.table, options, *tables)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
