@@ -194,34 +194,50 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
     return bucket_bytes ? n : 0;
 }
 
-/* Reductions of gradients by the ranks of each shard in all scale units: a row per class of shards. */
-static void put_unit_sums(json *writer, const struct manifest *manifest) {
+/* How often a step executes the node. */
+static int64_t times_of(const struct manifest *manifest, const struct node *node) {
+    return node->phase <= PHASE_BACKWARD && manifest->info->training ? manifest->info->training->accumulate : 1;
+}
+
+/* Communication between scale units, of gradients and slices of parameters. */
+static const struct {
+    enum op_id op, onto;
+    const char *kind;
+} unit_kinds[] = {{OP_AllReduce, OP_AllReduceOnto, "unit_sum"},
+                  {OP_ReduceScatter, OP_ReduceScatterOnto, "reduce_scatter"},
+                  {OP_AllGather, OP_AllGather, "all_gather"}};
+enum { UNIT_KINDS = sizeof unit_kinds / sizeof *unit_kinds };
+
+/* True for communication between scale units of that kind that ranks of the class execute. */
+static bool is_between_units(const struct manifest *manifest, const struct rank_class *class, const struct node *node,
+                             int kind) {
+    return (node->op->id == unit_kinds[kind].op || node->op->id == unit_kinds[kind].onto) &&
+           attr_int(node, "mesh", -1) >= manifest->plan->graph->mesh.naxes && rankplan_part(class, node);
+}
+
+/* Writes a row per class of shards, whose ranks in all scale units communicate, and kind. */
+static void put_between_units(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    for (int c = 0; c < manifest->plan->nclasses && manifest->info->training; c++) {
+    for (int row = 0; row < manifest->plan->nclasses * UNIT_KINDS && manifest->info->training; row++) {
+        const int c = row / UNIT_KINDS, kind = row % UNIT_KINDS;
         const struct rank_class *class = &manifest->plan->classes[c];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            if (node->op->id != OP_AllReduce || attr_int(node, "mesh", -1) < graph->mesh.naxes ||
-                !rankplan_part(class, node))
-                continue;
-            count++;
-            bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+            if (!is_between_units(manifest, class, node, kind)) continue;
+            count += times_of(manifest, node);
+            bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
         }
         if (!count) continue;
+        const int buckets = count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes);
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "kind", "unit_sum");
+        put(writer, "kind", unit_kinds[kind].kind);
         put_int(writer, "count", count);
         put_int(writer, "bytes", bytes);
-        put_int(writer, "buckets", count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes));
+        if (kind == 0) put_int(writer, "buckets", buckets);
         put_int(writer, "class", c);
         rt_json_close(writer, '}');
     }
-}
-
-/* How often a step executes the node. */
-static int64_t times_of(const struct manifest *manifest, const struct node *node) {
-    return node->phase <= PHASE_BACKWARD && manifest->info->training ? manifest->info->training->accumulate : 1;
 }
 
 /* Writes "communication": a row per kind and mesh axis, for all groups of ranks along it. */
@@ -247,7 +263,7 @@ static void put_communication(json *writer, const struct manifest *manifest) {
             put(writer, "axis", graph->mesh.axis[axis].name);
             rt_json_close(writer, '}');
         }
-    put_unit_sums(writer, manifest);
+    put_between_units(writer, manifest);
     rt_json_close(writer, ']');
 }
 
