@@ -34,7 +34,9 @@ void rewrite_replace(struct rewrite *rewrite, int tensor, int by) {
     cover(rewrite, rewrite->graph->tensors.n);
     rewrite->become[tensor] = by;
     struct tensor *tensors = rewrite->graph->tensors.at;
-    if (tensors[tensor].joined) tensors[by].joined = tensors[tensor].joined;
+    if (!tensors[tensor].joined) return;
+    tensors[by].joined = tensors[tensor].joined;
+    tensors[tensor].joined = JOINED_NOT;
 }
 
 void rewrite_end(struct rewrite *rewrite) {

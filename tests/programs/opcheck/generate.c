@@ -337,12 +337,12 @@ static int count_missing(void) {
 }
 
 /* Names of the calls that move data between ranks, as JSON: the cuts must bring about all of them, but for what begins
- * early, in training. */
+ * early, or adds to a sum, in training (tests/training/zero.py). */
 static const char *communication(struct arena *arena) {
     struct strbuf out;
     strbuf_init(&out, arena);
     for (int i = 0; i < NOPS; i++) {
-        if (ops[i].kind != OP_COMM || (ops[i].local && ops[i].in_place)) continue;
+        if (ops[i].kind != OP_COMM || (ops[i].local && ops[i].in_place) || op_arity(&ops[i]) > 1) continue;
         const char *stem = ops[i].call + (*ops[i].call == '!');
         strbuf_printf(&out, "%s\"%.*s\"", out.length ? ", " : "", (int)strcspn(stem, "("), stem);
     }
