@@ -73,19 +73,12 @@ int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, cons
     return rt_end_collective(rt, comm, comm->driver->all_gather(comm, dst, src, bytes));
 }
 
-/* With several micro-batches per step, a gradient that is reduced after the last of them has been accumulated without
- * those of dummies. */
-static bool may_be_dummy(const struct rt *rt, int axis, int each_micro_batch) {
-    if (axis < rt->program->naxes || !rt->program->training) return false;
-    return each_micro_batch || rt->program->training->accumulate == 1;
-}
-
 /* Makes the gradient of a dummy micro-batch zero, and counts the elements that each rank along the axis gets. */
 static int prepare(struct rt *rt, int axis, void *src, enum rt_dtype dtype, int64_t elements, unsigned outer,
                    int each_micro_batch) {
     const size_t bytes = (size_t)rt_flat_count(rt, outer, elements) * rt_dtype_bytes(dtype);
     count_elements(rt, axis, elements, outer, rt->internal->counts);
-    if (!may_be_dummy(rt, axis, each_micro_batch)) return RT_OK;
+    if (!rt_may_be_dummy(rt, axis, each_micro_batch)) return RT_OK;
     return rt->program->device->copy_where(rt, src, src, bytes, RT_REAL);
 }
 

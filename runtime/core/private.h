@@ -196,6 +196,11 @@ int rt_execute(struct rt *rt, const struct rt_call *call);
 int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs);
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 
+/* True if what is reduced along the axis may be the gradient of a dummy micro-batch, which counts as zero: along the
+ * first replica axis; along the second it is the sum of several scale units' gradients. each_micro_batch: it is not the
+ * sum of a step's micro-batches, from which dummies were left out already. */
+bool rt_may_be_dummy(const struct rt *rt, int axis, bool each_micro_batch);
+
 /* Called before each backward phase. last: it may be the last before gradients are reduced; known: this is certain. */
 void rt_backward_begins(struct rt *rt, bool last, bool known);
 

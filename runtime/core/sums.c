@@ -92,11 +92,9 @@ static bool begins_early(const struct rt *rt, int axis) {
     return rt->internal->known && can_begin(rt, rt->axis[axis]);
 }
 
-/* True if the gradient may be a dummy micro-batch's, which counts nothing. With several micro-batches per step, dummies
- * were excluded when gradients were accumulated. */
-static bool may_be_dummy(const struct rt *rt, int axis) {
+bool rt_may_be_dummy(const struct rt *rt, int axis, bool each_micro_batch) {
     const struct rt_training *training = rt->program->training;
-    return is_replica_axis(rt, axis) && rt->axis[axis]->size > 1 && training && training->accumulate == 1;
+    return axis == rt->program->naxes && training && (each_micro_batch || training->accumulate == 1);
 }
 
 int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
@@ -104,8 +102,9 @@ int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, con
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
     if (!rt->internal->last) return RT_OK;
-    RT_TRY(may_be_dummy(rt, axis) ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
-                                  : rt_copy_bytes(rt, dst, src, bytes));
+    RT_TRY(rt->units->size > 1 && rt_may_be_dummy(rt, axis, false)
+               ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
+               : rt_copy_bytes(rt, dst, src, bytes));
     return begins_early(rt, axis) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
 }
 
