@@ -77,8 +77,8 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
     return true;
 }
 
-/* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 reduce the gradient of each micro-batch over scale
- * units, to be exact also for parameters that they do not cut. */
+/* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 in one group reduce the gradient of each micro-batch
+ * over scale units, to be exact also for parameters that they do not cut. */
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
     if (p->reduces_each && axis >= p->graph->mesh.naxes) return;
     if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 && node->split[axis].factor != SPLIT_FLAT &&
@@ -138,7 +138,9 @@ static void find_uses(struct partition *p) {
 }
 
 int pass_partition(struct graph *graph, const struct pass_context *context) {
-    struct partition p = {.graph = graph, .reduces_each = context->training && context->training->zero >= 2};
+    struct partition p = {.graph = graph,
+                          .reduces_each =
+                              context->training && context->training->zero >= 2 && zero_groups(context->training) == 1};
     if (graph->train) mesh_add_replicas(&graph->mesh, zero_groups(context->training));
     zero_cut(graph, context->training);
     lay_out_inputs(graph);

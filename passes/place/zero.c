@@ -113,7 +113,8 @@ static void cut_nodes(const struct zero *z) {
         struct node *node = &z->graph->nodes.at[id];
         const bool sums = node->op->id == OP_SumSquares && is_cut(z, node->inputs[0]);
         if (node->op->id == OP_Accumulate && z->training->zero < 2) continue;
-        if (node->op->id == OP_Accumulate) add_always(z, node);
+        const bool reduced = zero_groups(z->training) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
+        if (node->op->id == OP_Accumulate && reduced) add_always(z, node);
         if (!sums && !(connects(node) && is_cut(z, node->outputs[0]))) continue;
         split_flat(z, &z->graph->nodes.at[id]);
     }
