@@ -77,8 +77,8 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
     return true;
 }
 
-/* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 in one group reduce the gradient of each micro-batch
- * over scale units, to be exact also for parameters that they do not cut. */
+/* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 in one group reduce the gradient of each
+ * micro-batch over scale units, to be exact also for parameters that they do not cut. */
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
     if (p->reduces_each && axis >= p->graph->mesh.naxes) return;
     if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 && node->split[axis].factor != SPLIT_FLAT &&
