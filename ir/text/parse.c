@@ -1,0 +1,78 @@
+#include <string.h>
+
+#include "ir/text.h"
+#include "ir/text/reader.h"
+#include "ir/base/str.h"
+
+enum {
+    MAX_ERRORS = 20,
+    MAX_TEXT_SHIFT = 33 /* longer texts could overflow counts */
+};
+
+static const struct {
+    const char *keyword;
+    bool (*read)(struct reader *r);
+} statements[] = {
+    {"mesh", read_mesh},       {"file", read_file},           {"input", read_input},     {"weight", read_weight},
+    {"const", read_const},     {"output", read_output},       {"update", read_update},   {"state", read_state},
+    {"control", read_control}, {"parameter", read_parameter}, {"segment", read_segment}, {"schedule", read_schedule},
+    {"run", read_run}};
+
+static bool read_statement(struct reader *r) {
+    char word[MAX_WORD];
+    const char *start = r->at;
+    if (peek(r) == '%' || peek(r) == '_') return read_node(r) && expect_line_end(r);
+    if (!read_name(r, "a statement", word)) return false;
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
+        if (strcmp(statements[i].keyword, word) == 0) return statements[i].read(r) && expect_line_end(r);
+    return fail_at(r, start, "unknown statement '%s'", word);
+}
+
+static bool read_level(struct reader *r) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!expect(r, "level=") || !read_name(r, "a level", word)) return false;
+    for (int i = 0; i < LEVELS; i++)
+        if (strcmp(level_names[i], word) == 0) return r->graph->level = (enum level)i, true;
+    return fail_at(r, start, "unknown level '%s'", word);
+}
+
+/* Reads the first two statements. */
+static bool read_head(struct reader *r) {
+    const char *name;
+    next_statement(r);
+    if (!expect(r, "rankc-ir") || !expect(r, "1") || !expect_line_end(r)) return false;
+    next_statement(r);
+    if (!expect(r, "graph") || !read_string(r, &name)) return false;
+    graph_init(r->graph, r->arena, name);
+    if (!read_level(r)) return false;
+    r->graph->train = take(r, "train");
+    return expect_line_end(r);
+}
+
+static void read_body(struct reader *r, int errors_before) {
+    for (next_line(r); next_statement(r); next_line(r)) {
+        end_statement(r, read_statement(r));
+        if (r->diags->errors - errors_before < MAX_ERRORS) continue;
+        diag_note(r->diags, "there may be more errors");
+        return;
+    }
+}
+
+int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+               struct graph **out) {
+    struct reader *r = ARENA_NEW(arena, struct reader);
+    int before = diags->errors;
+    *r = (struct reader){
+        .arena = arena, .diags = diags, .at = bytes, .end = bytes + length, .line_start = bytes, .line = 1};
+    r->file = str_escape(arena, file, strlen(file), 0);
+    r->graph = ARENA_NEW(arena, struct graph);
+    map_init(&r->ids, arena);
+    if (length >> MAX_TEXT_SHIFT)
+        fail_at(r, bytes, "the text is too long");
+    else if (read_head(r))
+        read_body(r, before);
+    if (diags->errors > before) return -1;
+    *out = r->graph;
+    return 0;
+}

@@ -1,0 +1,91 @@
+#include <string.h>
+
+#include "ir/text/reader.h"
+#include "ir/schedule.h"
+
+enum { MAX_ROWS = 1 << 24 }; /* positions, micro-batches and slots of a schedule */
+
+bool read_phase(struct reader *r, enum phase *phase) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_name(r, "a phase", word)) return false;
+    for (int p = 0; p < PHASES; p++)
+        if (strcmp(word, phase_names[p]) == 0) return *phase = (enum phase)p, true;
+    return fail_at(r, start, "unknown phase '%s'", word);
+}
+
+static bool read_count(struct reader *r, int least, const char *what, int *count) {
+    int64_t value;
+    if (!read_int(r, least, MAX_ROWS, what, &value)) return false;
+    *count = (int)value;
+    return true;
+}
+
+/* 2..5 */
+static bool read_range(struct reader *r, const char *what, int *first, int *end) {
+    return read_count(r, 0, what, first) && expect(r, "..") && read_count(r, *first, what, end);
+}
+
+/* The phase and the chunk of a segment. */
+static bool read_segment_name(struct reader *r, enum phase *phase, int *chunk) {
+    return read_phase(r, phase) && read_count(r, 0, "the chunk", chunk);
+}
+
+static bool read_tensors(struct reader *r, struct segment *segment, bool in) {
+    int tensor;
+    if (!expect(r, in ? "in=" : "out=") || !expect(r, "[")) return false;
+    for (bool more = !take(r, "]"), first = true; more; more = !take(r, "]"), first = false) {
+        const char *start = place(r);
+        if ((!first && !expect(r, ",")) || !read_use(r, &tensor)) return false;
+        if (r->graph->tensors.at[tensor].kind != TENSOR_VALUE) return fail_at(r, start, "no node computes this tensor");
+        if (in)
+            VEC_PUSH(r->arena, &segment->in, tensor);
+        else
+            VEC_PUSH(r->arena, &segment->out, tensor);
+    }
+    return true;
+}
+
+bool read_segment(struct reader *r) {
+    struct segment segment = {0};
+    if (!read_segment_name(r, &segment.phase, &segment.chunk) || !expect(r, "order=")) return false;
+    if (!read_range(r, "the position", &segment.first, &segment.end)) return false;
+    if (!read_tensors(r, &segment, true) || !read_tensors(r, &segment, false)) return false;
+    VEC_PUSH(r->arena, &r->graph->segments, segment);
+    return true;
+}
+
+bool read_schedule(struct reader *r) {
+    struct rt_schedule schedule = {0};
+    int coordinate;
+    const char *start = place(r);
+    if (!read_count(r, 0, "the coordinate", &coordinate)) return false;
+    if (coordinate != r->graph->schedules.n)
+        return fail_at(r, start, "schedule %d must come next", r->graph->schedules.n);
+    if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.micro_batches)) return false;
+    if (!expect(r, "slots=") || !read_count(r, 1, "slots", &schedule.slots)) return false;
+    if (take(r, "repeat=") && !read_range(r, "the row", &schedule.repeat_first, &schedule.repeat_end)) return false;
+    r->rows.at = NULL;
+    r->rows.n = r->rows.capacity = 0;
+    VEC_PUSH(r->arena, &r->graph->schedules, schedule);
+    return true;
+}
+
+bool read_run(struct reader *r) {
+    struct rt_step_op op = {0};
+    struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
+    enum phase phase = PHASE_FORWARD;
+    int chunk = 0;
+    const char *start = place(r);
+    if (r->graph->schedules.n == 0) return fail_at(r, start, "a row belongs to the schedule before it");
+    if (!read_segment_name(r, &phase, &chunk)) return false;
+    op.segment = schedule_find(r->graph, chunk, phase);
+    if (op.segment < 0) return fail_at(r, start, "there is no such segment");
+    if (phase <= PHASE_BACKWARD && (!expect(r, "micro=") || !read_count(r, 0, "micro", &op.micro) ||
+                                    !expect(r, "slot=") || !read_count(r, 0, "slot", &op.slot)))
+        return false;
+    VEC_PUSH(r->arena, &r->rows, op);
+    schedule->ops = r->rows.at;
+    schedule->nops = r->rows.n;
+    return true;
+}

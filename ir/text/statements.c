@@ -1,0 +1,198 @@
+#include <limits.h>
+#include <string.h>
+
+#include "ir/text/reader.h"
+#include "ir/number.h"
+
+enum {
+    MAX_WAYS = 1 << 20, /* size of a mesh */
+    MAX_CONST_BYTES =
+        1 << 30 /* of all constants together: repetitions such as 8*2 make large constants of short texts */
+};
+
+/* units=* or groups=*: the size of a replica axis is known when a job starts. */
+static bool read_replica_axis(struct reader *r, const char *start, const char *name) {
+    struct mesh *mesh = &r->graph->mesh;
+    mesh_add_replicas(mesh, mesh->nreplicas + 1);
+    if (mesh->nreplicas <= RT_MAX_REPLICAS && strcmp(mesh->axis[mesh->naxes + mesh->nreplicas - 1].name, name) == 0)
+        return true;
+    return fail_at(r, start, "the replica axes are units and groups, in this order");
+}
+
+static bool read_mesh_axis(struct reader *r) {
+    struct mesh *mesh = &r->graph->mesh;
+    char word[MAX_WORD];
+    int64_t size;
+    const char *start = place(r);
+    if (!read_name(r, "a mesh axis", word) || !expect(r, "=")) return false;
+    if (mesh_axis_by_name(mesh, word) >= 0) return fail_at(r, start, "this axis is given twice");
+    if (take(r, "*")) return read_replica_axis(r, start, word);
+    if (mesh->nreplicas) return fail_at(r, start, "replica axes come last");
+    if (mesh->naxes == RT_MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", RT_MAX_AXES);
+    if (!read_int(r, 1, MAX_WAYS / mesh_size(mesh), "its size", &size)) return false;
+    mesh->axis[mesh->naxes].name = arena_strdup(r->arena, word);
+    mesh->axis[mesh->naxes++].size = (int)size;
+    return true;
+}
+
+bool read_mesh(struct reader *r) {
+    if (mesh_layout_axes(&r->graph->mesh) || r->graph->tensors.n)
+        return fail_at(r, place(r), "the mesh must come first, and only once");
+    do {
+        if (!read_mesh_axis(r)) return false;
+    } while (!at_line_end(r));
+    return true;
+}
+
+bool read_file(struct reader *r) {
+    const char *name, *start = place(r);
+    if (!read_string(r, &name)) return false;
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return fail_at(r, start, "the name of a file in the same directory expected");
+    VEC_PUSH(r->arena, &r->graph->files, name);
+    return true;
+}
+
+/* Reads the definition of an input, weight or const statement, which has a type, and adds the tensor. */
+static struct tensor *add_source(struct reader *r, enum tensor_kind kind) {
+    struct definition *d = read_definition(r);
+    if (!d || !read_type(r, &d->given)) return NULL;
+    d->tensor = graph_add_tensor(r->graph, kind, d->given.name, d->given.dtype, d->given.ndim, d->given.dims);
+    struct tensor *tensor = &r->graph->tensors.at[d->tensor];
+    tensor->stored = (struct stored){.file = -1, .dtype = tensor->dtype};
+    return tensor;
+}
+
+static bool read_source_layout(struct reader *r, struct tensor *tensor) {
+    if (take(r, "{") && !read_layout(r, &tensor->layout)) return false;
+    return check_layout(r, &r->defined[0], tensor);
+}
+
+bool read_input(struct reader *r) {
+    struct tensor *tensor = add_source(r, TENSOR_INPUT);
+    if (!tensor) return false;
+    const char *start = place(r);
+    tensor->gradient = take(r, "gradient");
+    if (!tensor->gradient && graph_gradient_inputs(r->graph))
+        return fail_at(r, start, "gradients come after all other inputs");
+    VEC_PUSH(r->arena, &r->graph->inputs, r->defined[0].tensor);
+    return read_source_layout(r, tensor);
+}
+
+bool read_control(struct reader *r) {
+    const char *start = place(r);
+    struct tensor *tensor = add_source(r, TENSOR_CONTROL);
+    if (!tensor) return false;
+    if (!r->graph->train || r->graph->controls.n == RT_CONTROLS || tensor->dtype != RT_F64 || tensor->ndim)
+        return fail_at(r, start, "a control is f64[], and a graph that trains has at most %d", RT_CONTROLS);
+    VEC_PUSH(r->arena, &r->graph->controls, r->defined[0].tensor);
+    return read_source_layout(r, tensor);
+}
+
+bool read_state(struct reader *r) {
+    struct tensor *tensor = add_source(r, TENSOR_STATE);
+    if (!tensor) return false;
+    tensor->gradient = take(r, "gradient");
+    return read_source_layout(r, tensor);
+}
+
+static bool read_stored(struct reader *r, struct stored *stored) {
+    int64_t file, offset;
+    if (!read_int(r, 0, INT_MAX, "the file", &file) || !expect(r, "+")) return false;
+    if (!read_int(r, 0, INT64_MAX, "the offset", &offset) || !expect(r, "as")) return false;
+    stored->file = (int)file;
+    stored->offset = (uint64_t)offset;
+    return read_dtype(r, &stored->dtype);
+}
+
+static bool read_role(struct reader *r, struct tensor *tensor) {
+    for (int mark = MARK_NONE + 1; mark < MARKS && !tensor->mark; mark++)
+        if (take(r, mark_names[mark])) tensor->mark = (enum mark)mark;
+    if ((tensor->mark == MARK_FOLDED || tensor->mark == MARK_MOVED) && !read_string(r, &tensor->sources)) return false;
+    tensor->constant = take(r, "constant");
+    return true;
+}
+
+bool read_weight(struct reader *r) {
+    struct tensor *tensor = add_source(r, TENSOR_WEIGHT);
+    if (!tensor || (take(r, "@") && !read_stored(r, &tensor->stored)) || !read_role(r, tensor)) return false;
+    return read_source_layout(r, tensor);
+}
+
+bool read_number(struct reader *r, char word[MAX_WORD]) {
+    return read_word(r, "+-.:", "a number", word);
+}
+
+/* Reads the elements of a constant after "[": counts them in *n, and stores them at `to` unless it is NULL. */
+static bool read_values(struct reader *r, enum rt_dtype dtype, unsigned char *to, int64_t most, int64_t *n) {
+    size_t size = rt_dtype_bytes(dtype);
+    *n = 0;
+    for (bool more = !take(r, "]"); more; more = !take(r, "]")) {
+        char word[MAX_WORD];
+        unsigned char bits[8];
+        int64_t run = 1;
+        if (*n && !expect(r, ",")) return false;
+        skip_blanks(r);
+        const char *start = r->at;
+        if (!read_number(r, word) || (take(r, "*") && !read_int(r, 1, INT64_MAX, "the run length", &run))) return false;
+        if (run > most - *n) return fail_at(r, start, "more than %lld values", (long long)most);
+        if (to && !number_parse(word, dtype, bits))
+            return fail_at(r, start, "'%s' is not a valid %s", word, rt_dtypes[dtype].name);
+        for (int64_t i = 0; to && i < run; i++) memcpy(to + (size_t)(*n + i) * size, bits, size);
+        *n += run;
+    }
+    return true;
+}
+
+bool read_const(struct reader *r) {
+    struct tensor *tensor = add_source(r, TENSOR_CONST);
+    if (!tensor || !read_source_layout(r, tensor) || !expect(r, "=") || !expect(r, "[")) return false;
+    const char *start = r->at;
+    int64_t elements = tensor_elements(tensor), n;
+    if (tensor_bytes(tensor) > MAX_CONST_BYTES - r->const_bytes)
+        return fail_at(r, start, "the constants are too large");
+    r->const_bytes += tensor_bytes(tensor);
+    if (!read_values(r, tensor->dtype, NULL, elements, &n)) return false;
+    if (n < elements) return fail_at(r, start, "%lld values for %s", (long long)n, tensor_type(r->arena, tensor));
+    unsigned char *data = arena_alloc(r->arena, (size_t)tensor_bytes(tensor) + 1, 1);
+    tensor->data = data;
+    r->at = start;
+    return read_values(r, tensor->dtype, data, elements, &n);
+}
+
+bool read_output(struct reader *r) {
+    int tensor;
+    const char *name, *start;
+    if (!read_use(r, &tensor) || !read_string(r, &name)) return false;
+    VEC_PUSH(r->arena, &r->graph->outputs, tensor);
+    VEC_PUSH(r->arena, &r->graph->output_names, name);
+    start = place(r);
+    bool metric = take(r, "metric");
+    if (!metric && r->graph->nmetrics) return fail_at(r, start, "metrics come after all other outputs");
+    r->graph->nmetrics += metric;
+    return true;
+}
+
+bool read_update(struct reader *r) {
+    struct update update;
+    const char *start = place(r);
+    if (!read_use(r, &update.weight) || !expect(r, "<-") || !read_use(r, &update.value)) return false;
+    const struct tensor *tensors = r->graph->tensors.at;
+    enum tensor_kind kind = tensors[update.weight].kind;
+    if (kind != TENSOR_WEIGHT && kind != TENSOR_STATE) return fail_at(r, start, "only weights and states are updated");
+    if (!same_type(&tensors[update.weight], &tensors[update.value])) return fail_at(r, start, "the types differ");
+    VEC_PUSH(r->arena, &r->graph->updates, update);
+    return true;
+}
+
+bool read_parameter(struct reader *r) {
+    struct parameter parameter;
+    const char *start = place(r);
+    if (!read_use(r, &parameter.weight) || !read_use(r, &parameter.gradient)) return false;
+    const struct tensor *tensors = r->graph->tensors.at;
+    if (tensors[parameter.weight].kind != TENSOR_WEIGHT) return fail_at(r, start, "only weights have gradients");
+    if (!same_type(&tensors[parameter.weight], &tensors[parameter.gradient]))
+        return fail_at(r, start, "the types differ");
+    VEC_PUSH(r->arena, &r->graph->parameters, parameter);
+    return true;
+}

@@ -1,0 +1,141 @@
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/text/reader.h"
+#include "ir/base/str.h"
+#include "ir/number.h"
+
+/* Errors and characters ---------------------------------------------------------------------------------------- */
+
+bool fail_at(struct reader *r, const char *at, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const char *where = arena_printf(r->arena, "%s:%lld:%lld", r->file, r->line, (long long)(at - r->line_start) + 1);
+    diag_error(r->diags, 345, EXIT_MALFORMED, where, "%s", text);
+    return false;
+}
+
+int peek(const struct reader *r) {
+    return r->at < r->end ? (unsigned char)*r->at : -1;
+}
+
+void skip_blanks(struct reader *r) {
+    while (peek(r) == ' ' || peek(r) == '\t' || peek(r) == '\r') r->at++;
+}
+
+const char *place(struct reader *r) {
+    skip_blanks(r);
+    return r->at;
+}
+
+bool take(struct reader *r, const char *token) {
+    skip_blanks(r);
+    size_t length = strlen(token);
+    if ((size_t)(r->end - r->at) < length || memcmp(r->at, token, length) != 0) return false;
+    r->at += length;
+    return true;
+}
+
+bool expect(struct reader *r, const char *token) {
+    return take(r, token) || fail_at(r, r->at, "'%s' expected", token);
+}
+
+bool at_line_end(struct reader *r) {
+    skip_blanks(r);
+    return peek(r) < 0 || peek(r) == '\n' || peek(r) == '#';
+}
+
+bool expect_line_end(struct reader *r) {
+    return at_line_end(r) || fail_at(r, r->at, "unexpected text at the end of the statement");
+}
+
+void next_line(struct reader *r) {
+    while (peek(r) >= 0 && peek(r) != '\n') r->at++;
+    if (peek(r) < 0) return;
+    r->line_start = ++r->at;
+    r->line++;
+}
+
+bool next_statement(struct reader *r) {
+    while (at_line_end(r) && peek(r) >= 0) next_line(r);
+    return peek(r) >= 0;
+}
+
+/* Words, numbers, strings -------------------------------------------------------------------------------------- */
+
+bool read_word(struct reader *r, const char *also, const char *what, char word[MAX_WORD]) {
+    const char *start = place(r);
+    while (peek(r) > 0 && (isalnum(peek(r)) || strchr(also, peek(r)))) r->at++;
+    size_t length = (size_t)(r->at - start);
+    if (length == 0 || length >= MAX_WORD) return fail_at(r, start, length ? "%s is too long" : "%s expected", what);
+    memcpy(word, start, length);
+    word[length] = 0;
+    return true;
+}
+
+bool read_name(struct reader *r, const char *what, char word[MAX_WORD]) {
+    return read_word(r, "_", what, word);
+}
+
+bool read_int(struct reader *r, int64_t least, int64_t most, const char *what, int64_t *value) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_word(r, "-", what, word)) return false;
+    if (!number_parse(word, RT_I64, value)) return fail_at(r, start, "%s must be an integer of 64 bits", what);
+    if (*value >= least && *value <= most) return true;
+    if (most == INT64_MAX) return fail_at(r, start, "%s must be at least %lld", what, (long long)least);
+    return fail_at(r, start, "%s must be from %lld to %lld", what, (long long)least, (long long)most);
+}
+
+static int hex_digit(int c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* The byte of an escape \xNN, from its "x" on; -1 if it is malformed. */
+static int read_escape(struct reader *r) {
+    if (r->end - r->at < 3 || r->at[0] != 'x') return -1;
+    int high = hex_digit(r->at[1]), low = hex_digit(r->at[2]);
+    r->at += 3;
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+bool read_string(struct reader *r, const char **text) {
+    if (!expect(r, "\"")) return false;
+    const char *close = r->at;
+    while (close < r->end && *close != '"' && *close != '\n') close++;
+    if (close == r->end || *close != '"') return fail_at(r, r->at, "unclosed quote");
+    char *to = arena_alloc(r->arena, (size_t)(close - r->at) + 1, 1);
+    *text = to;
+    while (r->at < close) {
+        const char *start = r->at++;
+        int c = (unsigned char)*start;
+        if (c < 0x20 || c >= 0x7f) return fail_at(r, start, "write byte 0x%02x as \\x%02x", c, c);
+        if (c == '\\' && (c = read_escape(r)) <= 0) return fail_at(r, start, "an escape is \\xNN, not \\x00");
+        *to++ = (char)c;
+    }
+    r->at = close + 1;
+    return true;
+}
+
+bool read_ints(struct reader *r, int most, int64_t least, int *n, const int64_t **ints) {
+    VEC(int64_t) list = {0};
+    int64_t value;
+    if (!expect(r, "[")) return false;
+    for (bool more = !take(r, "]"); more; more = !take(r, "]")) {
+        if (list.n == most) return fail_at(r, r->at, "more than %d numbers", most);
+        if (list.n && !expect(r, ",")) return false;
+        if (!read_int(r, least, INT64_MAX, "the number", &value)) return false;
+        VEC_PUSH(r->arena, &list, value);
+    }
+    *n = list.n;
+    *ints = list.at;
+    return true;
+}
