@@ -55,6 +55,7 @@ static const char *const group_nouns[GROUPS] = {
 #define OPTION_CHOICE_TYPE enum choice
 #define OPTION_SPEC_TYPE   struct option_spec
 #define OPTION_SIZES_TYPE  struct option_sizes
+#define OPTION_SHAPES_TYPE struct option_shapes
 #define OPTION_FILES_TYPE  struct option_files
 #define OPTION_TEXTS_TYPE  struct option_texts
 #define OPTION(ID, FIELD, NAME, KIND, ...)                                                                             \
@@ -281,6 +282,33 @@ static int set_sizes(struct parser *parser, const struct value *value) {
     return 0;
 }
 
+/* Parses "4,16" behind the equals sign. */
+static bool parse_shape(const char *text, struct option_shape *shape) {
+    for (shape->ndim = 0; shape->ndim < RT_MAX_NDIM; text++) {
+        int64_t *size = &shape->sizes[shape->ndim++];
+        if (!parse_digits(text, size, &text) || *size < 1) return false;
+        if (*text != ',') return !*text;
+    }
+    return false;
+}
+
+static int set_shapes(struct parser *parser, const struct value *value) {
+    struct option_shapes *shapes = value->field;
+    const char *equals = strrchr(value->text, '=');
+    struct option_shape item;
+    if (!equals || equals == value->text || !parse_shape(equals + 1, &item))
+        return bad_value(parser, value,
+                         arena_printf(parser->arena,
+                                      "INPUT=SIZE,SIZE,.., where a SIZE is a whole number of at least 1 "
+                                      "and there are at most %d",
+                                      RT_MAX_NDIM));
+    item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
+    for (int i = 0; i < shapes->all.n; i++)
+        if (!strcmp(shapes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
+    VEC_PUSH(parser->arena, &shapes->all, item);
+    return 0;
+}
+
 static int set_files(struct parser *parser, const struct value *value) {
     struct option_files *files = value->field;
     const char *equals = strchr(value->text, '=');
@@ -294,9 +322,9 @@ static int set_files(struct parser *parser, const struct value *value) {
 }
 
 static int (*const setters[])(struct parser *, const struct value *) = {
-    [OPTION_FLAG] = set_flag,   [OPTION_TEXT] = set_text,     [OPTION_PATH] = set_path, [OPTION_COUNT] = set_count,
-    [OPTION_BYTES] = set_bytes, [OPTION_CHOICE] = set_choice, [OPTION_SPEC] = set_spec, [OPTION_SIZES] = set_sizes,
-    [OPTION_FILES] = set_files, [OPTION_TEXTS] = set_texts,
+    [OPTION_FLAG] = set_flag,     [OPTION_TEXT] = set_text,     [OPTION_PATH] = set_path,   [OPTION_COUNT] = set_count,
+    [OPTION_BYTES] = set_bytes,   [OPTION_CHOICE] = set_choice, [OPTION_SPEC] = set_spec,   [OPTION_SIZES] = set_sizes,
+    [OPTION_SHAPES] = set_shapes, [OPTION_FILES] = set_files,   [OPTION_TEXTS] = set_texts,
 };
 
 static int set_field(struct parser *parser, const struct option *row, const char *typed, const char *text) {
@@ -528,6 +556,17 @@ static int finish(struct parser *parser) {
     return finish_mesh(parser);
 }
 
+static const char *command_text(const struct arguments *arguments, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    strbuf_puts(&text, "rankc");
+    for (int i = 0; i < arguments->all.n; i++) {
+        strbuf_putc(&text, ' ');
+        strbuf_shell(&text, arguments->all.at[i]);
+    }
+    return strbuf_text(&text);
+}
+
 /* After an error, looks for --json in the arguments not parsed yet, since it determines how the error is printed. */
 static int give_up(struct options *out, int n, const char *const *arguments) {
     for (int i = 0; i < n && strcmp(arguments[i], "--") != 0; i++)
@@ -542,6 +581,7 @@ int options_parse(struct options *out, int argc, char **argv, struct arena *aren
     set_defaults(&parser);
     if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
     if (!arguments.all.n) return usage_error(&parser, "no verb given");
+    out->command = command_text(&arguments, arena);
     bool named = arguments.all.at[0][0] != '-';
     if (named && find_verb(&parser, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
     parse_arguments(&parser, arguments.all.at + named, arguments.all.n - named);
@@ -620,6 +660,18 @@ static const char *sizes_text(const struct option_sizes *sizes, struct arena *ar
     return pairs_text(pairs, sizes->all.n, arena);
 }
 
+static const char *shapes_text(const struct option_shapes *shapes, struct arena *arena) {
+    struct pair *pairs = ARENA_ARRAY(arena, struct pair, shapes->all.n);
+    for (int i = 0; i < shapes->all.n; i++) {
+        const struct option_shape *shape = &shapes->all.at[i];
+        struct strbuf sizes;
+        strbuf_init(&sizes, arena);
+        for (int d = 0; d < shape->ndim; d++) strbuf_printf(&sizes, "%s%lld", d ? "," : "", (long long)shape->sizes[d]);
+        pairs[i] = (struct pair){shape->name, strbuf_text(&sizes)};
+    }
+    return pairs_text(pairs, shapes->all.n, arena);
+}
+
 static const char *files_text(const struct option_files *files, struct arena *arena) {
     struct pair *pairs = ARENA_ARRAY(arena, struct pair, files->all.n);
     for (int i = 0; i < files->all.n; i++) pairs[i] = (struct pair){files->all.at[i].name, files->all.at[i].path};
@@ -647,6 +699,7 @@ const char *options_text(const struct options *options, enum option_id id, struc
     case OPTION_CHOICE: return choice_word(*(const enum choice *)field);
     case OPTION_SPEC: return spec_text(field, arena);
     case OPTION_SIZES: return sizes_text(field, arena);
+    case OPTION_SHAPES: return shapes_text(field, arena);
     case OPTION_FILES: return files_text(field, arena);
     case OPTION_TEXTS: return texts_text(field, arena);
     }

@@ -58,7 +58,9 @@ enum option_kind {
     OPTION_BYTES,  /* int64_t, decimal with K, M, G or T (powers of 1024) */
     OPTION_CHOICE, /* enum choice */
     OPTION_SPEC,   /* struct option_spec: WORD[:KEY=VALUE,...] */
+    /* the repeatable kinds */
     OPTION_SIZES,  /* struct option_sizes: NAME=SIZE, repeatable, every name once */
+    OPTION_SHAPES, /* struct option_shapes: NAME=SIZE,SIZE,.., repeatable, every name once */
     OPTION_FILES,  /* struct option_files: NAME=FILE, repeatable, every name once */
     OPTION_TEXTS,  /* struct option_texts: not empty, no line break; repeatable, in order */
 };
@@ -77,6 +79,15 @@ struct option_size {
 };
 struct option_sizes {
     VEC(struct option_size) all;
+};
+
+struct option_shape {
+    const char *name;
+    int ndim; /* 1 to RT_MAX_NDIM */
+    int64_t sizes[RT_MAX_NDIM];
+};
+struct option_shapes {
+    VEC(struct option_shape) all;
 };
 
 struct option_file {
@@ -99,6 +110,7 @@ struct options {
     enum verb verb;
     const char *operand; /* MODEL.onnx, DIR, ...; NULL: not given */
     bool given[OPTIONS]; /* by the user, rather than by default */
+    const char *command; /* the command line, quoted for a shell, to be extended in suggestions */
 
     /* compile */
     const char *output, *instance_name;
@@ -108,6 +120,7 @@ struct options {
     int naxes;
     int64_t plan_ngpus, runtime_ngpus, use_zero, zero_ngroups;
     struct option_sizes dims;
+    struct option_shapes shapes;
     struct option_files binds;
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
@@ -206,7 +219,7 @@ static inline bool option_of_verb(const struct option *option, enum verb verb) {
 
 /* True if the option may be given several times. */
 static inline bool option_is_repeatable(const struct option *option) {
-    return option->kind == OPTION_SIZES || option->kind == OPTION_FILES || option->kind == OPTION_TEXTS;
+    return option->kind >= OPTION_SIZES;
 }
 
 /* The placeholder of the option's value in help: its metavar, or its words as "match|override|moo|graph". */

@@ -25,6 +25,14 @@ static int import_onnx(struct job *job) {
     for (int i = 0; i < import.ndims; i++)
         dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
     import.dims = dims;
+    import.nshapes = options->shapes.all.n;
+    struct import_shape *shapes = ARENA_ARRAY(job->arena, struct import_shape, import.nshapes + 1);
+    for (int i = 0; i < import.nshapes; i++) {
+        const struct option_shape *given = &options->shapes.all.at[i];
+        shapes[i] = (struct import_shape){given->name, given->ndim, given->sizes};
+    }
+    import.shapes = shapes;
+    import.command = options->command;
     import.train = options->train;
     import.loss = options->loss;
     import.nbinds = job->side.nbinds;

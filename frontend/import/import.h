@@ -24,6 +24,14 @@ struct import_dim {
     int64_t size;
 };
 
+/* --shape: the sizes of all dimensions of the graph input `input`. Symbolic dimensions get their sizes from it, also
+ * those of other inputs with the same names; an input without a declared shape gets this one. */
+struct import_shape {
+    const char *input;
+    int ndim;
+    const int64_t *sizes;
+};
+
 /* --bind: makes the graph input `input` a constant. The tensor must have the input's type and fit its shape; symbolic
  * dimensions of the input get their sizes from it. The values are copied. */
 struct import_bind {
@@ -32,12 +40,14 @@ struct import_bind {
 };
 
 struct import_options {
-    int ndims, nbinds;
+    int ndims, nshapes, nbinds;
     const struct import_dim *dims;
+    const struct import_shape *shapes;
     const struct import_bind *binds;
     enum rt_dtype dtype; /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
     bool train;          /* weights are trained: nodes computed from them are not folded */
     const char *loss;    /* --loss: the loss to append; it becomes the only output. NULL: none */
+    const char *command; /* the user's command line, for suggestions; NULL: unknown */
 };
 
 /* Imports the model: 0 and *out, in the arena, or -1 with diagnostics, also if onnx_open has left errors in `diags`.

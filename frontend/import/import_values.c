@@ -1,4 +1,5 @@
 /* Values that no node computes (initializers, inputs, bound inputs), and the declared types and shapes of values. */
+#include "frontend/import/import_sizes.h"
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_data.h"
 
@@ -42,140 +43,61 @@ int import_tensor(struct import *import, const Onnx__TensorProto *proto, const c
     return id;
 }
 
-/* Dimensions ------------------------------------------------------------------------------------------------------ */
-
-typedef Onnx__TensorShapeProto__Dimension dimension; /* protobuf-c's name, for short */
-
-enum { OPEN = -1 }; /* a symbolic dimension without a size */
-
-/* Sizes of symbolic dimensions, from --dim and bound inputs. */
-struct sizes {
-    struct import *import;
-    struct map index; /* name -> position in all */
-    VEC(struct import_dim) all;
-    struct map used; /* names of symbolic dimensions in the model */
-    struct map open; /* those that need a size and have none */
-};
-
-static void size_set(struct sizes *sizes, const char *name, int64_t size) {
-    map_put(&sizes->index, name, strlen(name), sizes->all.n);
-    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct import_dim){name, size}));
-}
-
-static int64_t size_of(const struct sizes *sizes, const char *name) {
-    int at = map_get(&sizes->index, name, strlen(name));
-    return at < 0 ? OPEN : sizes->all.at[at].size;
-}
-
-static void sizes_init(struct sizes *sizes, struct import *import) {
-    const struct import_options *options = import->options;
-    *sizes = (struct sizes){.import = import};
-    map_init(&sizes->index, import->arena);
-    map_init(&sizes->used, import->arena);
-    map_init(&sizes->open, import->arena);
-    for (int i = 0; i < options->ndims; i++) size_set(sizes, options->dims[i].name, options->dims[i].size);
-}
-
-static const Onnx__TypeProto__Tensor *tensor_type_of(const Onnx__ValueInfoProto *info) {
-    bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    return tensor ? info->type->tensor_type : NULL;
-}
-
-static bool is_number(const dimension *dim) {
-    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-}
-
-/* The name of a symbolic dimension: dim_param, or "input.index" without one. */
-static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
-    const dimension *dim = info->type->tensor_type->shape->dim[at];
-    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *onnx_text(dim->dim_param))
-        return dim->dim_param;
-    return arena_printf(import->arena, "%s.%zu", onnx_text(info->name), at);
-}
-
-/* Collects the names of symbolic dimensions, so that --dim with an unknown name is an error. */
-static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const Onnx__TypeProto__Tensor *type = tensor_type_of(infos[i]);
-        for (size_t d = 0; type && type->shape && d < type->shape->n_dim; d++) {
-            if (is_number(type->shape->dim[d])) continue;
-            const char *name = dim_name(sizes->import, infos[i], d);
-            map_put(&sizes->used, name, strlen(name), 1);
-        }
-    }
-}
-
-static void check_names(struct sizes *sizes) {
-    struct import *import = sizes->import;
-    const Onnx__GraphProto *graph = import->model->proto->graph;
-    note_names(sizes, graph->input, graph->n_input);
-    note_names(sizes, graph->output, graph->n_output);
-    note_names(sizes, graph->value_info, graph->n_value_info);
-    for (int i = 0; i < import->options->ndims; i++) {
-        const char *name = import->options->dims[i].name;
-        if (map_get(&sizes->used, name, strlen(name)) >= 0) continue;
-        diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--dim: the model has no dimension %s",
-                   diag_quote(import->diags, name));
-    }
-}
-
-static void report_open(struct sizes *sizes) {
-    struct import *import = sizes->import;
-    struct strbuf names, help;
-    if (!sizes->open.n) return;
-    strbuf_init(&names, import->arena);
-    strbuf_init(&help, import->arena);
-    for (int i = 0; i < sizes->open.n; i++) {
-        const struct map_entry *entry = &sizes->open.entries[i];
-        strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));
-        strbuf_printf(&help, "%s--dim %s=8", i ? " " : "", str_escape(import->arena, entry->key, entry->length, 120));
-    }
-    bool one = sizes->open.n == 1;
-    diag_error(import->diags, 343, EXIT_USAGE, import->model->place, "the size%s of dimension%s %s %s not given",
-               one ? "" : "s", one ? "" : "s", strbuf_text(&names), one ? "is" : "are");
-    diag_help(import->diags, "give sizes, such as %s", strbuf_text(&help));
-}
-
 /* Inputs ---------------------------------------------------------------------------------------------------------- */
 
 static const char *place_of(struct import *import, const char *what, const char *name) {
     return onnx_where(import->model, what, name);
 }
 
-/* The extents of an input: 0, or -1 if a dimension has no size or is invalid. */
-static int input_dims(struct sizes *sizes, const Onnx__ValueInfoProto *info, int64_t *dims) {
+/* The size of dimension d of an input, which may be OPEN; `given` is the shape of an input without a declared one. */
+static int64_t input_size(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
+                          size_t d) {
+    return info->type->tensor_type->shape ? sizes_of(sizes, info, d) : given->sizes[d];
+}
+
+/* The extents of input `at`: how many, or -1 if a dimension has no size or is invalid. */
+static int input_dims(struct sizes *sizes, size_t at, int64_t *dims) {
     struct import *import = sizes->import;
+    const Onnx__ValueInfoProto *info = import->model->proto->graph->input[at];
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
+    const struct import_shape *given = sizes_shape(sizes, onnx_text(info->name));
+    const size_t ndim = shape ? shape->n_dim : (size_t)given->ndim;
     int64_t bytes = 16;
-    int status = 0;
-    for (size_t d = 0; d < shape->n_dim; d++) {
-        const char *name = is_number(shape->dim[d]) ? NULL : dim_name(import, info, d);
-        dims[d] = name ? size_of(sizes, name) : shape->dim[d]->dim_value;
-        if (name && dims[d] == OPEN) {
-            map_put(&sizes->open, name, strlen(name), 1);
-            status = -1;
-        } else if (dims[d] < 0) {
+    bool open = false;
+    for (size_t d = 0; d < ndim; d++) {
+        dims[d] = input_size(sizes, info, given, d);
+        if (dims[d] == OPEN && !sizes_is_number(shape->dim[d]))
+            open = true;
+        else if (dims[d] < 0)
             return diag_error(import->diags, 352, EXIT_MALFORMED, place_of(import, "input", info->name),
                               "dimension %zu is negative", d);
-        } else if (!rt_mul(bytes, dims[d] ? dims[d] : 1, &bytes) || bytes >> 46) {
+        else if (!rt_mul(bytes, dims[d] ? dims[d] : 1, &bytes) || bytes >> 46)
             return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
                               "the input is too large");
-        }
     }
-    return status;
+    if (open) sizes_miss(sizes, (int)at);
+    return open ? -1 : (int)ndim;
+}
+
+static int no_shape(struct import *import, const Onnx__ValueInfoProto *info, const char *where) {
+    diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
+    diag_help(import->diags, "--shape %s=SIZE,.. gives it one",
+              str_escape(import->arena, info->name, strlen(info->name), 120));
+    return -1;
 }
 
 /* The declared element type of an input; false after a diagnostic if it is unsupported. */
-static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, enum rt_dtype *dtype) {
-    const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
+static bool input_type(struct sizes *sizes, const Onnx__ValueInfoProto *info, enum rt_dtype *dtype) {
+    struct import *import = sizes->import;
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
     const char *where = place_of(import, "input", info->name);
     *dtype = type ? rt_dtype_by_onnx(type->elem_type) : RT_DTYPE_NONE;
     if (!type)
         diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "type %s is not supported",
                    onnx_type_text(import->model, info->type));
-    else if (!type->shape)
-        diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
-    else if (type->shape->n_dim > RT_MAX_NDIM)
+    else if (!type->shape && !sizes_shape(sizes, onnx_text(info->name)))
+        no_shape(import, info, where);
+    else if (type->shape && type->shape->n_dim > RT_MAX_NDIM)
         diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported",
                    type->shape->n_dim, RT_MAX_NDIM);
     else if (*dtype == RT_DTYPE_NONE)
@@ -195,22 +117,15 @@ static const struct import_bind *find_bind(const struct import *import, const ch
 /* Checks the value of a bound input against its declaration; symbolic dimensions get their sizes from it. */
 static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct rt_tensor *given) {
     struct import *import = sizes->import;
-    const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
     const char *where = place_of(import, "input", info->name);
     if (!type || rt_dtype_by_onnx(type->elem_type) != given->dtype)
         return diag_error(import->diags, 342, EXIT_MALFORMED, where,
                           "--bind gives values of type %s, which is not the input's type",
                           rt_dtypes[given->dtype].name);
-    bool fits = !type->shape || (int)type->shape->n_dim == given->ndim;
-    for (int d = 0; type->shape && fits && d < given->ndim; d++) {
-        const char *name = is_number(type->shape->dim[d]) ? NULL : dim_name(import, info, (size_t)d);
-        int64_t size = name ? size_of(sizes, name) : type->shape->dim[d]->dim_value;
-        if (name && size == OPEN)
-            size_set(sizes, name, given->dims[d]);
-        else
-            fits = size == given->dims[d];
-    }
-    if (fits) return 0;
+    if (sizes_shape(sizes, onnx_text(info->name)))
+        return diag_error(import->diags, 201, EXIT_USAGE, where, "--shape and --bind both give the input a shape");
+    if (sizes_bind(sizes, info, given->ndim, given->dims)) return 0;
     return diag_error(import->diags, 342, EXIT_MALFORMED, where,
                       "--bind gives values of another shape than the input's");
 }
@@ -236,12 +151,13 @@ static void import_binds(struct sizes *sizes, struct scope *scope) {
     }
 }
 
-static int import_input(struct sizes *sizes, const Onnx__ValueInfoProto *info) {
+static int import_input(struct sizes *sizes, size_t at) {
     struct import *import = sizes->import;
+    const Onnx__ValueInfoProto *info = import->model->proto->graph->input[at];
     enum rt_dtype dtype;
     int64_t dims[RT_MAX_NDIM];
-    if (!input_type(import, info, &dtype) || input_dims(sizes, info, dims) < 0) return POISONED;
-    int ndim = (int)tensor_type_of(info)->shape->n_dim;
+    const int ndim = input_type(sizes, info, &dtype) ? input_dims(sizes, at, dims) : -1;
+    if (ndim < 0) return POISONED;
     return graph_add_tensor(import->graph, TENSOR_INPUT, info->name, imported_type(import, dtype), ndim, dims);
 }
 
@@ -254,7 +170,7 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
         if (known >= 0 && import_check_declared(import, name, known, MISMATCH_ERROR) < 0)
             scope_define(scope, name, POISONED);
         if (known != UNDEFINED) continue; /* bound, or with an initializer as its value */
-        int id = import_input(sizes, proto->input[i]);
+        int id = import_input(sizes, i);
         if (id >= 0) VEC_PUSH(import->arena, &import->graph->inputs, id);
         scope_define(scope, name, id);
     }
@@ -265,7 +181,7 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
 static void declare(struct import *import, Onnx__ValueInfoProto *const *infos, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const char *name = onnx_text(infos[i]->name);
-        if (!tensor_type_of(infos[i]) || map_get(&import->declared, name, strlen(name)) >= 0) continue;
+        if (!sizes_tensor_type(infos[i]) || map_get(&import->declared, name, strlen(name)) >= 0) continue;
         map_put(&import->declared, name, strlen(name), import->infos.n);
         VEC_PUSH(import->arena, &import->infos, infos[i]);
     }
@@ -278,7 +194,7 @@ static const char *declared_type(struct import *import, const Onnx__TypeProto__T
     strbuf_puts(&out, dtype == RT_DTYPE_NONE ? "another type" : rt_dtypes[dtype].name);
     for (size_t d = 0; type->shape && d < type->shape->n_dim; d++) {
         strbuf_puts(&out, d ? "," : "[");
-        if (is_number(type->shape->dim[d]))
+        if (sizes_is_number(type->shape->dim[d]))
             strbuf_printf(&out, "%lld", (long long)type->shape->dim[d]->dim_value);
         else
             strbuf_puts(&out, "?");
@@ -297,7 +213,7 @@ static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct
     if (!type->shape) return true;
     if ((int)type->shape->n_dim != tensor->ndim) return false;
     for (int d = 0; d < tensor->ndim; d++)
-        if (is_number(type->shape->dim[d]) && type->shape->dim[d]->dim_value != tensor->dims[d]) return false;
+        if (sizes_is_number(type->shape->dim[d]) && type->shape->dim[d]->dim_value != tensor->dims[d]) return false;
     return true;
 }
 
@@ -328,7 +244,7 @@ void import_report_mismatches(struct import *import) {
 int import_check_declared(struct import *import, const char *name, int id, enum mismatch mismatch) {
     int at = map_get(&import->declared, name, strlen(name));
     if (at < 0) return 0;
-    const Onnx__TypeProto__Tensor *type = tensor_type_of(import->infos.at[at]);
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(import->infos.at[at]);
     struct tensor tensor = import->graph->tensors.at[id];
     bool right_type = has_declared_type(import, type, &tensor);
     if (right_type && has_declared_shape(type, &tensor)) return 0;
@@ -344,14 +260,13 @@ int import_check_declared(struct import *import, const char *name, int id, enum 
 int import_values(struct import *import, struct scope *scope) {
     const Onnx__GraphProto *proto = import->model->proto->graph;
     struct sizes sizes;
-    sizes_init(&sizes, import);
     map_init(&import->declared, import->arena);
     declare(import, proto->input, proto->n_input);
     declare(import, proto->output, proto->n_output);
     import->nfixed = import->infos.n;
     declare(import, proto->value_info, proto->n_value_info);
     import_trained(import);
-    check_names(&sizes);
+    sizes_init(&sizes, import);
     import_binds(&sizes, scope);
     for (size_t i = 0; i < proto->n_initializer; i++) {
         const char *name = onnx_text(proto->initializer[i]->name);
@@ -359,7 +274,7 @@ int import_values(struct import *import, struct scope *scope) {
             scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
     }
     import_inputs(&sizes, scope);
-    report_open(&sizes);
+    sizes_report(&sizes);
     return import->diags->errors ? -1 : 0;
 }
 

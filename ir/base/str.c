@@ -48,6 +48,21 @@ void strbuf_printf(struct strbuf *buffer, const char *format, ...) {
     va_end(args);
 }
 
+void strbuf_shell(struct strbuf *buffer, const char *word) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+@%-";
+    if (*word && !word[strspn(word, plain)]) {
+        strbuf_puts(buffer, word);
+        return;
+    }
+    strbuf_putc(buffer, '\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            strbuf_puts(buffer, "'\\''");
+        else
+            strbuf_putc(buffer, *word);
+    strbuf_putc(buffer, '\'');
+}
+
 const char *strbuf_text(const struct strbuf *buffer) {
     return buffer->text ? buffer->text : "";
 }

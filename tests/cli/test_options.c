@@ -151,6 +151,24 @@ static void bad_dimensions_are_E0201(void **state) {
     REFUSES(201, EXIT_USAGE, "given twice", "compile", "m", "--dim=b=1", "--dim=b=1");
 }
 
+static void shapes_are_lists_of_sizes(void **state) {
+    (void)state;
+    PARSE(p, "compile", "m.onnx", "--shape", "y=1", "--shape=a=b=4,16");
+    assert_int_equal(p.status, 0);
+    assert_string_equal(options_text(&p.options, OPT_SHAPE, &p.arena), "a=b=4,16,y=1");
+    assert_string_equal(p.options.command, "rankc compile m.onnx --shape y=1 --shape=a=b=4,16");
+    release(&p);
+}
+
+static void bad_shapes_are_E0201(void **state) {
+    (void)state;
+    static char *const bad[] = {"x", "=4", "x=", "x=4,", "x=,4", "x=4x16", "x=0,4", "x=-1", "x=1,1,1,1,1,1,1,1,1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        REFUSES(201, EXIT_USAGE, "--shape must be", "compile", "m", "--shape", bad[i]);
+    REFUSES(201, EXIT_USAGE, "given twice for 'x'", "compile", "m", "--shape=x=1", "--shape=x=1");
+    REFUSES(200, EXIT_USAGE, "unknown option '--shape'", "train", "d", "--shape=x=1");
+}
+
 static void bad_policies_are_E0202(void **state) {
     (void)state;
     REFUSES(202, EXIT_USAGE, "unknown policy 'foo' (dp tp pp data", "compile", "m", "--pas", "foo");
@@ -369,6 +387,8 @@ int main(void) {
         cmocka_unit_test(names_may_contain_equals_signs_where_values_cannot),
         cmocka_unit_test(usage_errors_end_with_2),
         cmocka_unit_test(bad_dimensions_are_E0201),
+        cmocka_unit_test(shapes_are_lists_of_sizes),
+        cmocka_unit_test(bad_shapes_are_E0201),
         cmocka_unit_test(bad_policies_are_E0202),
         cmocka_unit_test(bad_rank_counts_are_E0204),
         cmocka_unit_test(what_is_not_there_yet_is_refused_with_4),

@@ -96,12 +96,19 @@ static void shapes_are_computed_by_import(void **state) {
 enum { MAX_OPTIONS = 8 };
 
 static void read_options(struct arena *arena, const char *text, struct import_options *options, struct import_dim *dims,
-                         struct import_bind *binds) {
+                         struct import_shape *shapes, struct import_bind *binds) {
     const char *line;
     while (options->ndims < MAX_OPTIONS && (line = onnx_text_option(arena, text, "dim", options->ndims))) {
         char *name = arena_strdup(arena, line), *equal = strchr(name, '=');
         *equal = 0;
         dims[options->ndims++] = (struct import_dim){name, strtoll(equal + 1, NULL, 10)};
+    }
+    while (options->nshapes < MAX_OPTIONS && (line = onnx_text_option(arena, text, "--shape", options->nshapes))) {
+        char *name = arena_strdup(arena, line), *at = strchr(name, '=');
+        int64_t *sizes = ARENA_ARRAY(arena, int64_t, RT_MAX_NDIM);
+        int ndim = 0;
+        for (*at++ = 0; *at; at += *at == ',') sizes[ndim++] = strtoll(at, &at, 10);
+        shapes[options->nshapes++] = (struct import_shape){name, ndim, sizes};
     }
     while (options->nbinds < MAX_OPTIONS && (line = onnx_text_option(arena, text, "bind", options->nbinds))) {
         char *name = arena_strdup(arena, line), *blank = strchr(name, ' ');
@@ -143,12 +150,13 @@ static const char *imported(struct arena *arena, const char *text) {
     struct diags diags;
     struct onnx_model *model;
     struct import_dim dims[MAX_OPTIONS];
+    struct import_shape shapes[MAX_OPTIONS];
     struct import_bind binds[MAX_OPTIONS];
-    struct import_options options = {.dims = dims, .binds = binds};
+    struct import_options options = {.dims = dims, .shapes = shapes, .binds = binds};
     struct graph *graph;
     size_t bytes;
     const void *file = onnx_text_model(arena, text, &bytes);
-    read_options(arena, text, &options, dims, binds);
+    read_options(arena, text, &options, dims, shapes, binds);
     diags_init(&diags, arena);
     char path[] = "/tmp/rankc-import-XXXXXX";
     int status = open_bytes(arena, &diags, file, bytes, path, &model);

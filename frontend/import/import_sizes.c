@@ -1,0 +1,235 @@
+#include "frontend/import/import_sizes.h"
+
+#include "ir/base/str.h"
+
+enum { MOST_SHOWN = 8 };
+
+const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info) {
+    bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return tensor ? info->type->tensor_type : NULL;
+}
+
+bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim) {
+    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+}
+
+/* The name of a symbolic dimension: dim_param, or "input.index" without one. */
+static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
+    const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *onnx_text(dim->dim_param))
+        return dim->dim_param;
+    return arena_printf(import->arena, "%s.%zu", onnx_text(info->name), at);
+}
+
+static const struct size *find(const struct sizes *sizes, const char *name) {
+    int at = map_get(&sizes->index, name, strlen(name));
+    return at < 0 ? NULL : &sizes->all.at[at];
+}
+
+static void set(struct sizes *sizes, const char *name, int64_t size, const char *option) {
+    map_put(&sizes->index, name, strlen(name), sizes->all.n);
+    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, size, option}));
+}
+
+int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
+    const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
+    if (sizes_is_number(dim)) return dim->dim_value;
+    const struct size *known = find(sizes, dim_name(sizes->import, info, at));
+    return known ? known->size : OPEN;
+}
+
+bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim, const int64_t *dims) {
+    struct import *import = sizes->import;
+    const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
+    if (!shape) return true;
+    if ((int)shape->n_dim != ndim) return false;
+    for (int d = 0; d < ndim; d++) {
+        int64_t size = sizes_of(sizes, info, (size_t)d);
+        bool open = size == OPEN && !sizes_is_number(shape->dim[d]);
+        if (!open && size != dims[d]) return false;
+        if (open)
+            set(sizes, dim_name(import, info, (size_t)d), dims[d],
+                arena_printf(import->arena, "--bind %s", onnx_text(info->name)));
+    }
+    return true;
+}
+
+/* Options ---------------------------------------------------------------------------------------------------------- */
+
+/* Collects the names of symbolic dimensions, so that --dim with an unknown name is an error. */
+static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const Onnx__TypeProto__Tensor *type = sizes_tensor_type(infos[i]);
+        for (size_t d = 0; type && type->shape && d < type->shape->n_dim; d++) {
+            if (sizes_is_number(type->shape->dim[d])) continue;
+            const char *name = dim_name(sizes->import, infos[i], d);
+            map_put(&sizes->used, name, strlen(name), 1);
+        }
+    }
+}
+
+static void take_dims(struct sizes *sizes) {
+    struct import *import = sizes->import;
+    for (int i = 0; i < import->options->ndims; i++) {
+        const struct import_dim *dim = &import->options->dims[i];
+        set(sizes, dim->name, dim->size, arena_printf(import->arena, "--dim %s=%lld", dim->name, (long long)dim->size));
+        if (map_get(&sizes->used, dim->name, strlen(dim->name)) >= 0) continue;
+        diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--dim: the model has no dimension %s",
+                   diag_quote(import->diags, dim->name));
+    }
+}
+
+static const char *shape_option(struct arena *arena, const struct import_shape *shape) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    strbuf_printf(&text, "--shape %s=", shape->input);
+    for (int d = 0; d < shape->ndim; d++) strbuf_printf(&text, "%s%lld", d ? "," : "", (long long)shape->sizes[d]);
+    return strbuf_text(&text);
+}
+
+/* Gives the dimensions of one input their sizes, until one contradicts what is known. */
+static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given) {
+    struct import *import = sizes->import;
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
+    const char *option = shape_option(import->arena, given), *where = onnx_where(import->model, "input", info->name);
+    if (!type || !type->shape) return 0;
+    if ((int)type->shape->n_dim != given->ndim)
+        return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: the input has %zu dimension%s, not %d", option,
+                          type->shape->n_dim, type->shape->n_dim == 1 ? "" : "s", given->ndim);
+    for (int d = 0; d < given->ndim; d++) {
+        const Onnx__TensorShapeProto__Dimension *dim = type->shape->dim[d];
+        if (sizes_is_number(dim)) {
+            if (dim->dim_value == given->sizes[d]) continue;
+            return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: dimension %d of the input is %lld, not %lld",
+                              option, d, (long long)dim->dim_value, (long long)given->sizes[d]);
+        }
+        const char *name = dim_name(import, info, (size_t)d);
+        const struct size *known = find(sizes, name);
+        if (!known)
+            set(sizes, name, given->sizes[d], option);
+        else if (known->size != given->sizes[d])
+            return diag_error(import->diags, 201, EXIT_USAGE, where, "%s contradicts %s: dimension %s is %lld or %lld",
+                              option, known->option, diag_quote(import->diags, name), (long long)given->sizes[d],
+                              (long long)known->size);
+    }
+    return 0;
+}
+
+const struct import_shape *sizes_shape(const struct sizes *sizes, const char *input) {
+    const struct import_options *options = sizes->import->options;
+    for (int i = 0; i < options->nshapes; i++)
+        if (strcmp(options->shapes[i].input, input) == 0) return &options->shapes[i];
+    return NULL;
+}
+
+static int no_input(struct import *import, const char *name) {
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    const char **names = ARENA_ARRAY(import->arena, const char *, graph->n_input + 1);
+    for (size_t i = 0; i < graph->n_input; i++) names[i] = onnx_text(graph->input[i]->name);
+    const char *near = str_nearest(name, names);
+    diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--shape: the model has no input %s",
+               diag_quote(import->diags, name));
+    if (near) diag_help(import->diags, "did you mean %s?", diag_quote(import->diags, near));
+    return -1;
+}
+
+static void take_shapes(struct sizes *sizes) {
+    struct import *import = sizes->import;
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    for (int i = 0; i < import->options->nshapes; i++) {
+        const struct import_shape *shape = &import->options->shapes[i];
+        size_t k = 0;
+        while (k < graph->n_input && strcmp(onnx_text(graph->input[k]->name), shape->input) != 0) k++;
+        if (k == graph->n_input)
+            no_input(import, shape->input);
+        else
+            take_shape(sizes, graph->input[k], shape);
+    }
+}
+
+void sizes_init(struct sizes *sizes, struct import *import) {
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    *sizes = (struct sizes){.import = import};
+    map_init(&sizes->index, import->arena);
+    map_init(&sizes->used, import->arena);
+    map_init(&sizes->open, import->arena);
+    note_names(sizes, graph->input, graph->n_input);
+    note_names(sizes, graph->output, graph->n_output);
+    note_names(sizes, graph->value_info, graph->n_value_info);
+    take_dims(sizes);
+    take_shapes(sizes);
+}
+
+/* Missing sizes ---------------------------------------------------------------------------------------------------- */
+
+void sizes_miss(struct sizes *sizes, int at) {
+    const Onnx__ValueInfoProto *info = sizes->import->model->proto->graph->input[at];
+    const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
+    int before = sizes->open.n;
+    if (sizes_shape(sizes, onnx_text(info->name))) return; /* it was refused */
+    for (size_t d = 0; d < shape->n_dim; d++) {
+        if (sizes_is_number(shape->dim[d]) || sizes_of(sizes, info, d) != OPEN) continue;
+        const char *name = dim_name(sizes->import, info, d);
+        if (map_get(&sizes->open, name, strlen(name)) < 0) map_put(&sizes->open, name, strlen(name), 1);
+    }
+    if (sizes->open.n > before) VEC_PUSH(sizes->import->arena, &sizes->open_inputs, at);
+}
+
+/* The dimensions of an input, as "[batch, seq, 16]". */
+static const char *dims_text(const struct sizes *sizes, const Onnx__ValueInfoProto *info) {
+    const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
+    struct strbuf text;
+    strbuf_init(&text, sizes->import->arena);
+    for (size_t d = 0; d < shape->n_dim; d++) {
+        strbuf_puts(&text, d ? ", " : "[");
+        if (sizes_is_number(shape->dim[d]))
+            strbuf_printf(&text, "%lld", (long long)shape->dim[d]->dim_value);
+        else
+            strbuf_puts(&text, dim_name(sizes->import, info, d));
+    }
+    strbuf_puts(&text, "]");
+    return strbuf_text(&text);
+}
+
+/* Adds " --shape INPUT=.." with the sizes that are known, and 8 for those that are not. */
+static void add_shape(struct strbuf *text, const struct sizes *sizes, const Onnx__ValueInfoProto *info) {
+    const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
+    struct strbuf word;
+    strbuf_init(&word, sizes->import->arena);
+    for (size_t d = 0; d < shape->n_dim; d++) {
+        int64_t size = sizes_of(sizes, info, d);
+        strbuf_printf(&word, "%s%lld", d ? "," : arena_printf(sizes->import->arena, "%s=", onnx_text(info->name)),
+                      size == OPEN ? 8LL : (long long)size);
+    }
+    strbuf_puts(text, " --shape ");
+    strbuf_shell(text, strbuf_text(&word));
+}
+
+void sizes_report(struct sizes *sizes) {
+    struct import *import = sizes->import;
+    struct strbuf names, dims, shapes;
+    if (!sizes->open.n) return;
+    strbuf_init(&names, import->arena);
+    strbuf_init(&dims, import->arena);
+    strbuf_init(&shapes, import->arena);
+    for (int i = 0; i < sizes->open.n; i++) {
+        const struct map_entry *entry = &sizes->open.entries[i];
+        strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));
+        strbuf_printf(&dims, " --dim %s=8", str_escape(import->arena, entry->key, entry->length, 120));
+    }
+    bool one = sizes->open.n == 1;
+    diag_error(import->diags, 343, EXIT_USAGE, import->model->place, "the size%s of dimension%s %s %s not given",
+               one ? "" : "s", one ? "" : "s", strbuf_text(&names), one ? "is" : "are");
+    for (int i = 0; i < sizes->open_inputs.n; i++) {
+        const Onnx__ValueInfoProto *info = import->model->proto->graph->input[sizes->open_inputs.at[i]];
+        add_shape(&shapes, sizes, info);
+        if (i < MOST_SHOWN)
+            diag_note(import->diags, "input %s is %s", diag_quote(import->diags, info->name), dims_text(sizes, info));
+    }
+    if (sizes->open_inputs.n > MOST_SHOWN)
+        diag_note(import->diags, "%d more inputs have such dimensions", sizes->open_inputs.n - MOST_SHOWN);
+    diag_help(import->diags, "give sizes, such as%s", strbuf_text(&dims));
+    bool ready = import->options->command && import->diags->errors == 1; /* the command has no other error */
+    diag_help(import->diags, "or by input: %s%s", ready ? import->options->command : "",
+              strbuf_text(&shapes) + (ready ? 0 : 1));
+}

@@ -1,0 +1,50 @@
+/* Sizes of the symbolic dimensions of graph inputs, private to the import: from --dim, --shape and bound inputs.
+ *
+ * Dimensions of the same name have one size. Every size remembers the option that gave it, so that a contradiction can
+ * name both. */
+#ifndef FRONTEND_IMPORT_IMPORT_SIZES_H
+#define FRONTEND_IMPORT_IMPORT_SIZES_H
+
+#include "frontend/import/import_state.h"
+
+enum { OPEN = -1 }; /* a symbolic dimension without a size */
+
+struct size {
+    const char *name;
+    int64_t size;
+    const char *option; /* that gave it, as "--shape x=4,16" */
+};
+
+struct sizes {
+    struct import *import;
+    struct map index; /* name -> position in all */
+    VEC(struct size) all;
+    struct map used;      /* names of symbolic dimensions in the model */
+    struct map open;      /* those that need a size and have none */
+    VEC(int) open_inputs; /* graph inputs with dimensions that no earlier one of them has and that are open */
+};
+
+/* Takes the sizes of --dim and --shape. E0201 for a dimension or input that the model does not have, and for sizes that
+ * contradict each other or the model. */
+void sizes_init(struct sizes *sizes, struct import *import);
+
+/* The declared type of a tensor; NULL if the value is none. Its `shape` may be NULL. */
+const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info);
+bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim);
+
+/* The shape that --shape gives the input; NULL: none. */
+const struct import_shape *sizes_shape(const struct sizes *sizes, const char *input);
+
+/* The size of dimension `at` of an input, by number or name; OPEN if it has none. */
+int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at);
+
+/* Gives the dimensions of a bound input their sizes. False if they contradict those that are known. */
+bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim, const int64_t *dims);
+
+/* Records that the input `at` of the graph needs sizes that are not given. */
+void sizes_miss(struct sizes *sizes, int at);
+
+/* E0343 if sizes are missing: names all of them, with a command line that gives them. */
+void sizes_report(struct sizes *sizes);
+
+#endif
