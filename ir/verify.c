@@ -437,7 +437,8 @@ static void check_move(struct verifier *v, const struct node *node) {
         return fail(v, "is not a collective along a mesh axis");
     if (node->op->id == OP_Crop && moves_between(v, node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);
-    if (placement_divides(&from->layout.axis[mesh]) != placement_divides(&to->layout.axis[mesh]) &&
+    if (!placement_equal(&from->layout.axis[mesh], &to->layout.axis[mesh]) &&
+        (placement_divides(&from->layout.axis[mesh]) || placement_divides(&to->layout.axis[mesh])) &&
         (tensor_flat_axes(v->graph, from) || tensor_flat_axes(v->graph, to)))
         fail(v, "changes the part of '%s', of which the rank has a slice only", from->name);
     if (node->ninputs > 1 && !layout_equal(&tensor_at(v, node->inputs[0])->layout, &to->layout))

@@ -323,6 +323,27 @@ def resized(bench):
     plain.train(4, *directory, "--resume", "latest", "--accumulate", "1")
 
 
+def resliced(bench):
+    """A run with ZeRO goes on with another number of units, whose slices are others: with the bits of the run that was not stopped
+    where sums of gradients are reduced in each micro-batch, and with those of a run without ZeRO in any case."""
+    kept = {}
+    for zero in "0", "1", "3":
+        program = bench.compile(f"resliced-{zero}", case="gpt2", options=[*ADAMW, "--use-zero", zero], accumulate=6)
+        first, whole = bench.path(f"resliced-{zero}.first"), bench.path(f"resliced-{zero}.whole")
+        program.train(2, "--checkpoint-dir", first, "--runtime-ngpus", "2", "--accumulate", "3")
+        expected = numbers(program.train(4, "--checkpoint-dir", whole, "--runtime-ngpus", "2", "--accumulate", "3"))
+        for units in "3", "1", "2":
+            again = bench.path(f"resliced-{zero}.{units}")
+            shutil.copytree(first, again)
+            lines = numbers(program.train(4, "--checkpoint-dir", again, "--resume", "latest", "--runtime-ngpus", units))
+            kept[zero, units] = described(os.path.join(again, "step-4"))
+            near(lines, [line["loss"] for line in expected[2:]], f"ZeRO {zero}, {units} units")
+            if zero == "3" or units == "2":
+                expect([line["loss"] for line in lines] == [line["loss"] for line in expected[2:]], f"ZeRO {zero}, {units} units: other bits")
+                expect(kept[zero, units] == described(os.path.join(whole, "step-4")), f"ZeRO {zero}, {units} units: another checkpoint")
+            expect(zero != "1" or kept[zero, units] == kept["0", units], f"ZeRO {zero}, {units} units: not as without ZeRO")
+
+
 def recomputed(bench):
     """Every way to recompute gives the bits of none, and takes less memory where layers are kept."""
     ways = ["full", "selective", "first:1", "names:*MatMul*", "budget:40K"]
@@ -529,7 +550,7 @@ def loaded(bench):
             expect(kept[0] == kept[1], f"{plan}, {name}: other values")
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, recomputed, initial, overlapped, accumulated, refused, cut,
+CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, resliced, recomputed, initial, overlapped, accumulated, refused, cut,
           loaded]
 
 
