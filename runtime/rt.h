@@ -173,7 +173,7 @@ struct rt_program {
     int format;       /* RT_FORMAT */
     const char *name; /* model and instance, for messages */
     const char *key;  /* content hash of the program: every rank of a job must have the same */
-    const char *work; /* content hash of model, plan and options without rankc's version: a checkpoint belongs to it */
+    const char *work; /* hash of model, plan and the options that change results: a checkpoint belongs to it */
     int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/location.h) */
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
     int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units of a ZeRO group,

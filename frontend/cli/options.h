@@ -178,7 +178,9 @@ const char *options_compiling(const struct options *options, struct arena *arena
 
 /* ---- the tables ---- */
 
-enum reuse_key { KEY_NONE, KEY_GRAPH, KEY_PLAN };
+/* KEY_MEANS: the plan key, too. The value changes the memory and the communication of a program, not its results, so a
+ * run may be resumed with another value. */
+enum reuse_key { KEY_NONE, KEY_GRAPH, KEY_PLAN, KEY_MEANS };
 
 struct option {
     const char *name; /* without dashes */

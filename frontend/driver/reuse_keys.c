@@ -17,20 +17,14 @@ static void add_part(struct key *key, struct arena *arena, const char *name, con
     VEC_PUSH(arena, &key->parts, (struct key_part){name, arena_strdup(arena, value)});
 }
 
-/* Hashes all parts of the key except the part named `but`; NULL: all parts. */
-static void hash_parts(struct rt_hash *hash, const struct key *key, const char *but) {
-    for (int i = 0; i < key->parts.n; i++) {
-        if (but && strcmp(key->parts.at[i].name, but) == 0) continue;
-        rt_hash_text(hash, key->parts.at[i].name);
-        rt_hash_text(hash, key->parts.at[i].value);
-    }
-}
-
 static void seal(struct key *key, struct arena *arena) {
     struct rt_hash hash;
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);
-    hash_parts(&hash, key, NULL);
+    for (int i = 0; i < key->parts.n; i++) {
+        rt_hash_text(&hash, key->parts.at[i].name);
+        rt_hash_text(&hash, key->parts.at[i].value);
+    }
     rt_hash_hex(&hash, hex);
     key->hex = arena_strdup(arena, hex);
 }
@@ -92,14 +86,30 @@ static void add_options(struct reuse_keys *keys, const struct options *options, 
     }
 }
 
+/* True for an option of KEY_MEANS. */
+static bool is_means(const char *part) {
+    for (int id = 0; id < OPTIONS; id++)
+        if (strcmp(option_rows[id].name, part) == 0) return option_rows[id].key == KEY_MEANS;
+    return false;
+}
+
+/* The graph key is a part of the plan key and includes the build. The policy fsdp is dp with another default of
+ * --use-zero. */
+static void add_work(struct key *work, const struct key *key, struct arena *arena) {
+    for (int i = 0; i < key->parts.n; i++) {
+        const char *name = key->parts.at[i].name, *value = key->parts.at[i].value;
+        const bool fsdp = strcmp(name, option_rows[OPT_PAS].name) == 0 && strcmp(value, "fsdp") == 0;
+        if (strcmp(name, PART_BUILD) == 0 || strcmp(name, PART_GRAPH) == 0 || is_means(name)) continue;
+        add_part(work, arena, name, fsdp ? "dp" : value);
+    }
+}
+
 static const char *hash_of_work(const struct reuse_keys *keys, struct arena *arena) {
-    struct rt_hash hash;
-    char hex[RT_HASH_HEX];
-    rt_hash_start(&hash);
-    hash_parts(&hash, &keys->graph, PART_BUILD);
-    hash_parts(&hash, &keys->plan, PART_GRAPH); /* the graph key is a part of the plan key and includes the build */
-    rt_hash_hex(&hash, hex);
-    return arena_strdup(arena, hex);
+    struct key work = {0};
+    add_work(&work, &keys->graph, arena);
+    add_work(&work, &keys->plan, arena);
+    seal(&work, arena);
+    return work.hex;
 }
 
 static bool read_key(struct key *key, const struct rt_json *stored, struct arena *arena) {

@@ -25,7 +25,8 @@ struct hashed_file {
 
 struct reuse_keys {
     struct key graph, plan;
-    const char *work; /* hash of the parts of both keys without the build: equal if programs compute the same */
+    /* Hash of the parts of both keys without the build and options of KEY_MEANS: equal if programs compute the same. */
+    const char *work;
     VEC(struct hashed_file) files; /* of the model */
 };
 

@@ -344,6 +344,27 @@ def resliced(bench):
             expect(zero != "1" or kept[zero, units] == kept["0", units], f"ZeRO {zero}, {units} units: not as without ZeRO")
 
 
+def restaged(bench):
+    """A run may go on under another ZeRO stage, and with other options that do not change what is computed. With one micro-batch per
+    unit it has the bits of the run that was not stopped; with several, stages 0 and 1 and stages 2 and 3 add in another order."""
+    for accumulate in 1, 2:
+        ways = {stage: ["--use-zero", stage] for stage in "0123"}
+        ways |= {"fsdp": [], "groups": ["--use-zero", "2", "--zero-ngroups", "2"], "again": ["--recompute", "full", "--use-async-reducer", "0"]}
+        programs = {name: bench.compile_for(f"restaged-{accumulate}-{name}", "fsdp" if name == "fsdp" else "dp", 2, [*ADAMW, *words],
+                                            accumulate, "gpt2") for name, words in ways.items()}
+        whole, parts = bench.path(f"restaged-{accumulate}.whole"), bench.path(f"restaged-{accumulate}.parts")
+        order = ["0", "1", "2", "3", "0", "fsdp", "again", "groups"]
+        expected = numbers(programs["0"].train(len(order), "--checkpoint-dir", whole))
+        lines = []
+        for step, name in enumerate(order):
+            lines += programs[name].train(step + 1, "--checkpoint-dir", parts, *(["--resume", "latest"] if step else []))
+        near(lines, [line["loss"] for line in expected], f"{accumulate} micro-batches")
+        if accumulate == 1:
+            expect([line["loss"] for line in lines] == [line["loss"] for line in expected], "other losses")
+            last = f"step-{len(order)}"
+            expect(described(os.path.join(parts, last)) == described(os.path.join(whole, last)), "another checkpoint")
+
+
 def recomputed(bench):
     """Every way to recompute gives the bits of none, and takes less memory where layers are kept."""
     ways = ["full", "selective", "first:1", "names:*MatMul*", "budget:40K"]
@@ -550,7 +571,7 @@ def loaded(bench):
             expect(kept[0] == kept[1], f"{plan}, {name}: other values")
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, resliced, recomputed, initial, overlapped, accumulated, refused, cut,
+CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
           loaded]
 
 
