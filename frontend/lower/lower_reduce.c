@@ -110,6 +110,44 @@ int lower_arg(struct lower *lower) {
     return lower_result(lower, emit(lower, lower_namesake(lower), 1, lower->inputs, 3, attrs));
 }
 
+/* x in a type with kernels that compare, of the same order. */
+static int emit_comparable(struct lower *lower, int x) {
+    static const enum rt_dtype compared[RT_DTYPE_COUNT] = {
+        [RT_F32] = RT_F32, [RT_F64] = RT_F64, [RT_F16] = RT_F16, [RT_BF16] = RT_BF16, [RT_I64] = RT_I64,
+        [RT_I32] = RT_I32, [RT_I16] = RT_I32, [RT_I8] = RT_I32,  [RT_U64] = RT_I64,   [RT_U32] = RT_I64,
+        [RT_U16] = RT_I32, [RT_U8] = RT_I32,  [RT_BOOL] = RT_I32};
+    if (lower_dtype(lower, x) == RT_U64) return lower_unsupported(lower, "type u64");
+    return emit_cast(lower, x, compared[lower_dtype(lower, x)]);
+}
+
+/* The number of elements k of ONNX TopK, of the dimension `axis`. */
+static int topk_count(struct lower *lower, int64_t extent, int64_t *k) {
+    if (lower->op->since < 10)
+        *k = lower_int(lower, "k");
+    else if (lower_known_int(lower, 1, "k", k) < 0)
+        return -1;
+    if (*k >= 0 && *k <= extent) return 0;
+    return lower_error(lower, 384, EXIT_MALFORMED, "k is %lld, but the dimension has %lld elements", (long long)*k,
+                       (long long)extent);
+}
+
+/* ONNX TopK-24. The results are sorted if attribute sorted is 0, too. */
+int lower_topk(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int axis;
+    int64_t k;
+    bool largest = lower->op->since < 11 || lower_int(lower, "largest");
+    if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    if (topk_count(lower, x.dims[axis], &k) < 0) return -1;
+    struct attr along = attr_of_int("axis", axis);
+    struct attr attrs[] = {along, attr_of_int("k", k), attr_of_int("largest", largest)};
+    int compared = emit_comparable(lower, lower->inputs[0]);
+    int at = compared < 0 ? -1 : emit(lower, OP_TopK, 1, &compared, 3, attrs);
+    if (lower_wants(lower, 1)) lower->outputs[1] = at;
+    return lower_result(lower,
+                        at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &along));
+}
+
 int lower_cumsum(struct lower *lower) {
     int64_t value;
     int axis;

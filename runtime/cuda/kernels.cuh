@@ -12,6 +12,7 @@
 #include "random.cuh"
 #include "reduce.cuh"
 #include "rows.cuh"
+#include "topk.cuh"
 #include "window.cuh"
 
 /* --- rt.h, with structs and arrays as arguments --- */

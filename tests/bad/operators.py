@@ -192,6 +192,8 @@ ROWS = [
     Row("F22", op("ReduceSum", "x a", ((0, 3),), ints("a", 0)), 0),
     Row("F22 max", op("ReduceMax", "x", ((0, 3),), axes=[0]), 0),
     Row("F22 argmax", op("ArgMax", "x", ((0, 3),), axis=0), 3, r"E0390\]"),
+    Row("F22 topk", op("TopK", "x k", ((2, 3),), ints("k", 4)), 3, r"E0384\]"),
+    Row("F22 topk of none", op("TopK", "x k", ((2, 0),), ints("k", 0)), 0),
     Row("F23", with_input("Reshape", 2), 4, r"E0409\](.|\n)*--bind s=FILE"),
     Row("F23 expand", with_input("Expand", 2), 4, r"E0409\]"),
     Row("F23 slice", lambda d: model([node("Slice", "x s e", "y")], [value("x"), value("s", (1,), INT64), value("e", (1,), INT64)],

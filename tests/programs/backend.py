@@ -1,13 +1,21 @@
 #!/usr/bin/python3
 """The ONNX backend tests as compiled programs: rankc compile, rankc run, and the outputs that ONNX expects.
 
-    backend.py --rankc RANKC [--data DIR] [--table FILE.md] [--verbose] [TEST...]
+    backend.py --rankc RANKC [--data DIR] [--collect] [--table FILE.md] [--verbose] [--jobs N] [TEST...]
 
 DIR is the data of ONNX's backend tests (Debian: libonnx-testdata); a TEST is a directory below it, "node/test_relu"; without
-any, all of node, simple, pytorch-operator and pytorch-converted. Outputs are compared with rtol 1e-3 and atol 1e-7, ONNX's own
-bounds. Outcomes:
+any, all of node, simple, pytorch-operator and pytorch-converted. With --collect the cases come from the onnx package of the
+Python that runs this script: its case collector writes them into DIR if that is empty, by default a temporary directory. So
+docs/backend-tests-today.md is written in a virtual environment with the newest onnx:
+
+    python3 -m venv today && today/bin/pip install onnx ml_dtypes
+    today/bin/python tests/programs/backend.py --rankc build/frontend/rankc --collect --table docs/backend-tests-today.md
+
+Tolerances are those of the table TOLERANCE. The results of random operators are tested for the properties that the table
+PROPERTIES names. Outcomes:
   passed        also "passed, bound": where an operand must be known to compile, it is given with --bind
   unsupported   exit status 4 with a reason
+  excluded      by a rule of the table EXCLUDED
   needs --bind  as above, while rankc has no --bind
   bad data      the test's own tensors are not of the model's shapes, or not what the operator's text says
   failed        anything else: wrong values, any other exit status, a crash
@@ -33,14 +41,62 @@ except ImportError as missing:
 
 DATA = "/usr/share/libonnx-testdata/data"
 GROUPS = ["node", "simple", "pytorch-operator", "pytorch-converted"]
-RTOL, ATOL = 1e-3, 1e-7
-OUTCOMES = ["passed", "passed, bound", "unsupported", "needs --bind", "bad data", "failed"]
+OUTCOMES = ["passed", "passed, bound", "unsupported", "excluded", "needs --bind", "bad data", "failed"]
+
+# Relative and absolute tolerance by type of the output; other types are compared exactly. For f64 and f32 those of ONNX's own
+# tests; for 16-bit floats two units in the last place, because ONNX's expected values were computed and rounded step by step.
+TOLERANCE = {onnx.TensorProto.DOUBLE: (1e-3, 1e-7), onnx.TensorProto.FLOAT: (1e-3, 1e-7),
+             onnx.TensorProto.FLOAT16: (2.0 ** -9, 1e-6), onnx.TensorProto.BFLOAT16: (2.0 ** -6, 1e-6)}
 
 # ONNX 1.12 computed these with an output length that is no whole number (2.4 for 0.6 x 4); ONNX Runtime excludes them too.
 UNROUNDED = {"node/test_resize_downsample_scales_cubic_align_corners", "node/test_resize_downsample_scales_linear_align_corners"}
 
 # Diagnostics that say: this must be known at compile time.
 MUST_BE_KNOWN = {"E0343", "E0405", "E0409", "E0410"}
+
+
+STRING = onnx.TensorProto.STRING
+
+
+def element_types(model):
+    """The element types of the values that a model's graph declares or computes."""
+    def of(type_proto):
+        kind = type_proto.WhichOneof("value")
+        if kind in ("tensor_type", "sparse_tensor_type"):
+            return {getattr(type_proto, kind).elem_type}
+        return of(getattr(type_proto, kind).elem_type) if kind in ("sequence_type", "optional_type") else set()
+    graph = model.graph
+    types = [of(value.type) for value in [*graph.input, *graph.output, *graph.value_info]]
+    return set().union(*types, {tensor.data_type for tensor in graph.initializer})
+
+
+def domains(model):
+    return {node.domain for node in [*model.graph.node, *(node for f in model.functions for node in f.node)]}
+
+
+# Models that are out of scope, by rule.
+EXCLUDED = [("strings", lambda model: STRING in element_types(model)),
+            ("domain ai.onnx.ml", lambda model: "ai.onnx.ml" in domains(model)),
+            ("training operators (domain ai.onnx.preview.training)",
+             lambda model: "ai.onnx.preview.training" in domains(model)),
+            ("encoded images", lambda model: "ImageDecoder" in {node.op_type for node in model.graph.node})]
+
+
+def are_draws(inputs, outputs):
+    """Bernoulli: 0 or 1; always 0 where the probability is 0, always 1 where it is 1."""
+    p, y = inputs[0], outputs[0]
+    return bool(np.isin(y, [0, 1]).all() and (y[p == 0] == 0).all() and (y[p == 1] == 1).all())
+
+
+def are_dropped(inputs, outputs):
+    """Dropout: an element is 0, or x / (1 - ratio) and then marked in the mask."""
+    x, y, ratio = inputs[0], outputs[0], float(inputs[1]) if len(inputs) > 1 else 0.5
+    mask = outputs[1] if len(outputs) > 1 else y != 0
+    return bool(np.allclose(y, np.where(mask, x / (1 - ratio), 0), rtol=1e-3))
+
+
+# What holds of the results of operators that draw random numbers, whose values ONNX does not fix.
+PROPERTIES = {"Bernoulli": are_draws, "Dropout": are_dropped}
 
 
 class Outcome(Exception):
@@ -73,15 +129,25 @@ class Test:
 
     def operator(self):
         """What a test of one node tests: its last node that is more than a constant."""
-        names = [node.op_type for node in self.model.graph.node if node.op_type != "Constant"]
+        model = self.model
+        whole = re.sub("_expanded.*", "", self.directory)  # the operator that a function was expanded of
+        if whole != self.directory and os.path.exists(os.path.join(whole, "model.onnx")):
+            model = onnx.load(os.path.join(whole, "model.onnx"), load_external_data=False)
+        names = [node.op_type for node in model.graph.node if node.op_type != "Constant"]
         return names[-1] if names else "Constant"
+
+    def is_random(self):
+        """True if expected values are those of another generator's numbers: Bernoulli, or Dropout in training with a ratio."""
+        if self.operator() == "Dropout":
+            return "training" in self.name and "zero_ratio" not in self.name
+        return self.operator() in PROPERTIES
 
     def data(self, number, kind, i):
         return os.path.join(self.directory, f"test_data_set_{number}", f"{kind}_{i}.pb")
 
     def tensor(self, number, kind, i, value):
         if value.type.WhichOneof("value") != "tensor_type":
-            raise Outcome("unsupported", f"an {kind} is no tensor")
+            raise Outcome("unsupported", f"E0404 an {kind} of the model is a sequence or an optional")
         with open(self.data(number, kind, i), "rb") as file:
             return numpy_helper.to_array(onnx.TensorProto.FromString(file.read()))
 
@@ -144,21 +210,33 @@ class Test:
 
     def compare(self, number, out):
         listed = {entry["name"]: entry["file"] for entry in json_of(out)["outputs"]}
-        for i, value in enumerate(self.model.graph.output):
-            expected = self.tensor(number, "output", i, value)
-            got = np.load(os.path.join(out, listed[value.name]))
-            self.compare_output(value, got, expected)
+        values = [(value, np.load(os.path.join(out, listed[value.name])), self.tensor(number, "output", i, value))
+                  for i, value in enumerate(self.model.graph.output)]
+        if not self.is_random():
+            for value, got, expected in values:
+                self.compare_output(value, got, expected)
+            return
+        inputs = [self.tensor(number, "input", i, value) for i, value in enumerate(self.inputs)]
+        if any(got.shape != expected.shape or got.dtype != expected.dtype for _, got, expected in values):
+            raise Outcome("failed", "other shapes or types")
+        if not PROPERTIES[self.operator()](inputs, [got for _, got, _ in values]):
+            raise Outcome("failed", f"not what {self.operator()} may draw")
 
     def compare_output(self, value, got, expected):
-        rtol = RTOL
-        if value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
+        dtype = value.type.tensor_type.elem_type
+        if dtype == onnx.TensorProto.BFLOAT16:
             # NumPy has no such type: the upper halves of f32. ONNX 1.12 wrote the expected ones cut off, not rounded.
             got, expected = (np.asarray(x).view("<u2").astype("<u4") << 16 for x in (got, expected))
-            got, expected, rtol = got.view("<f4"), expected.view("<f4"), 2.0 ** -7
+            got, expected = got.view("<f4"), expected.view("<f4")
+        elif expected.dtype.kind not in "biufc" or expected.dtype.isbuiltin != 1:
+            expected = expected.view(f"V{expected.dtype.itemsize}")  # types that NumPy does not have, as their bytes
         if got.shape != expected.shape or got.dtype != expected.dtype:
             raise Outcome("failed", f"{value.name}: {got.dtype}{got.shape}, expected {expected.dtype}{expected.shape}")
-        if got.dtype.kind in "fc":
-            same = np.allclose(got, expected, rtol=rtol, atol=ATOL, equal_nan=True)
+        if dtype in TOLERANCE:
+            rtol, atol = TOLERANCE[dtype]
+            same = np.allclose(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+        elif got.dtype.kind == "V":
+            same = got.tobytes() == expected.tobytes()
         else:
             same = np.array_equal(got, expected)
         if not same and self.name in UNROUNDED:
@@ -168,6 +246,9 @@ class Test:
 
     def check(self):
         try:
+            for rule, holds in EXCLUDED:
+                if holds(self.model):
+                    raise Outcome("excluded", rule)
             bound, number = self.compile(), 0
             while os.path.isdir(os.path.join(self.directory, f"test_data_set_{number}")):
                 self.compare(number, self.run(number, bound))
@@ -201,13 +282,26 @@ def counted(outcomes):
     return [counts[kind] for kind in OUTCOMES]
 
 
-def table(results):
+def shares(results):
+    """Of the models of a group that are not excluded: how many pass."""
+    for group, chosen in [("tests of one node", lambda name: name.startswith("node/")), ("tests", lambda name: True)]:
+        kinds = [outcome.kind for name, _, outcome in results if chosen(name) and outcome.kind != "excluded"]
+        passed = sum(kind.startswith("passed") for kind in kinds)
+        yield f"{passed} of {len(kinds)} {group} that are not excluded pass ({100 * passed / max(len(kinds), 1):.1f} %)."
+
+
+def table(results, collected):
     """The document: counts by group, by operator, and reasons."""
-    lines = ["# ONNX backend tests", "",
-             "Written by `tests/programs/backend.py --table`. Every model of ONNX's backend tests that has reference data is",
-             "compiled, run, and compared with rtol 1e-3 and atol 1e-7. \"passed, bound\" means that `--bind` gave the value of",
-             "an operand that must be known at compile time; \"needs --bind\", that this was not tried. \"bad data\" means that",
-             "the test's data contradicts the model's shapes or the operator's specification.", ""]
+    tests = f"the cases that onnx {onnx.__version__} collects" if collected else "ONNX's backend tests"
+    lines = [f"# ONNX backend tests{' of today' if collected else ''}", "",
+             f"Written by `tests/programs/backend.py {'--collect ' if collected else ''}--table`. Every model of {tests} that",
+             "has reference data is compiled, run, and compared. Tolerances, relative and absolute: 1e-3 and 1e-7 for f32 and",
+             "f64 (ONNX's own), 2^-9 and 1e-6 for f16, 2^-6 and 1e-6 for bf16; all other types must be equal. Results of",
+             "operators that draw random numbers are tested for their properties.", "",
+             "\"passed, bound\" means that `--bind` gave the value of an operand that must be known at compile time; \"needs",
+             "--bind\", that this was not tried. \"bad data\" means that the test's data contradicts the model's shapes or the",
+             "operator's specification. \"excluded\" are models with strings, of domains ai.onnx.ml and",
+             "ai.onnx.preview.training, and with encoded images.", "", *shares(results), ""]
     head = ["| " + " | ".join(row) + " |" for row in (["tests", *OUTCOMES], ["---"] * (len(OUTCOMES) + 1))]
     row = lambda name, outcomes: "| " + " | ".join([name, *(str(n) if n else "" for n in counted(outcomes))]) + " |"
     groups, operators = collections.defaultdict(list), collections.defaultdict(list)
@@ -222,6 +316,9 @@ def table(results):
     reasons = collections.Counter(reason(outcome.why) for _, _, outcome in results if outcome.kind == "unsupported")
     lines += ["", "## Reasons for unsupported models", "", "| models | reason |", "| --- | --- |"]
     lines += [f"| {n} | {why} |" for why, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))]
+    rules = collections.Counter(outcome.why for _, _, outcome in results if outcome.kind == "excluded")
+    lines += ["", "## Excluded models", "", "| models | rule |", "| --- | --- |"]
+    lines += [f"| {n} | {rule} |" for rule, n in sorted(rules.items(), key=lambda item: (-item[1], item[0]))]
     return "\n".join(lines) + "\n"
 
 
@@ -233,25 +330,39 @@ def all_tests(data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
-    parser.add_argument("--data", default=DATA)
+    parser.add_argument("--data")
+    parser.add_argument("--collect", action="store_true", help="the cases of this Python's onnx package")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--table", metavar="FILE")
     parser.add_argument("--verbose", action="store_true", help="say what is not supported, too")
     parser.add_argument("tests", nargs="*", metavar="TEST")
     args = parser.parse_args()
+    if not args.collect:
+        args.data = args.data or DATA
+        return run_tests(args)
+    with tempfile.TemporaryDirectory(prefix="rankc-cases-") as temporary:
+        args.data = args.data or temporary
+        if not os.path.isdir(args.data) or not os.listdir(args.data):
+            import backend_cases
+            backend_cases.write_cases(args.data)
+        return run_tests(args)
+
+
+def run_tests(args):
     if not os.path.isdir(args.data):
         print(f"skipped: no {args.data}")
         return 77
     status, stderr = call([args.rankc, "compile", "--bind=x=y", "/dev/null/none.onnx"])
     args.can_bind = "E0400" not in stderr
     results = []
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for name, operator, outcome in pool.map(lambda name: check(args, name), args.tests or all_tests(args.data)):
             results.append((name, operator, outcome))
             if outcome.kind == "failed" or (args.verbose and not outcome.kind.startswith("passed")):
                 print(f"{name}: {outcome.kind} {outcome.why}", flush=True)
     if args.table:
         with open(args.table, "w") as out:
-            out.write(table(results))
+            out.write(table(results, args.collect))
     counts = counted([outcome for _, _, outcome in results])
     print(", ".join(f"{n} {kind}" for n, kind in zip(counts, OUTCOMES)))
     return 1 if counts[OUTCOMES.index("failed")] else 0

@@ -221,6 +221,17 @@ RT_DECLARE_REDUCE(int32_t, i32)
 RT_DECLARE_REDUCE_HALF(bf16)
 RT_DECLARE_REDUCE_HALF(fp16)
 
+/* The positions of the k largest (else smallest) elements along the middle dimension, in this order; of equal elements
+ * the first comes first, and NaN is larger than every number (as in NumPy). k <= c. */
+#define RT_DECLARE_TOPK(T, s)                                                                                          \
+    void rt_topk_##s(int64_t *y /* (outer,k,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,     \
+                     int64_t inner, int64_t k, int largest);
+
+RT_DECLARE_TOPK(float, f32)
+RT_DECLARE_TOPK(double, f64)
+RT_DECLARE_TOPK(int64_t, i64)
+RT_DECLARE_TOPK(int32_t, i32)
+
 /* Elements [start, start + count) of ONNX Range-11: y[i] = first + (start + i) * delta; floats computed in f64 and
  * rounded once. */
 #define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);

@@ -224,6 +224,17 @@ def argument(function):
     return call
 
 
+def topk(x, a):
+    """As NumPy sorts: NaN behind all numbers, equal elements in their order."""
+    axis, n = a["axis"], x.shape[a["axis"]]
+    if a["largest"]:
+        last_first = np.argsort(np.flip(x, axis), axis, kind="stable")
+        order = np.flip(n - 1 - last_first, axis)
+    else:
+        order = np.argsort(x, axis, kind="stable")
+    return np.take(order, range(a["k"]), axis)
+
+
 def slice_of(x, a):
     for axis, (start, step, size) in enumerate(zip(a["start"], a["step"], a["size"])):
         x = np.take(x, [start + i * step for i in range(size)], axis)
@@ -413,6 +424,7 @@ REFERENCE = {
     "SumSquares": lambda x, a: np.square(x).sum(),
     "ArgMax": argument(np.argmax),
     "ArgMin": argument(np.argmin),
+    "TopK": topk,
     "Reshape": lambda x, a: x.reshape(a["shape"]),
     "Transpose": lambda x, a: x.transpose(a["perm"]),
     "Expand": lambda x, a: np.broadcast_to(x, a["shape"]),
