@@ -8,17 +8,24 @@ enum { MOST_NAMED = 16, MOST_NOTES = 8 }; /* operators named in the error; opera
 static const struct reason {
     int code;
     enum exit_code exit;
-    const char *one, *many, *because;
+    const char *one, *many, *because, *help;
 } reasons[] = {
-    {403, EXIT_MALFORMED, "unknown operator %s", "unknown operators %s", "ONNX has no such operator"},
-    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not implemented yet"},
+    {403, EXIT_MALFORMED, "unknown operator %s", "unknown operators %s", "ONNX has no such operator", NULL},
+    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not implemented yet",
+     NULL},
     {404, EXIT_UNSUPPORTED, "operator %s uses data types that are not supported",
-     "operators %s use data types that are not supported", "its data types are not supported"},
+     "operators %s use data types that are not supported", "its data types are not supported", NULL},
     {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s",
-     "control flow that depends on data"},
+     "control flow that depends on data", NULL},
     {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
-     "the shapes of the results depend on data: %s", "the shape of the result depends on data"},
+     "the shapes of the results depend on data: %s", "the shape of the result depends on data", NULL},
+    {411, EXIT_UNSUPPORTED, "operator %s stores images in blocks that depend on the processor that optimised the model",
+     "operators %s store images in blocks that depend on the processor that optimised the model", NULL,
+     "in ONNX Runtime, set graph_optimization_level to ORT_ENABLE_EXTENDED before it writes the optimised model"},
 };
+
+/* ONNX Runtime's operators over images in blocks of channels (NCHWc), whose size the model does not state. */
+static const char blocked_domain[] = "com.microsoft.nchwc";
 
 const char *onnx_refusal(int code) {
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
@@ -38,6 +45,7 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
     struct missing missing = {.name = name, .count = 1, .version = version, .where = where};
     bool newer = row && row->since > version;
     missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
+    if (strcmp(domain, blocked_domain) == 0) missing.code = 411;
     missing.since = newer ? row->since : 0;
     map_put(&import->missing_index, name, strlen(name), import->missing.n);
     VEC_PUSH(import->arena, &import->missing, missing);
@@ -79,6 +87,7 @@ static void report(struct import *import, const struct reason *reason) {
     diag_error(import->diags, reason->code, reason->exit, first->where, "%.*s%s%s", (int)(at - template), template,
                strbuf_text(&names), at + 2);
     note_each(import, reason->code, count);
+    if (reason->help) diag_help(import->diags, "%s", reason->help);
 }
 
 void import_report_missing(struct import *import) {

@@ -127,24 +127,27 @@ int lower_instance_norm(struct lower *lower) {
     return lower_result(lower, scale_channels(lower, y, &x));
 }
 
-/* ONNX GroupNormalization-21: normalises (n, c, ..) reshaped to (n, groups, c / groups, ..). Up to opset 20 scale and
- * bias have one value per group. */
-int lower_group_norm(struct lower *lower) {
-    struct tensor x = lower_input(lower, 0);
-    int64_t groups = lower_int(lower, "num_groups");
+int emit_group_norm(struct lower *lower, int image, int64_t groups, bool per_channel) {
+    if (image < 0 || lower_epsilon(lower) < 0) return -1;
+    struct tensor x = lower_tensor(lower, image);
     bool axes[RT_MAX_NDIM];
-    if (lower_epsilon(lower) < 0) return -1;
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
         return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups do not divide the channels of %s",
                            (long long)groups, tensor_type(lower->builder.graph->arena, &x));
     flag_from(axes, 2);
-    struct tensor grouped = {
-        .ndim = 3, .dims = {x.dims[0], groups, x.dims[0] && groups ? extent_between(&x, 1, x.ndim) / groups : 0}};
-    int y = emit_reshape(lower, lower->inputs[0], 3, grouped.dims);
+    struct tensor grouped = {.ndim = 3,
+                             .dims = {x.dims[0], groups, x.dims[0] ? extent_between(&x, 1, x.ndim) / groups : 0}};
+    int y = emit_reshape(lower, image, 3, grouped.dims);
     y = standardise(lower, y, axes, lower_float(lower, "epsilon"), NULL, NULL);
-    if (lower->op->since < 21) y = scale_channels(lower, y, &grouped);
+    if (!per_channel) y = scale_channels(lower, y, &grouped);
     y = emit_reshape(lower, y, x.ndim, x.dims);
-    return lower_result(lower, lower->op->since < 21 ? y : scale_channels(lower, y, &x));
+    return per_channel ? scale_channels(lower, y, &x) : y;
+}
+
+/* Up to opset 20 scale and bias have one value per group. */
+int lower_group_norm(struct lower *lower) {
+    return lower_result(
+        lower, emit_group_norm(lower, lower->inputs[0], lower_int(lower, "num_groups"), lower->op->since >= 21));
 }
 
 /* ONNX MeanVarianceNormalization-13: without scale, bias and, in effect, epsilon (its function body has 1e-9). */

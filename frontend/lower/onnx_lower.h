@@ -172,6 +172,9 @@ int emit_softmax(struct lower *lower, enum op_id op, int x, int axis);
 /* Core operator LayerNorm or RMSNorm of input 0 over the dimensions from `axis` on, with inputs 1 (scale) and 2 (bias,
  * if given) and attribute epsilon (lower_norm.c). */
 int emit_normalised(struct lower *lower, enum op_id op, int axis);
+/* ONNX GroupNormalization-21 of `image` (n, c, ..), reshaped to (n, groups, c / groups, ..): with attribute epsilon,
+ * and with inputs 1 (scale) and 2 (bias), which have one value per channel, else per group (lower_norm.c). */
+int emit_group_norm(struct lower *lower, int image, int64_t groups, bool per_channel);
 
 /* The shape that two shapes broadcast to; false if they do not fit or have more than RT_MAX_NDIM dimensions. */
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);

@@ -1,0 +1,219 @@
+#!/usr/bin/python3
+"""Records tests/programs/contrib: models of ONNX Runtime's own operators (domain com.microsoft) with expected results.
+
+    record_contrib.py DIR          (with the newest onnx, onnxruntime and torch; tests/programs/backend.py runs the result)
+
+Every case below is one node. The nodes of a group are one model with one input, which holds all operands one after the other, and
+one output, which holds all results. Expected results are ONNX Runtime's on CPU; of operators that it has on GPUs only, PyTorch's."""
+import os
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import torch.nn.functional as F
+from onnx import TensorProto, helper, numpy_helper
+
+RNG = np.random.default_rng(17)
+B, T, L, N, KV, H = 2, 5, 6, 4, 2, 16  # batch, queries, keys, heads, heads of keys, size of a head
+D = N * H
+UNDEFINED = 2
+GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": []}
+
+
+def f(*shape):
+    return RNG.standard_normal(shape).astype("f4") * 0.5
+
+
+def i(values):
+    return np.array(values, "i4")
+
+
+def case(where, op, operands, results=1, by_torch=None, constant=(), **attributes):
+    """results: their number, or flags: 0 has no name, 1 is compared, UNDEFINED is asked for and not compared, since parts of it are
+    undefined; constant: operands that are initializers."""
+    wanted = [1] * results if isinstance(results, int) else results
+    GROUPS[where].append((op, operands, wanted, by_torch, constant, attributes))
+
+
+def image(x):
+    return x.permute(0, 3, 1, 2)
+
+
+def pixels(x):
+    return x.permute(0, 2, 3, 1)
+
+
+X, MASK = f(B, T, D), i([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+case("fused", "BiasGelu", [X, f(D)])
+case("fused", "FastGelu", [X, f(D)])
+case("fused", "QuickGelu", [X], alpha=1.5)
+IDS = i(RNG.integers(0, 9, (B, T)))
+TABLES = [f(9, D), f(7, D), f(2, D), f(D), f(D)]
+case("fused", "EmbedLayerNormalization", [IDS, i(RNG.integers(0, 2, (B, T))), *TABLES, MASK], 3)
+case("fused", "EmbedLayerNormalization", [IDS, None, *TABLES[:2], None, *TABLES[3:], None, i([[1, 2, 3, 4, 5]])], [1, 0])
+for name, values in [("Relu", None), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])]:
+    more = {"activation_params": values} if values else {}
+    case("fused", "FusedConv", [f(1, 3, 6, 6), f(4, 3, 3, 3), f(4)], activation=name, pads=[1, 1, 1, 1], **more)
+case("fused", "FusedConv", [f(1, 3, 6, 6), f(4, 3, 3, 3), f(4), f(1, 4, 6, 6)], activation="Relu", pads=[1, 1, 1, 1])
+case("fused", "FusedGemm", [f(3, 4), f(5, 4), f(5)], transB=1, activation="Relu", alpha=0.5)
+case("fused", "FusedGemm", [f(3, 4), f(4, 5), f(5)], activation="LeakyRelu", activation_alpha=0.3)
+case("fused", "FusedMatMul", [f(2, 3, 4), f(2, 5, 4)], transB=1, alpha=0.25)
+case("fused", "FusedMatMul", [f(3, 2, 6, 4), f(4, 2, 6, 5)], transBatchA=1, transBatchB=1)
+case("fused", "FusedMatMul", [f(3, 2, 6, 4), f(2, 6, 3, 5)], transBatchA=1, transA=1)
+case("fused", "SkipLayerNormalization", [X, f(B, T, D), f(D), f(D), f(D)], [1, 0, 0, 1])
+case("fused", "SkipLayerNormalization", [X, f(1, T, D), f(D)], epsilon=1e-5)
+case("fused", "SkipSimplifiedLayerNormalization", [X, f(T, D), f(D), f(D)], [1, 0, 0, 1])
+case("fused", "RotaryEmbedding", [f(B, N, T, H), np.array([3], "i8"), np.cos(f(9, H // 2)), np.sin(f(9, H // 2))], interleaved=1)
+
+case("gpu", "BiasAdd", [X, f(D), f(B, T, D)], by_torch=lambda x, bias, skip: x + bias + skip)
+case("gpu", "BiasSplitGelu", [X, f(D)], by_torch=lambda x, b: (x + b)[..., :D // 2] * F.gelu((x + b)[..., D // 2:]))
+case("gpu", "BiasSoftmax", [f(2, 4, 3, 6), f(2, 1, 1, 6)], by_torch=lambda x, b: torch.softmax(x + b, 3), axis=3, is_inner_broadcast=1)
+case("gpu", "GemmFastGelu", [f(2, 3, 4), f(4, 5), f(5)], by_torch=lambda x, w, b: F.gelu(x @ w + b, approximate="tanh"))
+case("gpu", "GroupNorm", [f(2, 5, 6, 8), f(8), f(8)],
+     by_torch=lambda x, g, b: pixels(F.silu(F.group_norm(image(x), 4, g, b))), activation=1, groups=4)
+case("gpu", "GroupNorm", [f(2, 8, 5, 6), f(8), f(8)], by_torch=lambda x, g, b: F.group_norm(x, 2, g, b), activation=0,
+     groups=2, channels_last=0)
+case("gpu", "SkipGroupNorm", [f(2, 5, 6, 8), f(8), f(8), f(2, 8), f(8)], 2,
+     lambda x, g, b, s, more: (pixels(F.group_norm(image(x + s[:, None, None] + more), 4, g, b)), x + s[:, None, None] + more),
+     activation=0, groups=4)
+case("gpu", "NhwcConv", [f(1, 6, 7, 4), f(6, 3, 2, 4), f(6)],
+     by_torch=lambda x, w, b: pixels(F.conv2d(image(x), image(w), b, stride=2)), kernel_shape=[3, 2], strides=[2, 2])
+case("gpu", "NhwcFusedConv", [f(1, 6, 7, 4), f(6, 2, 3, 3), f(6), f(1, 6, 7, 6)],
+     by_torch=lambda x, w, b, z: torch.relu(pixels(F.conv2d(image(x), w, b, padding=1, groups=2)) + z), group=2,
+     pads=[1, 1, 1, 1], activation="Relu")
+
+MERGED = [X, f(D, 3 * D), f(3 * D)]
+PAST = [f(B, 2, D), *MERGED[1:]]
+case("attention", "Attention", MERGED, num_heads=N)
+case("attention", "Attention", [*MERGED, i([3, 5])], num_heads=N, unidirectional=1)
+case("attention", "Attention", [*MERGED, i([3, 5, 1, 0])], num_heads=N)
+case("attention", "Attention", [*MERGED, MASK[:, ::-1].copy()], num_heads=N, unidirectional=1)
+case("attention", "Attention", [*MERGED, i(RNG.integers(0, 2, (B, T, T)))], num_heads=N, mask_filter_value=-5.0)
+case("attention", "Attention", [*PAST, MASK, f(2, B, N, 3, H)], 2, num_heads=N, unidirectional=1)
+case("attention", "Attention", [X, f(D, 80), f(80)], num_heads=N, qkv_hidden_sizes=[32, 32, 16], scale=0.3)
+case("attention", "Attention", [*MERGED, None, None, f(1, N, T, T)], num_heads=N)
+
+QKV = [X, f(B, L, D), f(B, L, D)]
+OLD = [f(B, N, 3, H), f(B, N, 3, H)]
+PADDED = i([[1, 1, 1, 0, 0, 0], [1] * 6])
+case("multi_head", "MultiHeadAttention", [*QKV[:2], f(B, L, 32), f(2 * D + 32)], num_heads=N, scale=0.2)
+case("multi_head", "MultiHeadAttention", [X, f(B, N, L, H), f(B, N, L, H), f(3 * D)], num_heads=N)
+case("multi_head", "MultiHeadAttention", [*QKV, None, i([3, 6])], num_heads=N)
+case("multi_head", "MultiHeadAttention", [*QKV, None, PADDED, f(B, 1, T, L)], num_heads=N)
+case("multi_head", "MultiHeadAttention", [*QKV, None, i(RNG.integers(0, 2, (B, T, L)))], num_heads=N)
+case("multi_head", "MultiHeadAttention", [f(B, 2, D), f(B, 2, D), f(B, 2, D), f(3 * D), MASK, None, *OLD], 3, num_heads=N, unidirectional=1)
+case("multi_head", "DecoderMaskedMultiHeadAttention",
+     [f(B, 1, D), f(B, 1, D), f(B, 1, D), i([[0, 1, 1, 1], [1] * 4]), None, f(B, N, 7, H), f(B, N, 7, H), i([3]), None, None,
+      f(3 * D)], 3, num_heads=N, past_present_share_buffer=1)
+case("multi_head", "DecoderMaskedMultiHeadAttention", [f(B, 1, D), f(B, N, L, H), f(B, N, L, H)], num_heads=N)
+
+ANGLES = [np.cos(f(32, H // 2)), np.sin(f(32, H // 2))]
+
+
+def group_query(steps, past, total, lengths, *more, results=(1, UNDEFINED, UNDEFINED), packed=False, **attributes):
+    """With do_rotary unless the attribute is given. Caches beyond a sequence's length are undefined. ONNX Runtime attends to past keys
+    only if the node also has the present ones as results."""
+    width = (N + 2 * KV) * H
+    qkv = [f(B, steps, width), None, None] if packed else [f(B, steps, D), f(B, steps, KV * H), f(B, steps, KV * H)]
+    cache = [None, None] if past is None else [f(B, KV, past, H), f(B, KV, past, H)]
+    rotary = attributes.setdefault("do_rotary", 1)
+    case("group_query", "GroupQueryAttention", [*qkv, *cache, i(lengths), i(total), *(ANGLES if rotary else [None] * 2), *more],
+         results, constant=(6,), num_heads=N, kv_num_heads=KV, **attributes)
+
+
+group_query(5, None, 5, [4, 4], results=3)
+group_query(5, 9, 5, [4, 4], packed=True, rotary_interleaved=1)
+group_query(1, 6, 7, [6, 6], results=3, packed=True)
+group_query(1, 6, 7, [6, 3])
+group_query(1, 9, 7, [6, 3], local_window_size=3)
+group_query(5, None, 5, [4, 4], local_window_size=2, softcap=2.0)
+group_query(5, None, 5, [4, 4], do_rotary=0, smooth_softmax=1)
+group_query(5, None, 5, [4, 4], None, f(1, N, 5, 5), f(N), softcap=3.0, scale=0.3)
+group_query(5, None, 5, [4, 4], np.array([[2, 3, 4, 5, 6], [1, 2, 3, 4, 5]], "i8"))
+group_query(1, 6, 7, [6, 6], np.array([[6], [3]], "i8"))
+group_query(5, None, 5, [4, 4], do_rotary=0, causal=0)
+
+
+class Model:
+    def __init__(self):
+        self.nodes, self.initializers, self.names = [], [], 0
+
+    def name(self):
+        self.names += 1
+        return f"v{self.names}"
+
+    def add(self, op, inputs, outputs=1, **attributes):
+        names = [self.name() for _ in range(outputs)]
+        self.nodes.append(helper.make_node(op, inputs, names, **attributes))
+        return names
+
+    def constant(self, values):
+        self.initializers.append(numpy_helper.from_array(np.array(values), self.name()))
+        return self.initializers[-1].name
+
+
+def operands_of(model, cases):
+    """The operands as pieces of the input `data`: its values, and names by the operand's identity."""
+    unique = {id(x): x for _, operands, _, _, constant, _ in cases for k, x in enumerate(operands)
+              if x is not None and k not in constant}
+    sizes = model.constant(np.array([x.size for x in unique.values()], "i8"))
+    pieces, names = model.add("Split", ["data", sizes], len(unique), axis=0), {}
+    for (key, x), piece in zip(unique.items(), pieces):
+        names[key] = model.add("Reshape", [piece, model.constant(np.array(x.shape, "i8"))])[0]
+        if x.dtype != np.float32:
+            names[key] = model.add("Cast", [names[key]], to=helper.np_dtype_to_tensor_dtype(x.dtype))[0]
+    return np.concatenate([x.reshape(-1).astype("f4") for x in unique.values()]), names
+
+
+def build(cases):
+    model, results = Model(), []
+    data, names = operands_of(model, cases)
+    flat = model.constant(np.array([-1], "i8"))
+    for op, operands, wanted, _, constant, attributes in cases:
+        inputs = [model.constant(x) if k in constant else "" if x is None else names[id(x)] for k, x in enumerate(operands)]
+        outputs = [model.name() if want else "" for want in wanted]
+        model.nodes.append(helper.make_node(op, inputs, outputs, domain="com.microsoft", **attributes))
+        for k, output in enumerate(outputs):
+            if output and op == "EmbedLayerNormalization" and k == 1:  # i32
+                output = model.add("Cast", [output], to=TensorProto.FLOAT)[0]
+            if wanted[k] == 1:
+                results.append(model.add("Reshape", [output, flat])[0])
+    model.nodes.append(helper.make_node("Concat", results, ["results"], axis=0))
+    graph = helper.make_graph(model.nodes, "contrib", [helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)],
+                              [helper.make_tensor_value_info("results", TensorProto.FLOAT, [None])], model.initializers)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8), data
+
+
+def by_torch(cases):
+    results = []
+    for _, operands, _, function, _, _ in cases:
+        got = function(*(torch.from_numpy(x).double() for x in operands))
+        results += [x.float().numpy().reshape(-1) for x in (got if isinstance(got, tuple) else (got,))]
+    return np.concatenate(results)
+
+
+def write(path, values):
+    with open(path, "wb") as file:
+        file.write(numpy_helper.from_array(values).SerializeToString())
+
+
+def main():
+    for group, cases in GROUPS.items():
+        model, data = build(cases)
+        if group == "gpu":
+            results = by_torch(cases)
+        else:
+            session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            results = session.run(None, {"data": data})[0]
+        folder = os.path.join(sys.argv[1], group, "test_data_set_0")
+        os.makedirs(folder, exist_ok=True)
+        onnx.save(model, os.path.join(sys.argv[1], group, "model.onnx"))
+        write(os.path.join(folder, "input_0.pb"), data)
+        write(os.path.join(folder, "output_0.pb"), results)
+
+
+if __name__ == "__main__":
+    main()
