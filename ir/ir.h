@@ -243,6 +243,7 @@ struct graph {
     VEC(int) outputs; /* tensor ids, in the model's order; a tensor may occur twice */
     VEC(const char *) output_names;
     VEC(struct member) members; /* original names of fused nodes, for messages; not part of text IR */
+    VEC(int) recomputed;        /* forward nodes that pass recompute chose, for the plan; not part of text IR */
     int nmetrics; /* number of trailing outputs that rankc added: gradients of inputs, the gradients' norm */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;

@@ -34,8 +34,10 @@ struct pass_context job_pass_context(struct job *job) {
 
 int job_plan(struct job *job) {
     struct pass_context context = job_pass_context(job);
+    if (job_read_training(job) < 0) return -1;
     job->decided.mesh = job->graph->mesh;
-    if (job_read_training(job) < 0 || pipeline_run(job->graph, &context, NULL) < 0) return -1;
+    plan_of_training(&job->decided, job_training(job));
+    if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
     sources_find(&job->sources, &job->plan, job_target(job));

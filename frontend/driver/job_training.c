@@ -6,7 +6,7 @@
 #include "frontend/import/import.h"
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
-#include "passes/train/recompute.h"
+#include "passes/plan/recompute.h"
 
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(struct job *job) {
@@ -67,12 +67,40 @@ static int zero_stage(const struct options *options) {
     return options->given[OPT_USE_ZERO] || !fsdp ? (int)options->use_zero : 3;
 }
 
+/* E0200 if an option of the whole program is given and the plan of --load-plan says otherwise; `of_plan` 0: it does not
+ * say. */
+static int check_option(const struct job *job, enum option_id option, int64_t value, const char *field,
+                        int64_t of_plan) {
+    if (!job->options->given[option] || !of_plan || value == of_plan) return 0;
+    return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s %lld contradicts the plan in %s, whose %s is %lld",
+                      option_rows[option].name, (long long)value, diag_quote(job->diags, job->side.plan->file), field,
+                      (long long)of_plan);
+}
+
+/* What --load-plan decides for the whole program takes the place of the options' defaults. The plan alone says which
+ * nodes are recomputed. */
+static int read_plan(struct job *job) {
+    const struct options *options = job->options;
+    const struct plan *plan = job->side.plan;
+    if (!plan) return 0;
+    if (options->recompute)
+        return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                          "--load-plan and --recompute contradict each other: the plan says what is recomputed");
+    if (check_option(job, OPT_ACCUMULATE, options->accumulate, "micro_batches", plan->micro_batches) < 0 ||
+        check_option(job, OPT_USE_ZERO, options->use_zero, "zero_level", plan->zero_level) < 0 ||
+        check_option(job, OPT_ZERO_NGROUPS, options->zero_ngroups, "zero_ngroups", plan->zero_ngroups) < 0)
+        return -1;
+    plan_apply_training(&job->training, plan);
+    return 0;
+}
+
 /* --zero-ngroups divides the scale units into groups of equal size. A run with other units is checked when it
  * starts. */
 static int check_groups(const struct job *job, int units) {
     const int groups = job->training.zero_groups;
     if (groups > 1 && !job->training.zero)
-        return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--zero-ngroups needs --use-zero or --pas fsdp");
+        return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                          "ZeRO groups (--zero-ngroups) need --use-zero or --pas fsdp");
     if (units % groups == 0 || units < groups) return 0;
     return diag_error(job->diags, 503, EXIT_LIMIT, NULL,
                       "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
@@ -91,7 +119,7 @@ int job_read_training(struct job *job) {
                                   .zero = zero_stage(options),
                                   .zero_groups = (int)options->zero_ngroups,
                                   .lr_schedule_text = options->lr_schedule};
-    if (check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
+    if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
         read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||

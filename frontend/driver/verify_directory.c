@@ -18,7 +18,7 @@
 #include "passes/plan/plan_text.h"
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
-#include "passes/train/recompute.h"
+#include "passes/plan/recompute.h"
 #include "passes/train/roles.h"
 #include "runtime/base/file_reader.h"
 #include "runtime/base/hash.h"
@@ -169,17 +169,14 @@ static int read_training(struct check *check) {
                *schedule = rt_json_text(rt_json_member(training, "lr_schedule")),
                *amp = rt_json_text(rt_json_member(training, "amp"));
     const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
-    int64_t accumulate, bucket_bytes, zero, groups;
+    int64_t bucket_bytes;
     if (!check->graph->train || !training) return 0;
-    if (!optimizer || !schedule || !amp || !clip || !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
-        accumulate < 1 || !rt_json_int(rt_json_member(training, "zero"), &zero) || zero < 0 || zero > 3 ||
-        !rt_json_int(rt_json_member(training, "zero_ngroups"), &groups) || groups < 1 || groups > RT_MAX_RANKS ||
+    if (!optimizer || !schedule || !amp || !clip ||
         !rt_json_int(rt_json_member(training, "bucket_bytes"), &bucket_bytes) || bucket_bytes < 0 ||
         !rt_json_real(clip, &check->training.clip_grad_norm))
         return incomplete_training(check);
-    check->training.accumulate = (int)accumulate;
-    check->training.zero = (int)zero;
-    check->training.zero_groups = (int)groups;
+    check->training.accumulate = check->training.zero_groups = 1;
+    plan_apply_training(&check->training, &check->given);
     check->training.bucket_bytes = bucket_bytes;
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||
@@ -209,8 +206,10 @@ static int check_plan(struct check *check, struct rankplan *plan) {
         if (pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
         draft_init(&applied, check->graph);
         plan_of_draft(&check->decided, &applied);
+        check->decided.schedule = check->given.schedule;
     } else
         check->decided.mesh = check->graph->mesh;
+    plan_of_training(&check->decided, context.training);
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;
     rankplan_make(plan, check->graph, &check->target->kernels);

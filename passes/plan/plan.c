@@ -110,14 +110,23 @@ static struct plan_split name_split(const struct graph *graph, const struct node
     BUG("%s: no operand tells its split along %s", node->name, graph->mesh.axis[axis].name);
 }
 
+/* Per node: it was recomputed. */
+static bool *list_recomputed(const struct graph *graph, struct arena *arena) {
+    bool *recomputed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
+    for (int i = 0; i < graph->recomputed.n; i++) recomputed[graph->recomputed.at[i]] = true;
+    return recomputed;
+}
+
 void plan_of_draft(struct plan *plan, const struct draft *draft) {
     const struct graph *graph = draft->graph;
     struct arena *arena = graph->arena, *scratch = arena_scratch(arena);
+    const bool *recomputed = list_recomputed(graph, scratch);
     *plan = (struct plan){.mesh = graph->mesh};
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
-        struct plan_node entry = {.name = node->name, .op = node->op->name, .stage = draft->stage[id]};
+        struct plan_node entry = {
+            .name = node->name, .op = node->op->name, .stage = draft->stage[id], .recompute = recomputed[id]};
         struct dims dims;
         const char *why;
         for (int a = 0; a < graph->mesh.naxes; a++) entry.nsplits += draft->split[id][a].factor >= 0;
@@ -135,10 +144,11 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
 
 struct applying {
     struct graph *graph;
+    const bool *recomputed; /* per node */
     const struct plan *plan;
     struct diags *diags;
     struct arena *scratch;
-    struct map nodes; /* entry_key -> node id */
+    struct map nodes; /* index_nodes */
 };
 
 static int mismatch(const struct applying *a, int line, int column, const char *what) {
@@ -188,9 +198,10 @@ static int apply_node(const struct applying *a, int id, const struct plan_node *
     const char *why;
     if (entry->stage < 0 || entry->stage >= pipeline_stages(&graph->mesh))
         return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
-    if (entry->recompute)
-        return diag_error(a->diags, 415, EXIT_UNSUPPORTED, node_place(graph, id),
-                          "recomputation in a plan is not supported yet; use --recompute names:GLOB");
+    if (entry->recompute && !a->recomputed[id])
+        return mismatch(a, entry->line, entry->column,
+                        arena_printf(a->scratch, "%s is not recomputed: it is not of the forward phase of training",
+                                     node_place(graph, id)));
     node->stage = entry->stage;
     for (int axis = 0; axis < RT_MAX_AXES; axis++) node->split[axis] = (struct node_split){SPLIT_NONE, 1, 1};
     if (!entry->nsplits) return 0;
@@ -212,22 +223,39 @@ static const char *next_key(struct arena *arena, struct map *counts, const char 
     return entry_key(arena, name, op, nth);
 }
 
-static void index_nodes(struct applying *a) {
+/* entry_key -> node id. */
+static void index_nodes(const struct graph *graph, struct arena *arena, struct map *nodes) {
     struct map counts;
-    map_init(&counts, a->scratch);
-    map_init(&a->nodes, a->scratch);
-    for (int i = 0; i < a->graph->order.n; i++) {
-        const struct node *node = &a->graph->nodes.at[a->graph->order.at[i]];
-        const char *key = next_key(a->scratch, &counts, node->name, node->op->name);
-        map_put(&a->nodes, key, strlen(key), a->graph->order.at[i]);
+    map_init(&counts, arena);
+    map_init(nodes, arena);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const char *key = next_key(arena, &counts, node->name, node->op->name);
+        map_put(nodes, key, strlen(key), graph->order.at[i]);
     }
+}
+
+/* Entries of copies in the backward phase have names of their own, so the numbers of entries that nodes of the forward
+ * phase have are the same before and after copying. */
+void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped) {
+    struct arena *scratch = arena_scratch(graph->arena);
+    struct map nodes, counts;
+    index_nodes(graph, scratch, &nodes);
+    map_init(&counts, scratch);
+    for (int i = 0; i < plan->nodes.n; i++) {
+        const struct plan_node *entry = &plan->nodes.at[i];
+        const char *key = next_key(scratch, &counts, entry->name, entry->op);
+        const int id = map_get(&nodes, key, strlen(key));
+        if (id >= 0 && graph->nodes.at[id].phase == PHASE_FORWARD) dropped[id] = entry->recompute;
+    }
+    arena_release(graph->arena, scratch);
 }
 
 static int apply_nodes(struct applying *a) {
     const struct plan *plan = a->plan;
     const int before = a->diags->errors;
     struct map counts;
-    index_nodes(a);
+    index_nodes(a->graph, a->scratch, &a->nodes);
     map_init(&counts, a->scratch);
     for (int i = 0; i < plan->nodes.n; i++) {
         const struct plan_node *entry = &plan->nodes.at[i];
@@ -240,24 +268,53 @@ static int apply_nodes(struct applying *a) {
         apply_node(a, id, entry);
     }
     if (plan->nodes.n != a->graph->order.n)
-        return mismatch(a, plan->line, plan->column, "not every node of the model has an entry");
+        return mismatch(a, plan->line, plan->column,
+                        a->graph->train
+                            ? "not every node of the training program has an entry: the nodes depend on the "
+                              "options of training, which must be those that the plan was made with"
+                            : "not every node of the model has an entry");
     return a->diags->errors == before ? 0 : -1;
 }
 
-/* What a plan may say and this version does not do. */
-static int check_supported(const struct plan *plan, struct diags *diags) {
-    const char *what = plan->schedule                                   ? "a schedule"
-                       : plan->micro_batches                            ? "a number of micro-batches"
-                       : plan->zero_level > 0 || plan->zero_ngroups > 0 ? "ZeRO"
-                                                                        : NULL;
-    if (!what) return 0;
-    return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "%s in a plan is not supported yet", what);
+/* The whole program ------------------------------------------------------------------------------------------------ */
+
+void plan_apply_training(struct training *training, const struct plan *plan) {
+    if (plan->micro_batches) training->accumulate = (int)plan->micro_batches;
+    if (plan->zero_level) training->zero = (int)plan->zero_level;
+    if (plan->zero_ngroups) training->zero_groups = (int)plan->zero_ngroups;
+}
+
+void plan_of_training(struct plan *plan, const struct training *training) {
+    plan->micro_batches = training && training->accumulate > 1 ? training->accumulate : 0;
+    plan->zero_level = training ? training->zero : 0;
+    plan->zero_ngroups = training && training->zero_groups > 1 ? training->zero_groups : 0;
+}
+
+/* Without pipeline stages, 1F1B computes forward and backward of one micro-batch after the other: today's order. */
+static int check_schedule(const struct graph *graph, const struct plan *plan, struct diags *diags) {
+    const bool stages = mesh_pipeline_axis(&graph->mesh) >= 0;
+    if (!plan->schedule ||
+        (graph->train ? !stages && strcmp(plan->schedule, "1f1b") == 0 : strcmp(plan->schedule, "inference") == 0))
+        return 0;
+    return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "schedule %s in a plan is not supported yet",
+                      diag_quote(diags, plan->schedule));
+}
+
+static int check_program(const struct graph *graph, const struct plan *plan, struct diags *diags) {
+    const char *what = plan->micro_batches  ? "micro_batches"
+                       : plan->zero_level   ? "zero_level"
+                       : plan->zero_ngroups ? "zero_ngroups"
+                                            : NULL;
+    if (what && !graph->train)
+        return diag_error(diags, 424, EXIT_MALFORMED, plan->file, "plan: %s needs a training program (--train)", what);
+    return check_schedule(graph, plan, diags);
 }
 
 int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct applying a = {.graph = graph, .plan = plan, .diags = diags};
-    if (check_supported(plan, diags) < 0) return -1;
+    if (check_program(graph, plan, diags) < 0) return -1;
     a.scratch = arena_scratch(graph->arena);
+    a.recomputed = list_recomputed(graph, a.scratch);
     const int status = apply_nodes(&a);
     arena_release(graph->arena, a.scratch);
     return status;

@@ -10,6 +10,7 @@
 
 #include "ir/dims.h"
 #include "ir/ir.h"
+#include "passes/train/training.h"
 
 /* The ranks along mesh axis `axis` divide dimension `dim` of `tensor` by the cut (blocks, grain) of Note [Cuts] in
  * runtime/base/part.h. `tensor` is the name of an input or output of the node. If several of them have that name, the
@@ -37,7 +38,7 @@ struct plan {
     int line, column;            /* of the list of nodes in `file` */
     /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
     const char *schedule;                            /* --schedule */
-    int64_t micro_batches, zero_level, zero_ngroups; /* --accumulate, --use-zero, --zero-ngroups */
+    int64_t micro_batches, zero_level, zero_ngroups; /* --accumulate, --use-zero, --zero-ngroups; of training alone */
 };
 
 /* A plan while a policy makes it: the splits and the stage of every node, by node id. */
@@ -55,13 +56,22 @@ void draft_init(struct draft *draft, const struct graph *graph);
 int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
                      const struct node_split *split);
 
-/* The plan that the draft has come to. Memory is of graph->arena; names are those of the graph. */
+/* The plan that the draft has come to, without decisions for the whole program. Memory is of graph->arena; names are
+ * those of the graph. */
 void plan_of_draft(struct plan *plan, const struct draft *draft);
 
-/* Writes the plan to a TYPED graph: the splits and the stage of every node. Refuses what the graph cannot have: 0, or
- * -1 after diagnostics, and the graph is then of no use.
+/* The plan's decisions for a whole training program, to and from `training`. Values that the plan leaves out keep those
+ * of `training`; only values other than the defaults enter the plan. */
+void plan_apply_training(struct training *training, const struct plan *plan);
+void plan_of_training(struct plan *plan, const struct training *training);
+
+/* Sets dropped[id] for the nodes of the forward phase that the plan recomputes. */
+void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped);
+
+/* Writes the plan to a TYPED graph in which pass recompute has copied the nodes that it marks: the splits and the stage
+ * of every node. Refuses what the graph cannot have: 0, or -1 after diagnostics, and the graph is then of no use.
  *
- *   E0415   the plan has something that this version does not support (a schedule, ZeRO, recomputation)
+ *   E0415   the plan has something that this version does not support (another schedule than today's)
  *   E0420   the operator or the mesh does not allow a split; names node and dimension
  *   E0424   the plan does not describe this graph; names line and column if it was read from a file */
 int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags);

@@ -81,7 +81,7 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
 
 /* Parsing ---------------------------------------------------------------------------------------------------------- */
 
-enum { MAX_ERRORS = 20 };
+enum { MAX_ERRORS = 20, MOST_MICRO_BATCHES = 1000000 }; /* as --accumulate allows */
 
 struct reader {
     struct plan *plan;
@@ -182,7 +182,7 @@ static int read_program(struct reader *r, const struct rt_json *text) {
     struct plan *plan = r->plan;
     if (schedule && !rt_json_text(schedule)) return malformed(r, schedule, "schedule must be a name");
     plan->schedule = schedule ? arena_strdup(r->arena, rt_json_text(schedule)) : NULL;
-    return read_number(r, text, "micro_batches", INT_MAX, &plan->micro_batches) < 0 ||
+    return read_number(r, text, "micro_batches", MOST_MICRO_BATCHES, &plan->micro_batches) < 0 ||
                    read_number(r, text, "zero_level", 3, &plan->zero_level) < 0 ||
                    read_number(r, text, "zero_ngroups", RT_MAX_RANKS, &plan->zero_ngroups) < 0
                ? -1

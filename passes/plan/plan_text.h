@@ -7,7 +7,7 @@
  *
  * `pas` is a title and is not read. `partition` is "replicate" or the list of splits; `ways` is the size of the mesh
  * axis. blocks and unit are 1, and stage is 0, if left out. Written only if the plan has them: "recompute": true of a
- * node; "schedule", "micro_batches", "zero_level" and "zero_ngroups" of the plan. plan_apply refuses these for now. */
+ * node; "schedule", "micro_batches", "zero_level" and "zero_ngroups" of the plan. */
 #ifndef PASSES_PLAN_PLAN_TEXT_H
 #define PASSES_PLAN_PLAN_TEXT_H
 

@@ -40,7 +40,10 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     if (!context->given && policy_plan(&decided, graph, context) < 0) return -1;
     const struct plan *plan = context->given ? context->given : &decided;
     if (plan_apply(graph, plan, context->diags) < 0) return -1;
-    if (context->plan) *context->plan = *plan;
+    if (context->plan) {
+        *context->plan = *plan;
+        plan_of_training(context->plan, context->training);
+    }
     return 0;
 }
 

@@ -85,7 +85,7 @@ struct fp8 {
     double history, margin; /* amax history in steps; margin as a power of two */
 };
 
-/* --recompute (recompute.h). */
+/* --recompute (passes/plan/recompute.h). */
 enum recompute_kind {
     RECOMPUTE_NONE,
     RECOMPUTE_FULL,      /* every layer keeps only its input */

@@ -6,7 +6,7 @@
  * the places where only one value that depends on parameters is live, and these into about sqrt(n) layers of equal
  * size (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The copies of a layer stand just before the
  * first backward node that reads one of them. They compute the same bits, dropout masks included. */
-#include "passes/train/recompute.h"
+#include "passes/plan/recompute.h"
 
 #include <fnmatch.h>
 #include <limits.h>
@@ -17,6 +17,7 @@
 #include "ir/blocks.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
+#include "passes/plan/plan.h"
 #include "passes/train/training.h"
 #include "runtime/base/checked.h"
 
@@ -326,9 +327,20 @@ static bool has_copies(const struct graph *graph) {
     return false;
 }
 
+/* Chooses the nodes of a plan, or those of --recompute. */
+static int choose(struct recomputing *r, const struct plan *plan, struct diags *diags) {
+    if (plan) {
+        plan_recomputed(plan, r->graph, r->dropped);
+        return 0;
+    }
+    if (r->choice->kind == RECOMPUTE_NONE) return 0;
+    const bool by_node = r->choice->kind == RECOMPUTE_SELECTIVE || r->choice->kind == RECOMPUTE_NAMES;
+    return (by_node ? drop_nodes : drop_layers)(r, diags);
+}
+
 int pass_recompute(struct graph *graph, const struct pass_context *context) {
     struct recomputing r = {.graph = graph, .choice = context->training ? &context->training->recompute : NULL};
-    if (!r.choice || r.choice->kind == RECOMPUTE_NONE || has_copies(graph)) return 0;
+    if (!r.choice || has_copies(graph)) return 0;
     while (r.forward < graph->order.n && graph->nodes.at[graph->order.at[r.forward]].phase == PHASE_FORWARD)
         r.forward++;
     int room = 2 * graph->tensors.n + 1; /* a copy of each at most */
@@ -338,8 +350,9 @@ int pass_recompute(struct graph *graph, const struct pass_context *context) {
     r.dropped = ARENA_ARRAY(graph->arena, bool, 2 * graph->nodes.n + 1);
     for (int t = 0; t < room; t++) r.again[t] = -1;
     look_at_forward(&r);
-    bool by_node = r.choice->kind == RECOMPUTE_SELECTIVE || r.choice->kind == RECOMPUTE_NAMES;
-    if ((by_node ? drop_nodes : drop_layers)(&r, context->diags) < 0) return -1;
-    copy_dropped(&r);
+    if (choose(&r, context->given, context->diags) < 0) return -1;
+    for (int i = 0; i < r.forward; i++)
+        if (r.dropped[node_at(&r, i)]) VEC_PUSH(graph->arena, &graph->recomputed, node_at(&r, i));
+    if (graph->recomputed.n) copy_dropped(&r);
     return 0;
 }
