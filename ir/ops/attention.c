@@ -5,9 +5,11 @@ static const struct tensor *input(const struct graph *graph, const struct node *
     return i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
 }
 
-/* The operands of attention, by number; those of masks may be left out. */
+enum { NO_OPERAND = 99 };
+
+/* The operands of attention, by number; those of masks and sinks may be left out. */
 struct heads {
-    int q, k, v, keep, bias;
+    int q, k, v, keep, bias, sink;
 };
 
 /* The shapes of q, k and v, and the attributes. */
@@ -30,6 +32,12 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
     if (!attr_find(node, "scale")) return refuse(dims, why, "needs attribute 'scale'");
     if ((input(graph, node, at->keep) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
         return refuse(dims, why, "needs attribute 'fill'");
+    if (attr_int(node, "window", 0) && !attr_int(node, "causal", 0))
+        return refuse(dims, why, "attribute 'window' is for causal attention");
+    const struct tensor *sink = input(graph, node, at->sink);
+    for (int d = 1; sink && d <= 2 && d <= sink->ndim; d++)
+        if (sink->dims[sink->ndim - d] != 1)
+            return refuse(dims, why, "sink %s must have extent 1 for queries and keys", tensor_type(dims->arena, sink));
     return 0;
 }
 
@@ -78,8 +86,8 @@ static int bind_heads(struct dims *dims, const struct graph *graph, const struct
     int size = dims_factor(dims, "d", -1, q->dims[n - 1], FACTOR_WHOLE);
     int e = dims_factor(dims, "e", -1, v->dims[n - 1], kinds->elements);
     scores.ndim = n;
-    const int masks[] = {at->keep, at->bias};
-    for (int i = 0; i < 2; i++)
+    const int masks[] = {at->keep, at->bias, at->sink};
+    for (int i = 0; i < 3; i++)
         if (input(graph, node, masks[i]) &&
             bind_mask(dims, input(graph, node, masks[i]), &o[masks[i]], &scores, why) < 0)
             return -1;
@@ -96,7 +104,7 @@ static int bind_heads(struct dims *dims, const struct graph *graph, const struct
     return 0;
 }
 
-static const struct heads attention_heads = {0, 1, 2, 3, 4};
+static const struct heads attention_heads = {0, 1, 2, 3, 4, 5};
 
 DIMS_FN(dims_attention) {
     static const struct head_kinds kinds = {FACTOR_PASS, FACTOR_PASS, FACTOR_PASS};
@@ -123,7 +131,7 @@ DIMS_FN(dims_flash_attention) {
 /* dy, q, k, v, y, stats, masks -> dq, dk, dv. The gradient of a key is a sum over all query rows of all heads that
  * share it. */
 DIMS_FN(dims_flash_attention_grad) {
-    static const struct heads heads = {1, 2, 3, 6, 7};
+    static const struct heads heads = {1, 2, 3, 6, 7, NO_OPERAND};
     static const struct head_kinds kinds = {FACTOR_WHOLE, FACTOR_WHOLE, FACTOR_WHOLE};
     struct operand *o = dims->operand, *out = o + node->ninputs;
     const struct tensor *q = input(graph, node, 1);

@@ -214,11 +214,13 @@ GRAD(grad_flash_attention) {
     const struct node *node = &gradient->node;
     const int *in = node->inputs;
     int keep = node->ninputs > 3 ? in[3] : -1, bias = node->ninputs > 4 ? in[4] : -1;
+    int masks = node->ninputs < 5 ? node->ninputs - 3 : bias < 0 ? (keep >= 0) : 2;
     int inputs[] = {gradient->dy, in[0], in[1], in[2], node->outputs[0], node->outputs[1], keep, bias}, outputs[3];
-    if (bias >= 0 && gradient->wanted[4])
-        return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
-                          "%s has no gradient of its bias", node->op->name);
-    if (build_many(&gradient->builder, OP_FlashAttentionGrad, 3 + node->ninputs, inputs, 3, outputs, node->nattrs,
+    for (int i = 4; i < node->ninputs; i++)
+        if (in[i] >= 0 && gradient->wanted[i])
+            return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
+                              "%s has no gradient of its %s", node->op->name, i == 4 ? "bias" : "sinks");
+    if (build_many(&gradient->builder, OP_FlashAttentionGrad, 6 + masks, inputs, 3, outputs, node->nattrs,
                    node->attrs) < 0)
         return -1;
     for (int k = 0; k < 3; k++) gradient->dx[k] = outputs[k];

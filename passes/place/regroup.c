@@ -120,11 +120,22 @@ static int *assign_nodes(const struct regrouping *r, const struct chain *chain, 
     return adds;
 }
 
+/* Gives a tensor the shape to which two others are broadcast: terms such as biases are smaller than the chain's sum. */
+static void set_broadcast_shape(struct tensor *y, const struct tensor *a, const struct tensor *b) {
+    y->ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    for (int d = 1; d <= y->ndim; d++) {
+        const int64_t of_a = d <= a->ndim ? a->dims[a->ndim - d] : 1, of_b = d <= b->ndim ? b->dims[b->ndim - d] : 1;
+        y->dims[y->ndim - d] = of_a == 1 ? of_b : of_a;
+    }
+}
+
 /* `node` becomes left + right, and comes as soon as both exist: its result. */
 static int set_sum(struct regrouping *r, int node, int left, int right, int first) {
     struct node *add = &r->graph->nodes.at[node];
     add->inputs[0] = left;
     add->inputs[1] = right;
+    struct tensor *all = r->graph->tensors.at;
+    set_broadcast_shape(&all[add->outputs[0]], &all[left], &all[right]);
     for (int axis = 0; axis < mesh_layout_axes(&r->graph->mesh); axis++) add->split[axis].factor = SPLIT_NONE;
     put_behind(r, node, later(r, later(r, first, left), right));
     return add->outputs[0];

@@ -12,6 +12,7 @@ enum { MAX_CHILDREN = 4 };
 struct pattern {
     enum { PATTERN_OP, PATTERN_TENSOR, PATTERN_NUMBER, PATTERN_SCALAR, PATTERN_EITHER } kind;
     const char *name; /* label of OP or EITHER; of TENSOR, SCALAR; or NULL */
+    bool shared;
     const struct op *op;
     bool (*test)(const struct graph *graph, const struct node *node);
     double number;
@@ -91,6 +92,18 @@ static bool test_odd(const struct graph *graph, const struct node *node) {
     return takes_half(graph, node, 1, 2);
 }
 
+/* A Slice of all but the last element of the last dimension. */
+static bool test_but_last(const struct graph *graph, const struct node *node) {
+    const struct tensor *x = input(graph, node);
+    int n, last = x->ndim - 1;
+    const int64_t *starts = attr_ints(node, "start", &n), *steps = attr_ints(node, "step", &n);
+    const int64_t *sizes = attr_ints(node, "size", &n);
+    if (n < 1) return false;
+    for (int d = 0; d < n; d++)
+        if (starts[d] != 0 || steps[d] != 1 || sizes[d] != x->dims[d] - (d == last)) return false;
+    return true;
+}
+
 static bool begins_alike(const struct tensor *a, const struct tensor *b, int n) {
     return a->ndim >= n && b->ndim >= n && memcmp(a->dims, b->dims, (size_t)n * sizeof *a->dims) == 0;
 }
@@ -110,14 +123,16 @@ static bool test_flat(const struct graph *graph, const struct node *node) {
 static const struct {
     const char *name;
     bool (*test)(const struct graph *graph, const struct node *node);
-} tests[] = {{"mean", test_mean}, {"last", test_last}, {"front", test_front},   {"back", test_back},
-             {"even", test_even}, {"odd", test_odd},   {"column", test_column}, {"flat", test_flat}};
+} tests[] = {{"mean", test_mean},     {"last", test_last}, {"front", test_front},
+             {"back", test_back},     {"even", test_even}, {"odd", test_odd},
+             {"column", test_column}, {"flat", test_flat}, {"but_last", test_but_last}};
 
 /* Texts --------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *text;
 } macros[] = {
+    {"regrouped", "{@ | Reshape(@)}"},
     {"mean", "{Mul[mean](ReduceSum(@), #) | Div[mean](ReduceSum(@), #)}"},
     {"square", "{Pow(@, 2) | Mul(@, @)}"},
     {"cube", "{Pow(@, 3) | Mul(square(@), @)}"},
@@ -133,6 +148,7 @@ struct reader {
     struct arena *arena;
     const char *at;
     const struct pattern *argument; /* of the macro whose text this is */
+    bool shared;
 };
 
 static const struct pattern *read_pattern(struct reader *r);
@@ -184,7 +200,7 @@ static const struct pattern *expand_macro(struct reader *r, const char *name) {
     expect(r, ')');
     for (size_t i = 0; i < sizeof macros / sizeof *macros; i++)
         if (strcmp(macros[i].name, name) == 0)
-            return read_pattern(&(struct reader){r->arena, macros[i].text, argument});
+            return read_pattern(&(struct reader){r->arena, macros[i].text, argument, r->shared});
     BUG("pattern: no macro '%s'", name);
 }
 
@@ -204,9 +220,20 @@ static const struct pattern *read_named(struct reader *r, struct pattern *p) {
     return p;
 }
 
+static const struct pattern *read_shared(struct reader *r) {
+    const bool before = r->shared;
+    r->at++;
+    r->shared = true;
+    const struct pattern *p = read_pattern(r);
+    r->shared = before;
+    return p;
+}
+
 static const struct pattern *read_pattern(struct reader *r) {
     struct pattern *p = ARENA_NEW(r->arena, struct pattern);
     char c = next(r);
+    p->shared = r->shared;
+    if (c == '&') return read_shared(r);
     if (islower((unsigned char)c)) return read_named(r, p);
     if (c == '@') return r->at++, r->argument;
     if (c == '{') {
@@ -226,7 +253,7 @@ static const struct pattern *read_pattern(struct reader *r) {
 }
 
 const struct pattern *pattern_parse(struct arena *arena, const char *text) {
-    struct reader reader = {arena, text, NULL};
+    struct reader reader = {arena, text, NULL, false};
     const struct pattern *pattern = read_pattern(&reader);
     if (next(&reader)) BUG("pattern: '%s' is left over", reader.at);
     return pattern;
@@ -264,11 +291,12 @@ static bool has_node(const struct match *match, int node) {
     return false;
 }
 
-/* True if only nodes of the match read the results of its nodes, the root's excepted. */
+/* True if only nodes of the match read the results of its nodes, except for the root's and those of shared nodes. */
 static bool is_closed(const struct match *match) {
     const struct matcher *m = match->matcher;
     for (int i = 1; i < match->nnodes; i++) {
         int tensor = m->graph->nodes.at[match->node[i]].outputs[0];
+        if (match->shared[i]) continue;
         if (tensor >= m->tensors || m->kept[tensor]) return false;
         for (int u = m->uses.first[tensor]; u < m->uses.first[tensor + 1]; u++)
             if (!has_node(match, m->uses.users[u])) return false;
@@ -341,6 +369,7 @@ static bool solve_node(struct match *match, const struct goal *goal, const struc
     int id = graph->tensors.at[goal->tensor].producer, before = match->nnodes;
     if (!has_node(match, id)) {
         if (match->nnodes == MATCH_NODES) BUG("pattern: too many nodes");
+        match->shared[match->nnodes] = goal->pattern->shared;
         match->node[match->nnodes++] = id;
     }
     bool solved =

@@ -8,12 +8,13 @@
  *             | number                                a constant of one element with about this value
  *             | "#" | name "#"                        a constant of one element with any value; the name refers to it
  *             | "{" pattern "|" .. "}"                one of the alternatives: the first that leads to a match
+ *             | "&" pattern                           its nodes may be shared: nodes outside of the match may read them
  *             | macro "(" pattern ")"                 a row of `macros` in pattern.c; "@" in its text is the argument
  *
  * Operators begin with a capital letter, names, labels and macros with a small one. A name or label that occurs
  * twice is the same tensor. Operands of commutative operators match in either order. Nodes inside of a match
- * disappear when it is replaced, so no node outside of it may read their results. All ways of matching are tried
- * until one is accepted. */
+ * disappear when it is replaced, so no node outside of it may read their results, except for those of shared nodes. All
+ * ways of matching are tried until one is accepted. */
 #ifndef PASSES_REWRITE_PATTERN_H
 #define PASSES_REWRITE_PATTERN_H
 
@@ -49,6 +50,7 @@ struct match {
         double number;
     } name[MATCH_NAMES];
     int node[MATCH_NODES]; /* node[0] is the root */
+    bool shared[MATCH_NODES];
     bool (*accept)(void *env, const struct match *match);
     void *env;
 };

@@ -11,9 +11,9 @@ struct recognition {
     struct build builder; /* nodes built with it are inserted before the root, under its name */
     int root;             /* node that is replaced */
     const struct match *match;
-    int ninputs, inputs[5];
+    int ninputs, inputs[6];
     int nattrs;
-    struct attr attrs[10];
+    struct attr attrs[14];
 };
 
 /* The tensor that the root computes. */

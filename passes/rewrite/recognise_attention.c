@@ -16,10 +16,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/expr/eval.h"
+#include "passes/rewrite/known_mask.h"
 #include "passes/rewrite/recognise.h"
 
-enum { MAX_MASKS = 4, STEPS = 9, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
+enum { MAX_MASKS = 4, ROOTS = 3, STEPS = 13, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
 
 /* The leading dimensions of a tensor: all but the last two. */
 struct lead {
@@ -42,34 +42,21 @@ struct attention {
     struct lead lead;
     double scale;
     bool masked, causal, drop, clamp; /* masked: some scores are replaced by fill */
-    double fill;
-    int64_t offset;
-    struct mask keep,
-        factor;        /* tensor -1: none. keep: which scores stay; factor: multiplies scores, equal for all keys */
+    bool nan_to_zero;
+    double fill, cap; /* cap 0: none */
+    int64_t offset, window;
+    bool sees; /* the causal mask leaves every row a key */
+    /* tensor -1: none. keep: which scores stay; factor: multiplies scores, equal for all keys; sink: of each row */
+    struct mask keep, factor, sink;
     int nbias, before; /* the first `before` of them are added before scores are replaced */
     struct mask bias[MAX_MASKS];
-};
-
-/* The effect of a mask whose values are known: none, or it hides from row i the keys after i + offset by the value
- * `fill`. */
-struct known_mask {
-    enum { MASK_ANY, MASK_NOTHING, MASK_CAUSAL } kind;
-    int64_t offset;
-    double fill;
-};
-
-/* The result for a mask whose value is `seen` where a score stays, kept because layers share masks. */
-struct looked_at {
-    int tensor;
-    double seen;
-    struct known_mask known;
 };
 
 /* Data of a run of the pass. */
 struct patterns {
     const struct pass_context *context;
-    const struct pattern *root, *step[STEPS];
-    VEC(struct looked_at) looked;
+    const struct pattern *root[ROOTS], *step[STEPS];
+    struct known_masks known;
 };
 
 static const struct tensor *tensor_at(const struct attention *a, int id) {
@@ -94,74 +81,6 @@ static int with_lead(const struct attention *a, int64_t rows, int64_t columns, i
     return a->lead.n + 2;
 }
 
-/* Constant masks ------------------------------------------------------------------------------------------------ */
-
-struct values {
-    const void *data;
-    enum rt_dtype dtype;
-};
-
-/* The values of a constant, or of a weight that is not trained; data NULL for other tensors. */
-static struct values values_of(const struct graph *graph, const struct tensor *t) {
-    if (t->kind == TENSOR_CONST) return (struct values){t->data, t->dtype};
-    if (t->kind != TENSOR_WEIGHT || (graph->train && !t->constant)) return (struct values){NULL, RT_DTYPE_NONE};
-    return (struct values){t->data, t->stored.dtype};
-}
-
-static double value_at(const struct values *values, int64_t i) {
-    struct number value = eval_load(values->data, values->dtype, i);
-    return value.is_float ? value.f : (double)value.i;
-}
-
-/* How many keys the row sees; -1 if they are not the first ones, or if the hidden ones have several values. *hidden:
- * the value of hidden keys, NAN before one was met. */
-static int64_t seen_of_row(const struct values *values, int64_t row, int64_t keys, double seen, double *hidden) {
-    int64_t n = 0;
-    while (n < keys && value_at(values, row * keys + n) == seen) n++;
-    for (int64_t j = n; j < keys; j++) {
-        double value = value_at(values, row * keys + j);
-        if (isnan(*hidden)) *hidden = value;
-        if (value != *hidden || value == seen) return -1;
-    }
-    return n;
-}
-
-static struct known_mask look_at(const struct values *values, const struct tensor *t, double seen) {
-    struct known_mask known = {MASK_ANY, 0, NAN}, any = known;
-    int64_t keys = t->dims[t->ndim - 1], rows = tensor_elements(t) / keys;
-    int64_t period = t->ndim < 2 ? 1 : t->dims[t->ndim - 2];
-    bool all = true, steps = true;
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t n = seen_of_row(values, row, keys, seen, &known.fill), i = row % period;
-        if (n < 0) return any;
-        if (row == 0) known.offset = n - 1;
-        int64_t wanted = known.offset + i + 1;
-        all = all && n == keys;
-        steps = steps && n == (wanted < keys ? wanted : keys);
-    }
-    known.kind = all ? MASK_NOTHING : steps && known.offset >= 0 ? MASK_CAUSAL : MASK_ANY;
-    return known;
-}
-
-/* The effect of the mask on the scores; a mask that is broadcast over queries or keys does not count as causal. */
-static struct known_mask known_mask(const struct attention *a, int mask, const struct tensor *score, double seen) {
-    struct known_mask any = {MASK_ANY, 0, NAN}, known = any;
-    struct patterns *patterns = a->patterns;
-    const struct tensor *t = tensor_at(a, mask);
-    struct values values = values_of(a->recognition->builder.graph, t);
-    int i = 0;
-    if (!values.data || t->ndim < 1 || !tensor_elements(t)) return any;
-    while (i < patterns->looked.n && (patterns->looked.at[i].tensor != mask || patterns->looked.at[i].seen != seen))
-        i++;
-    if (i == patterns->looked.n)
-        VEC_PUSH(a->recognition->builder.graph->arena, &patterns->looked,
-                 (struct looked_at){mask, seen, look_at(&values, t, seen)});
-    known = patterns->looked.at[i].known;
-    bool whole = t->ndim >= 2 && t->dims[t->ndim - 1] == score->dims[score->ndim - 1] &&
-                 t->dims[t->ndim - 2] == score->dims[score->ndim - 2];
-    return known.kind == MASK_CAUSAL && !whole ? any : known;
-}
-
 /* The mask before any Expand: the operator broadcasts masks. */
 static int unrepeated_mask(const struct attention *a, int mask) {
     const struct node *node;
@@ -172,7 +91,7 @@ static int unrepeated_mask(const struct attention *a, int mask) {
 /* Steps --------------------------------------------------------------------------------------------------------- */
 
 static bool take_scale_by(struct attention *a, double factor) {
-    if (!(factor > 0) || isinf(factor) || a->nbias || a->clamp) return false;
+    if (!(factor > 0) || isinf(factor) || a->nbias || a->clamp || a->cap > 0) return false;
     a->scale *= factor;
     if (a->masked) a->fill *= factor;
     return true;
@@ -186,11 +105,27 @@ static bool take_divisor(struct attention *a, const struct match *match) {
     return take_scale_by(a, 1 / match_number(match, "n"));
 }
 
+/* Soft cap: cap tanh(score factor). */
+static bool take_cap(struct attention *a, double factor, double cap) {
+    if (!(cap > 0) || a->masked || !take_scale_by(a, factor * cap)) return false;
+    a->cap = cap;
+    return true;
+}
+
+static bool take_cap_by_factor(struct attention *a, const struct match *match) {
+    return take_cap(a, match_number(match, "n"), match_number(match, "cap"));
+}
+
+static bool take_cap_by_divisor(struct attention *a, const struct match *match) {
+    return take_cap(a, 1 / match_number(match, "n"), match_number(match, "cap"));
+}
+
 /* A factor that is equal for all keys, such as one per head, is multiplied with q. */
 static bool take_factors(struct attention *a, const struct match *match) {
     int factor = match_tensor(match, "factor");
     const struct tensor *t = tensor_at(a, factor);
-    if (a->nbias || a->masked || a->clamp || a->factor.tensor >= 0 || t->ndim < 1 || t->dims[t->ndim - 1] != 1)
+    if (a->nbias || a->masked || a->clamp || a->cap > 0 || a->factor.tensor >= 0 || t->ndim < 1 ||
+        t->dims[t->ndim - 1] != 1)
         return false;
     a->factor = (struct mask){factor, lead_of(tensor_at(a, match_tensor(match, "score")))};
     return true;
@@ -206,23 +141,50 @@ static bool take_fill(struct attention *a, double fill) {
 }
 
 static bool take_causal(struct attention *a, const struct known_mask *known, double fill) {
-    if ((a->causal && a->offset != known->offset) || !take_fill(a, fill)) return false;
+    bool same = a->offset == known->offset && a->window == known->window;
+    if ((a->causal && !same) || !take_fill(a, fill)) return false;
     a->causal = true;
     a->offset = known->offset;
+    a->window = known->window;
+    a->sees = known->sees;
     return true;
 }
 
-static bool take_where(struct attention *a, const struct match *match, bool drop) {
-    int mask = unrepeated_mask(a, match_tensor(match, "mask"));
-    double fill = match_number(match, "n");
-    const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
-    struct known_mask known = known_mask(a, mask, score, !drop);
+/* Adds a condition to those under which a score stays, or with a->drop is replaced. */
+static bool take_condition(struct attention *a, int mask, const struct tensor *score, bool drop) {
+    struct lead lead = lead_of(score);
+    if (a->keep.tensor < 0) {
+        a->keep = (struct mask){mask, lead};
+        a->drop = drop;
+        return true;
+    }
+    if (a->drop != drop || !lead_equal(&a->keep.lead, &lead)) return false;
+    a->keep.tensor = build2(&a->recognition->builder, drop ? OP_Or : OP_And, a->keep.tensor, mask);
+    return a->keep.tensor >= 0;
+}
+
+/* Replaces scores by `fill` where the mask is false, or with `drop` where it is true. The mask may be a conjunction of
+ * a constant one, which becomes attributes, and a computed one. */
+static bool take_mask(struct attention *a, int mask, const struct tensor *score, double fill, bool drop) {
+    struct graph *graph = a->recognition->builder.graph;
+    const struct node *node;
+    mask = unrepeated_mask(a, mask);
+    if ((node = made_by(graph, mask, OP_Not))) return take_mask(a, node->inputs[0], score, fill, !drop);
+    if ((node = made_by(graph, mask, drop ? OP_Or : OP_And))) {
+        struct attention before = *a;
+        const int parts[] = {node->inputs[0], node->inputs[1]};
+        if (take_mask(a, parts[0], score, fill, drop) && take_mask(a, parts[1], score, fill, drop)) return true;
+        *a = before;
+    }
+    struct known_mask known = known_mask(graph, &a->patterns->known, mask, score, !drop);
     if (known.kind == MASK_NOTHING) return true;
-    if (known.kind == MASK_CAUSAL) return take_causal(a, &known, fill);
-    if (a->keep.tensor >= 0 || !take_fill(a, fill)) return false;
-    a->keep = (struct mask){mask, lead_of(score)};
-    a->drop = drop;
-    return true;
+    if (known.kind == MASK_CAUSAL && take_causal(a, &known, fill)) return true;
+    return take_fill(a, fill) && take_condition(a, mask, score, drop);
+}
+
+static bool take_where(struct attention *a, const struct match *match, bool drop) {
+    const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
+    return take_mask(a, match_tensor(match, "mask"), score, match_number(match, "n"), drop);
 }
 
 static bool take_keep(struct attention *a, const struct match *match) {
@@ -238,10 +200,18 @@ static bool replaces(double value) {
     return value <= -1e30;
 }
 
+static bool take_keep_added(struct attention *a, const struct match *match) {
+    return replaces(match_number(match, "n")) && take_where(a, match, false);
+}
+
+static bool take_drop_added(struct attention *a, const struct match *match) {
+    return replaces(match_number(match, "n")) && take_where(a, match, true);
+}
+
 static bool take_bias(struct attention *a, const struct match *match) {
     int bias = unrepeated_mask(a, match_tensor(match, "bias"));
     const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
-    struct known_mask known = known_mask(a, bias, score, 0);
+    struct known_mask known = known_mask(a->recognition->builder.graph, &a->patterns->known, bias, score, 0);
     if (known.kind == MASK_NOTHING) return true;
     if (a->clamp || a->nbias == MAX_MASKS) return false;
     if (known.kind == MASK_CAUSAL && replaces(known.fill)) {
@@ -278,9 +248,19 @@ static const struct {
     const char *text;
     bool (*take)(struct attention *a, const struct match *match);
 } steps[] = {
-    {"MatMul(q, k)", take_product},   {"Add(score, bias)", take_bias},       {"Mul(score, n#)", take_factor},
-    {"Div(score, n#)", take_divisor}, {"Where(mask, score, n#)", take_keep}, {"Where(mask, n#, score)", take_drop},
-    {"Max(score, n#)", take_clamp},   {"Mul(score, factor)", take_factors},  {"Reshape(score)", take_reshape},
+    {"MatMul(q, k)", take_product},
+    {"Add(score, &Where(mask, 0, n#))", take_keep_added},
+    {"Add(score, &Where(mask, n#, 0))", take_drop_added},
+    {"Add(score, bias)", take_bias},
+    {"Mul(Tanh(Mul(score, n#)), cap#)", take_cap_by_factor},
+    {"Mul(Tanh(Div(score, n#)), cap#)", take_cap_by_divisor},
+    {"Mul(score, n#)", take_factor},
+    {"Div(score, n#)", take_divisor},
+    {"Where(mask, score, n#)", take_keep},
+    {"Where(mask, n#, score)", take_drop},
+    {"Max(score, n#)", take_clamp},
+    {"Mul(score, factor)", take_factors},
+    {"Reshape(score)", take_reshape},
 };
 _Static_assert(sizeof steps / sizeof *steps == STEPS, "a pattern per step");
 
@@ -333,10 +313,13 @@ static bool has_shape(const struct tensor *t, int n, const int64_t *shape) {
     return t->ndim == n && memcmp(t->dims, shape, (size_t)n * sizeof *shape) == 0;
 }
 
-/* The tensor in that shape: the input of the Reshape that computes it if that has the shape, else a new Reshape. */
+/* The tensor in that shape: the input of a Reshape that computes it if that has the shape, else a new Reshape. */
 static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
-    const struct node *reshape = made_by(a->recognition->builder.graph, id, OP_Reshape);
-    if (reshape && has_shape(tensor_at(a, reshape->inputs[0]), n, shape)) return reshape->inputs[0];
+    const struct node *reshape;
+    while ((reshape = made_by(a->recognition->builder.graph, id, OP_Reshape))) {
+        id = reshape->inputs[0];
+        if (has_shape(tensor_at(a, id), n, shape)) return id;
+    }
     return build_reshape(&a->recognition->builder, id, n, shape);
 }
 
@@ -408,6 +391,27 @@ static int unrepeated(struct attention *a, int id) {
     return reshaped(a, expand->inputs[0], n, shape);
 }
 
+/* The input of a Transpose that exchanges the last two dimensions, in the leading dimensions of the Reshape `id` that
+ * reads it; -1 if `id` is not computed so. */
+static int before_exchange(struct attention *a, int id) {
+    const struct graph *graph = a->recognition->builder.graph;
+    const struct node *reshape = made_by(graph, id, OP_Reshape),
+                      *exchange = reshape ? made_by(graph, reshape->inputs[0], OP_Transpose) : NULL;
+    if (!exchange) return -1;
+    const struct tensor *x = tensor_at(a, exchange->inputs[0]), *y = tensor_at(a, id);
+    int n;
+    const int64_t *perm = attr_ints(exchange, "perm", &n);
+    int64_t shape[RT_MAX_NDIM];
+    for (int d = 0; d < n; d++)
+        if (perm[d] != (d < n - 2 ? d : 2 * n - 3 - d)) return -1;
+    if (n < 2 || y->ndim < 2 || x->dims[n - 1] != y->dims[y->ndim - 2] || x->dims[n - 2] != y->dims[y->ndim - 1])
+        return -1;
+    memcpy(shape, y->dims, sizeof shape);
+    shape[y->ndim - 2] = x->dims[n - 2];
+    shape[y->ndim - 1] = x->dims[n - 1];
+    return reshaped(a, exchange->inputs[0], y->ndim, shape);
+}
+
 /* a->k as (lead, keys, head); with `share`, before its heads were repeated. */
 static int keys(struct attention *a, bool share) {
     int id = a->k;
@@ -416,6 +420,8 @@ static int keys(struct attention *a, bool share) {
         before = id;
         id = unscaled(a, id);
         if (!stands && (made_by(a->recognition->builder.graph, id, OP_Transpose))) id = upright(a, id), stands = true;
+        int other = stands ? -1 : before_exchange(a, id);
+        if (other >= 0) id = other, stands = true;
         if (made_by(a->recognition->builder.graph, id, OP_Reshape)) id = bring(a, id);
         if (share) id = unrepeated(a, id);
     }
@@ -490,19 +496,38 @@ static void add_flag(struct attention *a, const char *name, int64_t value) {
     if (value) recognition_attr(a->recognition, attr_of_int(name, value));
 }
 
+static int optional_mask(struct attention *a, const struct mask *mask) {
+    return mask->tensor < 0 ? -1 : mask_tensor(a, mask);
+}
+
+/* Where every row has a visible key, hidden ones have no weight beside it, and -inf lets the kernel leave out keys
+ * before a window. */
+static void hide_completely(struct attention *a) {
+    bool alone = a->keep.tensor < 0 && a->nbias == 0 && !a->clamp;
+    if (a->causal && a->window && a->sees && alone && a->fill <= -1e9) a->fill = -INFINITY;
+}
+
 static bool make_masks(struct attention *a) {
     struct recognition *recognition = a->recognition;
-    recognition->inputs[3] = a->keep.tensor < 0 ? -1 : mask_tensor(a, &a->keep);
-    recognition->inputs[4] = sum_of_biases(a);
-    if ((a->keep.tensor >= 0 && recognition->inputs[3] < 0) || recognition->inputs[4] < -1) return false;
-    recognition->ninputs = recognition->inputs[4] >= 0 ? 5 : recognition->inputs[3] >= 0 ? 4 : 3;
+    int *inputs = recognition->inputs;
+    hide_completely(a);
+    inputs[3] = optional_mask(a, &a->keep);
+    inputs[4] = sum_of_biases(a);
+    inputs[5] = optional_mask(a, &a->sink);
+    if ((a->keep.tensor >= 0 && inputs[3] < 0) || inputs[4] < -1 || (a->sink.tensor >= 0 && inputs[5] < 0))
+        return false;
+    recognition->ninputs = 6;
+    while (inputs[recognition->ninputs - 1] < 0) recognition->ninputs--;
     recognition_attr(recognition, attr_of_float("scale", a->scale));
     if (a->masked) recognition_attr(recognition, attr_of_float("fill", a->fill));
+    if (a->cap > 0) recognition_attr(recognition, attr_of_float("cap", a->cap));
     add_flag(a, "causal", a->causal);
     add_flag(a, "offset", a->offset);
+    add_flag(a, "window", a->window);
     add_flag(a, "drop", a->drop);
     add_flag(a, "bias_first", a->masked && a->before);
     add_flag(a, "clamp", a->clamp);
+    add_flag(a, "nan_to_zero", a->nan_to_zero);
     return true;
 }
 
@@ -566,7 +591,9 @@ static bool takes_flash(const struct attention *a) {
     const struct tensor *q = tensor_at(a, recognition->inputs[0]), *v = tensor_at(a, recognition->inputs[2]);
     if (a->context->attention == ATTENTION_PRODUCTS || q->dtype == RT_F64) return false;
     if (q->dims[q->ndim - 1] > RT_FLASH_HEAD || v->dims[v->ndim - 1] > RT_FLASH_HEAD) return false;
-    return !graph->train || recognition->ninputs < 5 || !depends_on_weights(a, recognition->inputs[4]);
+    for (int i = 4; graph->train && i < recognition->ninputs; i++)
+        if (recognition->inputs[i] >= 0 && depends_on_weights(a, recognition->inputs[i])) return false;
+    return true;
 }
 
 /* The operator with a kernel for these operands; OP_NONE if there is none. */
@@ -610,11 +637,32 @@ static bool replace(struct attention *a) {
  * replaces() requires: every row sees some key, so hidden keys get weight 0 unless scores are as large as the mask. */
 static void see_causal(struct attention *a, const struct tensor *weights) {
     if (a->nbias != 1 || a->masked || a->clamp) return;
-    struct known_mask known = known_mask(a, a->bias[0].tensor, weights, 0);
-    if (known.kind != MASK_CAUSAL || known.fill > -1e9) return;
+    struct known_mask known =
+        known_mask(a->recognition->builder.graph, &a->patterns->known, a->bias[0].tensor, weights, 0);
+    if (known.kind != MASK_CAUSAL || !known.sees || known.fill > -1e9) return;
     a->nbias = 0;
     take_causal(a, &known, known.fill);
 }
+
+/* A score of each row that is equal for all queries of a head. */
+static bool take_sink(struct attention *a, const struct match *match) {
+    int sink = match_tensor(match, "sink");
+    if (sink < 0) return true;
+    a->sink = (struct mask){unrepeated_mask(a, sink), lead_of(tensor_at(a, sink))};
+    const struct tensor *t = tensor_at(a, a->sink.tensor);
+    return t->ndim >= 2 && t->dims[t->ndim - 1] == 1 && t->dims[t->ndim - 2] == 1;
+}
+
+/* From scores to the result. */
+static const struct {
+    const char *text;
+    bool nan_to_zero;
+} roots[] = {
+    {"MatMul(regrouped(Softmax[last](score)), v)", false},
+    {"MatMul(regrouped(Where(IsNaN(w), 0, w:Softmax[last](score))), v)", true}, /* PyTorch 2.15's exporters */
+    {"MatMul(regrouped(Slice[but_last](Softmax[last](Sub(c, ReduceMax(c:Concat[last](score, sink)))))), v)", false},
+};
+_Static_assert(sizeof roots / sizeof *roots == ROOTS, "a pattern per root");
 
 static bool accept_root(void *env, const struct match *match) {
     struct attention *a = env, found;
@@ -625,6 +673,7 @@ static bool accept_root(void *env, const struct match *match) {
     if (!alike(weights, tensor_at(a, score), true) || !matcher_sole(match->matcher, score)) return false;
     a->v = match_tensor(match, "v");
     a->lead = lead_of(weights);
+    if (!take_sink(a, match)) return false;
     if (!follow(a, match->matcher, score) || (a->masked && a->before && a->nbias > a->before)) return false;
     see_causal(a, weights);
     found = *a;
@@ -643,14 +692,19 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
                           .patterns = patterns,
                           .scale = 1,
                           .keep = {.tensor = -1},
-                          .factor = {.tensor = -1}};
+                          .factor = {.tensor = -1},
+                          .sink = {.tensor = -1}};
     if (!rt_dtype_is_float(dtype)) return false;
-    return matcher_find(matcher, patterns->root, result, accept_root, &a);
+    for (int i = 0; i < ROOTS; i++) {
+        a.nan_to_zero = roots[i].nan_to_zero;
+        if (matcher_find(matcher, patterns->root[i], result, accept_root, &a)) return true;
+    }
+    return false;
 }
 
 void recognise_attention(struct graph *graph, const struct pass_context *context) {
     struct patterns patterns = {.context = context}, *shared = &patterns;
-    patterns.root = pattern_parse(graph->arena, "MatMul({Softmax[last](score) | Reshape(Softmax[last](score))}, v)");
+    for (int i = 0; i < ROOTS; i++) patterns.root[i] = pattern_parse(graph->arena, roots[i].text);
     for (int i = 0; i < STEPS; i++) patterns.step[i] = pattern_parse(graph->arena, steps[i].text);
     recognise_each(graph, context, find, &shared);
 }

@@ -41,17 +41,17 @@ template <class T> struct rt_strided {
 /* Arguments of a call, with derived extents: `rows` rows of q for each of `heads` heads of k and v. */
 template <class T> struct rt_flash {
     rt_strided<const T> q, k, v;
-    const T *bias;
+    const T *bias, *sink;
     const uint8_t *keep;
     rt_attention shape;
     uint32_t heads, group;
     int t, s, d, e;
-    float scale, fill;
+    float scale, fill, cap;
 };
 
 template <class T>
 static inline rt_flash<T> rt_flash_of(const rt_strided<const T> &q, const rt_strided<const T> &k,
-                                      const rt_strided<const T> &v, const uint8_t *keep, const T *bias,
+                                      const rt_strided<const T> &v, const uint8_t *keep, const T *bias, const T *sink,
                                       const rt_attention &shape) {
     const int ndim = shape.ndim;
     const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv;
@@ -59,6 +59,7 @@ static inline rt_flash<T> rt_flash_of(const rt_strided<const T> &q, const rt_str
             k,
             v,
             bias,
+            sink,
             keep,
             shape,
             (uint32_t)heads,
@@ -68,7 +69,8 @@ static inline rt_flash<T> rt_flash_of(const rt_strided<const T> &q, const rt_str
             (int)shape.q[ndim - 1],
             (int)shape.e,
             (float)shape.scale,
-            (float)shape.fill};
+            (float)shape.fill,
+            (float)shape.cap};
 }
 
 /* The lines of a head. */
@@ -106,10 +108,10 @@ static inline __device__ rt_flash_lines<T> rt_flash_of_keys(const A &call, const
 
 /* --- Scores --- */
 
-/* Offsets of a row's masks, and the last key that it sees. */
+/* Offsets of a row's masks, and the first and the last key that it sees. */
 struct rt_flash_row {
     int64_t keep, bias;
-    int last;
+    int first, last;
 };
 
 template <class T> static inline __device__ int rt_flash_last(const rt_flash<T> &call, int row) {
@@ -117,11 +119,16 @@ template <class T> static inline __device__ int rt_flash_last(const rt_flash<T> 
     return !call.shape.causal || last > call.s ? call.s : last < -1 ? -1 : (int)last;
 }
 
+template <class T> static inline __device__ int rt_flash_first(const rt_flash<T> &call, int row) {
+    const int64_t first = call.shape.start + row + call.shape.offset - call.shape.window + 1;
+    return !call.shape.window || first < 0 ? 0 : first > call.s ? call.s : (int)first;
+}
+
 template <class T>
 static inline __device__ rt_flash_row rt_flash_row_of(const rt_flash<T> &call, uint32_t head, int i) {
     const rt_attention &shape = call.shape;
     int64_t step;
-    rt_flash_row row = {0, 0, rt_flash_last(call, i)};
+    rt_flash_row row = {0, 0, rt_flash_first(call, i), rt_flash_last(call, i)};
     if (i >= call.t) return row;
     if (call.keep) row.keep = rt_mask_row(shape.keep, shape.q, shape.ndim, (int64_t)head * call.t + i, &step);
     if (call.bias) row.bias = rt_mask_row(shape.bias, shape.q, shape.ndim, (int64_t)head * call.t + i, &step);
@@ -140,20 +147,27 @@ static inline __device__ rt_score rt_flash_score(const rt_flash<typename E::type
     const int keep_step = shape.keep[shape.ndim - 1] == 1 ? 0 : 1, bias_step = shape.bias[shape.ndim - 1] == 1 ? 0 : 1;
     const float bias = call.bias ? (float)E::load(call.bias[row.bias + j * bias_step]) : 0;
     rt_score score = {product * call.scale, call.scale};
+    if (call.cap > 0) {
+        const float capped = rt_tanh_of(score.value / call.cap);
+        score = {call.cap * capped, call.scale * (1 - capped * capped)};
+    }
     if (call.bias && shape.bias_first) score.value += bias;
-    if (j > row.last || (call.keep && (call.keep[row.keep + j * keep_step] != 0) == (shape.drop != 0)))
+    if (j > row.last || j < row.first || (call.keep && (call.keep[row.keep + j * keep_step] != 0) == (shape.drop != 0)))
         score = {call.fill, 0};
     if (call.bias && !shape.bias_first) score.value += bias;
     if (shape.clamp && score.value < lowest) score = {lowest, 0};
     return score;
 }
 
-/* True if no mask applies to the scores of rows [first_row, behind_rows) and keys up to last_key: all exist and are
- * visible. */
+/* True if neither mask nor cap applies to the scores of rows [first_row, behind_rows) and `keys` keys from `key` on:
+ * all exist and are visible. */
 template <class T>
-static inline __device__ bool rt_flash_is_plain(const rt_flash<T> &call, int first_row, int behind_rows, int last_key) {
-    return !call.keep && !call.bias && !call.shape.clamp && behind_rows <= call.t && last_key < call.s &&
-           last_key <= rt_flash_last(call, first_row);
+static inline __device__ bool rt_flash_is_plain(const rt_flash<T> &call, int first_row, int behind_rows, int key,
+                                                int keys) {
+    const int last_key = key + keys - 1;
+    return !call.keep && !call.bias && !call.shape.clamp && !(call.cap > 0) && behind_rows <= call.t &&
+           last_key < call.s && last_key <= rt_flash_last(call, first_row) &&
+           key >= rt_flash_first(call, behind_rows - 1);
 }
 
 /* Calls body(plain) with a compile-time constant, because nearly all tiles have no mask. */
@@ -176,6 +190,14 @@ template <class E> static inline __device__ float rt_flash_exp(float x) {
 template <class T> static inline __device__ bool rt_flash_is_far(const rt_flash<T> &call, float high) {
     const float cutoff = 104; /* e^-104 is 0 */
     return call.shape.causal && (!call.bias || call.shape.bias_first) && call.fill - high <= -cutoff;
+}
+
+/* The first key of the first tile, of `keys` keys, that rows from `row` on weigh: keys before a window have weight 0 if
+ * their scores are -inf. */
+template <class T> static inline __device__ int rt_flash_begin(const rt_flash<T> &call, int row, int keys) {
+    const bool hidden = call.fill == -INFINITY && (!call.bias || call.shape.bias_first) && !call.shape.clamp;
+    const int first = hidden ? rt_flash_first(call, row) : 0;
+    return (first < call.s ? first : call.s) / keys * keys;
 }
 
 /* --- Tiles --- */
@@ -255,8 +277,9 @@ static inline __device__ void rt_flash_put(const rt_flash_lines<typename E::type
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int line = first + rt_tile_row(2 * r), c = n * RT_TILE_COLUMNS + rt_tile_column(0);
-            const float factor = r ? factor1 : factor0, low = values[n][2 * r] * factor,
-                        high = values[n][2 * r + 1] * factor;
+            const float factor = r ? factor1 : factor0; /* 0: so is the line, even where a value is NaN */
+            const float low = factor == 0 ? 0 : values[n][2 * r] * factor,
+                        high = factor == 0 ? 0 : values[n][2 * r + 1] * factor;
             if (line >= count) continue;
             if constexpr (sizeof(T) == 2)
                 if (paired && c < width) *(uint32_t *)(y[line] + c) = rt_pair_of(E(), low, high);
@@ -328,6 +351,25 @@ static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type>
     rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{v, S::pitch}, S::keys);
 }
 
+/* The factor that makes weights of the terms e^(score - high) of a row. */
+template <class T> static inline __device__ float rt_flash_factor(const rt_flash<T> &call, float sum) {
+    return call.shape.nan_to_zero && !(sum > 0) ? 0 : 1 / sum;
+}
+
+/* A row's statistics before its first key. Each of the four threads of a row sums a part of its terms; one of them has
+ * the sink's. */
+template <class E>
+static inline __device__ rt_exponentials<float> rt_flash_open(const rt_flash<typename E::type> &call, uint32_t head,
+                                                              int row) {
+    const rt_attention &shape = call.shape;
+    int64_t step;
+    rt_exponentials<float> of = {-INFINITY, 0};
+    if (!call.sink || row >= call.t) return of;
+    of.high = E::load(call.sink[rt_mask_row(shape.sink, shape.q, shape.ndim, (int64_t)head * call.t + row, &step)]);
+    if (rt_lane() % 4 == 0 && of.high != -INFINITY) of.sum = 1;
+    return of;
+}
+
 /* Completes the rows' statistics, stores them, and returns the factors for y. */
 template <class T>
 static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t head, int row, rt_flash_rows_of &rows,
@@ -336,7 +378,7 @@ static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t h
     for (int r = 0; r < 2; r++) {
         const int line = row + rt_tile_row(2 * r);
         rows.of[r].sum = rt_quad_fold(rows.of[r].sum, rt_sum_of());
-        factor[r] = 1 / rows.of[r].sum;
+        factor[r] = rt_flash_factor(call, rows.of[r].sum);
         if (rt_lane() % 4 || line >= call.t) continue;
         float *const kept = stats + ((int64_t)head * call.t + line) * 2;
         kept[0] = rows.of[r].high;
@@ -370,7 +412,8 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
                    v = rt_flash_of_keys(call, call.v, head / call.group);
         rt_flash_rows_of rows = {{rt_flash_row_of(call, head, row + first + rt_tile_row(0)),
                                   rt_flash_row_of(call, head, row + first + rt_tile_row(2))},
-                                 {{-INFINITY, 0}, {-INFINITY, 0}}};
+                                 {rt_flash_open<E>(call, head, row + first + rt_tile_row(0)),
+                                  rt_flash_open<E>(call, head, row + first + rt_tile_row(2))}};
         float out[D / RT_TILE_COLUMNS][4], factor[2];
         rt_flash_held<E, D> queries;
         rt_flash_clear(out);
@@ -382,7 +425,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
         queries.take(rt_lines_of_tile<T>{memory + first * S::pitch, S::pitch});
         __syncthreads();
         const int seen = rt_flash_last(call, row + S::rows - 1) + 1; /* keys seen by the last row */
-        int j = 0, end = seen < call.s ? seen : call.s;
+        int j = rt_flash_begin(call, row, S::keys), end = seen < call.s ? seen : call.s;
         bool near;
         do {
             int stage = 0;
@@ -392,7 +435,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
                 tiles.bring(stage ^ 1, k, call.d, v, call.e, next, call.s);
                 rt_copies_wait<1>();
                 __syncthreads();
-                const bool plain = rt_flash_is_plain(call, row, row + S::rows, j + S::keys - 1);
+                const bool plain = rt_flash_is_plain(call, row, row + S::rows, j, S::keys);
                 rt_flash_add_keys<S, E>(call, queries, tiles.first(stage), tiles.second(stage), j, plain, rows, out);
                 __syncthreads();
             }
@@ -424,9 +467,10 @@ struct rt_flash_known {
     float base, scale, delta; /* weight = e^(score - base) scale; delta: sum of dy y */
 };
 
-static inline __device__ rt_flash_known rt_flash_known_of(const float *stats, float delta) {
+template <class T>
+static inline __device__ rt_flash_known rt_flash_known_of(const rt_flash<T> &call, const float *stats, float delta) {
     const rt_exponentials<float> of = {stats[0], stats[1]};
-    return {of.base(), 1 / of.sum, delta};
+    return {of.base(), rt_flash_factor(call, of.sum), delta};
 }
 
 /* The weight of a key, and the gradient of the product of q and k, from that product and the product of v and dy. */
@@ -440,7 +484,7 @@ static inline __device__ rt_flash_change rt_flash_change_of(const rt_flash<typen
                                                             int key, float product, float up) {
     const rt_score score =
         plain ? rt_score{product * call.scale, call.scale} : rt_flash_score<E>(call, row, key, product);
-    const float weight = rt_flash_exp<E>(score.value - known.base) * known.scale;
+    const float weight = known.scale == 0 ? 0 : rt_flash_exp<E>(score.value - known.base) * known.scale;
     return {weight, weight * (up - known.delta) * score.slope};
 }
 
@@ -467,7 +511,7 @@ static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash
             delta += E::load(up[rt_tile_row(2 * r) * S::pitch + c]) * E::load(y[there][c]);
         delta = rt_quad_fold(delta, rt_sum_of());
         rows.mask[r] = rt_flash_row_of(call, head, line);
-        rows.known[r] = rt_flash_known_of(grad.stats + at * 2, delta);
+        rows.known[r] = rt_flash_known_of(call, grad.stats + at * 2, delta);
         rows.far = rows.far && rt_flash_is_far(call, grad.stats[at * 2]);
         if (rt_lane() % 4 == 0 && line < call.t) grad.deltas[at] = delta;
     }
@@ -530,13 +574,14 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
         const int seen = rt_flash_last(call, row + S::rows - 1) + 1;
         const int end = seen < call.s && !__syncthreads_or(!rows.far) ? seen : call.s;
         int stage = 0;
-        if (ahead) tiles.bring(0, k, call.d, v, call.e, 0, call.s);
-        for (int j = 0; j < end; j += S::others, stage = (stage + 1) % S::stages) {
+        const int begin = rt_flash_begin(call, row, S::others);
+        if (ahead) tiles.bring(0, k, call.d, v, call.e, begin, call.s);
+        for (int j = begin; j < end; j += S::others, stage = (stage + 1) % S::stages) {
             const int next = j + ahead * S::others < end ? j + ahead * S::others : call.s;
             tiles.bring((stage + ahead) % S::stages, k, call.d, v, call.e, next, call.s);
             rt_copies_wait<ahead>();
             __syncthreads();
-            const bool plain = rt_flash_is_plain(call, row, row + S::rows, j + S::others - 1);
+            const bool plain = rt_flash_is_plain(call, row, row + S::rows, j, S::others);
             rt_flash_add_slopes<S, E>(call, q + own, up + own, tiles.first(stage), tiles.second(stage), j, plain, rows,
                                       out);
             __syncthreads();
@@ -593,7 +638,7 @@ template <class T> struct rt_flash_walk {
         if (at.line + own >= lines()) return;
         const int64_t row = (int64_t)at.head * call.t + at.line + own;
         mask = rt_flash_row_of(call, at.head, at.line + own);
-        known = rt_flash_known_of(grad.stats + row * 2, grad.deltas[row]);
+        known = rt_flash_known_of(call, grad.stats + row * 2, grad.deltas[row]);
     }
     __device__ void go_on(int count) {
         if (at.go_on(count, call.t) && at.head < at.end) enter();
@@ -694,7 +739,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
             if (!ahead) keep(coming, mask, known);
             rt_copies_wait<ahead>();
             __syncthreads();
-            const bool plain = rt_flash_is_plain(call, now.line, now.line + S::others, key + S::rows - 1);
+            const bool plain = rt_flash_is_plain(call, now.line, now.line + S::others, key, S::rows);
             rt_flash_add_rows<S, E>(call, k + own, v + own, tiles.first(stage), tiles.second(stage), seen[stage],
                                     key + first, now.line, plain, out_k, out_v);
             if (ahead) keep(coming, mask, known); /* it has arrived by now */
@@ -751,7 +796,7 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
     RT_ON_CALL int rt_flash_attention_##s##_##D(struct rt *rt, const rt_strided<T> &y, float *stats,                   \
                                                 const rt_strided<const T> &q, const rt_strided<const T> &k,            \
                                                 const rt_strided<const T> &v, const uint8_t *keep, const T *bias,      \
-                                                const rt_attention &shape) {                                           \
+                                                const T *sink, const rt_attention &shape) {                            \
         return rt_attend_by(                                                                                           \
             rt,                                                                                                        \
             {id,                                                                                                       \
@@ -761,6 +806,7 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
              rt_operand_of(v),                                                                                         \
              keep,                                                                                                     \
              bias,                                                                                                     \
+             sink,                                                                                                     \
              rt_operand_of(y),                                                                                         \
              stats,                                                                                                    \
              {},                                                                                                       \
@@ -768,7 +814,7 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
              {},                                                                                                       \
              {},                                                                                                       \
              shape},                                                                                                   \
-            [&] { return rt_flash_forward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), y, stats); });         \
+            [&] { return rt_flash_forward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, sink, shape), y, stats); });   \
     }                                                                                                                  \
     RT_ON_CALL int rt_flash_attention_grad_##s##_##D(                                                                  \
         struct rt *rt, const rt_strided<T> &dq, const rt_strided<T> &dk, const rt_strided<T> &dv,                      \
@@ -776,11 +822,11 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
         const rt_strided<const T> &v, const rt_strided<const T> &y, const float *stats, const uint8_t *keep,           \
         const T *bias, const rt_attention &shape) {                                                                    \
         return rt_attend_by(rt,                                                                                        \
-                            {id, true, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias,               \
+                            {id, true, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias, NULL,         \
                              rt_operand_of(y), (float *)stats, rt_operand_of(dy), rt_operand_of(dq),                   \
                              rt_operand_of(dk), rt_operand_of(dv), shape},                                             \
                             [&] {                                                                                      \
-                                return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape),         \
+                                return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, NULL, shape),   \
                                                                {dq, dk, dv, y, dy, stats});                            \
                             });                                                                                        \
     }

@@ -109,13 +109,13 @@ struct rt_convolution {
 /* struct rt_attention of kernels.h, with extents instead of pointers. */
 struct rt_attention {
     int ndim;
-    rt_dims q, keep, bias;
+    rt_dims q, keep, bias, sink;
     int64_t kv, s, e, start;
     int causal;
-    int64_t offset;
-    int drop, bias_first, clamp;
+    int64_t offset, window;
+    int drop, bias_first, clamp, nan_to_zero;
     int library; /* computes it where it takes it */
-    double scale, fill;
+    double scale, fill, cap;
 };
 
 /* A tensor (b..,heads,lines,elements) with these strides; the elements of a line are contiguous. */
@@ -130,7 +130,7 @@ struct rt_attention_call {
     bool backward;
     rt_operand q, k, v;
     const uint8_t *keep;
-    const void *bias;
+    const void *bias, *sink;
     rt_operand y;
     float *stats; /* (b..,heads,t,2) */
     rt_operand dy, dq, dk, dv;
@@ -295,6 +295,12 @@ template <> struct rt_sum_type<double> { using type = double; };
 template <> struct rt_sum_type<int64_t> { using type = uint64_t; }; /* wraps */
 template <> struct rt_sum_type<int32_t> { using type = uint32_t; };
 
+static inline __device__ float rt_tanh_of(float x) {
+    return rt_tanh_f32(x);
+}
+static inline __device__ double rt_tanh_of(double x) {
+    return rt_tanh_f64(x);
+}
 static inline __device__ float rt_exp_of(float x) {
     return rt_exp_f32(x);
 }

@@ -127,27 +127,34 @@ static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims 
     return at;
 }
 
-/* Softmax of the scores with scale and masks, in place. */
+/* Softmax of the scores with scale, masks and sinks, in place. */
 template <class T>
-static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const T *bias, const rt_attention &shape) {
+static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const T *bias, const T *sink,
+                            const rt_attention &shape) {
     const int ndim = shape.ndim;
     return rt_rows(rt, rt_count(shape.q, 0, ndim - 1), [=] __device__(int64_t row) {
         T *x = scores + row * shape.s;
         rt_exponentials<T> of = {-(T)INFINITY, 0};
-        int64_t keep_step = 0, bias_step = 0;
+        int64_t keep_step = 0, bias_step = 0, sink_step;
         const uint8_t *kept = keep ? keep + rt_mask_row(shape.keep, shape.q, ndim, row, &keep_step) : nullptr;
         const T *added = bias ? bias + rt_mask_row(shape.bias, shape.q, ndim, row, &bias_step) : nullptr;
         const int64_t last = shape.causal ? shape.start + row % shape.q[ndim - 2] + shape.offset : shape.s;
+        const int64_t before = shape.window ? last - shape.window : -1;
+        if (sink && threadIdx.x == 0) of.add(sink[rt_mask_row(shape.sink, shape.q, ndim, row, &sink_step)]);
         RT_EACH(j, shape.s) {
             T score = x[j] * (T)shape.scale;
+            if (shape.cap > 0) score = (T)shape.cap * rt_tanh_of(score / (T)shape.cap);
             if (added && shape.bias_first) score += added[j * bias_step];
-            if (j > last || (kept && (kept[j * keep_step] != 0) == (shape.drop != 0))) score = (T)shape.fill;
+            if (j > last || j <= before || (kept && (kept[j * keep_step] != 0) == (shape.drop != 0)))
+                score = (T)shape.fill;
             if (added && !shape.bias_first) score += added[j * bias_step];
             if (shape.clamp && score < (T)-3.402823466e38f) score = (T)-3.402823466e38f;
             x[j] = score;
             of.add(score);
         }
-        rt_softmax_row<1>(x, x, shape.s, rt_fold_exponentials(of));
+        of = rt_fold_exponentials(of);
+        if (!shape.nan_to_zero || of.sum > 0) return rt_softmax_row<1>(x, x, shape.s, of);
+        RT_EACH(j, shape.s) x[j] = 0;
     });
 }
 
@@ -156,7 +163,7 @@ template <class E>
 static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, typename E::type *y,
                                            const typename E::type *q, const typename E::type *k,
                                            const typename E::type *v, const uint8_t *keep, const typename E::type *bias,
-                                           const rt_attention &shape) {
+                                           const typename E::type *sink, const rt_attention &shape) {
     using T = typename E::type;
     const int ndim = shape.ndim;
     const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv, d = shape.q[ndim - 1];
@@ -165,14 +172,14 @@ static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, t
     T *scores = (T *)rt->arena[RT_SCRATCH];
     void *workspace = rt->arena[RT_SCRATCH] + rt_behind_scores((int64_t)bytes);
     RT_TRY(rt_multiply<E>(rt, rt_product{dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace, {}}));
-    rt_attend(rt, scores, keep, bias, shape);
+    rt_attend(rt, scores, keep, bias, sink, shape);
     return rt_multiply<E>(rt, rt_product{dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
 }
 
 #define RT_CUDA_ATTENTION(T, s, id)                                                                                    \
     RT_ON_CALL int rt_attention_##s(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,      \
-                                    const T *bias, const rt_attention &shape) {                                        \
-        return rt_attention_by_products<rt_plain<T>>(rt, id, y, q, k, v, keep, bias, shape);                           \
+                                    const T *bias, const T *sink, const rt_attention &shape) {                         \
+        return rt_attention_by_products<rt_plain<T>>(rt, id, y, q, k, v, keep, bias, sink, shape);                     \
     }
 
 RT_CUDA_ATTENTION(float, f32, RT_F32)

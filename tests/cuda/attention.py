@@ -42,9 +42,14 @@ CASES = [
     (2, 1, 9, 9, 8, 8, {"causal": 1, "fill": -8.0}),
     (1, 1, 9, 9, 8, 8, {"bias": (9, 9), "clamp": 1}),
     (2, 2, 9, 9, 8, 8, {"bias": (9, 9), "low": -1e38}),
+    (4, 2, 70, 90, 16, 24, {"causal": 1, "offset": 20, "window": 11, "fill": -np.inf}),
+    (2, 1, 40, 40, 8, 8, {"causal": 1, "window": 5, "fill": LOWEST, "cap": 0.75}),
+    (4, 2, 33, 29, 16, 24, {"batch": (2,), "sink": (4, 1, 1), "causal": 1, "fill": -np.inf}),
+    (2, 1, 20, 17, 8, 8, {"causal": 1, "offset": -3, "window": 4, "fill": -np.inf, "nan_to_zero": 1, "sink": (2, 2, 1, 1), "batch": (2,)}),
+    (2, 1, 20, 20, 8, 8, {"causal": 1, "offset": -3, "fill": -np.inf, "nan_to_zero": 1, "cap": 2.0}),
 ]
 # Those that cuDNN takes: heads in multiples of 8, masks that hide whole keys and no whole row, batches that masks repeat along or not.
-FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17], [1, 2, 3, 9]
+FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17], [1, 2, 3, 9, 20]
 # Calls where the workspace of the gradient is as small as it can be: one for each head of k and v.
 PARTS = sum(int(np.prod(CASES[i][6].get("batch", ()))) * CASES[i][1] for i in BACKWARD)
 # of the largest element, or of the inputs' size where that is larger: f32 sums of up to 130 terms; halves round scores' weights
@@ -72,22 +77,30 @@ def wide(x):
     return (x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x
 
 
-def attend(q, k, v, keep, bias, more):
+def attend(q, k, v, keep, bias, sink, more):
     """In the order of runtime/kernels/c/kernels.h, struct rt_attention."""
     group, (t, s) = q.shape[-3] // k.shape[-3], (q.shape[-2], k.shape[-2])
     scores = q @ k.repeat_interleave(group, -3).transpose(-1, -2) * more["scale"]
+    if more.get("cap"):
+        scores = more["cap"] * torch.tanh(scores / more["cap"])
     fill = torch.tensor(more.get("fill", 0.0), dtype=scores.dtype)
     if bias is not None and more.get("bias_first"):
         scores = scores + bias
     if more.get("causal"):
-        scores = torch.where(torch.arange(s) > torch.arange(t)[:, None] + more.get("offset", 0), fill, scores)
+        ahead = torch.arange(s) - torch.arange(t)[:, None] - more.get("offset", 0)
+        scores = torch.where((ahead > 0) | (ahead <= -more.get("window", t + s)), fill, scores)
     if keep is not None:
         scores = torch.where(keep if more.get("drop") else ~keep, fill, scores)
     if bias is not None and not more.get("bias_first"):
         scores = scores + bias
     if more.get("clamp"):
         scores = torch.where(scores < LOWEST, torch.tensor(LOWEST, dtype=scores.dtype), scores)
-    return torch.softmax(scores, -1) @ v.repeat_interleave(group, -3)
+    if sink is not None:
+        scores = torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], -1)
+    # weights of a hidden row, and their derivatives, are 0: autograd must not meet the NaN
+    hidden = (scores == -np.inf).all(-1, True) & bool(more.get("nan_to_zero"))
+    weights = torch.softmax(scores.masked_fill(hidden, 0), -1).masked_fill(hidden, 0)
+    return weights[..., :s] @ v.repeat_interleave(group, -3)
 
 
 def values_of(case, dtype):
@@ -105,14 +118,24 @@ def values_of(case, dtype):
         if "low" in more:
             bias[1] = more["low"]
         values["bias"] = narrow(bias, dtype)
+    if "sink" in more:
+        values["sink"] = narrow(rng.standard_normal(more["sink"]), dtype)
     return values
 
 
 def reference(values, more):
     tensors = {name: torch.tensor(np.array(wide(x), "?" if name == "keep" else "f8")) for name, x in values.items()}
     inputs = [tensors[name].requires_grad_() for name in "qkv"]
-    y = attend(*inputs, tensors.get("keep"), tensors.get("bias"), more)
+    y = attend(*inputs, tensors.get("keep"), tensors.get("bias"), tensors.get("sink"), more)
     return [y.detach().numpy(), *(g.numpy() for g in torch.autograd.grad(y, inputs, tensors["dy"]))]
+
+
+def given_of(at, *names):
+    """Operands of these names, "_" where there is none, without those that may be left out at the end."""
+    operands = [at.get(name, "_") for name in names]
+    while operands and operands[-1] == "_":
+        operands.pop()
+    return operands
 
 
 def graph(dtype, library):
@@ -126,13 +149,13 @@ def graph(dtype, library):
             lines.append(f'input %{n} "{name}{i}" {kind}[{",".join(map(str, x.shape))}]')
             values[f"{name}{i}"], at[name] = x, f"%{n}"
             n += 1
-        keys = ("scale", "fill", "causal", "offset", "drop", "bias_first", "clamp")
+        keys = ("scale", "fill", "cap", "causal", "offset", "window", "drop", "bias_first", "clamp", "nan_to_zero")
         attributes = " ".join(f"{key}={more[key]!r}" for key in keys if key in more)
         forward, backward = (attributes + " library=1" * (which in library) for which in ("forward", "backward"))
-        masks = [at.get("keep", "_"), at.get("bias", "_")]
-        while masks and masks[-1] == "_":
-            masks.pop()
-        lines.append(f'%{n} "y", %{n + 1} "stats" = FlashAttention({", ".join([at["q"], at["k"], at["v"], *masks])}) {forward}')
+        forward_masks = given_of(at, "keep", "bias", "sink")
+        masks = given_of(at, "keep", "bias")
+        operands = [at["q"], at["k"], at["v"], *forward_masks]
+        lines.append(f'%{n} "y", %{n + 1} "stats" = FlashAttention({", ".join(operands)}) {forward}')
         operands = [at["dy"], at["q"], at["k"], at["v"], f"%{n}", f"%{n + 1}", *masks]
         lines.append(f'%{n + 2} "dq", %{n + 3} "dk", %{n + 4} "dv" = FlashAttentionGrad({", ".join(operands)}) {backward}')
         results.append([n, n + 2, n + 3, n + 4])
@@ -201,7 +224,7 @@ def form_reference(qkv, dy, twice):
     qkv = torch.tensor(np.array(qkv, "f8")).requires_grad_()
     q, k, v = (part.reshape(2, T, HEADS, SIZE).transpose(1, 2) for part in qkv.split(WIDTH, 2))
     more = {"scale": 0.353, "causal": 1, "fill": -np.inf}
-    y = torch.stack([attend(q[i], k[i], v[i], None, None, more) for i in range(2)]).transpose(1, 2).reshape(2, T, WIDTH)
+    y = torch.stack([attend(q[i], k[i], v[i], None, None, None, more) for i in range(2)]).transpose(1, 2).reshape(2, T, WIDTH)
     gradient, = torch.autograd.grad(y, [qkv], torch.tensor(np.array(dy, "f8")))
     dq, dk, dv = gradient.split(WIDTH, 2)
     return y.detach().numpy(), torch.cat([dq, dq if twice else dk, dv], 2).numpy()

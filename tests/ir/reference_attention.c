@@ -40,9 +40,12 @@ static double score(const struct scores *s, int64_t *at) {
         sum += broadcast(s->q, a, n) * broadcast(s->k, from, n);
     }
     sum *= attr_float(node, "scale", 0);
+    double cap = attr_float(node, "cap", 0);
+    if (cap > 0) sum = cap * tanh(sum / cap);
     double bias = s->bias ? broadcast(s->bias, at, n) : 0;
     bool masked = s->keep && (broadcast(s->keep, at, n) != 0) == attr_int(node, "drop", 0);
-    if (attr_int(node, "causal", 0)) masked = masked || key > at[n - 2] + attr_int(node, "offset", 0);
+    int64_t last = at[n - 2] + attr_int(node, "offset", 0), window = attr_int(node, "window", 0);
+    if (attr_int(node, "causal", 0)) masked = masked || key > last || (window && key <= last - window);
     bool first = attr_int(node, "bias_first", 0);
     sum = masked ? attr_float(node, "fill", 0) + (first ? 0 : bias) : sum + bias;
     return attr_int(node, "clamp", 0) ? fmax(sum, -(double)FLT_MAX) : sum;
@@ -52,7 +55,7 @@ const void *reference_attention(struct graph *graph, const struct node *node) {
     struct scores s = {operand(graph, node, 0),      operand(graph, node, 1), operand(graph, node, 2),
                        operand(graph, node, 3),      operand(graph, node, 4), node,
                        operand(graph, node, 0)->ndim};
-    const struct tensor *y = &graph->tensors.at[node->outputs[0]];
+    const struct tensor *y = &graph->tensors.at[node->outputs[0]], *sink = operand(graph, node, 5);
     int n = s.n;
     int64_t at[RT_MAX_NDIM] = {0}, i = 0, keys = s.k->dims[n - 2], group = s.q->dims[n - 3] / s.k->dims[n - 3];
     double *out = ARENA_ARRAY(graph->arena, double, tensor_elements(y) + 1);
@@ -62,14 +65,17 @@ const void *reference_attention(struct graph *graph, const struct node *node) {
         memcpy(query, at, sizeof query);
         memcpy(from, at, sizeof from);
         from[n - 3] = at[n - 3] / group;
+        double own = sink ? broadcast(sink, at, n) : -INFINITY;
         for (query[n - 1] = 0; query[n - 1] < keys; query[n - 1]++) high = fmax(high, score(&s, query));
+        high = fmax(high, own);
+        sum = sink ? exp(own - high) : 0;
         for (query[n - 1] = 0; query[n - 1] < keys; query[n - 1]++) {
             double weight = exp(score(&s, query) - high);
             from[n - 2] = query[n - 1];
             sum += weight;
             total += weight * broadcast(s.v, from, n);
         }
-        out[i++] = total / sum;
+        out[i++] = isnan(sum) && attr_int(node, "nan_to_zero", 0) ? 0 : total / sum;
     } while (eval_next(at, y->dims, n));
     return out;
 }

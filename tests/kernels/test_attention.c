@@ -12,8 +12,8 @@
 struct trial {
     int64_t b, kv, g, t, s, d, e;
     int keep[4], bias[4];
-    int causal, offset, drop, bias_first, clamp;
-    double scale, fill;
+    int causal, offset, drop, bias_first, clamp, window, nan_to_zero, sink;
+    double scale, fill, cap;
 };
 
 #define NONE                                                                                                           \
@@ -35,14 +35,36 @@ static const struct trial trials[] = {
     {1, 2, 1, 150, 150, 8, 8, NONE, NONE, .causal = 1, .scale = 0.3, .fill = -1},
     {2, 1, 2, 70, 140, 8, 8, {2, 1, 2, 2}, {1, 1, 2, 2}, .causal = 1, .offset = 70, .scale = 0.3, .fill = -5},
     {2, 1, 2, 70, 140, 8, 8, {2, 1, 2, 2}, {1, 1, 2, 2}, .bias_first = 1, .scale = 0.3, .fill = -5},
+    {2, 2, 1, 150, 150, 8, 8, NONE, NONE, .causal = 1, .window = 17, .scale = 0.3, .fill = -INFINITY},
+    {1, 2, 1, 90, 150, 8, 8, NONE, NONE, .causal = 1, .offset = 70, .window = 66, .scale = 0.3, .fill = -FLT_MAX},
+    {1, 2, 1, 90, 70, 8, 8, NONE, NONE, .causal = 1, .offset = -9, .window = 5, .scale = 0.3, .fill = -INFINITY,
+     .nan_to_zero = 1},
+    {1, 2, 2, 40, 70, 8, 8, {1, 1, 2, 2}, {1, 1, 2, 2}, .cap = 0.75, .scale = 0.3, .fill = -INFINITY},
+    {2, 2, 2, 70, 70, 8, 8, NONE, NONE, .causal = 1, .sink = 1, .scale = 0.3, .fill = -INFINITY},
+    {2,
+     2,
+     2,
+     70,
+     90,
+     8,
+     8,
+     {2, 1, 1, 2},
+     NONE,
+     .causal = 1,
+     .offset = -5,
+     .window = 9,
+     .sink = 1,
+     .cap = 2,
+     .scale = 0.3,
+     .fill = -INFINITY},
 };
 #define TRIALS (int)(sizeof trials / sizeof *trials)
 
 /* Operands in both types, and shapes as the kernel takes them. */
 struct operands {
-    int64_t q_dims[4], keep_dims[4], bias_dims[4], rows, results;
-    float *q, *k, *v, *bias;
-    double *q64, *k64, *v64, *bias64;
+    int64_t q_dims[4], keep_dims[4], bias_dims[4], sink_dims[4], rows, results;
+    float *q, *k, *v, *bias, *sink;
+    double *q64, *k64, *v64, *bias64, *sink64;
     uint8_t *keep;
     struct rt_attention shape;
 };
@@ -69,6 +91,9 @@ static void make(struct operands *o, const struct trial *c) {
     both(&o->k, &o->k64, c->b * c->kv * c->s * c->d);
     both(&o->v, &o->v64, c->b * c->kv * c->s * c->e);
     both(&o->bias, &o->bias64, nbias);
+    o->sink_dims[0] = o->sink_dims[2] = o->sink_dims[3] = 1;
+    o->sink_dims[1] = c->kv * c->g;
+    both(&o->sink, &o->sink64, o->sink_dims[1]);
     o->keep = test_new(nkeep, 1);
     for (int64_t i = 0; i < nkeep; i++) o->keep[i] = test_random(3) > 0;
     o->shape = (struct rt_attention){.ndim = 4,
@@ -78,22 +103,27 @@ static void make(struct operands *o, const struct trial *c) {
                                      .e = c->e,
                                      .keep = nkeep ? o->keep_dims : NULL,
                                      .bias = nbias ? o->bias_dims : NULL,
+                                     .sink = c->sink ? o->sink_dims : NULL,
                                      .causal = c->causal,
                                      .offset = c->offset,
                                      .drop = c->drop,
                                      .bias_first = c->bias_first,
                                      .clamp = c->clamp,
+                                     .window = c->window,
+                                     .nan_to_zero = c->nan_to_zero,
                                      .scale = c->scale,
-                                     .fill = c->fill};
+                                     .fill = c->fill,
+                                     .cap = c->cap};
 }
 
 static int run_f32(struct rt *rt, float *y, const struct operands *o, const struct rt_attention *shape) {
-    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL, shape);
+    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL,
+                            shape->sink ? o->sink : NULL, shape);
 }
 
 static int run_f64(struct rt *rt, double *y, const struct operands *o, const struct rt_attention *shape) {
     return rt_attention_f64(rt, y, o->q64, o->k64, o->v64, shape->keep ? o->keep : NULL, shape->bias ? o->bias64 : NULL,
-                            shape);
+                            shape->sink ? o->sink64 : NULL, shape);
 }
 
 /* Definition ---------------------------------------------------------------------------------------------------- */
@@ -112,7 +142,9 @@ static long double score(const struct operands *o, const struct trial *c, const 
     long double sum = 0, bias = o->shape.bias ? (long double)o->bias64[mask_at(o->bias_dims, at)] : 0;
     for (int64_t p = 0; p < c->d; p++) sum += (long double)q[p] * (long double)k[p];
     sum *= (long double)c->scale;
-    int masked = c->causal && at[3] > at[2] + c->offset;
+    if (c->cap > 0) sum = (long double)c->cap * tanhl(sum / (long double)c->cap);
+    int64_t last = at[2] + c->offset;
+    int masked = c->causal && (at[3] > last || (c->window && at[3] <= last - c->window));
     if (o->shape.keep && (o->keep[mask_at(o->keep_dims, at)] != 0) == c->drop) masked = 1;
     sum = masked ? (long double)c->fill + (c->bias_first ? 0 : bias) : sum + bias;
     return c->clamp ? fmaxl(sum, -(long double)FLT_MAX) : sum;
@@ -122,15 +154,17 @@ static void define(long double *y, const struct operands *o, const struct trial 
     for (int64_t row = 0; row < o->rows; row++) {
         int64_t at[] = {row / (c->t * c->kv * c->g), row / c->t % (c->kv * c->g), row % c->t, 0};
         const double *v = o->v64 + (at[0] * c->kv + at[1] / c->g) * c->s * c->e;
-        long double high = -INFINITY, sum = 0;
+        long double sink = c->sink ? (long double)o->sink64[at[1]] : -INFINITY, high = sink, sum;
         for (at[3] = 0; at[3] < c->s; at[3]++) high = fmaxl(high, score(o, c, at));
+        sum = c->sink ? expl(sink - high) : 0;
         for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] = 0;
         for (at[3] = 0; at[3] < c->s; at[3]++) {
             long double weight = expl(score(o, c, at) - high);
             sum += weight;
             for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] += weight * (long double)v[at[3] * c->e + j];
         }
-        for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] /= sum;
+        bool hidden = c->nan_to_zero && isinf(high) && high < 0;
+        for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] = hidden ? 0 : y[row * c->e + j] / sum;
     }
 }
 
@@ -261,7 +295,7 @@ static float one(struct rt *rt, const float *k, const float *v, const uint8_t *k
     float y;
     if (keep) shape.keep = mask;
     if (bias) shape.bias = mask;
-    assert_int_equal(rt_attention_f32(rt, &y, &q, k, v, keep, bias, &shape), RT_OK);
+    assert_int_equal(rt_attention_f32(rt, &y, &q, k, v, keep, bias, NULL, &shape), RT_OK);
     return y;
 }
 
@@ -300,12 +334,12 @@ static void test_nothing(void **state) {
     const int64_t none[] = {0, 2, 3, 4}, some[] = {1, 1, 1, 4};
     struct rt_attention shape = {.ndim = 4, .q = none, .kv = 2, .s = 3, .e = 4, .scale = 1};
     float x[4] = {1, 1, 1, 1}, y[4] = {5, 5, 5, 5};
-    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, &shape), RT_OK);
+    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, NULL, &shape), RT_OK);
     assert_true(y[0] == 5);
     shape.q = some;
     shape.kv = 1;
     shape.s = 0; /* no keys: an empty sum */
-    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, &shape), RT_OK);
+    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, NULL, &shape), RT_OK);
     assert_true(y[0] == 0 && y[3] == 0);
     test_close(rt);
 }

@@ -41,29 +41,37 @@ struct call {
     int64_t batch, kv, t, s, d, e;
     int64_t rows; /* of q for each head of k: group x t */
     const uint8_t *keep;
-    int64_t keep_stride[RT_MAX_NDIM], bias_stride[RT_MAX_NDIM]; /* per dimension of q but the last; 0: repeated */
-    int64_t keep_key, bias_key;                                 /* between keys */
-    int causal, drop, bias_first, clamp;
-    double scale, fill;
+    /* per dimension of q but the last; 0: repeated */
+    int64_t keep_stride[RT_MAX_NDIM], bias_stride[RT_MAX_NDIM], sink_stride[RT_MAX_NDIM];
+    int64_t keep_key, bias_key; /* between keys */
+    int causal, drop, bias_first, clamp, nan_to_zero;
+    int64_t window; /* keys that a causal row sees; without a window more than there are */
+    double scale, fill, cap;
 };
 
-/* Offsets of the rows' masks, and the last key that a causal row sees. Unused lanes repeat the last row. */
-static void place_rows(const struct call *call, int64_t head, int64_t first, int count, int64_t *keep_at,
-                       int64_t *bias_at, int64_t *limit) {
+/* Where the rows of a block find their masks and sinks, and the last key that a causal row sees. */
+struct places {
+    int64_t keep[ROWS], bias[ROWS], sink[ROWS], limit[ROWS];
+};
+
+/* Unused lanes repeat the last row. */
+static void place_rows(const struct call *call, int64_t head, int64_t first, int count, struct places *at) {
     const struct rt_attention *shape = call->shape;
     int heads = shape->ndim - 3; /* the dimension of q that counts heads */
-    int64_t keep = 0, bias = 0, rest = head / call->kv, group = call->rows / call->t;
+    int64_t keep = 0, bias = 0, sink = 0, rest = head / call->kv, group = call->rows / call->t;
     for (int d = heads - 1; d >= 0; d--) {
         keep += rest % shape->q[d] * call->keep_stride[d];
         bias += rest % shape->q[d] * call->bias_stride[d];
+        sink += rest % shape->q[d] * call->sink_stride[d];
         rest /= shape->q[d];
     }
     for (int r = 0; r < ROWS; r++) {
         int64_t row = first + (r < count ? r : count - 1), h = head % call->kv * group + row / call->t;
         int64_t t = row % call->t;
-        keep_at[r] = keep + h * call->keep_stride[heads] + t * call->keep_stride[heads + 1];
-        bias_at[r] = bias + h * call->bias_stride[heads] + t * call->bias_stride[heads + 1];
-        limit[r] = shape->start + t + shape->offset;
+        at->keep[r] = keep + h * call->keep_stride[heads] + t * call->keep_stride[heads + 1];
+        at->bias[r] = bias + h * call->bias_stride[heads] + t * call->bias_stride[heads + 1];
+        at->sink[r] = sink + h * call->sink_stride[heads];
+        at->limit[r] = shape->start + t + shape->offset;
     }
 }
 
@@ -166,29 +174,33 @@ static struct call call_of(const struct rt_attention *shape, const uint8_t *keep
                         .drop = shape->drop,
                         .bias_first = shape->bias_first,
                         .clamp = shape->clamp,
+                        .nan_to_zero = shape->nan_to_zero,
+                        .window = shape->window ? shape->window : INT64_MAX / 2,
                         .scale = shape->scale,
-                        .fill = shape->fill};
+                        .fill = shape->fill,
+                        .cap = shape->cap};
     for (int d = 0; d < ndim - 3; d++) call.batch *= shape->q[d];
     call.rows = call.kv ? shape->q[ndim - 3] / call.kv * call.t : 0;
     call.keep_key = mask_strides(shape->keep, ndim, call.keep_stride);
     call.bias_key = mask_strides(shape->bias, ndim, call.bias_stride);
+    mask_strides(shape->sink, ndim, call.sink_stride);
     return call;
 }
 
 #define DEFINE_ATTENTION(T, suffix)                                                                                    \
     int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,            \
-                              const T *bias, const struct rt_attention *shape) {                                       \
+                              const T *bias, const T *sink, const struct rt_attention *shape) {                        \
         struct call call = call_of(shape, keep);                                                                       \
         int64_t blocks = (call.rows + ROWS - 1) / ROWS, heads = call.batch * call.kv;                                  \
         int parallel =                                                                                                 \
             (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >= PARALLEL_PRODUCTS;       \
-        void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, int64_t, int64_t, int) =     \
-            BEST(suffix, rt->reference_kernels);                                                                       \
+        void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, const T *, int64_t, int64_t, \
+                    int) = BEST(suffix, rt->reference_kernels);                                                        \
         if (heads == 0 || call.rows == 0 || call.e == 0) return RT_OK;                                                 \
         if (call.s == 0) return memset(y, 0, (size_t)(heads * call.rows * call.e) * sizeof *y), RT_OK;                 \
         _Pragma("omp parallel for schedule(dynamic) if (parallel)") for (int64_t i = 0; i < heads * blocks; i++) {     \
             int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                            \
-            run(&call, y, q, k, v, bias, i / blocks, first, (int)min_i64(ROWS, call.rows - first));                    \
+            run(&call, y, q, k, v, bias, sink, i / blocks, first, (int)min_i64(ROWS, call.rows - first));              \
         }                                                                                                              \
         return RT_OK;                                                                                                  \
     }

@@ -140,30 +140,34 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
 /* --- Attention --- */
 
 /* softmax(scores) v with scores = scale q k^T, modified in this order:
+ *   cap, if not 0          scores become cap tanh(score / cap)
  *   bias, if bias_first    is added
  *   keep, causal           masked scores become `fill`: those with keep = 0 (keep != 0 if `drop`) and, if causal, keys
- *                          beyond start + t + offset
+ *                          beyond start + t + offset and, with a window, all but the last `window` of the others
  *   bias, else             is added
  *   clamp                  scores below the lowest finite f32 become that value
+ * sink: one more score of each row, for a key whose value is 0.
  * Each head of k and v serves q's heads / kv consecutive heads (grouped-query attention). As in softmax, a row of equal
- * scores has equal weights and a row of -inf gives NaN. Each row is summed sequentially over d and over s, so cutting
- * any other dimension changes no bit. Note [Attention] in attention.c. */
+ * scores has equal weights and a row of -inf gives NaN; with nan_to_zero, a row whose weights are NaN gives 0. Each row
+ * is summed sequentially over d and over s, so cutting any other dimension changes no bit. Note [Attention] in
+ * attention.c. */
 struct rt_attention {
     int ndim;
     const int64_t *q;           /* extents (b.., heads, t, d) */
     const int64_t *keep, *bias; /* extents of the masks (b.., heads, t, s), 1: broadcast; NULL: no mask */
+    const int64_t *sink;        /* extents of the sinks (b.., heads, 1, 1), 1: broadcast; NULL: none */
     int64_t kv, s, e;           /* heads of k and v, keys, size of a head of v */
     int64_t start;              /* offset of this part in dimension t */
     int causal;
-    int64_t offset;
-    int drop, bias_first, clamp;
-    double scale, fill;
+    int64_t offset, window;
+    int drop, bias_first, clamp, nan_to_zero;
+    double scale, fill, cap;
 };
 
 #define RT_DECLARE_ATTENTION(T, s)                                                                                     \
     int rt_attention_##s(struct rt *rt, T *y /* (b..,heads,t,e) */, const T *q /* (b..,heads,t,d) */,                  \
                          const T *k /* (b..,kv,s,d) */, const T *v /* (b..,kv,s,e) */, const uint8_t *keep,            \
-                         const T *bias, const struct rt_attention *shape);
+                         const T *bias, const T *sink, const struct rt_attention *shape);
 
 RT_DECLARE_ATTENTION(float, f32)
 RT_DECLARE_ATTENTION(double, f64)

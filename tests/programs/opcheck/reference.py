@@ -164,15 +164,20 @@ def rms_norm(x, scale, a):
 
 
 def attention(*inputs):
-    (q, k, v, keep, bias), a = (list(inputs[:-1]) + [None, None])[:5], inputs[-1]
+    (q, k, v, keep, bias, sink), a = (list(inputs[:-1]) + [None] * 3)[:6], inputs[-1]
     heads = q.shape[-3] // k.shape[-3]
     scores = a["scale"] * q @ np.swapaxes(np.repeat(k, heads, -3), -1, -2)
     t, s = scores.shape[-2:]
+    if a.get("cap"):
+        scores = a["cap"] * np.tanh(scores / a["cap"])
     masked = np.zeros_like(scores, "?")
     if keep is not None:
         masked = masked | (keep if a.get("drop") else ~keep)
     if a.get("causal"):
-        masked = masked | (np.arange(s) > np.arange(t)[:, None] + a.get("offset", 0))
+        last = np.arange(t)[:, None] + a.get("offset", 0)
+        masked = masked | (np.arange(s) > last)
+        if a.get("window"):
+            masked = masked | (np.arange(s) <= last - a["window"])
     if bias is not None and a.get("bias_first"):
         scores = scores + bias
     scores = np.where(masked, a.get("fill", 0), scores)
@@ -180,7 +185,12 @@ def attention(*inputs):
         scores = scores + bias
     if a.get("clamp"):
         scores = np.maximum(scores, np.finfo("f4").min)
-    return softmax(scores, {"axis": -1}) @ np.repeat(v, heads, -3)
+    if sink is not None:
+        scores = np.concatenate([scores, np.broadcast_to(sink, (*scores.shape[:-1], 1))], -1)
+    weights = softmax(scores, {"axis": -1})[..., :s]
+    if a.get("nan_to_zero"):
+        weights = np.where(np.isnan(weights), 0, weights)
+    return weights @ np.repeat(v, heads, -3)
 
 
 def rope(x, cos, sin, a):

@@ -1,0 +1,31 @@
+/* What an attention mask hides, where its values are known at compile time. */
+#ifndef PASSES_REWRITE_KNOWN_MASK_H
+#define PASSES_REWRITE_KNOWN_MASK_H
+
+#include "ir/ir.h"
+
+/* Nothing; or from row i all keys but the last `window` ones up to key i + offset (window 0: all up to that key).
+ * `fill` is the value of the mask at hidden keys, NAN if it hides nothing. */
+struct known_mask {
+    enum { MASK_ANY, MASK_NOTHING, MASK_CAUSAL } kind;
+    int64_t offset, window;
+    double fill;
+    bool sees; /* every row sees a key */
+};
+
+/* Results for masks that were examined before, because layers share masks. Begins as zeros. */
+struct known_masks {
+    VEC(struct examined_mask {
+        int tensor;
+        double seen;
+        struct known_mask known;
+    })
+    all;
+};
+
+/* The effect of a mask, whose value is `seen` where a key is visible, on scores of shape (.., rows, keys). MASK_ANY if
+ * its values are not known, or hide other keys; also for a causal mask that is broadcast over rows or keys. */
+struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int mask, const struct tensor *score,
+                             double seen);
+
+#endif
