@@ -31,6 +31,17 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
         rt_json_put_text(writer, "replicate");
 }
 
+/* "slices": the axes along which ZeRO divides the elements of the rank's part. */
+static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
+    const unsigned axes = tensor_flat_axes(graph, tensor);
+    if (!axes) return;
+    rt_json_key(writer, "slices");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
+        if (axes >> axis & 1u) rt_json_put_text(writer, graph->mesh.axis[axis].name);
+    rt_json_close(writer, ']');
+}
+
 /* What training does with a weight. */
 enum fate { STAYS, TRAINED, STATISTIC };
 
@@ -52,6 +63,7 @@ static void put_parameter(json *writer, const struct rankplan *plan, const struc
     put(writer, "dtype", rt_dtypes[tensor->dtype].name);
     rt_json_key(writer, "shape"), rt_json_put_dims(writer, tensor->dims, tensor->ndim);
     put_partition(writer, plan->graph, tensor);
+    put_slices(writer, plan->graph, tensor);
     rt_json_key(writer, "trained"), rt_json_put_bool(writer, trained);
     if (trained) {
         rt_json_key(writer, "lr"), rt_json_put_real(writer, named_options_value(options, "lr", 0));

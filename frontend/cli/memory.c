@@ -26,6 +26,17 @@ static void find_ways(const struct compiled_model *compiled, int ways[RT_LAYOUT_
     ways[compiled->mesh.naxes] = (int)(groups > 0 && units % groups == 0 ? units / groups : units);
 }
 
+static int axis_of(const struct compiled_model *compiled, const char *name) {
+    const int axis = name ? mesh_axis_by_name(&compiled->mesh, name) : -1;
+    return axis >= 0 ? axis : compiled->mesh.naxes;
+}
+
+int memory_ways(const struct compiled_model *compiled, const char *axis) {
+    int ways[RT_LAYOUT_AXES];
+    find_ways(compiled, ways);
+    return ways[axis_of(compiled, axis)];
+}
+
 /* Reads an entry of "flats" but its elements; false if it is invalid. */
 static bool read_flat(const struct compiled_model *compiled, const struct rt_json *entry, struct rt_flat *flat) {
     const char *arena = rt_json_text(rt_json_member(entry, "arena")),
@@ -36,10 +47,8 @@ static bool read_flat(const struct compiled_model *compiled, const struct rt_jso
     while (id < RT_ARENAS && strcmp(memory_kinds[id], arena) != 0) id++;
     flat->arena = (enum rt_arena)id;
     flat->dtype = rt_dtype_by_name(dtype);
-    for (const struct rt_json *name = elements(rt_json_member(entry, "axes")); name; name = name->next) {
-        const int axis = rt_json_text(name) ? mesh_axis_by_name(&compiled->mesh, rt_json_text(name)) : -1;
-        flat->axes |= 1u << (axis >= 0 ? axis : compiled->mesh.naxes);
-    }
+    for (const struct rt_json *name = elements(rt_json_member(entry, "axes")); name; name = name->next)
+        flat->axes |= 1u << axis_of(compiled, rt_json_text(name));
     return id < RT_ARENAS && flat->dtype < RT_DTYPE_COUNT;
 }
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "frontend/cli/memory.h"
 #include "frontend/cli/show.h"
 #include "ir/base/map.h"
 
@@ -36,7 +37,27 @@ static const char *cut_text(const struct rt_json *partition, struct arena *arena
         strbuf_printf(&text, "%sdim %" PRId64 " in %" PRId64 " (%s)", text.length ? ", " : "", dim, ways,
                       show_text(rt_json_member(cut, "axis"), arena));
     }
-    return text.length ? strbuf_text(&text) : "whole";
+    return strbuf_text(&text);
+}
+
+/* How ZeRO divides the part: "slices in 4 (data, units)"; "" if it does not. */
+static const char *slices_text(const struct compiled_model *compiled, const struct rt_json *axes, struct arena *arena) {
+    struct strbuf names;
+    int64_t ways = 1;
+    strbuf_init(&names, arena);
+    for (const struct rt_json *axis = elements(axes); axis; axis = axis->next) {
+        strbuf_printf(&names, "%s%s", names.length ? ", " : "", show_text(axis, arena));
+        ways *= memory_ways(compiled, rt_json_text(axis));
+    }
+    return names.length ? arena_printf(arena, "slices in %" PRId64 " (%s)", ways, strbuf_text(&names)) : "";
+}
+
+static const char *division_text(const struct compiled_model *compiled, const struct rt_json *parameter,
+                                 struct arena *arena) {
+    const char *cuts = cut_text(rt_json_member(parameter, "partition"), arena),
+               *slices = slices_text(compiled, rt_json_member(parameter, "slices"), arena);
+    if (!*cuts && !*slices) return "whole";
+    return arena_printf(arena, "%s%s%s", cuts, *cuts && *slices ? ", " : "", slices);
 }
 
 static const char *number_text(const struct rt_json *parameter, const char *key, struct arena *arena) {
@@ -60,6 +81,7 @@ struct rows {
     struct map index;
     VEC(struct row) all;
     int64_t parameters, values, frozen, constants;
+    const struct compiled_model *compiled;
 };
 
 static const char *rest_text(const struct rt_json *parameter, struct rows *rows, struct arena *arena) {
@@ -73,7 +95,7 @@ static const char *rest_text(const struct rt_json *parameter, struct rows *rows,
     rows->parameters++, rows->frozen += frozen;
     rows->values = (int64_t)((uint64_t)rows->values + (uint64_t)count);
     return arena_printf(arena, "%-*s %-*s %s%s", SHAPE_COLUMNS, shape, CUT_COLUMNS,
-                        cut_text(rt_json_member(parameter, "partition"), arena), how,
+                        division_text(rows->compiled, parameter, arena), how,
                         rt_json_member(parameter, "doubt") ? ", may be constant" : "");
 }
 
@@ -97,7 +119,7 @@ static void put_row(struct strbuf *out, const struct row *row) {
 
 void show_parameters(struct strbuf *out, const struct compiled_model *compiled, bool verbose) {
     const struct rt_json *parameters = rt_json_member(compiled->root, "parameters");
-    struct rows rows = {.parameters = 0};
+    struct rows rows = {.compiled = compiled};
     if (!parameters) return;
     map_init(&rows.index, out->arena);
     for (const struct rt_json *p = elements(parameters); p; p = p->next) add(&rows, p, !verbose, out->arena);

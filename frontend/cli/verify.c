@@ -8,6 +8,9 @@
 
 int cli_verify(struct cli *cli) {
     struct compiled_model compiled;
+    if (cli->options->given[OPT_RUNTIME_NGPUS] && !cli->options->numeric)
+        return diag_error(cli->diags, 200, EXIT_USAGE, NULL,
+                          "--runtime-ngpus needs --numeric: the proof holds for any number of scale units");
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);
     if (!status && cli->options->numeric) status = numeric_compare(&compiled, cli);
