@@ -25,7 +25,7 @@ static void make_flat_loop(struct loops *loops) {
 
 static void make_loops(struct loops *loops) {
     const struct tensor *out = &loops->graph->tensors.at[loops->node->outputs[0]];
-    if (tensor_flat_axes(loops->graph, out)) return make_flat_loop(loops);
+    if (layout_flat_axes(&out->layout)) return make_flat_loop(loops);
     loops->n = out->ndim;
     for (int d = 0; d < loops->n; d++) loops->extent[d] = loops->class->dims[loops->node->outputs[0]][d];
     for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, out->ndim);
@@ -33,7 +33,7 @@ static void make_loops(struct loops *loops) {
 }
 
 const char *elements_text(struct arena *arena, const struct graph *graph, const struct rank_class *class, int tensor) {
-    const unsigned axes = tensor_flat_axes(graph, &graph->tensors.at[tensor]);
+    const unsigned axes = layout_flat_axes(&graph->tensors.at[tensor].layout);
     const long long elements = rankplan_elements(class, graph, tensor);
     return axes ? arena_printf(arena, "rt_flat_count(rt, 0x%x, %lld)", axes, elements)
                 : arena_printf(arena, "%lld", elements);

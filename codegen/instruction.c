@@ -137,8 +137,7 @@ static void put_flat(struct local *local, const char *name, const char *argument
     const int from = op_moved_input(&local->node), to = local->node.outputs[0];
     (void)name, (void)argument;
     strbuf_printf(&local->out, "%lld, 0x%x", (long long)rankplan_elements(local->class, local->graph, to),
-                  tensor_flat_axes(local->graph, tensor_of(local, from)) &
-                      tensor_flat_axes(local->graph, tensor_of(local, to)));
+                  layout_flat_axes(&tensor_of(local, from)->layout) & layout_flat_axes(&tensor_of(local, to)->layout));
 }
 
 /* $each: 1 in the phases of a micro-batch, else 0. */
@@ -179,10 +178,17 @@ static void put_runs(struct local *local, const char *name, const char *argument
     put_array(local, "int64_t", local->node.ninputs, runs);
 }
 
+/* How the ranks along the axis that the class' ranks meet there divide the tensor. */
+static struct rt_placement ranks_placement(struct local *local, int tensor, int axis) {
+    int coordinate[RT_MAX_AXES];
+    mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
+    return placement_of_ranks(local->graph, tensor_of(local, tensor), axis, coordinate);
+}
+
 /* Writes struct rt_placement for an operand of a redistribution, or for the windows of a node: which part of the
  * dimension each rank of the mesh axis has. */
 static void put_ranks_placement(struct local *local, int tensor, int axis) {
-    const struct rt_placement held = placement_of_ranks(local->graph, tensor_of(local, tensor), axis);
+    const struct rt_placement held = ranks_placement(local, tensor, axis);
     open_argument(local, local->kernels->target->arguments->structure, "rt_placement");
     strbuf_printf(&local->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent,
                   (long long)held.cut.blocks, (long long)held.cut.grain, held.cut.ways, (long long)held.extent);
@@ -202,14 +208,21 @@ static void put_own_padding(struct local *local, int axis, bool before, int64_t 
 /* Writes where the rank's part of a factor begins. It depends on the rank's coordinate, so it is computed at run
  * time. */
 static void put_factor_start(struct local *local, int factor) {
-    for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
-        const struct node_split *split = &local->node.split[axis];
+    int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
+    const char *before = "";
+    int64_t extent = local->dims.factor[factor].extent;
+    mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
+    dims_outermost_first(local->node.split, local->graph->mesh.naxes, axes);
+    for (int i = 0; i < local->graph->mesh.naxes; i++) {
+        const struct node_split *split = &local->node.split[axes[i]];
         if (split->factor != factor) continue;
-        strbuf_printf(&local->out, "rt_part_start(rt, %d, %lld, %lld, %lld)", axis,
-                      (long long)local->dims.factor[factor].extent, (long long)split->blocks, (long long)split->grain);
-        return;
+        const struct rt_cut cut = {extent, split->blocks, split->grain, local->graph->mesh.axis[axes[i]].size};
+        strbuf_printf(&local->out, "%srt_part_start(rt, %d, %lld, %lld, %lld)", before, axes[i], (long long)extent,
+                      (long long)split->blocks, (long long)split->grain);
+        extent = rt_cut_extent(&cut, coordinate[axes[i]]); /* the same for all ranks of the class */
+        before = " + ";
     }
-    strbuf_putc(&local->out, '0');
+    if (!*before) strbuf_putc(&local->out, '0');
 }
 
 static void put_start(struct local *local, const char *name, const char *argument) {
@@ -344,11 +357,12 @@ static void put_number(struct local *local, const char *name, const char *argume
  * blocks and grain. */
 static void put_around(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    int dim = (int)attr_int(&local->node, "dim", 0), tensor = local->node.outputs[0],
-        ndim = tensor_of(local, tensor)->ndim;
+    int dim = (int)attr_int(&local->node, "dim", 0), axis = (int)attr_int(&local->node, "mesh", 0),
+        from = local->node.inputs[0], tensor = local->node.outputs[0], ndim = tensor_of(local, tensor)->ndim;
+    const bool gathers = layout_along(&tensor_of(local, from)->layout, axis).kind == PLACED_PART;
+    const struct rt_placement part = ranks_placement(local, gathers ? from : tensor, axis);
     strbuf_printf(&local->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(local, tensor), 0, dim),
-                  (long long)tensor_of(local, tensor)->dims[dim],
-                  (long long)product(shape_of(local, tensor), dim + 1, ndim),
+                  (long long)part.extent, (long long)product(shape_of(local, tensor), dim + 1, ndim),
                   (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "grain", 1));
 }
 
@@ -361,8 +375,8 @@ static void put_complete(struct local *local, const char *name, const char *argu
     int64_t dims[RT_MAX_NDIM];
     memcpy(dims, shape_of(local, to), sizeof dims);
     for (int i = 0; i < 2; i++) {
-        const struct placement *placement = &tensor_of(local, operands[i])->layout.axis[axis];
-        if (placement_divides(placement)) dims[placement->dim] = tensor_of(local, to)->dims[placement->dim];
+        const struct placement placement = layout_along(&tensor_of(local, operands[i])->layout, axis);
+        if (placement_divides(&placement)) dims[placement.dim] = ranks_placement(local, operands[i], axis).extent;
     }
     strbuf_printf(&local->out, "%d, ", tensor_of(local, to)->ndim);
     put_array(local, "int64_t", tensor_of(local, to)->ndim, dims);
@@ -373,7 +387,7 @@ static void put_placement(struct local *local, const char *name, const char *arg
     (void)argument;
     int axis = (int)attr_int(&local->node, "mesh", 0);
     int tensor = *name == 'h' ? local->node.inputs[0] : local->node.outputs[0];
-    strbuf_printf(&local->out, "%d, ", tensor_of(local, tensor)->layout.axis[axis].dim);
+    strbuf_printf(&local->out, "%d, ", layout_along(&tensor_of(local, tensor)->layout, axis).dim);
     put_ranks_placement(local, tensor, axis);
 }
 
@@ -587,16 +601,17 @@ static void put_call(struct local *local) {
 /* Sets the extents of the rank's part of every factor and rewrites the node's attributes for it. */
 static void localize(struct local *local) {
     struct graph *graph = (struct graph *)local->graph;
-    int coordinate[RT_MAX_AXES];
+    int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
     rankplan_localize(graph, local->class, &local->node, &local->dims);
     mesh_coordinate(&graph->mesh, local->class->shard, coordinate);
     for (int f = 0; f < local->dims.nfactors; f++) local->extent[f] = local->dims.factor[f].extent;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct node_split *split = &local->node.split[axis];
+    dims_outermost_first(local->node.split, graph->mesh.naxes, axes);
+    for (int i = 0; i < graph->mesh.naxes; i++) {
+        const struct node_split *split = &local->node.split[axes[i]];
         if (split->factor < 0) continue;
-        struct rt_cut cut = {local->dims.factor[split->factor].extent, split->blocks, split->grain,
-                             graph->mesh.axis[axis].size};
-        local->extent[split->factor] = rt_cut_extent(&cut, coordinate[axis]);
+        const struct rt_cut cut = {local->extent[split->factor], split->blocks, split->grain,
+                                   graph->mesh.axis[axes[i]].size};
+        local->extent[split->factor] = rt_cut_extent(&cut, coordinate[axes[i]]);
     }
 }
 

@@ -348,7 +348,7 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
         const struct plan_place *place = &class->place[tensors[i]];
         if (!rt_dtype_is_float(dtype)) continue;
-        const unsigned axes = tensor_flat_axes(plan->graph, &plan->graph->tensors.at[tensors[i]]);
+        const unsigned axes = layout_flat_axes(&plan->graph->tensors.at[tensors[i]].layout);
         const int64_t elements = rankplan_bytes(class, plan->graph, tensors[i]) / (int64_t)rt_dtype_bytes(dtype);
         rt_json_put_dims(writer, (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes},
                          axes            ? 6
@@ -387,11 +387,11 @@ static void put_all_values(json *writer, const struct rankplan *plan) {
 static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
     rt_json_key(writer, "slices");
     rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct placement *h = &tensor->layout.axis[axis];
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct placement *h = &tensor->layout.cuts[c].placement;
         if (h->kind != PLACED_PART) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "axis", graph->mesh.axis[axis].name);
+        put(writer, "axis", graph->mesh.axis[tensor->layout.cuts[c].axis].name);
         put_int(writer, "dim", h->dim);
         put_int(writer, "blocks", h->blocks);
         put_int(writer, "unit", h->grain);
@@ -433,9 +433,9 @@ static void put_sliced(json *writer, const struct graph *graph, const struct sli
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "axis", graph->mesh.axis[at->axis].name);
         put_int(writer, "dim", at->dim);
-        put_int(writer, "ways", at->cut.ways);
-        put_int(writer, "blocks", at->cut.blocks);
-        put_int(writer, "unit", at->cut.grain);
+        put_int(writer, "ways", at->ways);
+        put_int(writer, "blocks", at->blocks);
+        put_int(writer, "unit", at->grain);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');

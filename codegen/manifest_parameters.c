@@ -15,8 +15,9 @@ static void put(json *writer, const char *key, const char *text) {
 static void put_partition(json *writer, const struct graph *graph, const struct tensor *tensor) {
     int cuts = 0;
     rt_json_key(writer, "partition");
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct placement *placement = &tensor->layout.axis[axis];
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct placement *placement = &tensor->layout.cuts[c].placement;
+        const int axis = tensor->layout.cuts[c].axis;
         if (placement->kind != PLACED_PART) continue;
         if (!cuts++) rt_json_open(writer, '[', RT_JSON_INLINE);
         rt_json_open(writer, '{', RT_JSON_INLINE);

@@ -53,14 +53,14 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
     struct strbuf out;
     int n = 0;
     strbuf_init(&out, graph->arena);
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct placement *h = &tensor->layout.axis[axis];
-        if (h->kind != PLACED_PART) continue;
-        strbuf_printf(&out, "%s{%d, %d, %lld, %lld}", n++ ? ", " : "", h->dim, axis, (long long)h->blocks,
-                      (long long)h->grain);
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct cut *cut = &tensor->layout.cuts[c];
+        if (cut->placement.kind != PLACED_PART) continue;
+        strbuf_printf(&out, "%s{%d, %d, %lld, %lld}", n++ ? ", " : "", cut->placement.dim, cut->axis,
+                      (long long)cut->placement.blocks, (long long)cut->placement.grain);
     }
     tmpl_setf(env, "nsplits", "%d", n);
-    tmpl_setf(env, "flat", "0x%x", tensor_flat_axes(graph, tensor));
+    tmpl_setf(env, "flat", "0x%x", layout_flat_axes(&tensor->layout));
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
 }
 

@@ -72,7 +72,7 @@ static const char *slot_text(struct arena *arena, const struct plan_place *place
 
 /* Of a slice that lies in the memory of what it was cut from: its offset there, to be added to the address. */
 static const char *slice_start(const struct function *function, int tensor) {
-    const unsigned axes = tensor_flat_axes(function->plan->graph, tensor_at(function, tensor));
+    const unsigned axes = layout_flat_axes(&tensor_at(function, tensor)->layout);
     if (!axes) return "";
     return arena_printf(function->arena, " + rt_flat_start(rt, 0x%x, %lld)", axes,
                         (long long)rankplan_elements(function->class, function->plan->graph, tensor));
@@ -100,7 +100,7 @@ static void declare(struct function *function, const struct role *role) {
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
     strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
-    if (tensor_flat_axes(function->plan->graph, t)) strbuf_puts(body, ", a slice");
+    if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
     if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name)) strbuf_printf(body, " %s", t->name);
     strbuf_putc(body, '\n');
 }
@@ -254,7 +254,7 @@ static const char *address_text(const struct function *step, const struct plan_p
 static const char *value_text(const struct function *step, int value) {
     const struct graph *graph = step->plan->graph;
     const struct tensor *t = &graph->tensors.at[value];
-    const unsigned axes = tensor_flat_axes(graph, t);
+    const unsigned axes = layout_flat_axes(&t->layout);
     const char *address = address_text(step, &step->class->place[value]);
     if (!axes || step->class->place[value].arena == PLAN_FLAT) return address;
     return arena_printf(step->arena, "%s + rt_flat_start(rt, 0x%x, %lld) * %zu", address, axes,
@@ -264,7 +264,7 @@ static const char *value_text(const struct function *step, int value) {
 static const char *bytes_text(const struct function *step, int tensor) {
     const struct graph *graph = step->plan->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
-    const unsigned axes = tensor_flat_axes(graph, t);
+    const unsigned axes = layout_flat_axes(&t->layout);
     const long long elements = rankplan_elements(step->class, graph, tensor);
     if (axes)
         return arena_printf(step->arena, "(size_t)rt_flat_count(rt, 0x%x, %lld) * %zu", axes, elements,

@@ -41,8 +41,7 @@ static const char *part_text(const struct finder *finder, const struct tensor *t
     for (int d = 0; d < sliced->ndim; d++) strbuf_printf(&out, " %lld", (long long)sliced->dims[d]);
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *cut = &sliced->cut[c];
-        strbuf_printf(&out, " / %d %d %lld %lld", cut->axis, cut->dim, (long long)cut->cut.blocks,
-                      (long long)cut->cut.grain);
+        strbuf_printf(&out, " / %d %d %lld %lld", cut->axis, cut->dim, (long long)cut->blocks, (long long)cut->grain);
     }
     return strbuf_text(&out);
 }
@@ -61,18 +60,23 @@ static struct sliced describe(const struct tensor *tensor) {
 }
 
 static void add_cuts(struct sliced *sliced, const struct mesh *mesh, const struct tensor *tensor) {
-    for (int axis = 0; axis < mesh->naxes; axis++) {
-        const struct placement *h = &tensor->layout.axis[axis];
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct placement *h = &tensor->layout.cuts[c].placement;
+        const int axis = tensor->layout.cuts[c].axis, ways = mesh->axis[axis].size;
         if (h->kind != PLACED_PART) continue;
-        const struct rt_cut cut = {tensor->dims[h->dim], h->blocks, h->grain, mesh->axis[axis].size};
-        sliced->cut[sliced->ncuts++] = (struct slice_cut){axis, h->dim, cut};
-        sliced->nslices *= cut.ways;
+        sliced->cut[sliced->ncuts++] = (struct slice_cut){axis, h->dim, ways, h->blocks, h->grain};
+        sliced->nslices *= ways;
     }
 }
 
 /* The coordinate of slice `index` along each cut. */
 static void place_of(const struct sliced *sliced, int index, int place[RT_MAX_AXES]) {
-    for (int c = 0; c < sliced->ncuts; index /= sliced->cut[c++].cut.ways) place[c] = index % sliced->cut[c].cut.ways;
+    for (int c = 0; c < sliced->ncuts; index /= sliced->cut[c++].ways) place[c] = index % sliced->cut[c].ways;
+}
+
+/* The cut of a tensor that the cuts before it leave with extents `dims`. */
+static struct rt_cut cut_of(const struct slice_cut *cut, const int64_t *dims) {
+    return (struct rt_cut){dims[cut->dim], cut->blocks, cut->grain, cut->ways};
 }
 
 void slices_shape(struct sliced *sliced, struct arena *arena) {
@@ -84,8 +88,10 @@ void slices_shape(struct sliced *sliced, struct arena *arena) {
         place_of(sliced, s, place);
         *slice = (struct slice){.shard = -1, .ndim = sliced->ndim};
         memcpy(slice->dims, sliced->dims, sizeof slice->dims);
-        for (int c = 0; c < sliced->ncuts; c++)
-            slice->dims[sliced->cut[c].dim] = rt_cut_extent(&sliced->cut[c].cut, place[c]);
+        for (int c = 0; c < sliced->ncuts; c++) {
+            const struct rt_cut cut = cut_of(&sliced->cut[c], slice->dims);
+            slice->dims[sliced->cut[c].dim] = rt_cut_extent(&cut, place[c]);
+        }
         for (int d = 0; d < slice->ndim; d++) count *= slice->dims[d];
         slice->bytes = count * (int64_t)rt_dtype_bytes(sliced->dtype);
     }
@@ -95,7 +101,7 @@ void slices_shape(struct sliced *sliced, struct arena *arena) {
 static int index_of(const struct sliced *sliced, const struct mesh *mesh, int shard) {
     int coordinate[RT_MAX_AXES], index = 0, stride = 1;
     mesh_coordinate(mesh, shard, coordinate);
-    for (int c = 0; c < sliced->ncuts; stride *= sliced->cut[c++].cut.ways)
+    for (int c = 0; c < sliced->ncuts; stride *= sliced->cut[c++].ways)
         index += coordinate[sliced->cut[c].axis] * stride;
     return index;
 }
@@ -237,17 +243,21 @@ void slice_walk(const struct sliced *sliced, int index, void (*take)(void *conte
                 void *context) {
     struct walk walk = {.depth = 1, .inner = (int64_t)rt_dtype_bytes(sliced->dtype), .take = take, .context = context};
     int place[RT_MAX_AXES];
+    int64_t dims[RT_MAX_NDIM];
     place_of(sliced, index, place);
+    memcpy(dims, sliced->dims, sizeof dims);
     walk.dim[0] = (struct run){1, 1, 1, 0, 1}; /* for a scalar */
     for (int d = 0; d < sliced->ndim; d++)
         walk.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, sliced->dims[d]};
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *at = &sliced->cut[c];
         struct run *run = &walk.dim[at->dim];
-        run->blocks = at->cut.blocks;
-        run->block = at->cut.extent / at->cut.blocks;
-        run->start = rt_cut_start(&at->cut, place[c]);
-        run->length = rt_cut_length(&at->cut, place[c]);
+        const struct rt_cut cut = cut_of(at, dims);
+        run->blocks = cut.blocks;
+        run->block = sliced->dims[at->dim] / cut.blocks;
+        run->start += rt_cut_start(&cut, place[c]);
+        run->length = rt_cut_length(&cut, place[c]);
+        dims[at->dim] = rt_cut_extent(&cut, place[c]);
         if (at->dim + 1 > walk.depth) walk.depth = at->dim + 1;
     }
     for (int d = walk.depth; d < sliced->ndim; d++) walk.inner *= sliced->dims[d];

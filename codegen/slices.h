@@ -18,9 +18,10 @@ struct slice {
     char hash[RT_HASH_HEX]; /* of its bytes; set when they are written or read */
 };
 
+/* A cut of the layout; of several that divide one dimension, the outermost comes first. */
 struct slice_cut {
-    int axis, dim;
-    struct rt_cut cut;
+    int axis, dim, ways;
+    int64_t blocks, grain;
 };
 
 /* A tensor and its slices, ordered by their coordinates along the cuts, the first cut fastest. */

@@ -36,13 +36,17 @@ static int number_of(struct key *key, struct map *map) {
     return number;
 }
 
-static void add_placement(struct key *key, const struct placement *placement) {
-    add(key, placement->kind);
-    if (placement->kind == PLACED_WHOLE) return;
-    add(key, placement->dim), add(key, placement->blocks), add(key, placement->grain), add(key, placement->reduce);
-    if (placement->kind != PLACED_WINDOW) return;
-    const struct reach *reach = &placement->reach;
-    add(key, reach->positions), add(key, reach->stride), add(key, reach->before), add(key, reach->span);
+static void add_layout(struct key *key, const struct layout *layout) {
+    for (int r = 0; r < RT_REDUCES; r++) add(key, layout->partial[r]);
+    add(key, layout->own), add(key, layout->ncuts);
+    for (int c = 0; c < layout->ncuts; c++) {
+        const struct placement *placement = &layout->cuts[c].placement;
+        const struct reach *reach = &placement->reach;
+        add(key, layout->cuts[c].axis), add(key, placement->kind), add(key, placement->dim);
+        add(key, placement->blocks), add(key, placement->grain);
+        if (placement->kind != PLACED_WINDOW) continue;
+        add(key, reach->positions), add(key, reach->stride), add(key, reach->before), add(key, reach->span);
+    }
 }
 
 static void add_attr(struct key *key, const struct attr *attr) {
@@ -79,8 +83,7 @@ static int type_of(struct numbering *n, int id) {
     for (int d = 0; d < tensor->ndim; d++) add(&n->key, tensor->dims[d]);
     add(&n->key, -1); /* is no extent */
     if (n->alike == ALIKE) add(&n->key, tensor->joined);
-    for (int axis = 0; axis < mesh_layout_axes(&n->graph->mesh) && n->alike == ALIKE; axis++)
-        add_placement(&n->key, &tensor->layout.axis[axis]);
+    if (n->alike == ALIKE) add_layout(&n->key, &tensor->layout);
     return (n->type[id] = 1 + number_of(&n->key, &n->types)) - 1;
 }
 
@@ -96,7 +99,7 @@ static void add_placed(struct numbering *n, const struct node *node) {
     for (int axis = 0; axis < mesh_layout_axes(&n->graph->mesh); axis++) {
         const struct node_split *split = &node->split[axis];
         add(key, split->factor);
-        if (split->factor >= 0) add(key, split->blocks), add(key, split->grain);
+        if (split->factor >= 0) add(key, split->blocks), add(key, split->grain), add(key, split->depth);
     }
     for (int i = 0; i < node->nattrs; i++) add_attr(key, &node->attrs[i]);
 }

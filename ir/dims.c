@@ -348,7 +348,7 @@ static bool cut_option(const struct dims *dims, const struct dim_factors *d, int
     const struct factor *factor = &dims->factor[d->factor[at]];
     int64_t before, after, pieces;
     if (factor->kind == FACTOR_HALO && factor->over >= 0 && blocks == 1) {
-        *option = (struct cut_option){{factor->over, 1, 1}, 1, 1};
+        *option = (struct cut_option){{.factor = (int16_t)factor->over, .blocks = 1, .grain = 1}, 1, 1};
         return true;
     }
     if (!may_split(factor)) return false;
@@ -397,6 +397,67 @@ bool dims_can_split(const struct dims *dims, const struct node_split *split, int
     return true;
 }
 
+/* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
+static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
+    struct placement placement = dims_placement(dims, operand, split);
+    return placement_divides(&placement) ? placement.dim : -1;
+}
+
+bool dims_splits_meet(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
+    if (a->factor < 0 || b->factor < 0) return false;
+    if (a->factor == b->factor) return true;
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        int dim = divided_dim(dims, o, a);
+        if (dim >= 0 && dim == divided_dim(dims, o, b)) return true;
+    }
+    return false;
+}
+
+void dims_outermost_first(const struct node_split *splits, int naxes, int axes[RT_LAYOUT_AXES]) {
+    int n = 0;
+    for (int depth = 0; n < naxes; depth++)
+        for (int axis = 0; axis < naxes; axis++)
+            if (splits[axis].depth == depth) axes[n++] = axis;
+}
+
+void dims_nest(struct node_split *splits, int naxes, int axis, const struct node_split *split) {
+    splits[axis] = *split;
+    splits[axis].depth = 0;
+    for (int a = 0; a < naxes && split->factor >= 0; a++)
+        splits[axis].depth = (int16_t)(splits[axis].depth + (a != axis && splits[a].factor == split->factor));
+}
+
+/* The smallest extent that a rank has of the factor under these splits: larger parts come first. */
+static int64_t least_extent(const struct dims *dims, const struct mesh *mesh, const struct node_split *splits,
+                            int factor) {
+    int64_t extent = dims->factor[factor].extent;
+    int axes[RT_LAYOUT_AXES];
+    dims_outermost_first(splits, mesh->naxes, axes);
+    for (int i = 0; i < mesh->naxes; i++) {
+        const struct node_split *split = &splits[axes[i]];
+        const struct rt_cut cut = {extent, split->blocks, split->grain, mesh->axis[axes[i]].size};
+        if (split->factor == factor) extent = rt_cut_extent(&cut, cut.ways - 1);
+    }
+    return extent;
+}
+
+bool dims_can_nest(const struct dims *dims, const struct mesh *mesh, const struct node_split *splits, int axis,
+                   const struct node_split *split) {
+    const int ways = mesh->axis[axis].size;
+    bool nested = false;
+    if (!dims_can_split(dims, split, 1)) return false;
+    for (int a = 0; a < mesh->naxes; a++) {
+        if (a == axis || !dims_splits_meet(dims, &splits[a], split)) continue;
+        if (splits[a].factor != split->factor || splits[a].blocks != split->blocks || splits[a].grain % split->grain)
+            return false;
+        nested = true;
+    }
+    if (!nested) return dims_can_split(dims, split, ways);
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == split->factor) return false;
+    return least_extent(dims, mesh, splits, split->factor) / (split->blocks * split->grain) >= ways;
+}
+
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split) {
     char needs_start[32];
     snprintf(needs_start, sizeof needs_start, "$start(%s)", dims->factor[split->factor].name);
@@ -432,7 +493,7 @@ static bool is_one_element(const struct graph *graph, int tensor) {
 }
 
 static bool is_own(const struct graph *graph, int tensor, int axis) {
-    return tensor >= 0 && graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_OWN;
+    return tensor >= 0 && layout_along(&graph->tensors.at[tensor].layout, axis).kind == PLACED_OWN;
 }
 
 /* The placement of what the node computes along a replica axis: its own value on every rank if one of its inputs is,
@@ -453,8 +514,9 @@ struct placement dims_placement_wanted(const struct graph *graph, const struct d
         return (struct placement){.kind = input >= 0 && is_one_element(graph, input) ? PLACED_WHOLE : PLACED_FLAT};
     if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
     const struct placement sum = placement_partial_sum();
-    bool partial = input >= 0 && placement_equal(&graph->tensors.at[input].layout.axis[axis], &sum);
-    return partial ? sum : (struct placement){PLACED_WHOLE};
+    const struct placement held =
+        input < 0 ? (struct placement){PLACED_WHOLE} : layout_along(&graph->tensors.at[input].layout, axis);
+    return placement_equal(&held, &sum) ? sum : (struct placement){PLACED_WHOLE};
 }
 
 struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
@@ -464,6 +526,28 @@ struct placement dims_placement_given(const struct graph *graph, const struct di
         return node->op->id == OP_SumSquares ? placement_partial_sum() : (struct placement){.kind = PLACED_FLAT};
     if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
     return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
+}
+
+struct layout dims_layout_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                 int operand) {
+    struct layout layout = {0};
+    int axes[RT_LAYOUT_AXES];
+    const int naxes = mesh_layout_axes(&graph->mesh);
+    dims_outermost_first(node->split, naxes, axes);
+    for (int i = 0; i < naxes; i++)
+        layout_place(graph->arena, &layout, axes[i], dims_placement_wanted(graph, dims, node, operand, axes[i]));
+    return layout;
+}
+
+struct layout dims_layout_given(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                int output) {
+    struct layout layout = {0};
+    int axes[RT_LAYOUT_AXES];
+    const int naxes = mesh_layout_axes(&graph->mesh);
+    dims_outermost_first(node->split, naxes, axes);
+    for (int i = 0; i < naxes; i++)
+        layout_place(graph->arena, &layout, axes[i], dims_placement_given(graph, dims, node, output, axes[i]));
+    return layout;
 }
 
 double dims_flops(const struct dims *dims, double per_point) {

@@ -104,6 +104,19 @@ int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t bloc
 /* True if `ways` ranks can divide the factor so: its kind allows it, and no rank's part or window is empty. */
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways);
 
+/* True if both splits divide the same factor, or the same dimension of an operand. */
+bool dims_splits_meet(const struct dims *dims, const struct node_split *a, const struct node_split *b);
+/* The same for a node that other axes split already: along `axis`, each rank's part of the factor is divided further
+ * (Note [Nested cuts] in
+ * runtime/base/part.h). A dimension that is read through windows, or of which another axis divides another
+ * factor, cannot be. */
+bool dims_can_nest(const struct dims *dims, const struct mesh *mesh, const struct node_split *splits, int axis,
+                   const struct node_split *split);
+/* splits[axis] becomes `split`, the innermost of the splits of its factor. */
+void dims_nest(struct node_split *splits, int naxes, int axis, const struct node_split *split);
+/* Lists the axes so that those which split one factor follow each other from the outermost to the innermost. */
+void dims_outermost_first(const struct node_split *splits, int naxes, int axes[RT_LAYOUT_AXES]);
+
 /* False if the cut is strided (blocks > 1) and the operator's kernel takes the start of its part ($start), which
  * assumes one contiguous run. */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
@@ -118,6 +131,11 @@ struct placement dims_placement_wanted(const struct graph *graph, const struct d
                                        int operand, int axis);
 struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
                                       int output, int axis);
+/* The same along all axes: the list of cuts is allocated in graph->arena. */
+struct layout dims_layout_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                 int operand);
+struct layout dims_layout_given(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                int output);
 /* The placement of a partial sum: every rank of the axis has one addend. */
 struct placement placement_partial_sum(void);
 

@@ -85,7 +85,8 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
     node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
     node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
-    for (int a = 0; a < RT_LAYOUT_AXES; a++) node.split[a] = (struct node_split){-1, 1, 1};
+    for (int a = 0; a < RT_LAYOUT_AXES; a++)
+        node.split[a] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     for (int i = 0; i < nattrs; i++)
         if (node.attrs[i].kind == ATTR_INTS)
             node.attrs[i].ints = arena_copy(graph->arena, attrs[i].ints, (size_t)attrs[i].n * sizeof(int64_t));
@@ -270,74 +271,4 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
             return;
         }
     attrs[node->nattrs++] = attr;
-}
-
-/* Layouts ---------------------------------------------------------------------------------------------------------- */
-
-bool placement_equal(const struct placement *a, const struct placement *b) {
-    if (a->kind != b->kind) return false;
-    if (a->kind == PLACED_PARTIAL) return a->reduce == b->reduce;
-    if (a->kind == PLACED_WHOLE || a->kind == PLACED_OWN || a->kind == PLACED_FLAT) return true;
-    if (a->dim != b->dim || a->blocks != b->blocks || a->grain != b->grain) return false;
-    return a->kind == PLACED_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
-                                      a->reach.before == b->reach.before && a->reach.span == b->reach.span);
-}
-
-bool placement_divides(const struct placement *placement) {
-    return placement->kind == PLACED_PART || placement->kind == PLACED_WINDOW;
-}
-
-bool layout_equal(const struct layout *a, const struct layout *b) {
-    for (int axis = 0; axis < RT_LAYOUT_AXES; axis++)
-        if (!placement_equal(&a->axis[axis], &b->axis[axis])) return false;
-    return true;
-}
-
-unsigned tensor_flat_axes(const struct graph *graph, const struct tensor *tensor) {
-    unsigned axes = 0;
-    for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
-        if (tensor->layout.axis[axis].kind == PLACED_FLAT) axes |= 1u << axis;
-    return axes;
-}
-
-static bool holds_all(const struct placement *placement) {
-    return placement->kind == PLACED_WHOLE || placement->kind == PLACED_OWN;
-}
-
-bool layout_same_part(const struct layout *a, const struct layout *b) {
-    for (int i = 0; i < RT_LAYOUT_AXES; i++)
-        if (!placement_equal(&a->axis[i], &b->axis[i]) && !(holds_all(&a->axis[i]) && holds_all(&b->axis[i])))
-            return false;
-    return true;
-}
-
-struct rt_cut placement_cut(const struct graph *graph, const struct tensor *tensor, int axis) {
-    const struct placement *placement = &tensor->layout.axis[axis];
-    return (struct rt_cut){tensor->dims[placement->dim], placement->blocks, placement->grain,
-                           graph->mesh.axis[axis].size};
-}
-
-struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways) {
-    const int64_t extent = tensor->dims[placement->dim];
-    struct rt_placement ranks = {.cut = {extent, placement->blocks, placement->grain, ways}, .extent = extent};
-    if (placement->kind != PLACED_WINDOW) return ranks;
-    ranks.cut.extent = placement->reach.positions;
-    ranks.stride = placement->reach.stride;
-    ranks.before = placement->reach.before;
-    ranks.span = placement->reach.span;
-    return ranks;
-}
-
-struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis) {
-    return placement_among(tensor, &tensor->layout.axis[axis], graph->mesh.axis[axis].size);
-}
-
-void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims) {
-    for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct placement *placement = &tensor->layout.axis[axis];
-        if (!placement_divides(placement)) continue;
-        struct rt_placement ranks = placement_of_ranks(graph, tensor, axis);
-        dims[placement->dim] = rt_placement_extent(&ranks, coordinate[axis]);
-    }
 }

@@ -25,9 +25,9 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
+#include "ir/layout.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
-#include "runtime/base/part.h"
 #include "runtime/base/schedule.h"
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
@@ -65,43 +65,6 @@ int mesh_pipeline_axis(const struct mesh *mesh);
 int mesh_axis_by_name(const struct mesh *mesh, const char *name);
 
 extern const char *const reduce_names[RT_REDUCES]; /* in text IR */
-
-/* The access pattern of a sliding window (convolution, pooling) along one dimension: output position p of `positions`
- * reads the indices p * stride - before to p * stride - before + span - 1. */
-struct reach {
-    int64_t positions, stride, before, span;
-};
-
-/* How a tensor is placed along one mesh axis (a placement of PyTorch's DTensor), one of:
- *
- *   WHOLE    every rank has the whole tensor (replicated)
- *   PART     every rank has a part of dimension `dim` (sharded; Note [Cuts] in runtime/base/part.h)
- *   PARTIAL  every rank has a partial value: the tensor is their elementwise sum, maximum or minimum
- *   WINDOW   every rank has the indices of dimension `dim` that its part of an operator's output positions reads; the
- *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows.
- *   FLAT     every rank has a slice of the elements of its part, in row-major order (Note [Flat cuts] in
- *            runtime/base/flat.h). Cuts along several axes nest in the order of the axes. Parameters, gradients and
- *            states of the optimizer are placed so (passes/place/zero.c)
- *   OWN      every rank has a value of its own, computed from its own samples: only along replica axes
- *
- * Note [Replicas]
- * In training, scale units are replicas of the plan: each computes the forward and backward phases for micro-batches of
- * its own. Along a replica axis, inputs and all that is computed from them are OWN. A tensor with `joined` set is
- * PARTIAL instead: the value of the step is the sum or maximum of the ranks' own. Gradients of parameters are so, as
- * they are along a data axis, and a node that needs one WHOLE or in PARTs makes redistribution reduce it. Parameters
- * are WHOLE: all units have the same. A weight that is updated by an OWN value, such as a running statistic, becomes
- * OWN. */
-struct placement {
-    enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW, PLACED_OWN, PLACED_FLAT } kind;
-    int dim;               /* of a PART or WINDOW */
-    int64_t blocks, grain; /* the cut of a PART; of a WINDOW, that of the output positions within one block */
-    enum rt_reduce reduce; /* of a PARTIAL */
-    struct reach reach;    /* of a WINDOW */
-};
-
-struct layout {
-    struct placement axis[RT_LAYOUT_AXES];
-};
 
 enum tensor_kind {
     TENSOR_VALUE,  /* computed by a node */
@@ -167,13 +130,15 @@ struct attr {
 };
 
 /* How the ranks along one mesh axis share the work of a node. factor >= 0: they divide this factor of the node's
- * annotation (dims.h) by the cut (blocks, grain). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
+ * annotation (dims.h) by the cut (blocks, grain). If several axes divide one factor their cuts nest, and `depth` is the
+ * number of cuts outside this one (Note [Nested cuts] in
+ * runtime/base/part.h). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
  * operators only: every rank applies the node to its partial values, and the result is a partial value. SPLIT_FLAT,
  * elementwise operators of operands of one shape or one element, and SumSquares: every rank computes a slice of the
  * elements (FLAT). */
 enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2, SPLIT_FLAT = -3 };
 struct node_split {
-    int factor;
+    int16_t factor, depth;
     int64_t blocks, grain;
 };
 
@@ -283,9 +248,6 @@ enum phase graph_phase_of(const struct graph *graph, int tensor);
 /* Number of trailing inputs that rankc added: gradients of the outputs, in a graph that is trained without a loss. */
 int graph_gradient_inputs(const struct graph *graph);
 
-/* The axes along which the tensor is FLAT: bit a for axis a. */
-unsigned tensor_flat_axes(const struct graph *graph, const struct tensor *tensor);
-
 /* Number of elements and size in bytes of the whole tensor, on all ranks together. */
 int64_t tensor_elements(const struct tensor *tensor);
 int64_t tensor_bytes(const struct tensor *tensor);
@@ -325,21 +287,5 @@ struct attr attr_of_float(const char *key, double number);
 struct attr attr_of_text(const char *key, const char *text);
 /* Sets the attribute, or adds it; a list is copied. */
 void attr_set(struct graph *graph, struct node *node, struct attr attr);
-
-/* Layouts ---------------------------------------------------------------------------------------------------------- */
-
-bool placement_equal(const struct placement *a, const struct placement *b);
-bool layout_equal(const struct layout *a, const struct layout *b);
-/* True if each rank has the same part under both: they are equal, but for WHOLE on one side and OWN on the other. */
-bool layout_same_part(const struct layout *a, const struct layout *b);
-/* True for PART and WINDOW, whose `dim` is set. */
-bool placement_divides(const struct placement *placement);
-struct rt_cut placement_cut(const struct graph *graph, const struct tensor *tensor, int axis);
-/* The run-time form of a PART or WINDOW of `tensor` (runtime/base/part.h): among `ways` ranks, or among the ranks of
- * mesh axis `axis` with the tensor's placement on it. placement_cut: the same for a PART alone. */
-struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways);
-struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
-/* Sets dims[0..ndim-1] to the extents of the part of the tensor that the shard at `coordinate` holds. */
-void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims);
 
 #endif

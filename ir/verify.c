@@ -49,6 +49,10 @@ static const struct tensor *tensor_at(const struct verifier *v, int id) {
     return &v->graph->tensors.at[id];
 }
 
+static enum placement_kind kind_along(const struct verifier *v, int tensor, int axis) {
+    return layout_along(&tensor_at(v, tensor)->layout, axis).kind;
+}
+
 /* All levels ------------------------------------------------------------------------------------------------------- */
 
 static bool check_ids(struct verifier *v, const struct node *node) {
@@ -188,10 +192,10 @@ static bool window_serves(const struct reach *reach, int64_t extent, const struc
 /* Checks an operand that is read in windows by the positions of the cut factor. */
 static void check_window(struct verifier *v, const struct factor *halo, const struct tensor *tensor, int axis, int dim,
                          const struct rt_cut *by_factor) {
-    const struct placement *held = &tensor->layout.axis[axis];
-    if (held->kind != PLACED_WINDOW || held->dim != dim)
+    const struct placement held = layout_along(&tensor->layout, axis);
+    if (held.kind != PLACED_WINDOW || held.dim != dim)
         return fail(v, "'%s' is not held in windows of dimension %d", tensor->name, dim);
-    const struct rt_placement window = placement_of_ranks(v->graph, tensor, axis);
+    const struct rt_placement window = placement_among(tensor, &held, v->graph->mesh.axis[axis].size);
     if (!cut_is_sound(&window.cut) || window.cut.blocks != 1 || by_factor->blocks != 1 || !parts_cover(by_factor))
         return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
     for (int rank = 0; rank < by_factor->ways; rank++)
@@ -199,6 +203,63 @@ static void check_window(struct verifier *v, const struct factor *halo, const st
             return fail(v,
                         "positions of rank %d of the axis read indices that its window of '%s' does not contain there",
                         rank, tensor->name);
+}
+
+/* The cuts that divide a factor of a node and a dimension of an operand, each along the axis of the same level, from
+ * the outermost to the innermost. */
+struct nest {
+    int levels, ways[RT_MAX_AXES];
+    struct node_split by_factor[RT_MAX_AXES];
+    struct placement by_layout[RT_MAX_AXES];
+};
+
+/* Checks the cuts from `level` on in the part that those before it leave some rank: `factor` values of the factor and
+ * `dim` indices of the dimension. Equal parts of equal parts are equal, so one rank of each different extent is enough
+ * for the levels inside. */
+static void check_nest(struct verifier *v, const struct dims *dims, const struct dim_factors *d,
+                       const struct nest *nest, int level, int64_t factor, int64_t dim) {
+    const int errors = v->diags->errors;
+    if (level == nest->levels) return;
+    const struct node_split *split = &nest->by_factor[level];
+    const struct placement *part = &nest->by_layout[level];
+    const struct rt_cut by_factor = {factor, split->blocks, split->grain, nest->ways[level]},
+                        by_layout = {dim, part->blocks, part->grain, nest->ways[level]};
+    if (!cut_is_sound(&by_factor) || !cut_is_sound(&by_layout))
+        return fail(v, "'%s' is split at a position where it cannot be split", dims->factor[split->factor].name);
+    check_ownership(v, dims, d, split->factor, &by_factor, &by_layout);
+    for (int r = 0; r < nest->ways[level] && v->diags->errors == errors; r++)
+        if (!r || rt_cut_length(&by_factor, r) != rt_cut_length(&by_factor, r - 1))
+            check_nest(v, dims, d, nest, level + 1, rt_cut_extent(&by_factor, r), rt_cut_extent(&by_layout, r));
+}
+
+/* The cuts of the node's factor and of the operand's dimension; false if they are not along the same axes in the same
+ * order. */
+static bool find_nest(const struct verifier *v, const struct node *node, const struct layout *layout, int factor,
+                      int dim, struct nest *nest) {
+    const struct mesh *mesh = &v->graph->mesh;
+    int axes[RT_LAYOUT_AXES], next = 0;
+    dims_outermost_first(node->split, mesh->naxes, axes);
+    *nest = (struct nest){0};
+    for (int i = 0; i < mesh->naxes; i++) {
+        if (node->split[axes[i]].factor != factor) continue;
+        while (next < layout->ncuts && layout->cuts[next].placement.dim != dim) next++;
+        if (next == layout->ncuts || layout->cuts[next].axis != axes[i] ||
+            layout->cuts[next].placement.kind != PLACED_PART)
+            return false;
+        nest->ways[nest->levels] = mesh->axis[axes[i]].size;
+        nest->by_factor[nest->levels] = node->split[axes[i]];
+        nest->by_layout[nest->levels++] = layout->cuts[next++].placement;
+    }
+    return true;
+}
+
+/* Checks an operand whose dimension contains the factor that is split along the axes of its cuts. */
+static void check_parts(struct verifier *v, const struct dims *dims, const struct node *node, int o,
+                        const struct tensor *tensor, int factor, int dim) {
+    struct nest nest;
+    if (!find_nest(v, node, &tensor->layout, factor, dim, &nest))
+        return fail(v, "'%s' is not split in dimension %d", tensor->name, dim);
+    check_nest(v, dims, &dims->operand[o].dim[dim], &nest, 0, dims->factor[factor].extent, tensor->dims[dim]);
 }
 
 static int dim_of_factor(const struct operand *operand, int factor) {
@@ -212,7 +273,7 @@ static int dim_of_factor(const struct operand *operand, int factor) {
 static void check_operand(struct verifier *v, const struct dims *dims, const struct node *node, int o, int axis) {
     bool is_input = o < dims->ninputs;
     const struct tensor *tensor = tensor_at(v, is_input ? node->inputs[o] : node->outputs[o - dims->ninputs]);
-    const struct placement *held = &tensor->layout.axis[axis];
+    const struct placement held = layout_along(&tensor->layout, axis);
     const struct node_split *split = &node->split[axis];
     const struct factor *factor = &dims->factor[split->factor];
     int ways = v->graph->mesh.axis[axis].size, dim = dim_of_factor(&dims->operand[o], split->factor);
@@ -223,17 +284,12 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
         const struct factor *halo = &dims->factor[dims->operand[o].dim[window].factor[0]];
         check_window(v, halo, tensor, axis, window, &by_factor);
     } else if (dim >= 0) {
-        if (held->kind != PLACED_PART || held->dim != dim)
-            return fail(v, "'%s' is not split in dimension %d", tensor->name, dim);
-        struct rt_cut by_layout = placement_cut(v->graph, tensor, axis);
-        if (!cut_is_sound(&by_layout))
-            return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
-        check_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
+        if (split->depth == 0) check_parts(v, dims, node, o, tensor, split->factor, dim);
     } else if (!is_input && reduced) {
         enum rt_reduce needs = factor->kind == FACTOR_SUM ? RT_SUM : factor->kind == FACTOR_MAX ? RT_MAX : RT_MIN;
-        if (held->kind != PLACED_PARTIAL || held->reduce != needs)
+        if (held.kind != PLACED_PARTIAL || held.reduce != needs)
             fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
-    } else if (held->kind != PLACED_WHOLE) {
+    } else if (held.kind != PLACED_WHOLE) {
         fail(v, "'%s' is not complete along %s", tensor->name, v->graph->mesh.axis[axis].name);
     }
 }
@@ -243,18 +299,17 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
 static void check_replicas(struct verifier *v, const struct node *node, int axis) {
     bool own = false;
     for (int k = 0; k < node->ninputs; k++) {
-        const enum placement_kind kind =
-            node->inputs[k] < 0 ? PLACED_WHOLE : tensor_at(v, node->inputs[k])->layout.axis[axis].kind;
+        const enum placement_kind kind = node->inputs[k] < 0 ? PLACED_WHOLE : kind_along(v, node->inputs[k], axis);
         own = own || kind == PLACED_OWN;
         if (kind != PLACED_OWN && kind != PLACED_WHOLE && v->graph->level >= COMMUNICATING)
             fail(v, "reads '%s', which is not complete along %s", tensor_at(v, node->inputs[k])->name,
                  v->graph->mesh.axis[axis].name);
     }
     for (int k = 0; k < node->noutputs; k++) {
-        const struct placement *given = &tensor_at(v, node->outputs[k])->layout.axis[axis];
-        const bool joined = tensor_at(v, node->outputs[k])->joined && given->kind == PLACED_PARTIAL;
-        const bool fits = own ? given->kind == PLACED_OWN || (given->kind == PLACED_WHOLE && node->noutputs > 1)
-                              : given->kind == PLACED_WHOLE;
+        const enum placement_kind given = kind_along(v, node->outputs[k], axis);
+        const bool joined = tensor_at(v, node->outputs[k])->joined && given == PLACED_PARTIAL;
+        const bool fits =
+            own ? given == PLACED_OWN || (given == PLACED_WHOLE && node->noutputs > 1) : given == PLACED_WHOLE;
         if (!joined && (!fits || (tensor_at(v, node->outputs[k])->joined && v->graph->level < STAGED)))
             fail(v, "its result has the wrong layout along %s", v->graph->mesh.axis[axis].name);
     }
@@ -273,20 +328,34 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
     const bool sums = node->op->id == OP_SumSquares;
     if (!sums && node->op->kind != OP_ELEMENTWISE) return fail(v, "is cut flat, but is not elementwise");
     for (int k = 0; k < node->noutputs; k++) {
-        const struct placement *given = &tensor_at(v, node->outputs[k])->layout.axis[axis];
-        const bool joined = v->graph->level >= STAGED && given->kind == PLACED_OWN;
-        if (sums ? given->kind != PLACED_PARTIAL && !joined : given->kind != PLACED_FLAT)
+        const enum placement_kind given = kind_along(v, node->outputs[k], axis);
+        const bool joined = v->graph->level >= STAGED && given == PLACED_OWN;
+        if (sums ? given != PLACED_PARTIAL && !joined : given != PLACED_FLAT)
             fail(v, "its result has the wrong layout along %s", v->graph->mesh.axis[axis].name);
     }
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         if (node->inputs[k] < 0) continue;
         const struct tensor *operand = tensor_at(v, node->inputs[k]);
         const bool one = tensor_elements(operand) == 1;
-        if (one ? operand->layout.axis[axis].kind != PLACED_WHOLE && operand->layout.axis[axis].kind != PLACED_OWN
-                : operand->layout.axis[axis].kind != PLACED_FLAT ||
-                      (!sums && !is_like_result(operand, tensor_at(v, node->outputs[0]))))
+        const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
+        if (one ? kind != PLACED_WHOLE && kind != PLACED_OWN
+                : kind != PLACED_FLAT || (!sums && !is_like_result(operand, tensor_at(v, node->outputs[0]))))
             fail(v, "'%s' is not cut as the result is", operand->name);
     }
+}
+
+static bool is_window_source(const struct dims *dims, int factor) {
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == factor) return true;
+    return false;
+}
+
+/* True if one of the two splits divides the parts of the other, as Note [Nested cuts] in runtime/base/part.h
+ * has it. */
+static bool nests(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
+    const struct node_split *outer = a->depth < b->depth ? a : b, *inner = a->depth < b->depth ? b : a;
+    return outer->factor == inner->factor && outer->depth != inner->depth && outer->blocks == inner->blocks &&
+           outer->grain % inner->grain == 0 && !is_window_source(dims, a->factor);
 }
 
 static void check_split(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {
@@ -296,9 +365,9 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
     if (!cut_is_sound(&cut) || !dims_can_split(dims, split, ways) || !op_can_split(node->op, dims, split))
         return fail(v, "'%s' cannot be split in %d", dims->factor[split->factor].name, ways);
-    for (int a = 0; a < axis; a++)
-        if (node->split[a].factor == split->factor)
-            return fail(v, "two mesh axes split '%s'", dims->factor[split->factor].name);
+    for (int a = 0; a < v->graph->mesh.naxes; a++)
+        if (a != axis && dims_splits_meet(dims, &node->split[a], split) && !nests(dims, &node->split[a], split))
+            return fail(v, "two mesh axes split '%s', but the cuts do not nest", dims->factor[split->factor].name);
     bool inputs_too = v->graph->level >= COMMUNICATING;
     for (int o = inputs_too ? 0 : dims->ninputs; o < dims->ninputs + dims->noutputs; o++) {
         int k = o < dims->ninputs ? o : o - dims->ninputs;
@@ -315,14 +384,13 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
     enum placement_kind wants = passes ? PLACED_PARTIAL : PLACED_WHOLE;
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         bool partial = passes && node_sums_input(node, k);
-        const enum placement_kind kind =
-            node->inputs[k] < 0 ? PLACED_WHOLE : tensor_at(v, node->inputs[k])->layout.axis[axis].kind;
+        const enum placement_kind kind = node->inputs[k] < 0 ? PLACED_WHOLE : kind_along(v, node->inputs[k], axis);
         if (kind != (partial ? PLACED_PARTIAL : PLACED_WHOLE) && (partial || kind != PLACED_OWN))
             fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, partial ? "partial" : "whole",
                  v->graph->mesh.axis[axis].name);
     }
     for (int k = 0; k < node->noutputs; k++)
-        if (tensor_at(v, node->outputs[k])->layout.axis[axis].kind != wants) fail(v, "its result has the wrong layout");
+        if (kind_along(v, node->outputs[k], axis) != wants) fail(v, "its result has the wrong layout");
 }
 
 /* Communication ---------------------------------------------------------------------------------------------------- */
@@ -418,10 +486,10 @@ static bool lies_in_part(const struct rt_cut *part, const struct rt_placement *w
 
 /* A Crop does not communicate: checks that the window of every rank lies in its part. */
 static void check_crop(struct verifier *v, const struct tensor *from, const struct tensor *to, int axis) {
-    const struct rt_placement part = placement_of_ranks(v->graph, from, axis),
-                              window = placement_of_ranks(v->graph, to, axis);
-    if (from->layout.axis[axis].dim != to->layout.axis[axis].dim)
-        return fail(v, "crops '%s' in another dimension", from->name);
+    const struct placement held = layout_along(&from->layout, axis), wanted = layout_along(&to->layout, axis);
+    const int ways = v->graph->mesh.axis[axis].size;
+    const struct rt_placement part = placement_among(from, &held, ways), window = placement_among(to, &wanted, ways);
+    if (held.dim != wanted.dim) return fail(v, "crops '%s' in another dimension", from->name);
     if (!cut_is_sound(&part.cut) || !parts_cover(&part.cut))
         return fail(v, "'%s' is split at a position where it cannot be split", from->name);
     for (int r = 0; r < window.cut.ways; r++)
@@ -435,39 +503,44 @@ static void check_move(struct verifier *v, const struct node *node) {
     int mesh = (int)attr_int(node, "mesh", -1);
     if (!is_move(node->op) || mesh < 0 || mesh >= mesh_layout_axes(&v->graph->mesh))
         return fail(v, "is not a collective along a mesh axis");
-    if (node->op->id == OP_Crop && moves_between(v, node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
-        check_crop(v, from, to, mesh);
-    if (!placement_equal(&from->layout.axis[mesh], &to->layout.axis[mesh]) &&
-        (placement_divides(&from->layout.axis[mesh]) || placement_divides(&to->layout.axis[mesh])) &&
-        (tensor_flat_axes(v->graph, from) || tensor_flat_axes(v->graph, to)))
+    const struct placement a = layout_along(&from->layout, mesh), b = layout_along(&to->layout, mesh);
+    if (node->op->id == OP_Crop && moves_between(v, node->op, &a, &b)) check_crop(v, from, to, mesh);
+    if (!placement_equal(&a, &b) && (placement_divides(&a) || placement_divides(&b)) &&
+        (layout_flat_axes(&from->layout) || layout_flat_axes(&to->layout)))
         fail(v, "changes the part of '%s', of which the rank has a slice only", from->name);
     if (node->ninputs > 1 && !layout_equal(&tensor_at(v, node->inputs[0])->layout, &to->layout))
         fail(v, "adds to '%s', which is cut in another way", tensor_at(v, node->inputs[0])->name);
-    for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++) {
-        const struct placement *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
-        if (axis != mesh && !placement_equal(a, b)) fail(v, "changes the layout along another axis");
-        if (axis == mesh && (!moves_between(v, node->op, a, b) || !names_its_part(node, a, b)))
-            fail(v, "does not convert the layout of '%s' into that of '%s'", from->name, to->name);
-        if (axis > mesh && (from->layout.axis[mesh].kind == PLACED_FLAT || to->layout.axis[mesh].kind == PLACED_FLAT) &&
-            a->kind == PLACED_FLAT)
-            fail(v, "cuts or gathers '%s' flat along %s, although a later axis cuts what that leaves", from->name,
-                 v->graph->mesh.axis[mesh].name);
-        if (axis == mesh && a->kind == PLACED_PARTIAL &&
-            strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)
-            fail(v, "reduces by another operation than the value needs");
-    }
+    struct layout others[2] = {from->layout, to->layout};
+    for (int i = 0; i < 2; i++) layout_place(v->graph->arena, &others[i], mesh, (struct placement){PLACED_WHOLE});
+    if (!layout_equal(&others[0], &others[1])) fail(v, "changes the layout along another axis");
+    if (layout_inner_axis(&from->layout, mesh) >= 0 || layout_inner_axis(&to->layout, mesh) >= 0)
+        fail(v, "moves '%s' along %s, although another axis divides the parts there", from->name,
+             v->graph->mesh.axis[mesh].name);
+    if (!moves_between(v, node->op, &a, &b) || !names_its_part(node, &a, &b))
+        fail(v, "does not convert the layout of '%s' into that of '%s'", from->name, to->name);
+    if ((a.kind == PLACED_FLAT || b.kind == PLACED_FLAT) && layout_flat_axes(&from->layout) >> mesh >> 1)
+        fail(v, "cuts or gathers '%s' flat along %s, although a later axis cuts what that leaves", from->name,
+             v->graph->mesh.axis[mesh].name);
+    if (a.kind == PLACED_PARTIAL && strcmp(attr_text(node, "reduce", ""), reduce_names[a.reduce]) != 0)
+        fail(v, "reduces by another operation than the value needs");
 }
 
-/* A dimension is split by one mesh axis at most: nested cuts of one dimension are not supported. */
+/* True if the inner cut divides the parts of the outer one: of the same dimension, in the same blocks, at places where
+ * the outer one could divide too. */
+static bool cuts_nest(const struct placement *outer, const struct placement *inner) {
+    return outer->kind == PLACED_PART && inner->kind == PLACED_PART && outer->blocks == inner->blocks &&
+           outer->grain % inner->grain == 0;
+}
+
 static void check_layouts(struct verifier *v, const struct node *node) {
     for (int k = 0; k < node->noutputs; k++) {
         const struct tensor *out = tensor_at(v, node->outputs[k]);
-        for (int a = 0; a < v->graph->mesh.naxes; a++)
-            for (int b = 0; b < a; b++) {
-                const struct placement *x = &out->layout.axis[a], *y = &out->layout.axis[b];
-                if (placement_divides(x) && placement_divides(y) && x->dim == y->dim)
-                    fail(v, "two mesh axes split dimension %d of '%s'", x->dim, out->name);
-            }
+        for (int c = 1; c < out->layout.ncuts; c++) {
+            const struct placement *outer = &out->layout.cuts[c - 1].placement, *inner = &out->layout.cuts[c].placement;
+            if (placement_divides(outer) && placement_divides(inner) && outer->dim == inner->dim &&
+                !cuts_nest(outer, inner))
+                fail(v, "two mesh axes split dimension %d of '%s', but the cuts do not nest", inner->dim, out->name);
+        }
     }
 }
 
@@ -541,7 +614,8 @@ static void check_ends(struct verifier *v) {
         const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);
         if (!v->written[v->graph->outputs.at[i]]) fail(v, "output '%s' is never written", out->name);
         for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh) && v->graph->level >= COMMUNICATING; axis++)
-            if (out->layout.axis[axis].kind != PLACED_WHOLE && out->layout.axis[axis].kind != PLACED_OWN)
+            if (kind_along(v, v->graph->outputs.at[i], axis) != PLACED_WHOLE &&
+                kind_along(v, v->graph->outputs.at[i], axis) != PLACED_OWN)
                 fail(v, "output '%s' is not complete", out->name);
     }
     for (int i = 0; i < v->graph->updates.n && v->graph->level >= COMMUNICATING; i++)

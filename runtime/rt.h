@@ -33,7 +33,8 @@ struct rt_port {
     int64_t dims[RT_MAX_NDIM];
 };
 
-/* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. */
+/* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
+ * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
 struct rt_split {
     int dim, axis;
     int64_t blocks, grain;

@@ -86,14 +86,13 @@ static bool read_cut(const struct rt_json *entry, struct sliced *sliced) {
     int64_t dim, ways, step;
     if (!rt_json_int(rt_json_member(entry, "dim"), &dim) || dim < 0 || dim >= sliced->ndim ||
         !rt_json_int(rt_json_member(entry, "ways"), &ways) || ways < 1 || ways > MAX_WAYS ||
-        !rt_json_int(rt_json_member(entry, "blocks"), &cut->cut.blocks) || cut->cut.blocks < 1 ||
-        !rt_json_int(rt_json_member(entry, "unit"), &cut->cut.grain) || cut->cut.grain < 1 ||
-        !rt_mul(cut->cut.blocks, cut->cut.grain, &step) || sliced->dims[dim] % step)
+        !rt_json_int(rt_json_member(entry, "blocks"), &cut->blocks) || cut->blocks < 1 ||
+        !rt_json_int(rt_json_member(entry, "unit"), &cut->grain) || cut->grain < 1 ||
+        !rt_mul(cut->blocks, cut->grain, &step) || sliced->dims[dim] % step)
         return false;
     cut->dim = (int)dim;
-    cut->cut.ways = (int)ways;
-    cut->cut.extent = sliced->dims[dim];
-    sliced->nslices *= cut->cut.ways;
+    cut->ways = (int)ways;
+    sliced->nslices *= cut->ways;
     return sliced->nslices <= MAX_WAYS;
 }
 

@@ -107,19 +107,20 @@ static bool read_split(struct reader *r, const struct dims *dims, struct node *n
     int axis;
     char word[MAX_WORD];
     if (!read_axis(r, &axis)) return false;
-    struct node_split *split = &node->split[axis];
+    struct node_split split = node->split[axis];
     const char *start = r->at;
-    if (split->factor != SPLIT_NONE) return fail_at(r, start, "this axis is given twice");
-    if (take(r, "partial")) return split->factor = SPLIT_PARTIAL, true;
-    if (take(r, "flat")) return split->factor = SPLIT_FLAT, true;
+    if (split.factor != SPLIT_NONE) return fail_at(r, start, "this axis is given twice");
+    if (take(r, "partial")) return node->split[axis].factor = SPLIT_PARTIAL, true;
+    if (take(r, "flat")) return node->split[axis].factor = SPLIT_FLAT, true;
     if (!read_word(r, "_*", "a factor", word)) return false;
     int factor = dims_find(dims, word);
     if (factor < 0) return fail_at(r, start, "the factors are %s", dims_print(r->arena, dims));
-    if (!read_cut(r, "/", &split->blocks, &split->grain)) return false;
-    if (!cut_fits(dims->factor[factor].extent, split->blocks, split->grain))
+    if (!read_cut(r, "/", &split.blocks, &split.grain)) return false;
+    if (!cut_fits(dims->factor[factor].extent, split.blocks, split.grain))
         return fail_at(r, start, "blocks times grain does not divide '%s', which is %lld", word,
                        (long long)dims->factor[factor].extent);
-    split->factor = factor;
+    split.factor = (int16_t)factor;
+    dims_nest(node->split, mesh_layout_axes(&r->graph->mesh), axis, &split);
     return true;
 }
 

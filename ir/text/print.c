@@ -45,14 +45,26 @@ static void print_placement(struct strbuf *out, const struct placement *placemen
         strbuf_printf(out, "partial(%s)", reduce_names[placement->reduce]);
 }
 
+/* The axis of the outermost cut of the dimension that the cut along `axis` divides; `axis` if it is in no nest. */
+static int outermost(const struct layout *layout, int axis) {
+    for (int c = 0; c < layout->ncuts; c++)
+        if (layout_inner_axis(layout, layout->cuts[c].axis) == axis) return outermost(layout, layout->cuts[c].axis);
+    return axis;
+}
+
+/* By axis; but all cuts of one dimension where the outermost is, in the order in which they nest. */
 static void print_layout(struct printer *p, const struct layout *layout) {
     const char *before = " {";
-    for (int a = 0; a < mesh_layout_axes(&p->graph->mesh); a++) {
-        if (layout->axis[a].kind == PLACED_WHOLE) continue;
-        strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
-        print_placement(&p->out, &layout->axis[a]);
-        before = ", ";
-    }
+    uint32_t done = 0; /* bit a: axis a is printed */
+    for (int a = 0; a < mesh_layout_axes(&p->graph->mesh); a++)
+        for (int axis = outermost(layout, a); axis >= 0 && !(done >> axis & 1u);
+             done |= 1u << axis, axis = layout_inner_axis(layout, axis)) {
+            const struct placement placement = layout_along(layout, axis);
+            if (placement.kind == PLACED_WHOLE) continue;
+            strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[axis].name);
+            print_placement(&p->out, &placement);
+            before = ", ";
+        }
     if (*before == ',') strbuf_putc(&p->out, '}');
 }
 
@@ -174,10 +186,13 @@ static void print_split(struct printer *p, const struct node *node, const struct
 
 static void print_splits(struct printer *p, const struct node *node) {
     const char *before = " split(";
-    for (int a = 0; a < mesh_layout_axes(&p->graph->mesh); a++) {
-        if (node->split[a].factor == SPLIT_NONE) continue;
-        strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
-        print_split(p, node, &node->split[a]);
+    int axes[RT_LAYOUT_AXES];
+    dims_outermost_first(node->split, mesh_layout_axes(&p->graph->mesh), axes);
+    for (int i = 0; i < mesh_layout_axes(&p->graph->mesh); i++) {
+        const struct node_split *split = &node->split[axes[i]];
+        if (split->factor == SPLIT_NONE) continue;
+        strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[axes[i]].name);
+        print_split(p, node, split);
         before = ", ";
     }
     if (*before == ',') strbuf_putc(&p->out, ')');

@@ -85,7 +85,7 @@ bool read_cut(struct reader *r, const char *separator, int64_t *blocks, int64_t 
 /* True if blocks * grain divides the extent, as rt_cut requires. */
 bool cut_fits(int64_t extent, int64_t blocks, int64_t grain);
 /* Reads a layout after its "{": {axis:part(dim,blocks,grain), axis:partial(sum), axis:own, axis:flat,
- * axis:window(..)}. check_layout: that it is one of the tensor. */
+ * axis:window(..)}. Of cuts of one dimension the outermost comes first. check_layout: that it is one of the tensor. */
 bool read_layout(struct reader *r, struct layout *layout);
 bool check_layout(struct reader *r, const struct definition *definition, const struct tensor *tensor);
 

@@ -79,11 +79,12 @@ bool read_layout(struct reader *r, struct layout *layout) {
     int axis;
     do {
         if (!read_axis(r, &axis)) return false;
-        struct placement *placement = &layout->axis[axis];
-        if (placement->kind != PLACED_WHOLE) return fail_at(r, r->at, "this axis is given twice");
-        if (!read_placement(r, placement)) return false;
-        if ((placement->kind == PLACED_OWN) > (axis >= r->graph->mesh.naxes))
+        struct placement placement = layout_along(layout, axis);
+        if (placement.kind != PLACED_WHOLE) return fail_at(r, r->at, "this axis is given twice");
+        if (!read_placement(r, &placement)) return false;
+        if ((placement.kind == PLACED_OWN) > (axis >= r->graph->mesh.naxes))
             return fail_at(r, r->at, "only along a replica axis a value is a rank's own");
+        layout_place(r->arena, layout, axis, placement);
     } while (take(r, ","));
     return expect(r, "}");
 }
@@ -94,8 +95,8 @@ bool cut_fits(int64_t extent, int64_t blocks, int64_t grain) {
 }
 
 bool check_layout(struct reader *r, const struct definition *definition, const struct tensor *tensor) {
-    for (int a = 0; a < r->graph->mesh.naxes; a++) {
-        const struct placement *placement = &tensor->layout.axis[a];
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct placement *placement = &tensor->layout.cuts[c].placement;
         if (!placement_divides(placement)) continue;
         if (placement->dim >= tensor->ndim) return fail_at(r, definition->at, "it has %d dimensions", tensor->ndim);
         bool part = placement->kind == PLACED_PART;

@@ -15,7 +15,9 @@
 
 static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     const struct placement sum = placement_partial_sum();
-    return tensor >= 0 && placement_equal(&graph->tensors.at[tensor].layout.axis[axis], &sum);
+    if (tensor < 0) return false;
+    const struct placement held = layout_along(&graph->tensors.at[tensor].layout, axis);
+    return placement_equal(&held, &sum);
 }
 
 /* True if one operand of one node reads the tensor, and it is no output or update. */
@@ -83,7 +85,7 @@ static void hold_partial(const struct partition *p, const struct node *node, int
     if (p->reduces_each && axis >= p->graph->mesh.naxes) return;
     if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 && node->split[axis].factor != SPLIT_FLAT &&
         is_partial_sum(p->graph, node->inputs[1], axis))
-        p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = placement_partial_sum();
+        layout_place(p->graph->arena, &p->graph->tensors.at[node->inputs[0]].layout, axis, placement_partial_sum());
 }
 
 /* Layouts of all that nodes compute, in order. */
@@ -97,11 +99,10 @@ static void lay_out(struct partition *p) {
         for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
             hold_partial(p, node, axis);
             if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
-            for (int k = 0; k < node->noutputs; k++)
-                if (node->outputs[k] >= 0)
-                    graph->tensors.at[node->outputs[k]].layout.axis[axis] =
-                        dims_placement_given(graph, &dims, node, k, axis);
         }
+        for (int k = 0; k < node->noutputs; k++)
+            if (node->outputs[k] >= 0)
+                graph->tensors.at[node->outputs[k]].layout = dims_layout_given(graph, &dims, node, k);
     }
 }
 
@@ -111,7 +112,7 @@ static void lay_out_inputs(struct graph *graph) {
     for (int axis = mesh->naxes; axis < mesh_layout_axes(mesh); axis++)
         for (int t = 0; t < graph->tensors.n; t++) {
             const bool own = graph->tensors.at[t].kind == TENSOR_INPUT || control_is_own(graph, t);
-            if (own) graph->tensors.at[t].layout.axis[axis].kind = PLACED_OWN;
+            if (own) layout_place(graph->arena, &graph->tensors.at[t].layout, axis, (struct placement){PLACED_OWN});
         }
 }
 
@@ -122,11 +123,11 @@ static bool lay_out_updated(struct graph *graph) {
     for (int i = 0; i < graph->updates.n; i++)
         for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++) {
             const struct update *update = &graph->updates.at[i];
-            struct placement *weight = &graph->tensors.at[update->weight].layout.axis[axis];
-            if (graph->tensors.at[update->value].layout.axis[axis].kind != PLACED_OWN || weight->kind == PLACED_OWN ||
-                graph_phase_of(graph, update->value) > PHASE_BACKWARD)
+            struct layout *weight = &graph->tensors.at[update->weight].layout;
+            if (layout_along(&graph->tensors.at[update->value].layout, axis).kind != PLACED_OWN ||
+                layout_along(weight, axis).kind == PLACED_OWN || graph_phase_of(graph, update->value) > PHASE_BACKWARD)
                 continue;
-            *weight = (struct placement){.kind = PLACED_OWN};
+            layout_place(graph->arena, weight, axis, (struct placement){PLACED_OWN});
             any = true;
         }
     return any;

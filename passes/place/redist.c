@@ -90,14 +90,15 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
     struct strbuf key;
     strbuf_init(&key, redist->graph->arena);
     strbuf_printf(&key, "%d", tensor);
-    for (int a = 0; a < mesh_layout_axes(&redist->graph->mesh); a++) {
-        const struct placement *h = &layout->axis[a];
-        const struct reach *reach = &h->reach;
-        strbuf_printf(&key, " %d", (int)h->kind);
-        if (h->kind == PLACED_PARTIAL) strbuf_printf(&key, "/%d", (int)h->reduce);
-        if (placement_divides(h))
-            strbuf_printf(&key, "/%d/%lld/%lld", h->dim, (long long)h->blocks, (long long)h->grain);
-        if (h->kind == PLACED_WINDOW)
+    for (int r = 0; r < RT_REDUCES; r++) strbuf_printf(&key, " %x", layout->partial[r]);
+    strbuf_printf(&key, " %x", layout->own);
+    for (int c = 0; c < layout->ncuts; c++) {
+        const struct placement *held = &layout->cuts[c].placement;
+        const struct reach *reach = &held->reach;
+        strbuf_printf(&key, " %d:%d", layout->cuts[c].axis, (int)held->kind);
+        if (placement_divides(held))
+            strbuf_printf(&key, "/%d/%lld/%lld", held->dim, (long long)held->blocks, (long long)held->grain);
+        if (held->kind == PLACED_WINDOW)
             strbuf_printf(&key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
                           (long long)reach->before, (long long)reach->span);
     }
@@ -108,7 +109,7 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
  * sent between stages. What is cut flat is gathered in each phase that needs it whole, and so is not kept. */
 static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
     const char *key = layout_key(redist, tensor, layout);
-    if (tensor_flat_axes(redist->graph, &redist->graph->tensors.at[tensor]))
+    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout))
         key = arena_printf(redist->graph->arena, "%s in %s", key, phase_names[redist->phase]);
     if (redist->graph->tensors.at[tensor].producer >= 0) return key;
     return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);
@@ -122,11 +123,13 @@ static int find(struct map *map, const char *key) {
  * they are, since only one rank of an axis updates an element. */
 static int load_as(struct redist *redist, int id, struct layout layout) {
     struct tensor tensor = redist->graph->tensors.at[id];
-    for (int axis = 0; axis < redist->graph->mesh.naxes; axis++)
-        if (layout.axis[axis].kind == PLACED_WINDOW) layout.axis[axis] = (struct placement){PLACED_WHOLE};
-    for (int axis = 0; axis < mesh_layout_axes(&redist->graph->mesh); axis++)
-        if (layout.axis[axis].kind == PLACED_FLAT || tensor.layout.axis[axis].kind == PLACED_FLAT)
-            layout.axis[axis] = tensor.layout.axis[axis];
+    for (int axis = 0; axis < mesh_layout_axes(&redist->graph->mesh); axis++) {
+        const struct placement wanted = layout_along(&layout, axis), held = layout_along(&tensor.layout, axis);
+        if (wanted.kind == PLACED_FLAT || held.kind == PLACED_FLAT)
+            layout_place(redist->graph->arena, &layout, axis, held);
+        else if (wanted.kind == PLACED_WINDOW)
+            layout_place(redist->graph->arena, &layout, axis, (struct placement){PLACED_WHOLE});
+    }
     if (layout_equal(&layout, &tensor.layout)) return id;
     const char *key = layout_key(redist, id, &layout);
     if (find(&redist->made, key) >= 0) return find(&redist->made, key);
@@ -149,7 +152,8 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
                     const char *name) {
     struct graph *graph = redist->graph;
     struct tensor from = graph->tensors.at[id];
-    const struct placement *part = move->from == PLACED_PART ? &from.layout.axis[axis] : &layout->axis[axis];
+    const struct placement held = layout_along(&from.layout, axis), made = layout_along(layout, axis);
+    const struct placement *part = move->from == PLACED_PART ? &held : &made;
     struct attr attrs[5] = {attr_of_int("mesh", axis)};
     int n = 1;
     if ((move->from == PLACED_PART) != (move->to == PLACED_PART) && move->to != PLACED_WINDOW) {
@@ -157,7 +161,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
         attrs[n++] = attr_of_int("blocks", part->blocks);
         attrs[n++] = attr_of_int("grain", part->grain);
     }
-    if (move->from == PLACED_PARTIAL) attrs[n++] = attr_of_text("reduce", reduce_names[from.layout.axis[axis].reduce]);
+    if (move->from == PLACED_PARTIAL) attrs[n++] = attr_of_text("reduce", reduce_names[held.reduce]);
     const char *label = arena_printf(graph->arena, "%s.%s", from.name, ops[move->op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = *layout;
@@ -167,12 +171,40 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     return out;
 }
 
+/* The cuts of a dimension outside the one along `axis`; all if none of them is along it. Returns how many. */
+static int outer_cuts(const struct layout *layout, int dim, int axis, const struct cut *cuts[RT_MAX_AXES]) {
+    int n = 0;
+    for (int c = 0; c < layout->ncuts; c++) {
+        if (!placement_divides(&layout->cuts[c].placement) || layout->cuts[c].placement.dim != dim) continue;
+        if (layout->cuts[c].axis == axis) break;
+        cuts[n++] = &layout->cuts[c];
+    }
+    return n;
+}
+
+/* True if the wanted cut along `axis` has the same cuts of its dimension outside it in both layouts. `have` need not
+ * have the cut itself. */
+static bool same_outer_cuts(const struct layout *have, const struct layout *wanted, int axis) {
+    const struct cut *held[RT_MAX_AXES], *needed[RT_MAX_AXES];
+    const int dim = layout_along(wanted, axis).dim, n = outer_cuts(have, dim, axis, held);
+    bool same = n == outer_cuts(wanted, dim, axis, needed);
+    for (int i = 0; i < n && same; i++)
+        same = held[i]->axis == needed[i]->axis && placement_equal(&held[i]->placement, &needed[i]->placement);
+    return same;
+}
+
+/* True if nothing is left to do along the axis. */
+static bool is_settled(const struct layout *have, const struct layout *wanted, int axis) {
+    const struct placement from = layout_along(have, axis), to = layout_along(wanted, axis);
+    return placement_equal(&from, &to) && (!placement_divides(&to) || same_outer_cuts(have, wanted, axis));
+}
+
 /* True if the part of the tensor that the other axes leave changes along this axis. A flat cut divides that part, so it
  * is made afterwards. */
 static bool changes_part(const struct layout *have, const struct layout *wanted, int axis) {
-    const struct placement *from = &have->axis[axis], *to = &wanted->axis[axis];
-    if (from->kind == PLACED_FLAT || to->kind == PLACED_FLAT || placement_equal(from, to)) return false;
-    return placement_divides(from) || placement_divides(to);
+    const struct placement from = layout_along(have, axis), to = layout_along(wanted, axis);
+    if (from.kind == PLACED_FLAT || to.kind == PLACED_FLAT || is_settled(have, wanted, axis)) return false;
+    return placement_divides(&from) || placement_divides(&to);
 }
 
 /* The innermost flat cut if it divides a part that is to change, or -1. */
@@ -180,31 +212,34 @@ static int flat_to_undo(const struct graph *graph, const struct layout *have, co
     int last = -1;
     bool changes = false;
     for (int a = 0; a < mesh_layout_axes(&graph->mesh); a++) {
-        if (have->axis[a].kind == PLACED_FLAT) last = a;
+        if (layout_along(have, a).kind == PLACED_FLAT) last = a;
         changes = changes || changes_part(have, wanted, a);
     }
     return changes ? last : -1;
 }
 
-/* True if another axis still divides the dimension that is to be divided along this one, or if a flat cut is wanted
- * before the part that it divides is made, or if flat cuts along other axes come first: they are made from the first
- * axis to the last, and undone from the last to the first. */
+/* True if a flat cut is wanted before the part that it divides is made, or if flat cuts along other axes come first:
+ * they are made from the first axis to the last, and undone from the last to the first. */
+static bool must_wait_flat(const struct graph *graph, const struct layout *have, const struct layout *wanted,
+                           int axis) {
+    const unsigned held = layout_flat_axes(have), needed = layout_flat_axes(wanted), before = (1u << axis) - 1;
+    for (int a = 0; a < mesh_layout_axes(&graph->mesh) && needed >> axis & 1u; a++)
+        if (changes_part(have, wanted, a)) return true;
+    if (needed >> axis & 1u && needed & ~held & before) return true;
+    return held >> axis & 1u && held & ~needed & ~before & ~(1u << axis);
+}
+
+/* True if the cut along the axis cannot be changed yet: another one still divides its parts, the dimension to divide
+ * lacks the cuts outside the wanted one or has others, or flat cuts must wait. */
 static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
-    const struct placement *want = &wanted->axis[axis];
-    for (int a = 0; a < mesh_layout_axes(&graph->mesh) && want->kind == PLACED_FLAT; a++)
-        if (changes_part(have, wanted, a) ||
-            (a < axis && wanted->axis[a].kind == PLACED_FLAT && have->axis[a].kind != PLACED_FLAT))
-            return true;
-    for (int a = axis + 1; a < mesh_layout_axes(&graph->mesh) && have->axis[axis].kind == PLACED_FLAT; a++)
-        if (have->axis[a].kind == PLACED_FLAT && wanted->axis[a].kind != PLACED_FLAT) return true;
-    for (int a = 0; a < mesh_layout_axes(&graph->mesh); a++)
-        if (a != axis && placement_divides(want) && placement_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
-            return true;
-    return false;
+    const struct placement want = layout_along(wanted, axis);
+    if (must_wait_flat(graph, have, wanted, axis) || layout_inner_axis(have, axis) >= 0) return true;
+    return placement_divides(&want) && !same_outer_cuts(have, wanted, axis);
 }
 
 /* The axis along which to move next, and the placement to reach there. Reductions come first and slices last, so that
- * no collective transfers more than it must. If axes wait for each other, one becomes whole. -1: there is no way. */
+ * no collective transfers more than it must. If axes wait for each other, one becomes whole, of nested cuts the
+ * innermost. -1: there is no way. */
 static int next_axis(const struct graph *graph, const struct layout *have, const struct layout *wanted,
                      struct placement *target) {
     static const enum placement_kind turn[] = {PLACED_PARTIAL, PLACED_PART, PLACED_FLAT, PLACED_WHOLE};
@@ -216,10 +251,11 @@ static int next_axis(const struct graph *graph, const struct layout *have, const
     for (int waiting = 0; waiting < 2; waiting++)
         for (int t = 0; t < 4; t++)
             for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
-                if (have->axis[axis].kind != turn[t] || placement_equal(&have->axis[axis], &wanted->axis[axis]) ||
-                    must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == PLACED_WHOLE))
+                if (layout_along(have, axis).kind != turn[t] || is_settled(have, wanted, axis) ||
+                    must_wait(graph, have, wanted, axis) != waiting ||
+                    (waiting && (turn[t] == PLACED_WHOLE || layout_inner_axis(have, axis) >= 0)))
                     continue;
-                *target = waiting ? (struct placement){PLACED_WHOLE} : wanted->axis[axis];
+                *target = waiting ? (struct placement){PLACED_WHOLE} : layout_along(wanted, axis);
                 return axis;
             }
     return -1;
@@ -241,14 +277,15 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     struct placement target;
     int axis = next_axis(graph, &layout, wanted, &target);
     if (axis < 0) return -1;
-    whole.axis[axis] = (struct placement){PLACED_WHOLE};
+    const struct placement held = layout_along(&layout, axis);
+    layout_place(graph->arena, &whole, axis, (struct placement){PLACED_WHOLE});
     const struct situation situation = {
         .n = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : REPLICAS,
         .made_whole = target.kind != PLACED_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
-        .has_window = has_window(&graph->tensors.at[now], &layout.axis[axis], &target, graph->mesh.axis[axis].size)};
-    const struct move *move = first_move(layout.axis[axis].kind, target.kind, &situation);
+        .has_window = has_window(&graph->tensors.at[now], &held, &target, graph->mesh.axis[axis].size)};
+    const struct move *move = first_move(held.kind, target.kind, &situation);
     if (!move) return -1;
-    layout.axis[axis] = after_move(move, &target);
+    layout_place(graph->arena, &layout, axis, after_move(move, &target));
     const char *key = made_key(redist, id, &layout);
     int made = find(&redist->made, key);
     if (made >= 0) return made;
@@ -287,8 +324,7 @@ static void note_wants(struct redist *redist, int id) {
     for (int k = 0; k < node->ninputs; k++) {
         struct want want = {.node = id, .operand = k};
         if (node->inputs[k] < 0) continue;
-        for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
-            want.layout.axis[axis] = dims_placement_wanted(graph, &dims, node, k, axis);
+        want.layout = dims_layout_wanted(graph, &dims, node, k);
         VEC_PUSH(graph->arena, &redist->wants, want);
         note_wanted(redist, node->inputs[k], &want.layout);
     }
@@ -356,7 +392,8 @@ static int serve_updates(struct redist *redist) {
 static struct layout complete(const struct graph *graph, int tensor) {
     struct layout layout = {0};
     for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++)
-        if (graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_OWN) layout.axis[axis].kind = PLACED_OWN;
+        if (layout_along(&graph->tensors.at[tensor].layout, axis).kind == PLACED_OWN)
+            layout_place(graph->arena, &layout, axis, (struct placement){PLACED_OWN});
     return layout;
 }
 

@@ -37,7 +37,7 @@ int pass_reduce_onto(struct graph *graph, const struct pass_context *context) {
         node->attrs = reduction->attrs;
         node->nattrs = reduction->nattrs;
         for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
-            node->split[axis] = (struct node_split){SPLIT_NONE, 1, 1};
+            node->split[axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     }
     rewrite_begin(&rewrite, graph);
     for (int i = 0; i < rewrite.order_n; i++)

@@ -61,7 +61,7 @@ static struct chain find_chain(const struct graph *graph, const int *readers, in
 
 static bool is_partial(const struct graph *graph, int tensor) {
     for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
-        if (graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_PARTIAL) return true;
+        if (layout_along(&graph->tensors.at[tensor].layout, axis).kind == PLACED_PARTIAL) return true;
     return false;
 }
 

@@ -5,8 +5,9 @@
 
 static void forget_partial(struct graph *graph, int axis) {
     for (int t = 0; t < graph->tensors.n; t++) {
-        struct placement *placement = &graph->tensors.at[t].layout.axis[axis];
-        if (placement->kind == PLACED_PARTIAL) *placement = (struct placement){.kind = PLACED_OWN};
+        struct layout *layout = &graph->tensors.at[t].layout;
+        if (layout_along(layout, axis).kind == PLACED_PARTIAL)
+            layout_place(graph->arena, layout, axis, (struct placement){PLACED_OWN});
     }
     for (int n = 0; n < graph->nodes.n; n++)
         if (graph->nodes.at[n].split[axis].factor == SPLIT_PARTIAL) graph->nodes.at[n].split[axis].factor = SPLIT_NONE;

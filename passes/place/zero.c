@@ -89,12 +89,13 @@ static bool is_cut(const struct zero *z, int tensor) {
 static void place_flat(const struct zero *z, int tensor) {
     for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
         if (z->axes >> axis & 1u)
-            z->graph->tensors.at[tensor].layout.axis[axis] = (struct placement){.kind = PLACED_FLAT};
+            layout_place(z->graph->arena, &z->graph->tensors.at[tensor].layout, axis, (struct placement){PLACED_FLAT});
 }
 
 static void split_flat(const struct zero *z, struct node *node) {
     for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
-        if (z->axes >> axis & 1u) node->split[axis] = (struct node_split){SPLIT_FLAT, 1, 1};
+        if (z->axes >> axis & 1u)
+            node->split[axis] = (struct node_split){.factor = SPLIT_FLAT, .blocks = 1, .grain = 1};
 }
 
 /* The reduction of each micro-batch leaves out dummies: the rank's own flag says nothing of the others' gradients. */
@@ -142,7 +143,7 @@ static void place_frozen(const struct zero *z) {
 static bool is_cast_of_slice(const struct zero *z, const struct node *node) {
     return node->op->id == OP_Cast && node->phase <= PHASE_BACKWARD &&
            tensor_at(z, node->inputs[0])->kind == TENSOR_WEIGHT &&
-           tensor_flat_axes(z->graph, tensor_at(z, node->inputs[0]));
+           layout_flat_axes(&tensor_at(z, node->inputs[0])->layout);
 }
 
 /* The result of a copy of the node in the backward phase. */

@@ -46,7 +46,7 @@ double cost_share(const struct graph *graph, const struct node *node, const stru
 }
 
 double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine) {
-    const struct node_split whole = {SPLIT_NONE, 1, 1};
+    const struct node_split whole = {.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     struct dims dims;
     const char *why;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return 0;

@@ -16,24 +16,10 @@ void draft_init(struct draft *draft, const struct graph *graph) {
     }
 }
 
-/* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
-static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
-    struct placement placement = dims_placement(dims, operand, split);
-    return placement_divides(&placement) ? placement.dim : -1;
-}
-
-/* At most one axis may split a factor, and at most one a dimension of an operand. */
 int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
                      const struct node_split *split) {
-    for (int a = 0; a < RT_MAX_AXES; a++) {
-        const struct node_split *other = &splits[a];
-        if (a == axis || other->factor < 0) continue;
-        if (other->factor == split->factor) return a;
-        for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-            int dim = divided_dim(dims, o, split);
-            if (dim >= 0 && dim == divided_dim(dims, o, other)) return a;
-        }
-    }
+    for (int a = 0; a < RT_MAX_AXES; a++)
+        if (a != axis && dims_splits_meet(dims, &splits[a], split)) return a;
     return -1;
 }
 
@@ -203,7 +189,8 @@ static int apply_node(const struct applying *a, int id, const struct plan_node *
                         arena_printf(a->scratch, "%s is not recomputed: it is not of the forward phase of training",
                                      node_place(graph, id)));
     node->stage = entry->stage;
-    for (int axis = 0; axis < RT_MAX_AXES; axis++) node->split[axis] = (struct node_split){SPLIT_NONE, 1, 1};
+    for (int axis = 0; axis < RT_MAX_AXES; axis++)
+        node->split[axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     if (!entry->nsplits) return 0;
     if (dims_bind(a->scratch, graph, node, &dims, &why) < 0) BUG("%s", why);
     for (int i = 0; i < entry->nsplits; i++)

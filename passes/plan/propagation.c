@@ -155,7 +155,8 @@ static void serve(struct attempt *attempt, struct request request) {
 
 static void take_back(struct attempt *attempt) {
     for (int i = 0; i < attempt->nodes.n; i++) {
-        *split_of(attempt->propagation, attempt->nodes.at[i]) = (struct node_split){-1, 1, 1};
+        *split_of(attempt->propagation, attempt->nodes.at[i]) =
+            (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
         attempt->propagation->decided[attempt->nodes.at[i]] = false;
     }
 }
@@ -174,7 +175,7 @@ static bool start(struct attempt *attempt, const struct origin *origin, int64_t 
                      &(struct placement){.kind = PLACED_PART, .dim = origin->dim, .blocks = blocks, .grain = grain});
         return true;
     }
-    struct node_split split = {origin->factor, blocks, grain};
+    struct node_split split = {.factor = (int16_t)origin->factor, .blocks = blocks, .grain = grain};
     int64_t extent = propagation_dims(propagation, origin->node)->factor[origin->factor].extent;
     if (propagation->decided[origin->node] || extent % (blocks * grain) ||
         !may_split(propagation, origin->node, &split))
@@ -237,7 +238,7 @@ static bool split_only(struct propagation *propagation, int node, const struct n
 }
 
 bool split_alone(struct propagation *propagation, int node, int factor) {
-    return split_only(propagation, node, &(struct node_split){factor, 1, 1});
+    return split_only(propagation, node, &(struct node_split){.factor = (int16_t)factor, .blocks = 1, .grain = 1});
 }
 
 bool propagate_split(struct propagation *propagation, int node, const struct node_split *split) {

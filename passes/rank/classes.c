@@ -4,21 +4,44 @@
 
 #include "ir/base/map.h"
 
-/* The different ways in which tensors are divided along a mesh axis. */
+/* The different ways in which tensors are divided along a mesh axis: of a nested cut, one for each extent that the
+ * cuts outside it leave some rank. */
 struct divisions {
+    const struct graph *graph;
+    struct arena *arena;
+    struct map seen;
     VEC(struct rt_placement) all;
 };
 
-static void find_divisions(struct divisions *divisions, const struct graph *graph, int axis, struct arena *arena) {
-    struct map seen;
-    map_init(&seen, arena);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
-        if (!placement_divides(&tensor->layout.axis[axis])) continue;
-        const struct rt_placement placement = placement_of_ranks(graph, tensor, axis);
-        const int64_t key[] = {placement.cut.extent, placement.cut.blocks, placement.cut.grain, placement.extent,
-                               placement.stride,     placement.before,     placement.span};
-        if (map_put(&seen, (const char *)key, sizeof key, 0)) VEC_PUSH(arena, &divisions->all, placement);
+static void add_division(struct divisions *divisions, const struct rt_placement *placement) {
+    const struct rt_cut *cut = &placement->cut;
+    const int64_t key[] = {cut->extent,       cut->blocks,       cut->grain,     placement->extent,
+                           placement->stride, placement->before, placement->span};
+    if (map_put(&divisions->seen, (const char *)key, sizeof key, 0))
+        VEC_PUSH(divisions->arena, &divisions->all, *placement);
+}
+
+/* Adds the tensor's division along `axis` for every extent that the cuts of its dimension from number `c` on leave. */
+static void divide_further(struct divisions *divisions, const struct tensor *tensor, int axis, int c, int *coordinate) {
+    const struct cut *cut = &tensor->layout.cuts[c];
+    const struct rt_placement ranks = placement_of_ranks(divisions->graph, tensor, cut->axis, coordinate);
+    if (cut->axis == axis) return add_division(divisions, &ranks);
+    for (int r = 0; r < ranks.cut.ways; r++) {
+        coordinate[cut->axis] = r;
+        if (!r || rt_placement_extent(&ranks, r) != rt_placement_extent(&ranks, r - 1))
+            divide_further(divisions, tensor, axis, c + 1, coordinate);
+    }
+}
+
+static void find_divisions(struct divisions *divisions, int axis) {
+    map_init(&divisions->seen, divisions->arena);
+    for (int t = 0; t < divisions->graph->tensors.n; t++) {
+        const struct tensor *tensor = &divisions->graph->tensors.at[t];
+        const struct placement held = layout_along(&tensor->layout, axis);
+        int coordinate[RT_MAX_AXES] = {0}, outermost = 0;
+        if (!placement_divides(&held)) continue;
+        while (tensor->layout.cuts[outermost].placement.dim != held.dim) outermost++;
+        divide_further(divisions, tensor, axis, outermost, coordinate);
     }
 }
 
@@ -33,8 +56,8 @@ static void find_sets(struct coordinate_sets *sets, const struct graph *graph, i
     struct arena *scratch = arena_scratch(graph->arena);
     const int size = graph->mesh.axis[axis].size;
     const bool stages = axis == mesh_pipeline_axis(&graph->mesh);
-    struct divisions divisions = {0};
-    find_divisions(&divisions, graph, axis, scratch);
+    struct divisions divisions = {.graph = graph, .arena = scratch};
+    find_divisions(&divisions, axis);
     sets->of = ARENA_ARRAY(graph->arena, int, size);
     sets->first = ARENA_ARRAY(graph->arena, int, size);
     for (int c = 0; c < size; c++) {

@@ -101,7 +101,7 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class
 /* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */
 static bool place_flat(const struct rankplan *plan, struct rank_class *class, int tensor, enum rt_arena arena) {
     const struct tensor *t = &plan->graph->tensors.at[tensor];
-    const struct rt_flat flat = {arena, t->dtype, tensor_flat_axes(plan->graph, t),
+    const struct rt_flat flat = {arena, t->dtype, layout_flat_axes(&t->layout),
                                  rankplan_elements(class, plan->graph, tensor)};
     if (!flat.axes) return false;
     class->place[tensor] = (struct plan_place){PLAN_FLAT, class->flats.n};
@@ -175,7 +175,7 @@ static const int *last_reads(const struct rankplan *plan, const struct rank_clas
 /* The tensor whose elements lie where the value's do: the slice that is gathered in place, else the value. */
 static int written_value(const struct rankplan *plan, int value) {
     const int root = plan->root[value];
-    return tensor_flat_axes(plan->graph, &plan->graph->tensors.at[root]) ? root : value;
+    return layout_flat_axes(&plan->graph->tensors.at[root].layout) ? root : value;
 }
 
 static bool is_in_place(const struct rankplan *plan, const struct rank_class *class, const struct update *update,
@@ -214,9 +214,11 @@ struct exchange {
 static struct exchange exchange_of(const struct graph *graph, const struct rank_class *class, const struct node *node,
                                    int axis) {
     const struct tensor *from = &graph->tensors.at[node->inputs[0]], *to = &graph->tensors.at[node->outputs[0]];
-    const int from_dim = from->layout.axis[axis].dim, to_dim = to->layout.axis[axis].dim;
-    struct exchange exchange = {.held = placement_of_ranks(graph, from, axis),
-                                .wanted = placement_of_ranks(graph, to, axis),
+    const int from_dim = layout_along(&from->layout, axis).dim, to_dim = layout_along(&to->layout, axis).dim;
+    int coordinate[RT_MAX_AXES];
+    mesh_coordinate(&graph->mesh, class->shard, coordinate);
+    struct exchange exchange = {.held = placement_of_ranks(graph, from, axis, coordinate),
+                                .wanted = placement_of_ranks(graph, to, axis, coordinate),
                                 .same_dim = from_dim == to_dim,
                                 .others = 1};
     for (int d = 0; d < to->ndim; d++)

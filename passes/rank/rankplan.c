@@ -46,8 +46,10 @@ int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *cl
 
 bool rankplan_moves_slices(const struct graph *graph, const struct node *node) {
     const int axis = node->op->kind == OP_COMM ? (int)attr_int(node, "mesh", -1) : -1;
-    return axis >= 0 && (graph->tensors.at[op_moved_input(node)].layout.axis[axis].kind == PLACED_FLAT ||
-                         graph->tensors.at[node->outputs[0]].layout.axis[axis].kind == PLACED_FLAT);
+    return axis >= 0 && ((layout_flat_axes(&graph->tensors.at[op_moved_input(node)].layout) |
+                          layout_flat_axes(&graph->tensors.at[node->outputs[0]].layout)) >>
+                             axis &
+                         1u);
 }
 
 int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output) {
@@ -56,7 +58,7 @@ int rankplan_in_place(const struct rank_class *class, const struct graph *graph,
     for (int k = 0; k < node->ninputs; k++) {
         const struct plan_place *in = &class->place[node->inputs[k]];
         const struct tensor *tensor = &graph->tensors.at[node->inputs[k]];
-        if ((tensor_is_stored(tensor) || tensor_flat_axes(graph, tensor)) && in->offset >= 0 &&
+        if ((tensor_is_stored(tensor) || layout_flat_axes(&tensor->layout)) && in->offset >= 0 &&
             in->arena == out->arena && in->offset == out->offset)
             return k;
     }

@@ -76,8 +76,8 @@ static bool is_in(const struct region *r, int node) {
 static bool has_whole_rows(const struct fuser *f, const struct tensor *t) {
     if (t->ndim < 1) return false;
     for (int axis = 0; axis < f->graph->mesh.naxes; axis++) {
-        const struct placement *held = &t->layout.axis[axis];
-        if (held->kind != PLACED_WHOLE && (held->kind != PLACED_PART || held->dim == t->ndim - 1)) return false;
+        const struct placement held = layout_along(&t->layout, axis);
+        if (held.kind != PLACED_WHOLE && (held.kind != PLACED_PART || held.dim == t->ndim - 1)) return false;
     }
     return true;
 }
@@ -275,7 +275,7 @@ static void grow(const struct fuser *f, struct region *r) {
 /* The split of a node along an axis that gives operand number `operand` the placement `held`. */
 static struct node_split split_of(const struct dims *dims, int operand, const struct placement *held) {
     struct cut_option options[RT_MAX_NDIM];
-    struct node_split none = {SPLIT_NONE, 1, 1};
+    struct node_split none = {.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     if (held->kind != PLACED_PART) return none;
     return dims_cut_options(dims, operand, held->dim, held->blocks, held->grain, options) ? options[0].split : none;
 }
@@ -285,13 +285,15 @@ static void set_splits(struct graph *graph, struct node *node, const struct tens
     struct dims dims;
     const char *why;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("a row program: %s", why);
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct placement *held = &full->layout.axis[axis];
-        if (held->kind != PLACED_PART) continue;
-        for (int k = 0; k < node->ninputs && node->split[axis].factor < 0; k++) {
-            struct placement own = *held;
+    for (int c = 0; c < full->layout.ncuts; c++) {
+        const struct cut *cut = &full->layout.cuts[c];
+        if (cut->placement.kind != PLACED_PART) continue;
+        for (int k = 0; k < node->ninputs && node->split[cut->axis].factor < 0; k++) {
+            struct placement own = cut->placement;
             own.dim -= full->ndim - graph->tensors.at[node->inputs[k]].ndim;
-            if (own.dim >= 0 && dims.operand[k].dim[own.dim].n) node->split[axis] = split_of(&dims, k, &own);
+            if (own.dim < 0 || !dims.operand[k].dim[own.dim].n) continue;
+            const struct node_split split = split_of(&dims, k, &own);
+            dims_nest(node->split, graph->mesh.naxes, cut->axis, &split);
         }
     }
 }
@@ -343,7 +345,7 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     const enum rt_dtype dtype = computed_type(x->dtype);
     for (int axis = 0; axis < f->graph->mesh.naxes; axis++)
-        if (node->split[axis].factor < SPLIT_NONE || x->layout.axis[axis].kind == PLACED_WINDOW) return false;
+        if (node->split[axis].factor < SPLIT_NONE || layout_along(&x->layout, axis).kind == PLACED_WINDOW) return false;
     return naxes > 0 && axes[0] == 0 && naxes == x->ndim - 1 && (dtype == RT_F32 || dtype == RT_F64);
 }
 

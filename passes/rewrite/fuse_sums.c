@@ -120,11 +120,11 @@ static bool keeps_layout(const struct joiner *j, const struct node *joined) {
     struct dims dims;
     const char *why;
     if (dims_bind(j->graph->arena, j->graph, joined, &dims, &why) < 0) return false;
-    for (int axis = 0; axis < j->graph->mesh.naxes; axis++) {
-        struct placement given = dims_placement_given(j->graph, &dims, joined, 1, axis);
-        if (!placement_equal(&given, &tensor_at(j, joined->outputs[1])->layout.axis[axis])) return false;
-    }
-    return true;
+    const struct layout *has = &tensor_at(j, joined->outputs[1])->layout;
+    struct layout given = dims_layout_given(j->graph, &dims, joined, 1);
+    for (int axis = j->graph->mesh.naxes; axis < mesh_layout_axes(&j->graph->mesh); axis++)
+        layout_place(j->graph->arena, &given, axis, layout_along(has, axis));
+    return layout_equal(&given, has);
 }
 
 static bool is_made(const struct joiner *j, int tensor) {

@@ -153,14 +153,14 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
     struct dims dims;
     dims_of(graph, node, &dims);
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct placement *held = &as->axis[axis];
+    for (int c = 0; c < as->ncuts; c++) {
+        const struct placement *held = &as->cuts[c].placement;
         struct cut_option options[RT_MAX_NDIM];
         if (held->kind != PLACED_PART) continue;
         int n = dims_cut_options(&dims, 0, held->dim, held->blocks, held->grain, options);
         if (n < 1 || options[0].more_blocks != 1 || options[0].more_grain != 1)
             BUG("%s: the 8-bit copy of a tensor cannot be split as the tensor is", node->name);
-        node->split[axis] = options[0].split;
+        dims_nest(node->split, graph->mesh.naxes, as->cuts[c].axis, &options[0].split);
     }
 }
 
@@ -168,17 +168,19 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
 static struct layout layout_of(const struct graph *graph, const struct dims *dims, const struct node *node,
                                int operand) {
     struct layout layout = {0};
-    for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        layout.axis[axis] = dims_placement(dims, operand, &node->split[axis]);
+    int axes[RT_LAYOUT_AXES];
+    dims_outermost_first(node->split, graph->mesh.naxes, axes);
+    for (int i = 0; i < graph->mesh.naxes; i++)
+        layout_place(graph->arena, &layout, axes[i], dims_placement(dims, operand, &node->split[axes[i]]));
     return layout;
 }
 
 static const char *codes_key(const struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
     const char *key = arena_printf(q->builder.graph->arena, "%d %s", tensor, mark);
-    for (int axis = 0; axis < q->builder.graph->mesh.naxes; axis++) {
-        const struct placement *held = &as->axis[axis];
-        key = arena_printf(q->builder.graph->arena, "%s %d/%d/%lld/%lld", key, (int)held->kind, held->dim,
-                           (long long)held->blocks, (long long)held->grain);
+    for (int c = 0; c < as->ncuts; c++) {
+        const struct placement *held = &as->cuts[c].placement;
+        key = arena_printf(q->builder.graph->arena, "%s %d:%d/%d/%lld/%lld", key, as->cuts[c].axis, (int)held->kind,
+                           held->dim, (long long)held->blocks, (long long)held->grain);
     }
     return key;
 }
@@ -227,7 +229,7 @@ static void cut_product(struct quantizing *q, int tensor, const struct dims *fro
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         node->split[axis] = like->split[axis];
         if (like->split[axis].factor >= 0)
-            node->split[axis].factor = dims_find(&dims, from->factor[like->split[axis].factor].name);
+            node->split[axis].factor = (int16_t)dims_find(&dims, from->factor[like->split[axis].factor].name);
     }
 }
 

@@ -10,6 +10,16 @@
  *   extent 24, blocks 2, grain 3, ways 3:   block 0: grains 0 1 2 3     block 1: grains 0 1 2 3
  *                                           rank:           0 0 1 2               0 0 1 2
  *
+ * Note [Nested cuts]
+ * Several mesh axes may divide one dimension. The outermost cut divides the dimension, each further one the part that
+ * those before it leave, as if that part was the dimension: its extent is rt_cut_extent() of the cut outside. All have
+ * the same blocks, and the grain of an outer cut is a multiple of the grain of an inner one. So a rank has one run of
+ * indices in each block, as under a single cut.
+ *
+ *   extent 10, grain 1, outer cut in 2 ways, inner cut in 3:    index       0 1 2 3 4 5 6 7 8 9
+ *                                                               outer rank  0 0 0 0 0 1 1 1 1 1
+ *                                                               inner rank  0 0 1 1 2 0 0 1 1 2
+ *
  * Only this header implements the rule; the compiler uses it to lay out tensors, generated programs to load weights and
  * to redistribute. */
 #ifndef RT_BASE_PART_H

@@ -50,7 +50,7 @@ int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct che
 /* Parts */
 
 static int64_t part_extent(const struct rt *rt, const struct kept *kept, const struct rt_split *split) {
-    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->dims[split->dim], split->blocks, split->grain);
+    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->part[split->dim], split->blocks, split->grain);
     return rt_cut_extent(&cut, rt->coordinate[split->axis]);
 }
 

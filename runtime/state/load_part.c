@@ -146,11 +146,14 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
     for (int s = 0; s < weight->nsplits; s++) {
         const struct rt_split *split = &weight->split[s];
         if (!cut_is_valid(rt, weight, split)) return false;
-        const struct rt_cut cut = rt_cut_along(rt, split->axis, weight->dims[split->dim], split->blocks, split->grain);
-        part->dim[split->dim].blocks = cut.blocks;
-        part->dim[split->dim].block = cut.extent / cut.blocks;
-        part->dim[split->dim].start = rt_cut_start(&cut, rt->coordinate[split->axis]);
-        part->dim[split->dim].length = rt_cut_length(&cut, rt->coordinate[split->axis]);
+        struct load_dim *dim = &part->dim[split->dim];
+        if (dim->length < dim->block && dim->blocks != split->blocks) return false;
+        const int64_t extent = dim->blocks * dim->length; /* that the cuts before leave */
+        const struct rt_cut cut = rt_cut_along(rt, split->axis, extent, split->blocks, split->grain);
+        dim->blocks = cut.blocks;
+        dim->block = weight->dims[split->dim] / cut.blocks;
+        dim->start += rt_cut_start(&cut, rt->coordinate[split->axis]);
+        dim->length = rt_cut_length(&cut, rt->coordinate[split->axis]);
         if (split->dim + 1 > part->depth) part->depth = split->dim + 1;
     }
     return true;

@@ -141,7 +141,7 @@ static void shape_part(const struct rt *rt, const struct rt_weight *weight, stru
     *index = 0;
     for (int s = 0; s < weight->nsplits; s++) {
         const struct rt_split *split = &weight->split[s];
-        const struct rt_cut cut = rt_cut_along(rt, split->axis, weight->dims[split->dim], split->blocks, split->grain);
+        const struct rt_cut cut = rt_cut_along(rt, split->axis, part->dims[split->dim], split->blocks, split->grain);
         part->dims[split->dim] = rt_cut_extent(&cut, rt->coordinate[split->axis]);
         *index += rt->coordinate[split->axis] * stride;
         stride *= cut.ways;

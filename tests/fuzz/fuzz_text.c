@@ -38,7 +38,7 @@ static void check_cuts(struct arena *arena, const struct graph *graph, const str
     const char *why;
     fuzz_check(dims_bind(arena, graph, node, &dims, &why) == 0);
     for (int f = 0; f < dims.nfactors; f++) {
-        struct node_split split = {f, 1, 1};
+        struct node_split split = {.factor = (int16_t)f, .blocks = 1, .grain = 1};
         if (!dims_can_split(&dims, &split, 2)) continue;
         for (int o = 0; o < dims.ninputs + dims.noutputs; o++) check_cut(&dims, o, &split, 2);
     }

@@ -151,11 +151,13 @@ static void change_operator(struct graph *graph, int axis) {
 }
 
 static void change_placement(struct graph *graph, int axis) {
-    last_tensor(graph)->layout.axis[axis] = (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
+    layout_place(graph->arena, &last_tensor(graph)->layout, axis,
+                 (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM});
 }
 
 static void change_part(struct graph *graph, int axis) {
-    last_tensor(graph)->layout.axis[axis] = (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1};
+    layout_place(graph->arena, &last_tensor(graph)->layout, axis,
+                 (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1});
 }
 
 static void change_split(struct graph *graph, int axis) {

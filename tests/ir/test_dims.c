@@ -31,7 +31,7 @@ static void print_place(struct strbuf *out, const struct dims *dims, int operand
 }
 
 static void print_factor(struct strbuf *out, const struct dims *dims, int factor) {
-    const struct node_split split = {factor, 1, 1};
+    const struct node_split split = {.factor = (int16_t)factor, .blocks = 1, .grain = 1};
     strbuf_printf(out, "%s:", dims->factor[factor].name);
     if (!dims_can_split(dims, &split, 2)) {
         strbuf_puts(out, " no\n");

@@ -71,9 +71,9 @@ static void test_local_extents(void **state) {
     graph.mesh = mesh;
     int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){6, 10});
     struct tensor *w = &graph.tensors.at[id];
-    w->layout.axis[0] = (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1};
-    w->layout.axis[1] = (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
-    w->layout.axis[2] = (struct placement){.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 2};
+    layout_place(&arena, &w->layout, 0, (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1});
+    layout_place(&arena, &w->layout, 1, (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM});
+    layout_place(&arena, &w->layout, 2, (struct placement){.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 2});
     for (int shard = 0; shard < 16; shard++) {
         int coordinate[RT_MAX_AXES];
         int64_t dims[RT_MAX_NDIM];

@@ -439,7 +439,7 @@ static void try(struct trial *t, struct node_split first, int ways0, struct node
     arena_free(&arena);
 }
 
-static const struct node_split whole = {-1, 1, 1};
+static const struct node_split whole = {.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
 
 static bool can_split(const struct trial *t, const struct node_split *split, int ways) {
     return dims_can_split(&t->dims, split, ways) && op_can_split(node_of(t)->op, &t->dims, split);
@@ -450,7 +450,7 @@ static void try_factor(struct trial *t, int factor) {
     for (int64_t blocks = 1; blocks <= 4; blocks++)
         for (int64_t grain = 1; grain <= 3; grain++)
             for (int ways = 2; ways <= 5; ways++) {
-                struct node_split split = {factor, blocks, grain};
+                struct node_split split = {.factor = (int16_t)factor, .blocks = blocks, .grain = grain};
                 if (extent % (blocks * grain) || !can_split(t, &split, ways)) continue;
                 try(t, split, ways, whole, 1);
             }
@@ -466,7 +466,8 @@ static bool collide(const struct dims *dims, const struct node_split *a, const s
 }
 
 static void try_pair(struct trial *t, int f, int g) {
-    struct node_split a = {f, 1, 1}, b = {g, 1, 1};
+    struct node_split a = {.factor = (int16_t)f, .blocks = 1, .grain = 1},
+                      b = {.factor = (int16_t)g, .blocks = 1, .grain = 1};
     if (!dims_can_split(&t->dims, &a, 2) || !dims_can_split(&t->dims, &b, 2) || collide(&t->dims, &a, &b)) return;
     try(t, a, 2, b, 2);
     if (dims_can_split(&t->dims, &a, 3)) try(t, a, 3, b, 2);
@@ -531,7 +532,7 @@ static void check_places(const struct dims *dims, int operand, int dim) {
     const struct dim_factors *d = &dims->operand[operand].dim[dim];
     int64_t extent = dims_extent(dims, operand, dim), after = extent;
     for (int i = 0; i < d->n; i++) {
-        struct node_split split = {d->factor[i], 1, 1};
+        struct node_split split = {.factor = d->factor[i], .blocks = 1, .grain = 1};
         int64_t own = dims->factor[d->factor[i]].extent;
         after = own ? after / own : 0;
         if (!dims_can_split(dims, &split, 2)) continue;
@@ -555,7 +556,7 @@ static void check_options(const struct dims *dims, int operand, int dim) {
     for (int i = 0; i < d->n; i++)
         for (int64_t blocks = 1; blocks <= 3; blocks++)
             for (int64_t grain = 1; grain <= 3; grain++) {
-                struct node_split split = {d->factor[i], blocks, grain};
+                struct node_split split = {.factor = d->factor[i], .blocks = blocks, .grain = grain};
                 struct cut_option options[RT_MAX_NDIM];
                 if (dims->factor[d->factor[i]].extent % (blocks * grain) || !dims_can_split(dims, &split, 2)) continue;
                 struct placement placement = dims_placement(dims, operand, &split);
@@ -597,7 +598,7 @@ static void check_factors_are_held(const struct dims *dims) {
     for (int f = 0; f < dims->nfactors; f++) {
         int64_t blocks, grain;
         bool held = false;
-        struct node_split split = {f, 1, 1};
+        struct node_split split = {.factor = (int16_t)f, .blocks = 1, .grain = 1};
         for (int o = 0; o < dims->ninputs + dims->noutputs; o++)
             held = held || dims_dim_cut(dims, o, &split, &blocks, &grain) >= 0;
         if (!held) fail_msg("no operand has factor '%s'", dims->factor[f].name);

@@ -87,33 +87,37 @@ static const char *random_name(struct arena *arena, struct random *random) {
     return name;
 }
 
+/* Cuts of one dimension nest in the order of the axes or against it. */
 static void random_layout(struct graph *graph, struct random *random, struct tensor *tensor) {
-    for (int a = 0; a < graph->mesh.naxes; a++) {
-        struct placement *placement = &tensor->layout.axis[a];
+    const bool turned = random_below(random, 2);
+    for (int i = 0; i < graph->mesh.naxes; i++) {
+        const int a = turned ? graph->mesh.naxes - 1 - i : i;
+        struct placement placement = {PLACED_WHOLE};
         switch (random_below(random, 4)) {
         case 0:
-            *placement = (struct placement){.kind = PLACED_PARTIAL, .reduce = (enum rt_reduce)random_below(random, 3)};
+            placement = (struct placement){.kind = PLACED_PARTIAL, .reduce = (enum rt_reduce)random_below(random, 3)};
             break;
         case 1:
             if (!tensor->ndim) break;
             int dim = (int)random_below(random, tensor->ndim);
             int64_t grain = tensor->dims[dim] % 2 ? 1 : 2;
-            *placement = (struct placement){
+            placement = (struct placement){
                 .kind = PLACED_PART, .dim = dim, .blocks = tensor->dims[dim] / grain, .grain = grain};
             break;
         case 2:
             if (!tensor->ndim) break;
-            *placement = (struct placement){.kind = PLACED_WINDOW,
-                                            .dim = (int)random_below(random, tensor->ndim),
-                                            .blocks = 1,
-                                            .grain = 3,
-                                            .reach = {.positions = 3 * (1 + random_below(random, 9)),
-                                                      .stride = 1 + random_below(random, 4),
-                                                      .before = random_below(random, 9) - 4,
-                                                      .span = 1 + random_below(random, 5)}};
+            placement = (struct placement){.kind = PLACED_WINDOW,
+                                           .dim = (int)random_below(random, tensor->ndim),
+                                           .blocks = 1,
+                                           .grain = 3,
+                                           .reach = {.positions = 3 * (1 + random_below(random, 9)),
+                                                     .stride = 1 + random_below(random, 4),
+                                                     .before = random_below(random, 9) - 4,
+                                                     .span = 1 + random_below(random, 5)}};
             break;
         default: break;
         }
+        layout_place(graph->arena, &tensor->layout, a, placement);
     }
 }
 
@@ -124,7 +128,8 @@ static void random_splits(struct graph *graph, struct random *random, struct nod
     for (int a = 0; a < graph->mesh.naxes && dims.nfactors; a++) {
         if (random_below(random, 2)) continue;
         int factor = (int)random_below(random, dims.nfactors);
-        node->split[a] = (struct node_split){factor, 1, dims.factor[factor].extent};
+        const struct node_split split = {.factor = (int16_t)factor, .blocks = 1, .grain = dims.factor[factor].extent};
+        dims_nest(node->split, graph->mesh.naxes, a, &split);
     }
 }
 

@@ -165,7 +165,7 @@ static int text_node(struct text *text, struct generator *g, const struct choice
 /* Cuts ---------------------------------------------------------------------------------------------------------- */
 
 /* A cut of a node in the making. */
-struct cut {
+struct trial {
     const struct choice *choice;
     const struct node *node;
     const struct tensor *input, *result; /* the first */
@@ -174,14 +174,14 @@ struct cut {
     int ways;
 };
 
-static enum factor_kind kind_of(const struct cut *cut) {
+static enum factor_kind kind_of(const struct trial *cut) {
     return cut->dims->factor[cut->split.factor].kind;
 }
 
 /* How the cut's result compares with the whole node's (DESIGN 8). "exact": bit for bit. "equal": the same values,
  * though a zero or NaN may have other bits: maxima, and sums in which all but one term are 0 (a row of Gather is in one
  * part). "bounded": other sums of floats. */
-static const char *class_of(const struct cut *cut) {
+static const char *class_of(const struct trial *cut) {
     enum factor_kind kind = kind_of(cut);
     if (kind == FACTOR_PASS || !rt_dtype_is_float(cut->result->dtype)) return "exact";
     return kind != FACTOR_SUM || cut->node->op->id == OP_Gather ? "equal" : "bounded";
@@ -196,7 +196,7 @@ static void list_cut(struct generator *g, const struct choice *choice, const cha
     g->ncuts++;
 }
 
-static void write_cut(struct generator *g, const struct cut *cut, int number, int times) {
+static void write_cut(struct generator *g, const struct trial *cut, int number, int times) {
     const char *name = arena_printf(&g->arena, "%s/%lld/%lld", cut->dims->factor[cut->split.factor].name,
                                     (long long)cut->split.blocks, (long long)cut->split.grain);
     strbuf_printf(&g->cut[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
@@ -204,7 +204,7 @@ static void write_cut(struct generator *g, const struct cut *cut, int number, in
 }
 
 /* A reader of the partial value, or part, that wants a part of another dimension. */
-static void write_reader(struct generator *g, const struct cut *cut, const char *split) {
+static void write_reader(struct generator *g, const struct trial *cut, const char *split) {
     struct text *text = &g->cut[cut->ways];
     const struct tensor *result = cut->result;
     struct placement given = dims_placement(cut->dims, cut->dims->ninputs, &cut->split);
@@ -219,7 +219,7 @@ static void write_reader(struct generator *g, const struct cut *cut, const char 
 
 /* An Add of partial values, which stays partial. Not of small floats: their own sum is rounded to less than they
  * hold. */
-static void write_sum(struct generator *g, const struct cut *cut, int y) {
+static void write_sum(struct generator *g, const struct trial *cut, int y) {
     struct text *text = &g->cut[cut->ways];
     enum rt_kind kind = rt_dtypes[cut->result->dtype].kind;
     if (kind_of(cut) != FACTOR_SUM || kind == RT_KIND_HALF) return;
@@ -229,7 +229,7 @@ static void write_sum(struct generator *g, const struct cut *cut, int y) {
 }
 
 /* A node that reads windows, of a tensor that ranks have in parts: of the same dimension, and of others. */
-static void write_sources(struct generator *g, const struct cut *cut, const char *split) {
+static void write_sources(struct generator *g, const struct trial *cut, const char *split) {
     struct text *text = &g->cut[cut->ways];
     const struct tensor *x = cut->input;
     if (dims_placement(cut->dims, 0, &cut->split).kind != PLACED_WINDOW) return;
@@ -241,7 +241,7 @@ static void write_sources(struct generator *g, const struct cut *cut, const char
     }
 }
 
-static void try_cut(struct generator *g, const struct cut *cut) {
+static void try_cut(struct generator *g, const struct trial *cut) {
     const struct factor *factor = &cut->dims->factor[cut->split.factor];
     if (factor->extent % (cut->split.blocks * cut->split.grain) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
         !op_can_split(cut->node->op, cut->dims, &cut->split))
@@ -270,13 +270,13 @@ static void try_cuts(struct generator *g, const struct choice *choice, const str
     struct dims dims;
     const char *why;
     if (dims_bind(&g->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", choice->sample->op, why);
-    struct cut cut = {choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], &dims,
-                      {0},    0};
+    struct trial cut = {choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], &dims,
+                        {0},    0};
     for (int factor = 0; factor < dims.nfactors; factor++)
         for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
             for (int grain = 1; grain <= MAX_GRAIN; grain++)
                 for (cut.ways = MIN_WAYS; cut.ways <= MAX_WAYS; cut.ways++) {
-                    cut.split = (struct node_split){factor, blocks, grain};
+                    cut.split = (struct node_split){.factor = (int16_t)factor, .blocks = blocks, .grain = grain};
                     try_cut(g, &cut);
                 }
 }
