@@ -34,7 +34,7 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
 
 /* "slices": the axes along which ZeRO divides the elements of the rank's part. */
 static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
-    const unsigned axes = tensor_flat_axes(graph, tensor);
+    const unsigned axes = layout_flat_axes(&tensor->layout);
     if (!axes) return;
     rt_json_key(writer, "slices");
     rt_json_open(writer, '[', RT_JSON_INLINE);
