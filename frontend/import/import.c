@@ -67,9 +67,19 @@ bool lower_is_sequence(int id) {
 
 int lower_sequence(struct lower *lower, int n, const int *items) {
     struct import *import = lower->import;
-    struct sequence sequence = {n, arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items)};
+    struct sequence sequence = {.n = n, .items = arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items)};
     VEC_PUSH(import->arena, &import->sequences, sequence);
     return SEQUENCES + import->sequences.n - 1;
+}
+
+int lower_nothing(struct lower *lower) {
+    int id = lower_sequence(lower, 0, NULL);
+    lower->import->sequences.at[id - SEQUENCES].nothing = true;
+    return id;
+}
+
+bool lower_is_nothing(const struct lower *lower, int id) {
+    return lower_is_sequence(id) && lower->import->sequences.at[id - SEQUENCES].nothing;
 }
 
 const int *lower_items(const struct lower *lower, int sequence, int *n) {

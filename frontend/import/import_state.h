@@ -24,6 +24,7 @@ enum {
 struct sequence {
     int n;
     const int *items;
+    bool nothing; /* an optional without a value */
 };
 
 /* The value of a function's attribute in one call; nodes of the function refer to it by `name`. */

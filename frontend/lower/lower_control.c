@@ -1,61 +1,171 @@
-/* Control flow that is decided at compile time (If, Loop), and sequences, which exist at compile time only. */
+/* Control flow: subgraphs are inlined in place of the node.
+ *
+ * If takes the branch of a known condition; with a condition that is computed at run time, it computes both branches
+ * and selects each result. Loop, Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs
+ * to its trip count, and an iteration after the condition became false leaves the carried values as they are. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
 
 enum { MAX_TRIPS = 1 << 12 };
 
-static int want(struct lower *lower, int input, bool sequence) {
-    if (!lower_has(lower, input) || lower_is_sequence(lower->inputs[input]) == sequence) return 0;
-    return lower_error(lower, 341, EXIT_MALFORMED, "input %d is %s", input, sequence ? "not a sequence" : "a sequence");
+/* The value of a condition or trip count if it is known: 1, else 0. */
+static bool known_int(struct lower *lower, int id, int64_t *value) {
+    int n;
+    const int64_t *known = lower_is_sequence(id) ? NULL : build_known_ints(lower->builder.graph, id, &n);
+    if (!known || n != 1) return false;
+    *value = known[0];
+    return true;
 }
 
-/* If -------------------------------------------------------------------------------------------------------------- */
+/* A condition as a tensor without dimensions; E384 unless it is one bool. */
+static int scalar_condition(struct lower *lower, int id) {
+    struct tensor tensor = lower_is_sequence(id) ? (struct tensor){.dtype = RT_DTYPE_NONE} : lower_tensor(lower, id);
+    if (tensor.dtype != RT_BOOL || tensor_elements(&tensor) != 1)
+        return lower_error(lower, 384, EXIT_MALFORMED, "the condition is not one bool");
+    return emit_reshape(lower, id, 0, NULL);
+}
 
-static int if_done(struct lower *lower, void *state, int n, const int *values) {
+static int select_one(struct lower *lower, int condition, int yes, int no) {
+    if (yes == no) return yes;
+    struct tensor a = lower_tensor(lower, yes), b = lower_tensor(lower, no);
+    bool same = a.dtype == b.dtype && a.ndim == b.ndim;
+    for (int d = 0; same && d < a.ndim; d++) same = a.dims[d] == b.dims[d];
+    if (same) return emit3(lower, OP_Where, condition, yes, no);
+    struct arena *arena = lower->builder.graph->arena;
+    return lower_error(lower, 405, EXIT_UNSUPPORTED,
+                       "control flow is not supported: depending on a condition that is computed at run time, a value "
+                       "is %s or %s",
+                       tensor_type(arena, &a), tensor_type(arena, &b));
+}
+
+/* The value `yes` where the condition, a tensor, is true, else `no`. Of two sequences, item by item. */
+static int select_value(struct lower *lower, int condition, int yes, int no) {
+    int n = 0, m = 0;
+    if (yes == no || (!lower_is_sequence(yes) && !lower_is_sequence(no))) return select_one(lower, condition, yes, no);
+    const int *a = NULL, *b = NULL;
+    bool both = lower_is_sequence(yes) && lower_is_sequence(no);
+    if (both) a = lower_items(lower, yes, &n), b = lower_items(lower, no, &m);
+    if (!both || n != m || lower_is_nothing(lower, yes) || lower_is_nothing(lower, no))
+        return lower_error(lower, 405, EXIT_UNSUPPORTED,
+                           "control flow is not supported: the length of a sequence depends on a condition that is "
+                           "computed at run time");
+    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    for (int i = 0; i < n; i++)
+        if ((items[i] = select_one(lower, condition, a[i], b[i])) < 0) return -1;
+    return lower_sequence(lower, n, items);
+}
+
+/* E405 if nodes since then, when the graph had so many updates, store values for the next step. */
+static int refuse_updates(struct lower *lower, int updates) {
+    if (lower->builder.graph->updates.n == updates) return 0;
+    return lower_error(lower, 405, EXIT_UNSUPPORTED,
+                       "control flow is not supported: running statistics are updated under a condition that is "
+                       "computed at run time");
+}
+
+/* If --------------------------------------------------------------------------------------------------------------- */
+
+/* An If whose condition is computed at run time. */
+struct choice {
+    const char *name;
+    int condition, updates;
+    const int *yes; /* results of then_branch */
+};
+
+static int check_results(struct lower *lower, int n) {
+    if (n >= lower->noutputs) return 0;
+    return lower_error(lower, 331, EXIT_MALFORMED, "the branch has %d results, but %d are needed", n, lower->noutputs);
+}
+
+static int branch_done(struct lower *lower, void *state, int n, const int *values) {
     (void)state;
-    if (n < lower->noutputs)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the branch has %d results, but %d are needed", n,
-                           lower->noutputs);
+    if (check_results(lower, n) < 0) return -1;
     for (int i = 0; i < lower->noutputs; i++) lower->outputs[i] = values[i];
     return 0;
 }
 
-int lower_if(struct lower *lower) {
-    int n;
-    if (want(lower, 0, false) < 0) return -1;
-    const int64_t *condition = build_known_ints(lower->builder.graph, lower->inputs[0], &n);
-    if (!condition || n != 1)
-        return lower_error(lower, 405, EXIT_UNSUPPORTED,
-                           "control flow is not supported unless its condition is a constant");
-    const char *branch = condition[0] ? "then_branch" : "else_branch";
-    return lower_enter(lower, &(struct subgraph){.graph = lower_attribute(lower, branch)->g, .done = if_done});
+static int enter_branch(struct lower *lower, const char *branch,
+                        int (*done)(struct lower *lower, void *state, int n, const int *values), void *state) {
+    return lower_enter(lower,
+                       &(struct subgraph){.graph = lower_attribute(lower, branch)->g, .done = done, .state = state});
 }
 
-/* Loop ------------------------------------------------------------------------------------------------------------ */
+static int else_done(struct lower *lower, void *state, int n, const int *values) {
+    const struct choice *choice = state;
+    lower->builder.node = choice->name;
+    if (check_results(lower, n) < 0 || refuse_updates(lower, choice->updates) < 0) return -1;
+    for (int i = 0; i < lower->noutputs; i++) {
+        lower->outputs[i] = select_value(lower, choice->condition, choice->yes[i], values[i]);
+        if (lower->outputs[i] < 0) return -1;
+    }
+    return 0;
+}
+
+static int then_done(struct lower *lower, void *state, int n, const int *values) {
+    struct choice *choice = state;
+    if (check_results(lower, n) < 0) return -1;
+    choice->yes = arena_copy(lower->builder.graph->arena, values, (size_t)(n + 1) * sizeof *values);
+    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.else", choice->name);
+    return enter_branch(lower, "else_branch", else_done, choice);
+}
+
+int lower_if(struct lower *lower) {
+    int64_t known;
+    if (lower_want(lower, 0, false) < 0) return -1;
+    if (known_int(lower, lower->inputs[0], &known))
+        return enter_branch(lower, known ? "then_branch" : "else_branch", branch_done, NULL);
+    struct arena *arena = lower->builder.graph->arena;
+    struct choice *choice = ARENA_NEW(arena, struct choice);
+    choice->name = lower->builder.node;
+    choice->updates = lower->builder.graph->updates.n;
+    if ((choice->condition = scalar_condition(lower, lower->inputs[0])) < 0) return -1;
+    lower->builder.node = arena_printf(arena, "%s.then", choice->name);
+    return enter_branch(lower, "then_branch", then_done, choice);
+}
+
+/* Stacks ----------------------------------------------------------------------------------------------------------- */
+
+/* Joins results of iterations along a new dimension `axis`, of the first iteration first or last. */
+static int stack(struct lower *lower, int n, const int *values, int axis, bool reversed) {
+    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    for (int t = 0; t < n; t++) {
+        int value = values[reversed ? n - 1 - t : t];
+        if (lower_is_sequence(value)) return lower_error(lower, 341, EXIT_MALFORMED, "a scan output is a sequence");
+        items[t] = emit_unsqueeze(lower, value, axis);
+    }
+    return emit_concat(lower, axis, n, items);
+}
+
+static int too_many_trips(struct lower *lower) {
+    return lower_error(lower, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations is not supported", MAX_TRIPS);
+}
+
+/* Loop ------------------------------------------------------------------------------------------------------------- */
 
 struct loop {
     const char *name;
     const Onnx__GraphProto *body;
     int64_t trip, trips; /* iterations so far; limit */
     int ncarried, nscans;
+    int active;  /* bool: this iteration takes place; -1: it does in any case */
+    int updates; /* of the graph before the loop */
     int *carried;
-    int **scans; /* [trip][output] */
+    int **scans; /* [output][trip] */
 };
 
 static int loop_finish(struct lower *lower, const struct loop *loop) {
     lower->builder.node = loop->name;
     for (int i = 0; i < lower->noutputs && i < loop->ncarried; i++) lower->outputs[i] = loop->carried[i];
+    if (loop->active >= 0 && refuse_updates(lower, loop->updates) < 0) return -1;
     for (int k = 0; k < loop->nscans && loop->ncarried + k < lower->noutputs; k++) {
         if (!lower_wants(lower, loop->ncarried + k)) continue;
         if (!loop->trip) return lower_unsupported(lower, "a scan output of no iterations");
-        int *items = ARENA_ARRAY(lower->builder.graph->arena, int, loop->trip);
-        for (int64_t t = 0; t < loop->trip; t++) {
-            if (lower_is_sequence(loop->scans[t][k]))
-                return lower_error(lower, 341, EXIT_MALFORMED, "a scan output is a sequence");
-            items[t] = emit_unsqueeze(lower, loop->scans[t][k], 0);
-        }
-        lower->outputs[loop->ncarried + k] = emit_concat(lower, 0, (int)loop->trip, items);
+        if (loop->active >= 0)
+            return lower_error(lower, 410, EXIT_UNSUPPORTED,
+                               "the shape of the result depends on data: a scan output of a loop whose condition is "
+                               "computed at run time");
+        lower->outputs[loop->ncarried + k] = stack(lower, (int)loop->trip, loop->scans[k], 0, false);
         if (lower->outputs[loop->ncarried + k] < 0) return -1;
     }
     return 0;
@@ -63,29 +173,41 @@ static int loop_finish(struct lower *lower, const struct loop *loop) {
 
 static int loop_step(struct lower *lower, struct loop *loop, bool condition);
 
+/* The condition computed by an iteration, at run time: later iterations take place while it is true. */
+static int loop_while(struct lower *lower, struct loop *loop, int id) {
+    int condition = scalar_condition(lower, id);
+    if (loop->trips > MAX_TRIPS)
+        return lower_error(lower, 405, EXIT_UNSUPPORTED,
+                           "control flow is not supported: the loop's condition is computed at run time, and no trip "
+                           "count of at most %d bounds it",
+                           MAX_TRIPS);
+    loop->active = loop->active < 0 ? condition : emit2(lower, OP_And, loop->active, condition);
+    return loop->active < 0 ? -1 : 0;
+}
+
 /* struct subgraph.done of a loop body, whose outputs are the condition, the carried values and the scan outputs. */
 static int loop_done(struct lower *lower, void *state, int n, const int *values) {
     struct loop *loop = state;
-    int count;
+    int64_t condition = 1;
     lower->builder.node = loop->name;
     if (n != 1 + loop->ncarried + loop->nscans)
         return lower_error(lower, 331, EXIT_MALFORMED, "the body has %d results", n);
-    const int64_t *condition =
-        lower_is_sequence(values[0]) ? NULL : build_known_ints(lower->builder.graph, values[0], &count);
-    if (!condition || count != 1)
-        return lower_error(lower, 405, EXIT_UNSUPPORTED,
-                           "control flow is not supported: the loop's condition is computed at run time");
-    for (int i = 0; i < loop->ncarried; i++) loop->carried[i] = values[1 + i];
-    loop->scans[loop->trip++] =
-        arena_copy(lower->builder.graph->arena, values + 1 + loop->ncarried, (size_t)loop->nscans * sizeof *values);
-    return loop_step(lower, loop, condition[0] != 0);
+    for (int i = 0; i < loop->ncarried; i++) {
+        int carried = values[1 + i];
+        if (loop->active >= 0) carried = select_value(lower, loop->active, carried, loop->carried[i]);
+        if (carried < 0) return -1;
+        loop->carried[i] = carried;
+    }
+    for (int k = 0; k < loop->nscans; k++) loop->scans[k][loop->trip] = values[1 + loop->ncarried + k];
+    loop->trip++;
+    if (!known_int(lower, values[0], &condition) && loop->trip < loop->trips && loop_while(lower, loop, values[0]) < 0)
+        return -1;
+    return loop_step(lower, loop, condition != 0);
 }
 
 static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
     if (!condition || loop->trip >= loop->trips) return loop_finish(lower, loop);
-    if (loop->trip == MAX_TRIPS)
-        return lower_error(lower, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations is not supported",
-                           MAX_TRIPS);
+    if (loop->trip == MAX_TRIPS) return too_many_trips(lower);
     int *inputs = ARENA_ARRAY(lower->builder.graph->arena, int, loop->ncarried + 2);
     inputs[0] = emit_ints(lower, 1, &loop->trip, 0, NULL);
     inputs[1] = build_scalar(&lower->builder, RT_BOOL, 1);
@@ -97,18 +219,13 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
             .graph = loop->body, .ninputs = loop->ncarried + 2, .inputs = inputs, .done = loop_done, .state = loop});
 }
 
-/* Reads the trip count or the first condition, which must be known; if it is left out, *value keeps its default. */
-static int loop_bound(struct lower *lower, int input, int64_t *value) {
-    int n;
-    if (!lower_has(lower, input)) return 0;
-    const int64_t *known = lower_is_sequence(lower->inputs[input])
-                               ? NULL
-                               : build_known_ints(lower->builder.graph, lower->inputs[input], &n);
-    if (!known || n != 1)
+/* Reads the trip count, which must be known, and the first condition; *condition is 1 if it is computed at run time. */
+static int loop_bounds(struct lower *lower, struct loop *loop, int64_t *condition) {
+    if (lower_has(lower, 0) && !known_int(lower, lower->inputs[0], &loop->trips))
         return lower_error(lower, 405, EXIT_UNSUPPORTED,
                            "control flow is not supported unless its trip count is a constant");
-    *value = known[0];
-    return 0;
+    if (!lower_has(lower, 1) || known_int(lower, lower->inputs[1], condition)) return 0;
+    return loop_while(lower, loop, lower->inputs[1]);
 }
 
 int lower_loop(struct lower *lower) {
@@ -117,141 +234,238 @@ int lower_loop(struct lower *lower) {
     int64_t condition = 1;
     if (lower->ninputs < 2)
         return lower_error(lower, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, but %d given", lower->ninputs);
-    *loop = (struct loop){.name = lower->builder.node, .trips = INT64_MAX, .ncarried = lower->ninputs - 2};
+    *loop = (struct loop){.name = lower->builder.node,
+                          .trips = INT64_MAX,
+                          .ncarried = lower->ninputs - 2,
+                          .active = -1,
+                          .updates = lower->builder.graph->updates.n};
     loop->body = lower_attribute(lower, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;
     if (loop->nscans < 0)
         return lower_error(lower, 331, EXIT_MALFORMED, "the body has %zu results for %d carried values",
                            loop->body->n_output, loop->ncarried);
-    if (loop_bound(lower, 0, &loop->trips) < 0 || loop_bound(lower, 1, &condition) < 0) return -1;
+    if (loop_bounds(lower, loop, &condition) < 0) return -1;
     loop->carried = arena_copy(arena, lower->inputs + 2, (size_t)loop->ncarried * sizeof(int));
-    loop->scans = ARENA_ARRAY(arena, int *, MAX_TRIPS);
+    loop->scans = ARENA_ARRAY(arena, int *, loop->nscans + 1);
+    for (int k = 0; k < loop->nscans; k++) loop->scans[k] = ARENA_ARRAY(arena, int, MAX_TRIPS);
     return loop_step(lower, loop, condition != 0);
 }
 
-/* Sequences ------------------------------------------------------------------------------------------------------- */
+/* Scan ------------------------------------------------------------------------------------------------------------- */
 
-int lower_sequence_empty(struct lower *lower) {
-    return lower_result(lower, lower_sequence(lower, 0, NULL));
-}
+/* A Scan, or in opset 8 one for each element of the batch, dimension 0 of all operands. Iteration t reads index t of
+ * dimension `axis` of each scanned operand, or the t-th from the end. */
+struct scan {
+    const char *name;
+    const Onnx__GraphProto *body;
+    bool batched;
+    int64_t element, elements; /* of the batch; 1 without */
+    int64_t trip, trips;
+    int nstates, nscanned, nscans, first;                           /* first: the operand that is the first state */
+    int *states;                                                    /* of this element */
+    int **results, **scans;                                         /* [output][element], [output][trip] */
+    const int64_t *in_axis, *in_reversed, *out_axis, *out_reversed; /* one per scanned operand or output */
+};
 
-int lower_sequence_construct(struct lower *lower) {
-    for (int i = 0; i < lower->ninputs; i++) {
-        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
-        if (want(lower, i, false) < 0) return -1;
+static int scan_step(struct lower *lower, struct scan *scan);
+
+/* Results of one element of the batch: its states and its stacked scan outputs. */
+static int scan_element(struct lower *lower, struct scan *scan) {
+    for (int i = 0; i < scan->nstates; i++) scan->results[i][scan->element] = scan->states[i];
+    for (int k = 0; k < scan->nscans; k++) {
+        int axis = 0, joined = -1, ndim = lower_ndim(lower, scan->scans[k][0]) + 1;
+        if (lower_axis(lower, scan->out_axis[k], ndim, &axis) < 0) return -1;
+        joined = stack(lower, (int)scan->trips, scan->scans[k], axis, scan->out_reversed[k] != 0);
+        if (joined < 0) return -1;
+        scan->results[scan->nstates + k][scan->element] = joined;
     }
-    return lower_result(lower, lower_sequence(lower, lower->ninputs, lower->inputs));
-}
-
-/* A copy of the items of input 0, a sequence, with room for one more; NULL after a diagnostic. */
-static int *copy_items(struct lower *lower, int *n) {
-    if (want(lower, 0, true) < 0) return NULL;
-    const int *items = lower_items(lower, lower->inputs[0], n);
-    int *copy = ARENA_ARRAY(lower->builder.graph->arena, int, *n + 1);
-    memcpy(copy, items, (size_t)*n * sizeof *copy);
-    return copy;
-}
-
-/* Reads a position in a sequence of n items, which must be known; `fallback` if it is left out. */
-static int position(struct lower *lower, int input, int n, int fallback, int *at) {
-    int64_t value = fallback;
-    if (want(lower, input, false) < 0) return -1;
-    if (lower_has(lower, input) && lower_known_int(lower, input, "position", &value) < 0) return -1;
-    if (value < -n || value >= n)
-        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld is outside of a sequence of %d tensors",
-                           (long long)value, n);
-    *at = (int)(value < 0 ? value + n : value);
+    scan->element++;
+    scan->trip = 0;
     return 0;
 }
 
-int lower_sequence_at(struct lower *lower) {
-    int n, at = 0;
-    const int *items = copy_items(lower, &n);
-    if (!items || position(lower, 1, n, 0, &at) < 0) return -1;
-    return lower_result(lower, items[at]);
+static int scan_finish(struct lower *lower, const struct scan *scan) {
+    lower->builder.node = scan->name;
+    for (int i = 0; i < lower->noutputs && i < scan->nstates + scan->nscans; i++) {
+        const int *values = scan->results[i];
+        lower->outputs[i] = scan->batched ? stack(lower, (int)scan->elements, values, 0, false) : values[0];
+        if (lower->outputs[i] < 0) return -1;
+    }
+    return 0;
 }
 
-int lower_sequence_insert(struct lower *lower) {
-    int n, at;
-    int *items = copy_items(lower, &n);
-    if (!items || want(lower, 1, false) < 0) return -1;
-    int64_t value = n;
-    if (lower_has(lower, 2) && (want(lower, 2, false) < 0 || lower_known_int(lower, 2, "position", &value) < 0))
-        return -1;
-    if (value < -n || value > n)
-        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld is outside of a sequence of %d tensors",
-                           (long long)value, n);
-    at = (int)(value < 0 ? value + n : value);
-    memmove(items + at + 1, items + at, (size_t)(n - at) * sizeof *items);
-    items[at] = lower->inputs[1];
-    return lower_result(lower, lower_sequence(lower, n + 1, items));
+static int scan_done(struct lower *lower, void *state, int n, const int *values) {
+    struct scan *scan = state;
+    lower->builder.node = scan->name;
+    if (n != scan->nstates + scan->nscans) return lower_error(lower, 331, EXIT_MALFORMED, "the body has %d results", n);
+    for (int i = 0; i < n; i++)
+        if (lower_is_sequence(values[i])) return lower_error(lower, 341, EXIT_MALFORMED, "a result is a sequence");
+    for (int i = 0; i < scan->nstates; i++) scan->states[i] = values[i];
+    for (int k = 0; k < scan->nscans; k++) scan->scans[k][scan->trip] = values[scan->nstates + k];
+    if (++scan->trip == scan->trips && scan_element(lower, scan) < 0) return -1;
+    return scan->element == scan->elements ? scan_finish(lower, scan) : scan_step(lower, scan);
 }
 
-int lower_sequence_erase(struct lower *lower) {
-    int n, at = 0;
-    int *items = copy_items(lower, &n);
-    if (!items || position(lower, 1, n, -1, &at) < 0) return -1;
-    memmove(items + at, items + at + 1, (size_t)(n - at - 1) * sizeof *items);
-    return lower_result(lower, lower_sequence(lower, n - 1, items));
+/* The operand of this element of the batch. */
+static int of_element(struct lower *lower, const struct scan *scan, int input) {
+    int id = lower->inputs[input];
+    return scan->batched ? emit_squeeze(lower, emit_piece(lower, id, 0, scan->element, 1, 1), 0) : id;
 }
 
-int lower_sequence_length(struct lower *lower) {
+static int scan_step(struct lower *lower, struct scan *scan) {
+    struct arena *arena = lower->builder.graph->arena;
+    int *inputs = ARENA_ARRAY(arena, int, scan->nstates + scan->nscanned + 1);
+    for (int i = 0; i < scan->nstates; i++) {
+        if (!scan->trip) scan->states[i] = of_element(lower, scan, scan->first + i);
+        inputs[i] = scan->states[i];
+    }
+    for (int k = 0; k < scan->nscanned; k++) {
+        int axis, whole = of_element(lower, scan, scan->first + scan->nstates + k);
+        if (whole < 0 || lower_axis(lower, scan->in_axis[k], lower_ndim(lower, whole), &axis) < 0) return -1;
+        int64_t at = scan->in_reversed[k] ? scan->trips - 1 - scan->trip : scan->trip;
+        inputs[scan->nstates + k] = emit_squeeze(lower, emit_piece(lower, whole, axis, at, 1, 1), axis);
+    }
+    for (int i = 0; i < scan->nstates + scan->nscanned; i++)
+        if (inputs[i] < 0) return -1;
+    int64_t number = scan->element * scan->trips + scan->trip;
+    lower->builder.node = arena_printf(arena, "%s.%lld", scan->name, (long long)number);
+    return lower_enter(lower, &(struct subgraph){.graph = scan->body,
+                                                 .ninputs = scan->nstates + scan->nscanned,
+                                                 .inputs = inputs,
+                                                 .done = scan_done,
+                                                 .state = scan});
+}
+
+/* A list attribute with a value per scanned operand or output; zeros if it is not given. */
+static const int64_t *scan_list(struct lower *lower, const char *name, int count) {
     int n;
-    if (!copy_items(lower, &n)) return -1;
-    int64_t length = n;
-    return lower_result(lower, emit_ints(lower, 1, &length, 0, NULL));
+    const int64_t *list = lower_ints(lower, name, &n);
+    if (!list) return ARENA_ARRAY(lower->builder.graph->arena, int64_t, count + 1);
+    if (n == count) return list;
+    lower_error(lower, 384, EXIT_MALFORMED, "%s has %d values, not %d", name, n, count);
+    return NULL;
 }
 
-/* ONNX ConcatFromSequence-11 */
-int lower_concat_from_sequence(struct lower *lower) {
-    int n, axis;
-    bool stack = lower_int(lower, "new_axis");
-    int *items = copy_items(lower, &n);
-    if (!items) return -1;
-    if (!n) return lower_error(lower, 384, EXIT_MALFORMED, "the sequence is empty");
-    if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, items[0]) + stack, &axis) < 0) return -1;
-    for (int i = 0; i < n && stack; i++) items[i] = emit_unsqueeze(lower, items[i], axis);
-    return lower_result(lower, emit_concat(lower, axis, n, items));
+static int read_lists(struct lower *lower, struct scan *scan) {
+    bool old = lower->op->since < 9;
+    int in = scan->nscanned, out = scan->nscans;
+    const int64_t *none = ARENA_ARRAY(lower->builder.graph->arena, int64_t, (in > out ? in : out) + 1);
+    scan->in_axis = old ? none : scan_list(lower, "scan_input_axes", in);
+    scan->in_reversed = scan_list(lower, old ? "directions" : "scan_input_directions", in);
+    scan->out_axis = old ? none : scan_list(lower, "scan_output_axes", out);
+    scan->out_reversed = old ? none : scan_list(lower, "scan_output_directions", out);
+    return scan->in_axis && scan->in_reversed && scan->out_axis && scan->out_reversed ? 0 : -1;
 }
 
-/* The sizes of the pieces: a list, or one size for all but a smaller last piece, by default 1. Returns their number, -1
- * after a diagnostic. */
-static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
-    const int64_t one = 1, *given = &one;
-    int n = 1;
-    int64_t total = 0;
-    bool each = !lower_has(lower, 1) || lower_ndim(lower, lower->inputs[1]) == 0;
-    if (lower_has(lower, 1) && !(given = lower_known(lower, 1, "split", &n))) return -1;
-    int64_t count = !each ? n : given[0] > 0 ? extent / given[0] + (extent % given[0] != 0) : -1;
-    if (count < 0 || count > ONNX_NODES)
-        return lower_error(lower, 381, EXIT_MALFORMED, "cannot split into %lld parts", (long long)count);
-    *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, count + 1);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t size = each ? given[0] : given[i], rest = extent - total;
-        if (each && size > rest) size = rest;
-        if (size < 0 || size > rest)
-            return lower_error(lower, 381, EXIT_MALFORMED, "the sizes do not add up to %lld", (long long)extent);
-        total += (*sizes)[i] = size;
+/* The number of iterations: the common extent of the scanned dimensions; and of elements of the batch. */
+static int read_extents(struct lower *lower, struct scan *scan) {
+    for (int k = 0; k < scan->nscanned; k++) {
+        struct tensor x = lower_input(lower, scan->first + scan->nstates + k);
+        int axis, ndim = x.ndim - scan->batched;
+        if (lower_axis(lower, scan->in_axis[k], ndim, &axis) < 0) return -1;
+        int64_t trips = x.dims[axis + scan->batched], elements = scan->batched ? x.dims[0] : 1;
+        if (k && (trips != scan->trips || elements != scan->elements))
+            return lower_misfit(lower, lower->inputs[scan->first + scan->nstates],
+                                lower->inputs[scan->first + scan->nstates + k]);
+        scan->trips = trips;
+        scan->elements = elements;
     }
-    if (total == extent) return (int)count;
-    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes add up to %lld, but the dimension has %lld elements",
-                       (long long)total, (long long)extent);
+    if (scan->trips > MAX_TRIPS || scan->elements > MAX_TRIPS) return too_many_trips(lower);
+    if (!scan->trips || !scan->elements) return lower_unsupported(lower, "a scan of no iterations");
+    for (int i = 0; i < scan->nstates && scan->batched; i++) {
+        struct tensor state = lower_input(lower, scan->first + i);
+        if (state.ndim < 1 || state.dims[0] != scan->elements)
+            return lower_misfit(lower, lower->inputs[scan->first + i], lower->inputs[lower->ninputs - 1]);
+    }
+    return 0;
 }
 
-/* ONNX SplitToSequence-11 */
-int lower_split_to_sequence(struct lower *lower) {
-    int axis;
-    int64_t *sizes = NULL, start = 0;
-    if (want(lower, 0, false) < 0 || want(lower, 1, false) < 0) return -1;
-    struct tensor x = lower_input(lower, 0);
-    if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
-    int n = piece_sizes(lower, x.dims[axis], &sizes);
-    if (n < 0) return -1;
-    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
-    for (int i = 0; i < n; start += sizes[i++]) {
-        items[i] = emit_piece(lower, lower->inputs[0], axis, sizes[i] ? start : 0, 1, sizes[i]);
-        if (!lower_has(lower, 1) && !lower_int(lower, "keepdims")) items[i] = emit_squeeze(lower, items[i], axis);
-        if (items[i] < 0) return -1;
+int lower_scan(struct lower *lower) {
+    struct arena *arena = lower->builder.graph->arena;
+    struct scan *scan = ARENA_NEW(arena, struct scan);
+    int64_t scanned = lower_int(lower, "num_scan_inputs");
+    *scan = (struct scan){.name = lower->builder.node, .batched = lower->op->since < 9};
+    scan->body = lower_attribute(lower, "body")->g;
+    scan->first = scan->batched;
+    if (scan->batched && lower_has(lower, 0)) return lower_unsupported(lower, "sequence_lens");
+    int operands = lower->ninputs - scan->first;
+    if (scanned < 1 || scanned > operands || (size_t)(operands - scanned) > scan->body->n_output)
+        return lower_error(lower, 384, EXIT_MALFORMED, "num_scan_inputs %lld does not fit %d operands",
+                           (long long)scanned, operands);
+    for (int i = scan->first; i < lower->ninputs; i++) {
+        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
+        if (lower_want(lower, i, false) < 0) return -1;
     }
-    return lower_result(lower, lower_sequence(lower, n, items));
+    scan->nscanned = (int)scanned;
+    scan->nstates = operands - scan->nscanned;
+    scan->nscans = (int)scan->body->n_output - scan->nstates;
+    if (read_lists(lower, scan) < 0 || read_extents(lower, scan) < 0) return -1;
+    int nresults = scan->nstates + scan->nscans;
+    scan->states = ARENA_ARRAY(arena, int, scan->nstates + 1);
+    scan->results = ARENA_ARRAY(arena, int *, nresults + 1);
+    scan->scans = ARENA_ARRAY(arena, int *, scan->nscans + 1);
+    for (int i = 0; i < nresults; i++) scan->results[i] = ARENA_ARRAY(arena, int, scan->elements);
+    for (int k = 0; k < scan->nscans; k++) scan->scans[k] = ARENA_ARRAY(arena, int, scan->trips);
+    return scan_step(lower, scan);
+}
+
+/* SequenceMap ------------------------------------------------------------------------------------------------------ */
+
+/* The body takes an item of each operand that is a sequence, and other operands as they are. */
+struct sequence_map {
+    const char *name;
+    const Onnx__GraphProto *body;
+    int at, n;
+    int **items; /* [output][item] */
+};
+
+static int map_step(struct lower *lower, struct sequence_map *map);
+
+static int map_done(struct lower *lower, void *state, int n, const int *values) {
+    struct sequence_map *map = state;
+    lower->builder.node = map->name;
+    if (n < lower->noutputs) return check_results(lower, n);
+    for (int i = 0; i < lower->noutputs; i++) {
+        if (lower_is_sequence(values[i])) return lower_error(lower, 341, EXIT_MALFORMED, "a result is a sequence");
+        map->items[i][map->at] = values[i];
+    }
+    map->at++;
+    return map_step(lower, map);
+}
+
+static int map_step(struct lower *lower, struct sequence_map *map) {
+    if (map->at == map->n) {
+        for (int i = 0; i < lower->noutputs; i++) lower->outputs[i] = lower_sequence(lower, map->n, map->items[i]);
+        return 0;
+    }
+    struct arena *arena = lower->builder.graph->arena;
+    int n, *inputs = ARENA_ARRAY(arena, int, lower->ninputs + 1);
+    for (int i = 0; i < lower->ninputs; i++) {
+        int id = lower->inputs[i];
+        inputs[i] = lower_is_sequence(id) ? lower_items(lower, id, &n)[map->at] : id;
+    }
+    lower->builder.node = arena_printf(arena, "%s.%d", map->name, map->at);
+    return lower_enter(
+        lower, &(struct subgraph){
+                   .graph = map->body, .ninputs = lower->ninputs, .inputs = inputs, .done = map_done, .state = map});
+}
+
+/* ONNX SequenceMap-17 */
+int lower_sequence_map(struct lower *lower) {
+    struct arena *arena = lower->builder.graph->arena;
+    struct sequence_map *map = ARENA_NEW(arena, struct sequence_map);
+    *map = (struct sequence_map){.name = lower->builder.node, .body = lower_attribute(lower, "body")->g};
+    if (lower_want(lower, 0, true) < 0) return -1;
+    lower_items(lower, lower->inputs[0], &map->n);
+    for (int i = 0; i < lower->ninputs; i++) {
+        int n = map->n;
+        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
+        if (lower_is_nothing(lower, lower->inputs[i])) return lower_want(lower, i, true);
+        if (lower_is_sequence(lower->inputs[i])) lower_items(lower, lower->inputs[i], &n);
+        if (n != map->n)
+            return lower_error(lower, 384, EXIT_MALFORMED, "the sequences have %d and %d tensors", map->n, n);
+    }
+    map->items = ARENA_ARRAY(arena, int *, lower->noutputs + 1);
+    for (int i = 0; i < lower->noutputs; i++) map->items[i] = ARENA_ARRAY(arena, int, map->n + 1);
+    return map_step(lower, map);
 }

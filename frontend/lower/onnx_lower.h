@@ -114,6 +114,11 @@ enum rt_dtype lower_float_type(const struct lower *lower, enum rt_dtype dtype);
 bool lower_is_sequence(int id);
 int lower_sequence(struct lower *lower, int n, const int *items);
 const int *lower_items(const struct lower *lower, int sequence, int *n);
+/* E341 if input `input` is given and is no sequence, or with sequence = false no tensor. */
+int lower_want(struct lower *lower, int input, bool sequence);
+/* An optional without a value; lower_is_sequence is true for it, too. */
+int lower_nothing(struct lower *lower);
+bool lower_is_nothing(const struct lower *lower, int id);
 
 /* Adds the tensor of an attribute (Constant, ConstantOfShape) to the graph as a constant. */
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto);

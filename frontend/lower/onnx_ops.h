@@ -21,7 +21,7 @@ struct onnx_op {
     int since;
     int in_min, in_max, out_max;
     /* Attributes: "name:kind" separated by spaces, with "=value" if there is a default and "!" if it must be given.
-     * Kinds: i INT, f FLOAT, s STRING, t TENSOR, g GRAPH, I INTS, F FLOATS, S STRINGS. */
+     * Kinds: i INT, f FLOAT, s STRING, t TENSOR, g GRAPH, I INTS, F FLOATS, S STRINGS, y TYPE_PROTO. */
     const char *attrs;
     const struct op *core; /* the elementwise core operator with the same inputs and attributes; NULL: none */
     int (*lower)(struct lower *lower); /* else the lowering */

@@ -92,9 +92,9 @@ def tower(n):
     return calling("F0", *functions, function(f"F{n}", [node("Relu", "a", "b")]))
 
 
-def branches(cond, bad=False, type_of="z"):
+def branches(cond, bad=False, other="Neg"):
     then = m.graph([node("Relu", "x", "z")], [], [value("z")])
-    other = m.graph([node("Neg", "nothing" if bad else "x", "z")], [], [value("z")])
+    other = m.graph([node(other, "nothing" if bad else "x", "z")], [], [value("z")])
     return model([node("If", cond, "y", then_branch=then, else_branch=other)],
                  [value("x"), value("c", [], m.BOOL)] if cond == "c" else None,
                  initializers=[] if cond == "c" else [tensor(cond, [], [1], m.BOOL)])
@@ -172,7 +172,8 @@ ROWS = [
     *[Row(f"B20 {kind}", typed(**{kind: 1}), 4, rf"E0404\]: type {kind[:-5]}(.|\n)* input 'x'")
       for kind in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")],
     Row("B20 string", lambda d: relu(inputs=[value("x", (4,), TensorProto.STRING)]), 4, r"E0404\]|E0407\]"),
-    Row("B21", lambda d: branches("c"), 4, r"E0405\]"),
+    Row("B21", lambda d: branches("c", other="Size"), 4, r"E0405\]"),
+    Row("B21 both", lambda d: branches("c"), 0),
     Row("B21 known", lambda d: branches("t"), 0),
     Row("B22 self", calling("F", function("F", [call("F", "a", "b")])), 3, r"E0327\]: function my::F calls itself"),
     Row("B22 mutual", calling("F", function("F", [call("G", "a", "b")]), function("G", [call("F", "a", "b")])), 3, r"E0327\]"),

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""Records tests/programs/contrib: models of ONNX Runtime's own operators (domain com.microsoft) with expected results.
+"""Records tests/programs/recorded: models of ONNX Runtime's own operators (domain com.microsoft), and of control flow that depends
+on data, with expected results.
 
-    record_contrib.py DIR          (with the newest onnx, onnxruntime and torch; tests/programs/backend.py runs the result)
+    record_ort.py DIR          (with the newest onnx, onnxruntime and torch; tests/programs/backend.py runs the result)
 
 Every case below is one node. The nodes of a group are one model with one input, which holds all operands one after the other, and
 one output, which holds all results. Expected results are ONNX Runtime's on CPU; of operators that it has on GPUs only, PyTorch's."""
@@ -10,6 +11,7 @@ import sys
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import torch
 import torch.nn.functional as F
@@ -136,6 +138,27 @@ group_query(1, 6, 7, [6, 6], np.array([[6], [3]], "i8"))
 group_query(5, None, 5, [4, 4], do_rotary=0, causal=0)
 
 
+# Both branches of an If; a Loop that its condition ends; a Scan with axes and directions.
+CONTROL_FLOW = """<ir_version: 8, opset_import: ["" : 17]>
+flow (float[12] data) => (float[N] results) {
+  zero = Constant<value_float = 0.0>() ten = Constant<value_int = 10>()
+  true = Constant<value = bool {1}>() flat = Constant<value_ints = [-1]>() square = Constant<value_ints = [3, 4]>()
+  lowest = ReduceMin<keepdims = 0>(data) positive = Greater(lowest, zero) negative = Not(positive)
+  a, b = If(positive) <then_branch = t () => (float[12] t1, float[12] t2) { t1 = Exp(data) t2 = Identity(data) },
+                       else_branch = e () => (float[12] e1, float[12] e2) { e1 = Neg(data) e2 = Identity(data) }>
+  c = If(negative) <then_branch = t () => (float[12] t3) { t3 = Sin(data) }, else_branch = e () => (float[12] e3) { e3 = Exp(data) }>
+  d = Loop(ten, true, data) <body = l (int64 i, bool was, float[12] v) => (bool is, float[12] w) {
+        w = Add(v, v) most = ReduceMax<keepdims = 0>(w) limit = Constant<value_float = 20.0>() is = Less(most, limit) }>
+  e = Loop(ten, positive, data) <body = l (int64 i, bool before, float[12] v2) => (bool after, float[12] w2) {
+        w2 = Add(v2, v2) after = Identity(before) }>
+  x = Reshape(data, square) h = ReduceMax<axes = [0], keepdims = 0>(x)
+  f, g = Scan<num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1], scan_output_directions = [1],
+              body = s (float[4] h1, float[4] x1) => (float[4] h2, float[4] y1) { h2 = Add(h1, x1) y1 = Mul(h2, x1) }>(h, x)
+  g1 = Reshape(g, flat)
+  results = Concat<axis = 0>(a, b, c, d, e, f, g1)
+}"""
+
+
 class Model:
     def __init__(self):
         self.nodes, self.initializers, self.names = [], [], 0
@@ -200,19 +223,25 @@ def write(path, values):
         file.write(numpy_helper.from_array(values).SerializeToString())
 
 
+def by_runtime(model, data):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"data": data})[0]
+
+
+def record(group, model, data, results):
+    folder = os.path.join(sys.argv[1], group, "test_data_set_0")
+    os.makedirs(folder, exist_ok=True)
+    onnx.save(model, os.path.join(sys.argv[1], group, "model.onnx"))
+    write(os.path.join(folder, "input_0.pb"), data)
+    write(os.path.join(folder, "output_0.pb"), results)
+
+
 def main():
     for group, cases in GROUPS.items():
         model, data = build(cases)
-        if group == "gpu":
-            results = by_torch(cases)
-        else:
-            session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-            results = session.run(None, {"data": data})[0]
-        folder = os.path.join(sys.argv[1], group, "test_data_set_0")
-        os.makedirs(folder, exist_ok=True)
-        onnx.save(model, os.path.join(sys.argv[1], group, "model.onnx"))
-        write(os.path.join(folder, "input_0.pb"), data)
-        write(os.path.join(folder, "output_0.pb"), results)
+        record(group, model, data, by_torch(cases) if group == "gpu" else by_runtime(model, data))
+    model, data = onnx.parser.parse_model(CONTROL_FLOW), f(12)
+    record("control_flow", model, data, by_runtime(model, data))
 
 
 if __name__ == "__main__":
