@@ -21,10 +21,10 @@ const char *kernels_text(const struct kernels *kernels) {
     return strbuf_text(&out);
 }
 
-/* "add_3": the operator in lower case, and a number. */
+/* "add_3": the operator in lower case, and a number; "acme__gate_3" of an operator acme::Gate. */
 static const char *function_name(struct kernels *kernels, const char *op) {
     char *name = arena_printf(kernels->arena, "%s_%d", op, kernels->names.n);
-    for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
+    for (char *c = name; *c; c++) *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
     return name;
 }
 

@@ -329,6 +329,39 @@ static void add_text(struct program *program, struct arena *arena, const char *p
     add_file(program, arena, path, text, strlen(text));
 }
 
+static bool is_added(const struct program *program, const char *path) {
+    for (int i = 0; i < program->files.n; i++)
+        if (strcmp(program->files.at[i].path, path) == 0) return true;
+    return false;
+}
+
+static bool is_listed(int n, const struct user_op *const *all, const char *file, enum user_target target) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(all[i]->kernel[target].file, file) == 0) return true;
+    return false;
+}
+
+/* Adds the kernels of the user's operators. Sources of ranks include those of the operators that nodes have. */
+static void add_operators(struct program *program, struct tmpl_env *env, const struct graph *graph,
+                          enum user_target target) {
+    const struct user_op **included = ARENA_ARRAY(graph->arena, const struct user_op *, graph->operators.n + 1);
+    int n = 0;
+    for (int i = 0; i < graph->operators.n; i++)
+        for (int t = 0; t < USER_TARGETS; t++) {
+            const struct user_kernel *kernel = &graph->operators.at[i]->kernel[t];
+            if (kernel->text && !is_added(program, kernel->file))
+                add_file(program, graph->arena, kernel->file, kernel->text, kernel->bytes);
+        }
+    tmpl_list(env, "operators");
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct user_op *user = graph->nodes.at[graph->order.at[i]].op->user;
+        if (!user || !user->kernel[target].file || is_listed(n, included, user->kernel[target].file, target)) continue;
+        included[n++] = user;
+        tmpl_set(tmpl_entry(env, "operators"), "operator", user->kernel[target].file);
+    }
+    tmpl_set(env, "own_operators", n ? "yes" : "");
+}
+
 /* Adds the sources, their names for the build file, and the prototypes of their functions. */
 static void add_sources(struct program *program, struct tmpl_env *env, const struct rankplan *plan,
                         const struct sources *sources, const struct target *target) {
@@ -403,6 +436,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_states(env, plan);
     bind_classes(env, plan, sources);
     bind_mesh(env, plan);
+    add_operators(program, env, graph, target->user_kernel);
     add_sources(program, env, plan, sources, target);
     for (const struct target_file *file = target->files; file->template; file++)
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));

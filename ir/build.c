@@ -94,16 +94,21 @@ int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, 
     return folded;
 }
 
-int build_many(struct build *builder, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs,
-               int nattrs, const struct attr *attrs) {
+int build_op(struct build *builder, const struct op *op, int ninputs, const int *inputs, int noutputs, int *outputs,
+             int nattrs, const struct attr *attrs) {
     struct graph *graph = builder->graph;
     for (int o = 0; o < noutputs; o++) {
-        const char *name = arena_printf(graph->arena, "%s.%s", builder->node, ops[op].name);
+        const char *name = arena_printf(graph->arena, "%s.%s", builder->node, op->name);
         if (o) name = arena_printf(graph->arena, "%s.%d", name, o);
         outputs[o] = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
     }
-    int id = graph_add_node(graph, &ops[op], builder->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
+    int id = graph_add_node(graph, op, builder->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
     return op_infer(graph, id, builder->diags);
+}
+
+int build_many(struct build *builder, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs,
+               int nattrs, const struct attr *attrs) {
+    return build_op(builder, &ops[op], ninputs, inputs, noutputs, outputs, nattrs, attrs);
 }
 
 int build1(struct build *builder, enum op_id op, int x) {

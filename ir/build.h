@@ -22,6 +22,10 @@ int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, 
 int build_many(struct build *builder, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs,
                int nattrs, const struct attr *attrs);
 
+/* The same for an operator that the user declared. */
+int build_op(struct build *builder, const struct op *op, int ninputs, const int *inputs, int noutputs, int *outputs,
+             int nattrs, const struct attr *attrs);
+
 /* build() for common operators; each returns the tensor id of the result, or -1 after a diagnostic. */
 int build1(struct build *builder, enum op_id op, int x);
 int build2(struct build *builder, enum op_id op, int x, int y);
@@ -51,6 +55,10 @@ struct build_scope {
 void build_scope_tensor(struct build_scope *scope, const char *name, int tensor);
 void build_scope_number(struct build_scope *scope, const char *name, double number);
 int build_expr(struct build *builder, struct build_scope *scope, const char *text);
+
+/* The reason why an untrusted text is no such expression of the n names; NULL: it is one. `rows`: it is for build_expr,
+ * which takes assignments and needs a row for every operator and function; else it is for a row's own expression. */
+const char *build_expr_fault(struct arena *arena, const char *text, int n, const char *const *names, bool rows);
 
 /* Folds the node if all its inputs are known: returns the tensor id of the constant, or -1. Used by build() and pass
  * fold. */

@@ -20,8 +20,9 @@ void build_scope_number(struct build_scope *scope, const char *name, double numb
     add_name(scope, name, -1, number);
 }
 
-/* The operator whose expression is the root of `e` applied to its inputs, such as "a + b" or "exp(x)". */
-static enum op_id row_of(struct arena *arena, const struct expr *e) {
+/* The operator whose expression is the root of `e` applied to its inputs, such as "a + b" or "exp(x)"; OP_NONE if there
+ * is none. */
+static enum op_id find_row(struct arena *arena, const struct expr *e) {
     static const char *const one[] = {"x"}, *const more[] = {"a", "b", "c"};
     struct expr leaf[3], shape = *e;
     for (int i = 0; i < e->nargs; i++) {
@@ -34,7 +35,13 @@ static enum op_id row_of(struct arena *arena, const struct expr *e) {
     for (int i = 0; i < NOPS; i++)
         if (ops[i].expr && i != OP_Cast && strcmp(expr_format(arena, expr_parse(arena, ops[i].expr)), text) == 0)
             return (enum op_id)i;
-    BUG("build_expr: no operator computes '%s'", text);
+    return OP_NONE;
+}
+
+static enum op_id row_of(struct arena *arena, const struct expr *e) {
+    enum op_id row = find_row(arena, e);
+    if (row == OP_NONE) BUG("build_expr: no operator computes '%s'", expr_format(arena, e));
+    return row;
 }
 
 static int find_name(const struct build_scope *scope, const char *name) {
@@ -79,6 +86,41 @@ static int make(struct build *builder, const struct build_scope *scope, const st
     if (e->kind == EXPR_CHOICE && chosen(builder, args) >= 0) return chosen(builder, args);
     return build(builder, row_of(builder->graph->arena, e), e->nargs, args, 0, NULL);
 }
+
+/* Untrusted texts -------------------------------------------------------------------------------------------------- */
+
+static const char *fault_of(struct arena *arena, const struct expr *e, int n, const char *const *names, bool rows) {
+    for (int i = 0; e->kind == EXPR_NAME && i < n; i++)
+        if (strcmp(names[i], e->name) == 0) return NULL;
+    if (e->kind == EXPR_NAME) return arena_printf(arena, "the expression has an unknown name '%.32s'", e->name);
+    if (rows && e->nargs && find_row(arena, e) == OP_NONE)
+        return arena_printf(arena, "the expression uses '%s', which has no operator of its own",
+                            e->name ? e->name : "?");
+    const char *why = NULL;
+    for (int i = 0; i < e->nargs && !why; i++) why = fault_of(arena, e->arg[i], n, names, rows);
+    return why;
+}
+
+const char *build_expr_fault(struct arena *arena, const char *text, int n, const char *const *names, bool rows) {
+    static const char syntax[] = "the expression has a syntax error or an unknown function";
+    const char *scope[BUILD_NAMES], *why = NULL;
+    for (int i = 0; i < n; i++) scope[i] = names[i];
+    while (!why) {
+        const char *end = rows ? strchr(text, ';') : NULL, *value = text;
+        if (end && (n == BUILD_NAMES || !(value = strchr(text, '=')) || value > end)) return syntax;
+        value += end != NULL;
+        const struct expr *e =
+            expr_parse_untrusted(arena, end ? arena_copy(arena, value, (size_t)(end - value)) : value);
+        why = e ? fault_of(arena, e, n, scope, rows) : syntax;
+        if (!end) break;
+        text += strspn(text, " ");
+        scope[n++] = arena_copy(arena, text, strcspn(text, " ="));
+        text = end + 1;
+    }
+    return why;
+}
+
+/* Building --------------------------------------------------------------------------------------------------------- */
 
 int build_expr(struct build *builder, struct build_scope *scope, const char *text) {
     struct arena *arena = builder->graph->arena;

@@ -28,6 +28,7 @@ enum { MAX_TENSORS = EXPR_INPUTS + EXPR_VALUES }; /* Fused has the most */
 struct pattern {
     int ninputs, ntensors;
     struct pattern_tensor tensor[MAX_TENSORS];
+    const char *why; /* a syntax error; NULL: none */
 };
 
 void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs) {
@@ -77,11 +78,18 @@ static const struct {
     enum factor_kind kind;
 } kinds[] = {{"+max", FACTOR_MAX}, {"+min", FACTOR_MIN}, {"+", FACTOR_SUM}, {"^", FACTOR_WHOLE}, {"~", FACTOR_HALO}};
 
-static const char *parse_name(const char *s, struct pattern_dim *dim) {
-    if (dim->n == RT_MAX_NDIM || !isalpha((unsigned char)*s)) BUG("bad annotation at '%s'", s);
+/* The end of the text after a syntax error. */
+static const char *syntax_error(struct pattern *pattern, const char *why, const char *s) {
+    pattern->why = why;
+    return s + strlen(s);
+}
+
+static const char *parse_name(const char *s, struct pattern *pattern, struct pattern_dim *dim) {
+    if (!isalpha((unsigned char)*s)) return syntax_error(pattern, "a dimension is a name, *, 1 or (NAMES)", s);
+    if (dim->n == RT_MAX_NDIM) return syntax_error(pattern, "too many names in one dimension", s);
     int length = 0;
     while (isalnum((unsigned char)s[length])) length++;
-    if (length > 7) BUG("long name in annotation at '%s'", s);
+    if (length > 7) return syntax_error(pattern, "a name of a dimension has at most 7 characters", s);
     memcpy(dim->name[dim->n], s, (size_t)length);
     dim->name[dim->n][length] = 0;
     s += length;
@@ -97,17 +105,17 @@ static const char *parse_name(const char *s, struct pattern_dim *dim) {
     return s;
 }
 
-static const char *parse_dim(const char *s, struct pattern_dim *dim) {
+static const char *parse_dim(const char *s, struct pattern *pattern, struct pattern_dim *dim) {
     *dim = (struct pattern_dim){0};
     if (*s == '*') return dim->form = PATTERN_STAR, s + 1;
     if (*s == '1') return dim->form = PATTERN_ONE, s + 1;
     dim->form = *s == '(' ? PATTERN_GROUP : PATTERN_NAME;
-    if (*s != '(') return parse_name(s, dim);
-    for (s = skip_space(s + 1); *s != ')'; s = skip_space(s)) s = parse_name(s, dim);
-    return s + 1;
+    if (*s != '(') return parse_name(s, pattern, dim);
+    for (s = skip_space(s + 1); *s && *s != ')'; s = skip_space(s)) s = parse_name(s, pattern, dim);
+    return *s ? s + 1 : syntax_error(pattern, pattern->why ? pattern->why : "a ( is not closed", s);
 }
 
-/* Parses one alternative; returns what follows it, NULL at the end of the text. */
+/* Parses one alternative; returns what follows it, NULL at the end of the text or at a syntax error. */
 static const char *parse_alternative(const char *s, struct pattern *pattern) {
     *pattern = (struct pattern){0};
     struct pattern_tensor *tensor = &pattern->tensor[pattern->ntensors++];
@@ -116,14 +124,136 @@ static const char *parse_alternative(const char *s, struct pattern *pattern) {
         if (arrow) pattern->ninputs = pattern->ntensors;
         if (arrow || *s == ',') {
             s += arrow ? 2 : 1;
-            if (pattern->ntensors == MAX_TENSORS) BUG("too many tensors in an annotation");
+            if (pattern->ntensors == MAX_TENSORS) {
+                pattern->why = "too many tensors";
+                return NULL;
+            }
             tensor = &pattern->tensor[pattern->ntensors++];
             continue;
         }
-        if (tensor->n > RT_MAX_NDIM) BUG("too many dimensions in an annotation");
-        s = parse_dim(s, &tensor->dim[tensor->n++]);
+        if (tensor->n > RT_MAX_NDIM) {
+            pattern->why = "too many dimensions";
+            return NULL;
+        }
+        s = parse_dim(s, pattern, &tensor->dim[tensor->n++]);
     }
     return *s ? s + 1 : NULL;
+}
+
+static bool has_star(const struct pattern_tensor *tensor) {
+    for (int i = 0; i < tensor->n; i++)
+        if (tensor->dim[i].form == PATTERN_STAR) return true;
+    return false;
+}
+
+/* Untrusted annotations -------------------------------------------------------------------------------------------- */
+
+static const struct pattern_dim *find_name(const struct pattern *pattern, int from, int end, const char *name, int *k) {
+    for (int t = from; t < end; t++)
+        for (int d = 0; d < pattern->tensor[t].n; d++)
+            for (*k = 0; *k < pattern->tensor[t].dim[d].n; ++*k)
+                if (strcmp(pattern->tensor[t].dim[d].name[*k], name) == 0) return &pattern->tensor[t].dim[d];
+    return NULL;
+}
+
+/* The kind of a factor: that of its last occurrence with one, as named_factor has it. */
+static enum factor_kind kind_of(const struct pattern *pattern, const char *name) {
+    enum factor_kind kind = FACTOR_PASS;
+    for (int t = 0; t < pattern->ntensors; t++)
+        for (int d = 0; d < pattern->tensor[t].n; d++)
+            for (int k = 0; k < pattern->tensor[t].dim[d].n; k++)
+                if (pattern->tensor[t].dim[d].kind[k] && strcmp(pattern->tensor[t].dim[d].name[k], name) == 0)
+                    kind = pattern->tensor[t].dim[d].kind[k];
+    return kind;
+}
+
+static bool is_reduced(enum factor_kind kind) {
+    return kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
+}
+
+/* What is wrong with factor `name`: a split would give another result than the whole, or no shape follows. */
+static const char *name_fault(struct arena *arena, const struct pattern *pattern, const char *name) {
+    const enum factor_kind kind = kind_of(pattern, name);
+    int k, outputs = pattern->ntensors - pattern->ninputs, in = 0;
+    if (!find_name(pattern, 0, pattern->ninputs, name, &k))
+        return arena_printf(arena, "'%s' is in no input: its extent is unknown", name);
+    for (int t = pattern->ninputs; t < pattern->ntensors; t++) in += find_name(pattern, t, t + 1, name, &k) != NULL;
+    if (kind == FACTOR_HALO) return "windows (~) are not supported in declarations";
+    if (is_reduced(kind) && in > 0) return arena_printf(arena, "'%s' is reduced, so that no output has it", name);
+    if (kind == FACTOR_PASS && in < outputs)
+        return arena_printf(arena, "'%s' is missing in an output: mark it as reduced (+ +max +min) or whole (^)", name);
+    return NULL;
+}
+
+static const char *tensor_fault(struct arena *arena, const struct pattern *pattern, int t) {
+    const struct pattern_tensor *tensor = &pattern->tensor[t];
+    int stars = 0;
+    for (int d = 0; d < tensor->n; d++) {
+        stars += tensor->dim[d].form == PATTERN_STAR;
+        if (tensor->dim[d].form == PATTERN_GROUP && (t < pattern->ninputs || !tensor->dim[d].n))
+            return "a compound dimension (a b) is one of an output";
+        for (int k = 0; k < tensor->dim[d].n; k++) {
+            const char *why = name_fault(arena, pattern, tensor->dim[d].name[k]);
+            if (why) return why;
+        }
+    }
+    return stars > 1 ? "a tensor has at most one *" : tensor->n - stars > RT_MAX_NDIM ? "too many dimensions" : NULL;
+}
+
+const char *dims_text_fault(struct arena *arena, const char *text, int ninputs, int noutputs) {
+    bool star = false, star_out = false;
+    for (const char *rest = text; rest;) {
+        struct pattern pattern;
+        rest = parse_alternative(rest, &pattern);
+        if (pattern.why) return pattern.why;
+        if (pattern.ninputs != ninputs || pattern.ntensors - pattern.ninputs != noutputs)
+            return arena_printf(arena, "the annotation must have the %d inputs and %d outputs of the types", ninputs,
+                                noutputs);
+        for (int t = 0; t < pattern.ntensors; t++) {
+            const char *why = tensor_fault(arena, &pattern, t);
+            if (why) return why;
+            if (t < ninputs) star |= has_star(&pattern.tensor[t]);
+        }
+        for (int t = ninputs; t < pattern.ntensors; t++) {
+            star_out = has_star(&pattern.tensor[t]);
+            if (star != star_out) return "the dimensions * are those of inputs and of all outputs, or of none";
+        }
+        star = false;
+    }
+    return NULL;
+}
+
+/* The number of the name among those of the pattern, in order of appearance. */
+static int number_of_name(const struct pattern *pattern, const char *name) {
+    int n = 0, k;
+    for (int t = 0; t < pattern->ntensors; t++)
+        for (int d = 0; d < pattern->tensor[t].n; d++)
+            for (int i = 0; i < pattern->tensor[t].dim[d].n; i++) {
+                const char *other = pattern->tensor[t].dim[d].name[i];
+                if (strcmp(other, name) == 0) return n;
+                n += find_name(pattern, 0, t, other, &k) == NULL;
+            }
+    return n;
+}
+
+int dims_sample(const char *text, int alternative, int input, int64_t dims[RT_MAX_NDIM]) {
+    static const int64_t extents[] = {6, 5, 7, 4, 8, 3, 9};
+    struct pattern pattern;
+    int ndim = 0;
+    for (int i = 0; i <= alternative; i++) {
+        if (!text) return -1;
+        text = parse_alternative(text, &pattern);
+    }
+    const struct pattern_tensor *tensor = &pattern.tensor[input];
+    for (int d = 0; d < tensor->n; d++) {
+        const struct pattern_dim *dim = &tensor->dim[d];
+        const int copies = dim->form == PATTERN_STAR ? 2 : 1;
+        for (int i = 0; i < copies && ndim < RT_MAX_NDIM; i++)
+            dims[ndim++] = dim->form == PATTERN_STAR   ? 3 + i
+                           : dim->form == PATTERN_NAME ? extents[number_of_name(&pattern, dim->name[0]) % 7]
+                                                       : 1;
+    }
+    return ndim;
 }
 
 /* Binding ---------------------------------------------------------------------------------------------------------- */
@@ -152,12 +282,6 @@ static bool refuse(struct binding *b, const char *format, ...) {
 static const struct tensor *input_of(const struct binding *b, int i) {
     int id = i < b->node->ninputs ? b->node->inputs[i] : -1;
     return id < 0 ? NULL : &b->graph->tensors.at[id];
-}
-
-static bool has_star(const struct pattern_tensor *tensor) {
-    for (int i = 0; i < tensor->n; i++)
-        if (tensor->dim[i].form == PATTERN_STAR) return true;
-    return false;
 }
 
 /* Counts the dimensions that the star of each input stands for. The largest count is the number of star factors. */
@@ -272,6 +396,7 @@ int dims_bind_text(struct dims *dims, const char *text, const struct graph *grap
     for (const char *rest = text; rest; alternative++) {
         struct pattern pattern;
         rest = parse_alternative(rest, &pattern);
+        if (pattern.why) BUG("annotation '%s': %s", text, pattern.why);
         struct binding binding = {.dims = dims, .graph = graph, .node = node, .pattern = &pattern};
         if (bind_alternative(&binding)) return dims->alternative = alternative, 0;
         strbuf_printf(&reasons, "%s%s", reasons.length ? "; or " : "", binding.why);

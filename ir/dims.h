@@ -69,6 +69,14 @@ int dims_bind(struct arena *arena, const struct graph *graph, const struct node 
 int dims_bind_text(struct dims *dims, const char *text, const struct graph *graph, const struct node *node,
                    const char **why);
 
+/* The reason why an untrusted text is no annotation of an operator with so many inputs and outputs, or one that would
+ * give wrong results when a factor is divided; NULL: it is one. Bind it only then. */
+const char *dims_text_fault(struct arena *arena, const char *text, int ninputs, int noutputs);
+
+/* A shape of input `input` for alternative `alternative` of the annotation, to try it: distinct extents from 3 to 9,
+ * and two dimensions for "*". Returns the number of dimensions; -1 if there is no such alternative. */
+int dims_sample(const char *text, int alternative, int input, int64_t dims[RT_MAX_NDIM]);
+
 /* For dims_fn hooks. dims_init: no factors, operands without dimensions. dims_factor: adds a factor called `name`,
  * followed by `index` if that is not negative, and returns its id, or -1 if there are MAX_FACTORS already. dims_set:
  * makes the dimension this one factor. */

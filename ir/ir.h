@@ -149,6 +149,7 @@ struct node_split {
 extern const char *const phase_names[PHASES];
 
 struct op;
+struct user_op; /* ir/user.h */
 
 struct node {
     const struct op *op;
@@ -215,8 +216,9 @@ struct graph {
     VEC(int) controls;            /* tensor ids, indexed by enum rt_control; empty until graph_control */
     VEC(struct segment) segments; /* from SEGMENTED on; by chunk, those of a chunk by phase */
     VEC(struct rt_schedule)
-    schedules;               /* from SCHEDULED on; by coordinate on the pipeline axis */
-    VEC(const char *) files; /* text IR: names of the files with weights; at[0] is stored.file 1 */
+    schedules;                       /* from SCHEDULED on; by coordinate on the pipeline axis */
+    VEC(struct user_op *) operators; /* declared by the user; nodes point to their rows */
+    VEC(const char *) files;         /* text IR: names of the files with weights; at[0] is stored.file 1 */
 };
 
 /* graph.c ---------------------------------------------------------------------------------------------------------- */

@@ -102,6 +102,7 @@ bool op_takes(const struct op *op, enum rt_dtype dtype) {
 /* A call whose name contains $T needs a kernel of its own for each type. All other calls work for every type, such as
  * those that move bytes ($B). */
 bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
+    if (op->variants) return op->variants >> dtype & 1;
     bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
     if (op->kind == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;
     if (rt_dtypes[dtype].kind == RT_KIND_HALF) return op->halves;

@@ -81,6 +81,8 @@ struct op {
      * returns -1 after a diagnostic. Both NULL: not differentiable. */
     const char *gradient;
     int (*grad)(struct gradient *gradient);
+    unsigned variants; /* bit 1 << type: there are kernels for these types only; 0: as op_has_kernel derives it */
+    const struct user_op *user; /* the declaration of an operator of the user (ir/user.h), which is no row; else NULL */
 };
 
 extern const struct op ops[NOPS];

@@ -5,6 +5,7 @@
  *   graph "gpt2" level=TYPED train                         train: weights may change
  *   mesh tensor=2 data=3                                   the first axis varies fastest; no mesh line: one device
  *   file "gpt2.bin"                                        relative to the text's folder: file @1; the next file is @2
+ *   operator "acme::Gate" types="ff->f" dims="*, * -> *" call=..   an operator that the user declares (ir/user.h)
  *   input %0 "ids" i64[2,8]
  *   weight %1 "wte.weight" f32[101,32] @0+1234 as f32 {tensor:part(0,1,1)}
  *   weight %3 "val_7" f32[32,96] @0+5678 as f32 folded "h.0.attn.weight"   or: moved "..", parameter, buffer, fixed
@@ -18,11 +19,13 @@
  *   schedule 0 micro_batches=1 slots=1 repeat=0..1         of pipeline coordinate 0; its rows follow
  *   run forward 0 micro=0 slot=0                           a row: the segment of phase and chunk
  *
- * The first two statements come first, then the mesh. A tensor is defined before it is used. Printing renumbers the
- * tensors densely in order of appearance, so that print(parse(print(g))) equals print(g) byte for byte. Tensors that no
- * live node, output or update uses are not printed. A weight without stored bytes (stored.file < 0) has no
- * "@file+offset as dtype" (ir.h, struct stored). The bytes of weights are not part of the text. Segments and schedules
- * (ir/schedule.h) come last.
+ * A backslash at the end of a line continues the statement on the next line.
+ *
+ * The first two statements come first, then the mesh. An operator is declared before it is used. A tensor is defined
+ * before it is used. Printing renumbers the tensors densely in order of appearance, so that print(parse(print(g)))
+ * equals print(g) byte for byte. Tensors that no live node, output or update uses are not printed. A weight without
+ * stored bytes (stored.file < 0) has no "@file+offset as dtype" (ir.h, struct stored). The bytes of weights are not
+ * part of the text. Segments and schedules (ir/schedule.h) come last.
  *
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float contains one of . e nan inf
  *   layout     {axis:part(dim,blocks,grain), axis:partial(sum|max|min)}   placements (layout.h, struct placement); the
@@ -56,5 +59,10 @@ const char *text_print_blocks(struct arena *arena, const struct graph *graph);
  * here. */
 int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
                struct graph **out);
+
+/* The same for a file of declarations (--ops): "rankc-operators 1", then statements `operator`. *out is a graph that
+ * declares them. Kernels are not read. */
+int text_parse_operators(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                         struct graph **out);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef CODEGEN_TARGET_TARGET_H
 #define CODEGEN_TARGET_TARGET_H
 
+#include "ir/user.h"
 #include "passes/rank/rankplan.h"
 
 /* The spelling of a function of ir/expr/expr.h, for f32 and for other types (NULL: the same). % stands for the name of
@@ -49,6 +50,7 @@ struct target {
     const char *copy;                    /* opens a call that copies bytes in arenas: (to, from, bytes */
     const char *unsafe_in_paths;         /* bytes that its compiler interprets in the path of its working directory;
                                                 NULL: none */
+    enum user_target user_kernel;        /* the kernels that operators of the user have for it */
     const char *device;                  /* the struct rt_device of its programs */
     bool library_products, row_programs; /* of pass_context */
     const enum op_id *missing;           /* operators without a kernel here; ends with OP_NONE. NULL: all have one */

@@ -133,6 +133,7 @@ const struct target target_cuda = {.name = "cuda",
                                    .copy = "rt_copy(rt, ",
                                    .device = "rt_cuda_device",
                                    .unsafe_in_paths = "\"$`\\", /* nvcc runs a shell with the path in double quotes */
+                                   .user_kernel = USER_CUDA,
                                    .library_products = true,
                                    .row_programs = true,
                                    .halves = halves,

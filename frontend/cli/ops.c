@@ -6,6 +6,7 @@
 
 #include "codegen/instruction.h"
 #include "frontend/cli/cli.h"
+#include "frontend/cli/ops_check.h"
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
 #include "runtime/base/json.h"
@@ -262,6 +263,7 @@ static int print_json(struct cli *cli, const struct families *families) {
 
 int cli_ops(struct cli *cli) {
     struct families families = {0};
+    if (cli->options->check) return ops_check(cli->options->check, cli);
     if (choose(cli, &families)) return -1;
     if (cli->options->json) return print_json(cli, &families);
     if (cli->options->operand && families.all.n == 1)

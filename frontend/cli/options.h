@@ -122,6 +122,7 @@ struct options {
     struct option_sizes dims;
     struct option_shapes shapes;
     struct option_files binds;
+    const char *ops; /* NULL: none */
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     bool train;
@@ -131,6 +132,10 @@ struct options {
 
     /* verify */
     bool numeric;
+
+    /* ops */
+    const char *check; /* NULL: none */
+
     int64_t lock_timeout; /* seconds */
 
     /* run */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "frontend/driver/job.h"
+#include "frontend/driver/user_ops.h"
 #include "frontend/driver/weight_files.h"
 #include "frontend/import/import.h"
 #include "runtime/base/path.h"
@@ -32,6 +33,7 @@ static int import_onnx(struct job *job) {
         shapes[i] = (struct import_shape){given->name, given->ndim, given->sizes};
     }
     import.shapes = shapes;
+    import.operators = job->side.operators;
     import.command = options->command;
     import.train = options->train;
     import.loss = options->loss;
@@ -51,7 +53,10 @@ static void set_mesh(struct job *job) {
 int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     if (!rt_has_suffix(job->options->operand, ".rir")) return open_onnx(job);
-    if (job_read_text(job, job->options->operand) < 0 || job_check_text_options(job) < 0) return -1;
+    if (job_read_text(job, job->options->operand) < 0 ||
+        user_ops_attach(job->graph, job_text_directory(job), job->side.ops_hash, job->diags) < 0 ||
+        job_check_text_options(job) < 0)
+        return -1;
     if (job_dtype(job) != RT_DTYPE_NONE && graph_retype(job->graph, job_dtype(job), job->diags) < 0) return -1;
     if (job->whole && job->graph->level >= PLACED)
         return diag_error(job->diags, 416, EXIT_UNSUPPORTED, job->options->operand,
@@ -70,7 +75,10 @@ static int read_kept(struct job *job, const char *path) {
     struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, nfiles + 1);
     for (int i = 0; i < nfiles; i++)
         files[i] = (struct weight_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
-    return job_read_text(job, path) < 0 ? -1 : weight_files_attach(job->graph, nfiles, files, job->diags);
+    if (job_read_text(job, path) < 0) return -1;
+    const char *directory = arena_copy(job->arena, path, strlen(path) - strlen(rt_path_name(path)));
+    if (user_ops_attach(job->graph, directory, job->side.ops_hash, job->diags) < 0) return -1;
+    return weight_files_attach(job->graph, nfiles, files, job->diags);
 }
 
 int job_import(struct job *job, const char *kept) {

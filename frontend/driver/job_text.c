@@ -13,8 +13,7 @@
 #include "ir/text.h"
 #include "runtime/base/checked.h"
 
-/* The directory that contains the text. */
-static const char *text_directory(const struct job *job) {
+const char *job_text_directory(const struct job *job) {
     const char *text = job->options->operand, *slash = strrchr(text, '/');
     if (!slash) return ".";
     return slash == text ? "/" : arena_printf(job->arena, "%.*s", (int)(slash - text), text);
@@ -76,7 +75,7 @@ static int list_copied_files(struct job *job, const char *directory, const struc
 /* If there is a manifest.json beside the text, which then is the graph of a compiled model, lists the files of its
  * weights: 1; 0 if there is none; -1 after a diagnostic. */
 static int list_compiled_files(struct job *job) {
-    const char *directory = text_directory(job);
+    const char *directory = job_text_directory(job);
     struct rt_reason why;
     struct stat info;
     bool intact;
@@ -171,11 +170,13 @@ int job_check_text_options(const struct job *job) {
     static const struct {
         enum option_id id;
         const char *name;
-    } own[] = {{OPT_DIM, "--dim"}, {OPT_SHAPE, "--shape"}, {OPT_BIND, "--bind"}, {OPT_LOSS, "--loss"}};
+    } own[] = {
+        {OPT_DIM, "--dim"}, {OPT_SHAPE, "--shape"}, {OPT_OPS, "--ops"}, {OPT_BIND, "--bind"}, {OPT_LOSS, "--loss"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (job->options->given[own[i].id])
             return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
-                              "%s does not apply to text IR, which contains sizes, constants and loss", own[i].name);
+                              "%s does not apply to text IR, which contains sizes, constants, operators and loss",
+                              own[i].name);
     if (job->options->train && !job->graph->train)
         return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand,
                           "--train: the text is not a training graph");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/driver/user_ops.h"
 #include "ir/base/own.h"
 #include "passes/plan/plan_text.h"
 #include "runtime/base/path.h"
@@ -108,5 +109,6 @@ int side_files_read(struct side_files *files, const struct options *options, str
         take_options_mesh(&reader);
     else if (check_mesh(&reader) < 0)
         return -1;
+    if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
     return read_binds(&reader);
 }

@@ -1,4 +1,5 @@
-/* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), and values of bound inputs (--bind).
+/* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), operators (--ops) and values of bound
+ * inputs (--bind).
  * Their content, never their names, enters the reuse keys. */
 #ifndef FRONTEND_DRIVER_SIDE_FILES_H
 #define FRONTEND_DRIVER_SIDE_FILES_H
@@ -18,7 +19,8 @@ struct side_files {
     bool own_mesh;       /* `mesh` is not that of the options */
     int nbinds;
     struct import_bind *binds;
-    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX]; /* "" where there are none */
+    struct graph *operators; /* declares those of --ops; NULL: none */
+    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 
 /* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */

@@ -6,6 +6,7 @@
 
 #include "codegen/manifest.h"
 #include "codegen/slices.h"
+#include "frontend/driver/user_ops.h"
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/reuse_keys.h"
@@ -134,7 +135,8 @@ static int read_graph(struct check *check) {
         return unreadable(check, "graph.rir", &why);
     int status = text_parse(check->arena, check->diags, path_in(check, "graph.rir"), bytes, count, &check->graph);
     arena_release(check->arena, bytes);
-    return status;
+    char hash[RT_HASH_HEX];
+    return status < 0 ? -1 : user_ops_attach(check->graph, check->dir, hash, check->diags);
 }
 
 static int incomplete_manifest(const struct check *check) {

@@ -355,9 +355,10 @@ static void import_node(struct import *import, struct frame *frame) {
     lower.inputs = ARENA_ARRAY(import->arena, int, lower.ninputs + 1);
     lower.outputs = ARENA_ARRAY(import->arena, int, lower.noutputs + 1);
     for (int i = 0; i < lower.noutputs; i++) lower.outputs[i] = LEFT_OUT;
-    const Onnx__FunctionProto *function = find_function(import, node);
     const struct onnx_op *row = NULL;
-    if (!function) lower.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
+    lower.op = import_find_user(import, domain, onnx_text(node->op_type));
+    const Onnx__FunctionProto *function = lower.op ? NULL : find_function(import, node);
+    if (!function && !lower.op) lower.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
     bool missing = !function && (!lower.op || lower.op->refused);
     if (missing) import_missing(import, node, lower.op ? lower.op : row, lower.version, lower_where(&lower));
     int status = missing ? -1 : lower_node(&lower, function);
@@ -426,6 +427,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     map_init(&import.missing_index, arena);
     map_init(&import.ceiling, arena);
     index_functions(&import);
+    import_index_user(&import);
     if (!opset_is_known(model->proto)) return -1;
     struct frame *frame = ARENA_NEW(arena, struct frame);
     *frame = (struct frame){.scope = scope_new(arena, NULL),

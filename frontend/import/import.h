@@ -44,10 +44,11 @@ struct import_options {
     const struct import_dim *dims;
     const struct import_shape *shapes;
     const struct import_bind *binds;
-    enum rt_dtype dtype; /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
-    bool train;          /* weights are trained: nodes computed from them are not folded */
-    const char *loss;    /* --loss: the loss to append; it becomes the only output. NULL: none */
-    const char *command; /* the user's command line, for suggestions; NULL: unknown */
+    enum rt_dtype dtype;           /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
+    bool train;                    /* weights are trained: nodes computed from them are not folded */
+    const char *loss;              /* --loss: the loss to append; it becomes the only output. NULL: none */
+    const struct graph *operators; /* --ops: declares operators of the user; NULL: none */
+    const char *command;           /* the user's command line, for suggestions; NULL: unknown */
 };
 
 /* Imports the model: 0 and *out, in the arena, or -1 with diagnostics, also if onnx_open has left errors in `diags`.

@@ -88,6 +88,8 @@ static void report(struct import *import, const struct reason *reason) {
                strbuf_text(&names), at + 2);
     note_each(import, reason->code, count);
     if (reason->help) diag_help(import->diags, "%s", reason->help);
+    if (reason->code == 402 && strstr(first->name, "::") && strncmp(first->name, "com.microsoft::", 15) != 0)
+        diag_help(import->diags, "--ops FILE declares operators of your own");
 }
 
 void import_report_missing(struct import *import) {

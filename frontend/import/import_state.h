@@ -67,9 +67,11 @@ struct import {
     struct onnx_model *model;
     const struct import_options *options;
     struct graph *graph;
-    struct map rows;      /* onnx_op_index */
-    struct map functions; /* "domain::name:overload" -> index in the model's functions */
-    struct map declared;  /* value name -> index of its declaration in infos */
+    struct map rows;           /* onnx_op_index */
+    struct onnx_op *user_rows; /* by index of options->operators */
+    struct map user_index;     /* "domain::type" -> index of user_rows */
+    struct map functions;      /* "domain::name:overload" -> index in the model's functions */
+    struct map declared;       /* value name -> index of its declaration in infos */
     VEC(const Onnx__ValueInfoProto *) infos;
     int nfixed;         /* the first infos are graph inputs and outputs, whose declared shapes must hold */
     struct map ceiling; /* ids of values that may differ from their declared shape by MISMATCH_CEIL */
@@ -117,6 +119,10 @@ void import_compare_signature(struct import *import);
 
 /* import_loss.c: appends options->loss, if given, and makes it the only output of the graph. */
 int import_loss(struct import *import, struct scope *scope);
+
+/* import_user.c: operators that the user declares. The row of a node's operator; NULL if none is declared. */
+void import_index_user(struct import *import);
+const struct onnx_op *import_find_user(const struct import *import, const char *domain, const char *type);
 
 /* import_missing.c: unsupported operators. ------------------------------------------------------------------------- */
 

@@ -26,6 +26,10 @@ struct expr {
 /* Parses an expression of rankc's own source: a syntax error is a BUG. */
 const struct expr *expr_parse(struct arena *arena, const char *text);
 
+/* Parses an untrusted text; NULL at a syntax error, an unknown function or a number that is not finite. Names are not
+ * checked. */
+const struct expr *expr_parse_untrusted(struct arena *arena, const char *text);
+
 /* Several expressions in one text: "v0 = a + b; v1 = exp(v0); v0 * v1, v0". The assignments must define v0, v1, ... in
  * this order, and later expressions may use them; the last statement is the list of results. The text may be hostile:
  * NULL at any error, such as an unknown function, or a name that is neither an input (a, b, .., `ninputs` of them) nor

@@ -7,6 +7,7 @@
 #include "ir/infer.h"
 #include "ir/number.h"
 #include "ir/op.h"
+#include "ir/user.h"
 
 enum { MAX_ATTRS = 64, MAX_STAGE = 1 << 20 };
 
@@ -178,8 +179,8 @@ bool read_node(struct reader *r) {
     char word[MAX_WORD];
     if (!read_results(r)) return false;
     call.at = place(r);
-    if (!read_name(r, "an operator", word)) return false;
-    if (!(call.op = op_find(word))) return fail_at(r, call.at, "unknown core operator '%s'", word);
+    if (!read_word(r, "_.:", "an operator", word)) return false;
+    if (!(call.op = graph_find_op(r->graph, word))) return fail_at(r, call.at, "unknown core operator '%s'", word);
     if (!read_arguments(r, &call)) return false;
     while (!at_line_end(r))
         if (!read_property(r, &call)) return false;

@@ -13,10 +13,10 @@ static const struct {
     const char *keyword;
     bool (*read)(struct reader *r);
 } statements[] = {
-    {"mesh", read_mesh},       {"file", read_file},           {"input", read_input},     {"weight", read_weight},
-    {"const", read_const},     {"output", read_output},       {"update", read_update},   {"state", read_state},
-    {"control", read_control}, {"parameter", read_parameter}, {"segment", read_segment}, {"schedule", read_schedule},
-    {"run", read_run}};
+    {"operator", read_operator}, {"mesh", read_mesh},       {"file", read_file},           {"input", read_input},
+    {"weight", read_weight},     {"const", read_const},     {"output", read_output},       {"update", read_update},
+    {"state", read_state},       {"control", read_control}, {"parameter", read_parameter}, {"segment", read_segment},
+    {"schedule", read_schedule}, {"run", read_run}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];
@@ -59,19 +59,58 @@ static void read_body(struct reader *r, int errors_before) {
     }
 }
 
-int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
-               struct graph **out) {
+/* In a file of declarations the first statement is "rankc-operators 1". */
+static bool read_declaration(struct reader *r) {
+    char word[MAX_WORD];
+    const char *start = r->at;
+    if (!read_name(r, "a statement", word)) return false;
+    if (strcmp(word, "operator") == 0) return read_operator(r) && expect_line_end(r);
+    return fail_at(r, start, "unknown statement '%s': a file of operators declares 'operator'", word);
+}
+
+static void read_declarations(struct reader *r, int errors_before) {
+    next_statement(r);
+    if (!expect(r, "rankc-operators") || !expect(r, "1") || !expect_line_end(r)) return;
+    for (next_line(r); next_statement(r); next_line(r)) {
+        end_statement(r, read_declaration(r));
+        if (r->diags->errors - errors_before < MAX_ERRORS) continue;
+        diag_note(r->diags, "there may be more errors");
+        return;
+    }
+    check_operators(r);
+}
+
+static struct reader *new_reader(struct arena *arena, struct diags *diags, const char *file, const char *bytes,
+                                 size_t length) {
     struct reader *r = ARENA_NEW(arena, struct reader);
-    int before = diags->errors;
     *r = (struct reader){
         .arena = arena, .diags = diags, .at = bytes, .end = bytes + length, .line_start = bytes, .line = 1};
     r->file = str_escape(arena, file, strlen(file), 0);
     r->graph = ARENA_NEW(arena, struct graph);
     map_init(&r->ids, arena);
+    return r;
+}
+
+int text_parse_operators(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                         struct graph **out) {
+    struct reader *r = new_reader(arena, diags, file, bytes, length);
+    int before = diags->errors;
+    graph_init(r->graph, arena, file);
+    read_declarations(r, before);
+    *out = r->graph;
+    return diags->errors > before ? -1 : 0;
+}
+
+int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+               struct graph **out) {
+    struct reader *r = new_reader(arena, diags, file, bytes, length);
+    int before = diags->errors;
     if (length >> MAX_TEXT_SHIFT)
         fail_at(r, bytes, "the text is too long");
-    else if (read_head(r))
+    else if (read_head(r)) {
         read_body(r, before);
+        check_operators(r);
+    }
     if (diags->errors > before) return -1;
     *out = r->graph;
     return 0;

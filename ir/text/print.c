@@ -7,6 +7,7 @@
 #include "ir/dims.h"
 #include "ir/number.h"
 #include "ir/op.h"
+#include "ir/user.h"
 
 struct printer {
     const struct graph *graph;
@@ -118,6 +119,39 @@ static void print_files(struct printer *p) {
     }
 }
 
+/* A float that could be read as an integer gets ".0". */
+static void print_float(struct strbuf *out, double number) {
+    char text[NUMBER_TEXT];
+    number_print(text, RT_F64, &number);
+    strbuf_printf(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+}
+
+static void print_property(struct strbuf *out, const char *name, const char *value) {
+    if (!value || !*value) return;
+    strbuf_printf(out, " %s=", name);
+    print_string(out, value);
+}
+
+static void print_operator(struct printer *p, const struct user_op *user) {
+    strbuf_puts(&p->out, "operator ");
+    print_string(&p->out, user->op.name);
+    print_property(&p->out, "types", user->op.types);
+    print_property(&p->out, "dims", user->op.dims);
+    if (user->op.flops != 1) {
+        strbuf_puts(&p->out, " flops=");
+        print_float(&p->out, user->op.flops);
+    }
+    print_property(&p->out, "attrs", user->attrs);
+    print_property(&p->out, "expr", user->op.expr);
+    print_property(&p->out, "call", user->op.call);
+    print_property(&p->out, "kernels", user->kernels);
+    print_property(&p->out, "c", user->kernel[USER_C].file);
+    print_property(&p->out, "cuda", user->kernel[USER_CUDA].file);
+    print_property(&p->out, "gradient", user->gradient);
+    if (strcmp(user->model, user->op.name) != 0) print_property(&p->out, "model", user->model);
+    strbuf_putc(&p->out, '\n');
+}
+
 /* Prints the weight's mark, its sources, and whether it is constant. */
 static void print_role(struct printer *p, const struct tensor *tensor) {
     if (tensor->mark) strbuf_printf(&p->out, " %s", mark_names[tensor->mark]);
@@ -155,13 +189,6 @@ static void print_ints(struct strbuf *out, const struct attr *attr) {
     strbuf_putc(out, '[');
     for (int i = 0; i < attr->n; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)attr->ints[i]);
     strbuf_putc(out, ']');
-}
-
-/* A float that could be read as an integer gets ".0". */
-static void print_float(struct strbuf *out, double number) {
-    char text[NUMBER_TEXT];
-    number_print(text, RT_F64, &number);
-    strbuf_printf(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
 }
 
 static void print_attr(struct strbuf *out, const struct attr *attr) {
@@ -298,6 +325,7 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     strbuf_printf(&p->out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
     print_mesh(p);
     print_files(p);
+    for (int i = 0; i < graph->operators.n; i++) print_operator(p, graph->operators.at[i]);
     for (int i = 0; i < graph->inputs.n; i++) print_source(p, graph->inputs.at[i]);
     for (int i = 0; i < graph->controls.n; i++) print_source(p, graph->controls.at[i]);
     for (int i = 0; i < graph->order.n; i++) print_node(p, &graph->nodes.at[graph->order.at[i]]);

@@ -28,6 +28,12 @@ struct definition {
  * diagnostic, so that one mistake is reported once, at its own line. */
 enum { IN_ERROR = 0 };
 
+/* Where an operator is declared, for errors that later statements show. */
+struct declared {
+    const char *line_start, *at; /* of the property `gradient` */
+    long long line;
+};
+
 struct reader {
     struct arena *arena;
     struct diags *diags;
@@ -40,6 +46,7 @@ struct reader {
     int ndefined; /* tensors that the current statement defines */
     int64_t const_bytes;
     VEC(struct rt_step_op) rows; /* of the last schedule */
+    VEC(struct declared) declared;
 };
 
 /* tokens.c --------------------------------------------------------------------------------------------------------- */
@@ -119,6 +126,12 @@ bool read_segment(struct reader *r);
 bool read_schedule(struct reader *r);
 /* A row of the last schedule. */
 bool read_run(struct reader *r);
+
+/* operators.c ------------------------------------------------------------------------------------------------------ */
+
+bool read_operator(struct reader *r);
+/* Checks the gradients of all operators that the text declares. Call it after the last statement. */
+bool check_operators(struct reader *r);
 
 /* nodes.c ---------------------------------------------------------------------------------------------------------- */
 

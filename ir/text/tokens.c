@@ -24,8 +24,17 @@ int peek(const struct reader *r) {
     return r->at < r->end ? (unsigned char)*r->at : -1;
 }
 
+/* A backslash at the end of a line continues the statement on the next line. */
+static bool continues(const struct reader *r) {
+    return peek(r) == '\\' && r->end - r->at > 1 && r->at[1] == '\n';
+}
+
 void skip_blanks(struct reader *r) {
-    while (peek(r) == ' ' || peek(r) == '\t' || peek(r) == '\r') r->at++;
+    while (peek(r) == ' ' || peek(r) == '\t' || peek(r) == '\r' || continues(r)) {
+        if (*r->at++ != '\\') continue;
+        r->line_start = ++r->at;
+        r->line++;
+    }
 }
 
 const char *place(struct reader *r) {

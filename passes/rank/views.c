@@ -232,7 +232,7 @@ static bool reader_takes(struct finder *f, int id, const struct placed *at) {
         VEC_PUSH(f->plan->graph->arena, &f->open, result);
         return true;
     }
-    const unsigned takes = f->taken[node->op - ops].operands;
+    const unsigned takes = node->op->user ? 0 : f->taken[node->op - ops].operands;
     for (int k = 0; k < node->ninputs; k++)
         if (node->inputs[k] == at->tensor &&
             !(k < MOST_OPERANDS && takes >> k & 1 && has_neighbours(f, at->tensor, &at->strides)))
@@ -260,7 +260,7 @@ static bool readers_take(struct finder *f, int tensor, int but, const struct str
 /* True if the node's kernel can write the result with strides. */
 static bool writes_strides(const struct finder *f, const struct node *node, int tensor) {
     for (int o = 0; o < node->noutputs && o < MOST_OPERANDS; o++)
-        if (node->outputs[o] == tensor) return f->taken[node->op - ops].results >> o & 1;
+        if (node->outputs[o] == tensor) return !node->op->user && f->taken[node->op - ops].results >> o & 1;
     return false;
 }
 

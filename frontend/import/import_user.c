@@ -1,0 +1,60 @@
+/* Nodes that become operators which the user declares (--ops, ir/user.h). A declaration is one more row of the table of
+ * ONNX operators; it takes precedence over rows of the same name and over functions of the model. */
+#include "frontend/import/import_state.h"
+
+#include "ir/user.h"
+
+/* Emits the operator with the node's inputs and attributes. */
+static int lower_user(struct lower *lower) {
+    struct import *import = lower->import;
+    struct graph *graph = import->graph;
+    const struct graph *declared = import->options->operators;
+    struct user_op *user = declared->operators.at[lower->op - import->user_rows];
+    struct attr attrs[USER_ATTRS];
+    struct user_attr attr;
+    const char *why;
+    int n = 0, outputs[USER_OUTPUTS];
+    for (const char *rest = user->attrs; (rest = user_next_attr(rest, &attr, &why));) {
+        const char *key = arena_strdup(graph->arena, attr.name);
+        int length;
+        if (!attr.fallback && !lower_given(lower, key)) continue;
+        if (attr.kind == 'I') {
+            const int64_t *ints = lower_ints(lower, key, &length);
+            attrs[n++] = attr_of_ints(key, length, ints);
+        } else {
+            attrs[n++] = attr.kind == 'i' ? attr_of_int(key, lower_int(lower, key))
+                                          : attr_of_float(key, lower_float(lower, key));
+        }
+    }
+    graph_declare(graph, user, declared->operators.at, declared->operators.n);
+    if (build_op(&lower->builder, &user->op, lower->ninputs, lower->inputs, user_outputs(user), outputs, n, attrs) < 0)
+        return -1;
+    for (int o = 0; o < lower->noutputs; o++) lower->outputs[o] = outputs[o];
+    return 0;
+}
+
+void import_index_user(struct import *import) {
+    const struct graph *declared = import->options->operators;
+    map_init(&import->user_index, import->arena);
+    if (!declared) return;
+    import->user_rows = ARENA_ARRAY(import->arena, struct onnx_op, declared->operators.n + 1);
+    for (int i = 0; i < declared->operators.n; i++) {
+        const struct user_op *user = declared->operators.at[i];
+        import->user_rows[i] = (struct onnx_op){.domain = "",
+                                                .name = user->op.name,
+                                                .since = 1,
+                                                .in_min = user_required(user),
+                                                .in_max = user_inputs(user),
+                                                .out_max = user_outputs(user),
+                                                .attrs = user->attrs,
+                                                .lower = lower_user};
+        map_put(&import->user_index, user->model, strlen(user->model), i);
+    }
+}
+
+const struct onnx_op *import_find_user(const struct import *import, const char *domain, const char *type) {
+    if (!import->user_index.n) return NULL;
+    const char *name = arena_printf(import->arena, "%s::%s", domain, type);
+    int at = map_get(&import->user_index, name, strlen(name));
+    return at < 0 ? NULL : &import->user_rows[at];
+}
