@@ -65,6 +65,9 @@ bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     case 'N':
         if (dtype == RT_BOOL) return false;
         break;
+    case 'Z':
+        if (rt_dtype_is_float(dtype) || dtype == RT_BOOL) return false;
+        break;
     case 'f':
         if (!rt_dtype_is_float(dtype)) return false;
         break;
@@ -88,7 +91,7 @@ const char *op_input_letter(const struct op *op, int i) {
 int op_typed_input(const struct op *op) {
     int input = 0;
     for (const char *letter = op->types; *letter != '-'; letter++) {
-        if (strchr("TNf.", *letter)) return input;
+        if (strchr("TNZf.", *letter)) return input;
         input += isalpha((unsigned char)*letter) != 0;
     }
     return 0;

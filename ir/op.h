@@ -6,6 +6,7 @@
  *
  *   types   one letter per operand, inputs "->" outputs, as in "TT->T". Equal letters are equal types.
  *             T any type       N any number     f any float      I i32 or i64     . any, independent of the others
+ *             Z any integer
  *             b bool           d f64            s f32            u u8             l i64
  *             w the type in which the floats are summed (op_summed_in)
  *             @ the type that attribute "to" names; with several outputs, "to" has one name for each

@@ -19,7 +19,7 @@ meson setup build --buildtype plain -Dwerror=true >setup.log || { cat setup.log;
 ninja -C build --quiet frontend/rankc runtime/librankc-rt.a
 PATH=$PWD/build/frontend:$PATH
 cp samples/models/* .
-rankc ops CumProd
+rankc ops com.microsoft::CDist
 for how in '--pas dp' '--pas columns --plan-ngpus 2' '--target serial'; do
     # shellcheck disable=SC2086 # words
     rankc compile gpt2.onnx $how --reuse override -q

@@ -61,15 +61,27 @@ int lower_dropout(struct lower *lower) {
 
 /* Types ----------------------------------------------------------------------------------------------------------- */
 
-int lower_cast(struct lower *lower) {
+/* Attribute `to`; RT_DTYPE_NONE after a diagnostic. */
+static enum rt_dtype cast_type(struct lower *lower) {
     int64_t to = lower_int(lower, "to");
     enum rt_dtype dtype = to == (int)to ? rt_dtype_by_onnx((int)to) : RT_DTYPE_NONE;
     bool exists = to == (int)to && onnx_type_name((int)to);
-    if (!exists) return lower_error(lower, 388, EXIT_MALFORMED, "unknown data type %lld to cast to", (long long)to);
-    if (dtype == RT_DTYPE_NONE)
-        return lower_error(lower, 388, EXIT_UNSUPPORTED, "cast to data type %s is not supported",
-                           onnx_type_name((int)to));
+    if (!exists)
+        lower_error(lower, 388, EXIT_MALFORMED, "unknown data type %lld to cast to", (long long)to);
+    else if (dtype == RT_DTYPE_NONE)
+        lower_error(lower, 388, EXIT_UNSUPPORTED, "cast to data type %s is not supported", onnx_type_name((int)to));
+    return dtype;
+}
+
+int lower_cast(struct lower *lower) {
+    enum rt_dtype dtype = cast_type(lower);
+    if (dtype == RT_DTYPE_NONE) return -1;
     return lower_result(lower, emit_cast(lower, lower->inputs[0], lower_float_type(lower, dtype)));
+}
+
+int lower_bit_cast(struct lower *lower) {
+    enum rt_dtype dtype = cast_type(lower);
+    return dtype == RT_DTYPE_NONE ? -1 : lower_result(lower, emit_bit_cast(lower, lower->inputs[0], dtype));
 }
 
 int lower_cast_like(struct lower *lower) {
@@ -268,6 +280,14 @@ int lower_channel_slope(struct lower *lower) {
     bool per_channel = slope.ndim == 1 && x.ndim > 2 && slope.dims[0] == x.dims[1];
     int aligned = per_channel ? emit_per_channel(lower, lower->inputs[1], x.ndim) : lower->inputs[1];
     return lower_result(lower, emit2(lower, OP_PRelu, lower->inputs[0], aligned));
+}
+
+int lower_bit_shift(struct lower *lower) {
+    const char *direction = lower_text(lower, "direction");
+    bool left = strcmp(direction, "LEFT") == 0;
+    if (!left && strcmp(direction, "RIGHT") != 0)
+        return lower_error(lower, 335, EXIT_MALFORMED, "direction is neither 'LEFT' nor 'RIGHT'");
+    return lower_result(lower, emit2(lower, left ? OP_ShiftLeft : OP_ShiftRight, lower->inputs[0], lower->inputs[1]));
 }
 
 int lower_mod(struct lower *lower) {

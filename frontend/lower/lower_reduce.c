@@ -107,17 +107,8 @@ int lower_arg(struct lower *lower) {
     int64_t axes[] = {axis};
     struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", lower_int(lower, "keepdims") != 0),
                            attr_of_int("select_last", lower_int(lower, "select_last_index") != 0)};
-    return lower_result(lower, emit(lower, lower_namesake(lower), 1, lower->inputs, 3, attrs));
-}
-
-/* x in a type with kernels that compare, of the same order. */
-static int emit_comparable(struct lower *lower, int x) {
-    static const enum rt_dtype compared[RT_DTYPE_COUNT] = {
-        [RT_F32] = RT_F32, [RT_F64] = RT_F64, [RT_F16] = RT_F16, [RT_BF16] = RT_BF16, [RT_I64] = RT_I64,
-        [RT_I32] = RT_I32, [RT_I16] = RT_I32, [RT_I8] = RT_I32,  [RT_U64] = RT_I64,   [RT_U32] = RT_I64,
-        [RT_U16] = RT_I32, [RT_U8] = RT_I32,  [RT_BOOL] = RT_I32};
-    if (lower_dtype(lower, x) == RT_U64) return lower_unsupported(lower, "type u64");
-    return emit_cast(lower, x, compared[lower_dtype(lower, x)]);
+    int ordered = emit_ordered(lower, lower->inputs[0]);
+    return lower_result(lower, ordered < 0 ? -1 : emit(lower, lower_namesake(lower), 1, &ordered, 3, attrs));
 }
 
 /* The number of elements k of ONNX TopK, of the dimension `axis`. */
@@ -141,21 +132,24 @@ int lower_topk(struct lower *lower) {
     if (topk_count(lower, x.dims[axis], &k) < 0) return -1;
     struct attr along = attr_of_int("axis", axis);
     struct attr attrs[] = {along, attr_of_int("k", k), attr_of_int("largest", largest)};
-    int compared = emit_comparable(lower, lower->inputs[0]);
+    int compared = emit_ordered(lower, lower->inputs[0]);
     int at = compared < 0 ? -1 : emit(lower, OP_TopK, 1, &compared, 3, attrs);
     if (lower_wants(lower, 1)) lower->outputs[1] = at;
     return lower_result(lower,
                         at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &along));
 }
 
-int lower_cumsum(struct lower *lower) {
+/* ONNX CumSum-14, CumProd-26. */
+int lower_cumulative(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     int64_t value;
     int axis;
-    if (lower_known_int(lower, 1, "axis", &value) < 0) return -1;
-    if (lower_axis(lower, value, lower_ndim(lower, lower->inputs[0]), &axis) < 0) return -1;
+    if (lower_known_int(lower, 1, "axis", &value) < 0 || lower_axis(lower, value, x.ndim, &axis) < 0) return -1;
     struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", lower_int(lower, "exclusive") != 0),
                            attr_of_int("reverse", lower_int(lower, "reverse") != 0)};
-    return lower_result(lower, emit(lower, OP_CumSum, 1, lower->inputs, 3, attrs));
+    int wrapping = emit_wrapping(lower, lower->inputs[0]);
+    int y = wrapping < 0 ? -1 : emit(lower, lower_namesake(lower), 1, &wrapping, 3, attrs);
+    return lower_result(lower, emit_narrowed(lower, y, x.dtype));
 }
 
 static int global(struct lower *lower, bool mean) {

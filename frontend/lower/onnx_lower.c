@@ -223,6 +223,45 @@ int emit3(struct lower *lower, enum op_id op, int x, int y, int z) {
 int emit_cast(struct lower *lower, int x, enum rt_dtype dtype) {
     return x < 0 ? -1 : build_cast(&lower->builder, x, dtype);
 }
+int emit_bit_cast(struct lower *lower, int x, enum rt_dtype dtype) {
+    struct attr to = attr_of_text("to", rt_dtypes[dtype].name);
+    if (x < 0 || lower_dtype(lower, x) == dtype) return x;
+    return emit(lower, OP_BitCast, 1, &x, 1, &to);
+}
+
+/* The types of kernels. Unsigned integers of these sizes keep their bits, others their values. */
+static enum rt_dtype kernel_type(enum rt_dtype dtype) {
+    if (rt_dtype_is_float(dtype)) return dtype;
+    return dtype == RT_U64 || dtype == RT_I64 ? RT_I64 : RT_I32;
+}
+
+static bool keeps_bits(enum rt_dtype dtype) {
+    return dtype == RT_U32 || dtype == RT_U64;
+}
+
+int emit_wrapping(struct lower *lower, int x) {
+    if (x < 0) return -1;
+    const enum rt_dtype dtype = lower_dtype(lower, x), to = kernel_type(dtype);
+    return keeps_bits(dtype) ? emit_bit_cast(lower, x, to) : emit_cast(lower, x, to);
+}
+int emit_narrowed(struct lower *lower, int x, enum rt_dtype dtype) {
+    return keeps_bits(dtype) ? emit_bit_cast(lower, x, dtype) : emit_cast(lower, x, dtype);
+}
+
+/* Turns the order of unsigned integers into that of signed ones with the same bits, and back. */
+static int emit_turned(struct lower *lower, int x) {
+    return emit_with(lower, OP_BitwiseXor, x, lower_dtype(lower, x) == RT_I64 ? (double)INT64_MIN : (double)INT32_MIN);
+}
+
+int emit_ordered(struct lower *lower, int x) {
+    const int y = emit_wrapping(lower, x);
+    return y >= 0 && keeps_bits(lower_dtype(lower, x)) ? emit_turned(lower, y) : y;
+}
+int emit_from_ordered(struct lower *lower, int x, enum rt_dtype dtype) {
+    if (x < 0) return -1;
+    return emit_narrowed(lower, keeps_bits(dtype) ? emit_turned(lower, x) : x, dtype);
+}
+
 int emit_like(struct lower *lower, int x, double value) {
     return x < 0 ? -1 : build_scalar(&lower->builder, lower_dtype(lower, x), value);
 }

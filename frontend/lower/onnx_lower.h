@@ -146,6 +146,15 @@ int emit1(struct lower *lower, enum op_id op, int x);
 int emit2(struct lower *lower, enum op_id op, int x, int y);
 int emit3(struct lower *lower, enum op_id op, int x, int y, int z);
 int emit_cast(struct lower *lower, int x, enum rt_dtype dtype);
+/* The bytes of x as elements of another type of the same size. */
+int emit_bit_cast(struct lower *lower, int x, enum rt_dtype dtype);
+/* x in a type for which core operators have kernels: f32, f64, fp16, bf16, i64 and i32. emit_wrapping: sums and
+ * products of the results are those of x once emit_narrowed converts them back to x's type. emit_ordered: the results
+ * are in the same order, so that ranks, maxima and minima are those of x; emit_from_ordered converts them back. */
+int emit_wrapping(struct lower *lower, int x);
+int emit_narrowed(struct lower *lower, int x, enum rt_dtype dtype);
+int emit_ordered(struct lower *lower, int x);
+int emit_from_ordered(struct lower *lower, int x, enum rt_dtype dtype);
 /* A scalar constant of x's type. */
 int emit_like(struct lower *lower, int x, double value);
 /* op(x, value) with a constant as second operand. */

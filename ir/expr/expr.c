@@ -182,6 +182,21 @@ static int64_t mod_int(int64_t a, int64_t b) { /* the result has the sign of b, 
 static int64_t fmod_int(int64_t a, int64_t b) {
     return b == 0 || b == -1 ? 0 : a % b;
 }
+static int64_t and_int(int64_t a, int64_t b) {
+    return a & b;
+}
+static int64_t or_int(int64_t a, int64_t b) {
+    return a | b;
+}
+static int64_t xor_int(int64_t a, int64_t b) {
+    return a ^ b;
+}
+static int64_t shift_left_int(int64_t a, int64_t b) {
+    return (uint64_t)b < 64 ? (int64_t)((uint64_t)a << b) : 0;
+}
+static int64_t shift_right_int(int64_t a, int64_t b) {
+    return (uint64_t)b < 64 ? a >> b : a < 0 ? -1 : 0;
+}
 static int64_t max_int(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -251,11 +266,22 @@ static double mod_float(double a, double b) {
 
 static const struct {
     const char *name;
-    double (*f)(double, double);
+    double (*f)(double, double); /* NULL: of integers only */
     int64_t (*i)(int64_t, int64_t);
-} binary[] = {{"+", add, wrap_add},        {"-", sub, wrap_sub},        {"*", mul, wrap_mul},
-              {"/", div_float, div_int},   {"max", max_float, max_int}, {"min", min_float, min_int},
-              {"mod", mod_float, mod_int}, {"fmod", fmod, fmod_int},    {"pow", pow, pow_int}};
+} binary[] = {{"+", add, wrap_add},
+              {"-", sub, wrap_sub},
+              {"*", mul, wrap_mul},
+              {"/", div_float, div_int},
+              {"max", max_float, max_int},
+              {"min", min_float, min_int},
+              {"mod", mod_float, mod_int},
+              {"fmod", fmod, fmod_int},
+              {"pow", pow, pow_int},
+              {"bit_and", NULL, and_int},
+              {"bit_or", NULL, or_int},
+              {"bit_xor", NULL, xor_int},
+              {"shift_left", NULL, shift_left_int},
+              {"shift_right", NULL, shift_right_int}};
 
 static const struct {
     const char *name;
@@ -300,9 +326,10 @@ static struct number compare(const char *op, struct number a, struct number b) {
 static struct number apply_binary(const char *name, struct number a, struct number b) {
     if (strchr("<>=!", name[0])) return compare(name, a, b);
     for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
-        if (strcmp(binary[i].name, name) == 0)
-            return a.is_float || b.is_float ? of_float(binary[i].f(as_float(a), as_float(b)))
-                                            : of_int(binary[i].i(a.i, b.i));
+        if (strcmp(binary[i].name, name) == 0) {
+            if (!a.is_float && !b.is_float) return of_int(binary[i].i(a.i, b.i));
+            return of_float(binary[i].f ? binary[i].f(as_float(a), as_float(b)) : NAN);
+        }
     BUG("expression: no function '%s' of two arguments", name);
 }
 

@@ -5,7 +5,7 @@
  *
  * Operators: ?: || && == != < <= > >= + - * / unary - !, calls, numbers, names. A name is an input or an attribute.
  * Functions: abs acosh asinh atanh ceil cos erf exp floor fmod log max min mod pow round sigmoid sign sin sqrt tanh
- * isnan isinf ... */
+ * isnan isinf ...; of integers bit_and bit_or bit_xor shift_left shift_right. */
 #ifndef IR_EXPR_EXPR_H
 #define IR_EXPR_EXPR_H
 

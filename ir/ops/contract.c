@@ -128,18 +128,20 @@ static int bind_along(struct dims *dims, const struct graph *graph, const struct
     return 0;
 }
 
-DIMS_FN(dims_along) {
-    if (bind_along(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
-    dims->operand[1] = dims->operand[0];
-    return 0;
-}
-
 /* True if input `k` has the shape of the bound operand. */
 static bool input_fits(const struct dims *dims, const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
     bool fits = t->ndim == dims->operand[k].ndim;
     for (int d = 0; fits && d < t->ndim; d++) fits = t->dims[d] == dims_extent(dims, k, d);
     return fits;
+}
+
+DIMS_FN(dims_along) {
+    if (bind_along(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
+    for (int k = 1; k < dims->ninputs + dims->noutputs; k++) dims->operand[k] = dims->operand[0];
+    for (int k = 1; k < dims->ninputs; k++)
+        if (!input_fits(dims, graph, node, k)) return refuse(dims, why, "the operands have different shapes");
+    return 0;
 }
 
 /* Binds scores, their maximum, class numbers and loss terms as operands 0, 1, 2 and 3; of the gradient operator, the
@@ -282,23 +284,68 @@ EVAL(eval_reduce) {
     return 0;
 }
 
-EVAL(eval_cumsum) {
+/* A line of a dimension, in the order in which the operator goes through it. */
+struct line {
+    int64_t first, step;
+};
+
+/* Calls `along` for each line of dimension `axis`, of `extent` elements. */
+static int each_line(struct eval *eval, void (*along)(struct eval *eval, struct line line, int64_t extent)) {
     const struct tensor *x = eval->in[0];
-    int64_t axis = attr_int(eval->node, "axis", 0), extent = x->dims[axis], inner = 1;
-    bool exclusive = attr_int(eval->node, "exclusive", 0), reverse = attr_int(eval->node, "reverse", 0);
+    int64_t axis = attr_int(eval->node, "axis", 0), extent = x->dims[axis], inner = 1, outer = 1;
+    bool reverse = attr_int(eval->node, "reverse", 0);
     for (int d = (int)axis + 1; d < x->ndim; d++) inner *= x->dims[d];
-    int64_t outer = 1;
     for (int d = 0; d < axis; d++) outer *= x->dims[d];
     for (int64_t o = 0; o < outer; o++)
         for (int64_t q = 0; q < inner; q++) {
-            struct number sum = {rt_dtype_is_float(x->dtype), 0, 0};
-            for (int64_t j = 0; j < extent; j++) {
-                int64_t at = (o * extent + (reverse ? extent - 1 - j : j)) * inner + q;
-                struct number v = eval_load(eval->x[0], x->dtype, at), before = sum;
-                sum.f += v.f;
-                sum.i = (int64_t)((uint64_t)sum.i + (uint64_t)v.i);
-                eval_store(eval->y, x->dtype, at, exclusive ? before : sum);
-            }
+            struct line line = {o * extent * inner + q, inner};
+            if (reverse) line = (struct line){line.first + (extent - 1) * inner, -inner};
+            along(eval, line, extent);
         }
     return 0;
+}
+
+static void scan(struct eval *eval, struct line line, int64_t extent) {
+    const enum rt_dtype dtype = eval->in[0]->dtype;
+    const bool exclusive = attr_int(eval->node, "exclusive", 0), sums = eval->node->op->id == OP_CumSum;
+    struct number total = {rt_dtype_is_float(dtype), !sums, !sums};
+    for (int64_t j = 0, at = line.first; j < extent; j++, at += line.step) {
+        const struct number x = eval_load(eval->x[0], dtype, at), before = total;
+        total.f = sums ? total.f + x.f : total.f * x.f;
+        total.i = (int64_t)(sums ? (uint64_t)total.i + (uint64_t)x.i : (uint64_t)total.i * (uint64_t)x.i);
+        eval_store(eval->y, dtype, at, exclusive ? before : total);
+    }
+}
+
+EVAL(eval_cumsum) {
+    return each_line(eval, scan);
+}
+EVAL(eval_cumprod) {
+    return each_line(eval, scan);
+}
+
+/* The formula is at rt_cumprod_grad in runtime/kernels/c/kernels.h. */
+static void scan_cumprod_grad(struct eval *eval, struct line line, int64_t extent) {
+    const enum rt_dtype dtype = eval->in[0]->dtype;
+    const bool exclusive = attr_int(eval->node, "exclusive", 0);
+    struct number product = {true, 1, 0};
+    double sum = 0, behind_x = 0, behind_dy = 0;
+    for (int64_t j = 0; j < extent; j++) {
+        eval_store(eval->y, dtype, line.first + j * line.step, product);
+        product.f *= eval_load(eval->x[0], dtype, line.first + j * line.step).f;
+    }
+    for (int64_t j = extent - 1; j >= 0; j--) {
+        const int64_t at = line.first + j * line.step;
+        const double dy = eval_load(eval->x[1], dtype, at).f;
+        sum = (exclusive ? behind_dy : dy) + behind_x * sum;
+        behind_x = eval_load(eval->x[0], dtype, at).f;
+        behind_dy = dy;
+        product = eval_load(eval->y, dtype, at);
+        product.f *= sum;
+        eval_store(eval->y, dtype, at, product);
+    }
+}
+
+EVAL(eval_cumprod_grad) {
+    return each_line(eval, scan_cumprod_grad);
 }

@@ -16,6 +16,7 @@ GRAD(grad_average_pool);
 GRAD(grad_softmax);
 GRAD(grad_log_softmax);
 GRAD(grad_cumsum);
+GRAD(grad_cumprod);
 GRAD(grad_class_terms);
 GRAD(grad_layernorm);
 GRAD(grad_rmsnorm);

@@ -78,6 +78,12 @@ GRAD(grad_log_softmax) {
                                       sum_along(gradient, gradient->dy, attr_int(&gradient->node, "axis", -1)));
 }
 
+GRAD(grad_cumprod) {
+    int inputs[] = {gradient->node.inputs[0], gradient->dy};
+    return gradient->dx[0] =
+               build(&gradient->builder, OP_CumProdGrad, 2, inputs, gradient->node.nattrs, gradient->node.attrs);
+}
+
 GRAD(grad_cumsum) {
     struct attr attrs[] = {attr_of_int("axis", attr_int(&gradient->node, "axis", 0)),
                            attr_of_int("exclusive", attr_int(&gradient->node, "exclusive", 0)),

@@ -25,6 +25,14 @@ DIMS_FN(dims_same) {
     return 0;
 }
 
+DIMS_FN(dims_bit_cast) {
+    const enum rt_dtype from = input(graph, node, 0)->dtype, to = rt_dtype_by_name(attr_text(node, "to", ""));
+    if (to == RT_DTYPE_NONE || rt_dtype_bytes(to) != rt_dtype_bytes(from))
+        return refuse(dims, why, "type %s does not have elements of %zu bytes", attr_text(node, "to", ""),
+                      rt_dtype_bytes(from));
+    return dims_same(dims, graph, node, why);
+}
+
 /* Binds the annotation "*, *, .. -> *, ..". */
 DIMS_FN(dims_fused) {
     struct strbuf text;

@@ -112,18 +112,39 @@ static inline int rt_arg(struct rt *rt, int64_t *y, const T *x, int64_t outer, i
     });
 }
 
-template <class T>
-static inline int rt_cumsum(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner, int exclusive,
-                            int reverse) {
+template <class T, class Op>
+static inline int rt_scan(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner, int exclusive,
+                          int reverse, typename rt_sum_type<T>::type identity, Op op) {
     using A = typename rt_sum_type<T>::type;
     return rt_points(rt, outer * inner, [=] __device__(int64_t p) {
         const int64_t first = p / inner * c * inner + p % inner;
-        A sum = 0;
+        A sum = identity;
         for (int64_t i = 0; i < c; i++) {
             const int64_t at = first + (reverse ? c - 1 - i : i) * inner;
             const A before = sum;
-            sum = before + (A)x[at];
+            sum = op(before, (A)x[at]);
             y[at] = (T)(exclusive ? before : sum);
+        }
+    });
+}
+
+template <class T>
+static inline int rt_cumprod_grad(struct rt *rt, T *dx, const T *x, const T *dy, int64_t outer, int64_t c,
+                                  int64_t inner, int exclusive, int reverse) {
+    return rt_points(rt, outer * inner, [=] __device__(int64_t p) {
+        const int64_t first = p / inner * c * inner + p % inner;
+        T product = 1, sum = 0, behind_x = 0, behind_dy = 0;
+        for (int64_t i = 0; i < c; i++) {
+            const int64_t at = first + (reverse ? c - 1 - i : i) * inner;
+            dx[at] = product;
+            product *= x[at];
+        }
+        for (int64_t i = c - 1; i >= 0; i--) {
+            const int64_t at = first + (reverse ? c - 1 - i : i) * inner;
+            sum = (exclusive ? behind_dy : dy[at]) + behind_x * sum;
+            behind_x = x[at];
+            behind_dy = dy[at];
+            dx[at] *= sum;
         }
     });
 }
@@ -176,7 +197,11 @@ template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, co
     }                                                                                                                  \
     RT_ON_CALL int rt_cumsum_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner,             \
                                  int exclusive, int reverse) {                                                         \
-        return rt_cumsum(rt, y, x, outer, c, inner, exclusive, reverse);                                               \
+        return rt_scan(rt, y, x, outer, c, inner, exclusive, reverse, 0, rt_sum_of());                                 \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_cumprod_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner,            \
+                                  int exclusive, int reverse) {                                                        \
+        return rt_scan(rt, y, x, outer, c, inner, exclusive, reverse, 1, rt_product_of());                             \
     }
 
 RT_CUDA_REDUCE(float, f32)
@@ -286,6 +311,10 @@ static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int
     }                                                                                                                  \
     RT_ON_CALL int rt_log_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {      \
         return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());                                               \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_cumprod_grad_##s(struct rt *rt, T *dx, const T *x, const T *dy, int64_t outer, int64_t c,        \
+                                       int64_t inner, int exclusive, int reverse) {                                    \
+        return rt_cumprod_grad(rt, dx, x, dy, outer, c, inner, exclusive, reverse);                                    \
     }                                                                                                                  \
     RT_ON_CALL int rt_sum_squares_##s(struct rt *rt, double *y, const T *x, int64_t n) {                               \
         return rt_sum_squares(rt, y, x, n);                                                                            \

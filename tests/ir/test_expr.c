@@ -173,6 +173,13 @@ static void test_integers(void **state) {
     assert_int_equal(whole_of("mod(a, b)", 7, 0), 0);
     assert_int_equal(whole_of("mod(a, b)", small, -1), 0);
     assert_int_equal(whole_of("fmod(a, b)", -7, 3), -1);
+    assert_int_equal(whole_of("bit_and(a, b)", -7, 12), 8);
+    assert_int_equal(whole_of("bit_or(a, b)", 5, 12), 13);
+    assert_int_equal(whole_of("bit_xor(a, b)", 5, -1), -6);
+    assert_int_equal(whole_of("shift_left(a, b)", 3, 4), 48);
+    assert_int_equal(whole_of("shift_left(a, b)", 3, 64), 0);
+    assert_int_equal(whole_of("shift_right(a, b)", -8, 1), -4);
+    assert_int_equal(whole_of("shift_right(a, b)", -8, -1), -1);
     assert_int_equal(whole_of("pow(a, b)", 3, 4), 81);
     assert_int_equal(whole_of("pow(a, b)", 2, 64), 0);
     assert_int_equal(whole_of("pow(a, b)", -1, -3), -1);

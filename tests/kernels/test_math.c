@@ -141,6 +141,18 @@ static void test_remainders(void **state) {
     assert_int_equal(rt_mod_u8(200, 7), 4);
 }
 
+static void test_shifts(void **state) {
+    (void)state;
+    assert_int_equal(rt_shift_left_i8(-64, 1), -128);
+    assert_int_equal(rt_shift_left_u64(1, 63), UINT64_C(1) << 63);
+    assert_int_equal(rt_shift_left_i32(1, 32), 0);
+    assert_int_equal(rt_shift_left_i32(1, -1), 0);
+    assert_int_equal(rt_shift_right_i8(-8, 1), -4);
+    assert_int_equal(rt_shift_right_i8(-8, 9), -1);
+    assert_int_equal(rt_shift_right_u8(0x80, 7), 1);
+    assert_int_equal(rt_shift_right_u8(0x80, 8), 0);
+}
+
 static void test_integers_never_trap(void **state) {
     (void)state;
     assert_int_equal(rt_div_i32(7, -2), -3);
@@ -304,6 +316,7 @@ int main(void) {
         cmocka_unit_test(test_round_half_to_even),
         cmocka_unit_test(test_sign),
         cmocka_unit_test(test_remainders),
+        cmocka_unit_test(test_shifts),
         cmocka_unit_test(test_integers_never_trap),
         cmocka_unit_test(test_powers),
         cmocka_unit_test(test_casts_are_rt_convert),

@@ -191,7 +191,11 @@ RT_DECLARE_ROPE(double, f64)
  * the last if select_last. NaN counts as both largest and smallest (as in PyTorch). r = 0 gives 0.
  *
  * ONNX CumSum-14: cumulative sums over the middle dimension, sequential, f32 in f64; exclusive: without element i;
- * reverse: from the end. In place. */
+ * reverse: from the end. In place.
+ *
+ * ONNX CumProd-26: the same with products. cumprod_grad: the gradient of x from x and dy. With P the exclusive product
+ * of the elements before i, dx[i] = P[i] S[i], where S[i] = dy[i] + x[i+1] S[i+1]; with `exclusive` S[i] = dy[i+1] +
+ * x[i+1] S[i+1]. There is no division, so zeros need no care. */
 
 /* Sum of the squares of all n elements in f64: blocks of 2^14 elements in the order above, then the blocks in order. */
 void rt_sum_squares_f32(double *y, const float *x, int64_t n);
@@ -211,12 +215,22 @@ void rt_sum_squares_f64(double *y, const double *x, int64_t n);
     void rt_argmin_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,     \
                        int64_t inner, int select_last);                                                                \
     void rt_cumsum_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,         \
-                       int64_t inner, int exclusive, int reverse);
+                       int64_t inner, int exclusive, int reverse);                                                     \
+    void rt_cumprod_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,        \
+                        int64_t inner, int exclusive, int reverse);
 
 RT_DECLARE_REDUCE(float, f32)
 RT_DECLARE_REDUCE(double, f64)
 RT_DECLARE_REDUCE(int64_t, i64)
 RT_DECLARE_REDUCE(int32_t, i32)
+
+#define RT_DECLARE_CUMPROD_GRAD(T, s)                                                                                  \
+    void rt_cumprod_grad_##s(T *dx /* (outer,c,inner) */, const T *x /* (outer,c,inner) */,                            \
+                             const T *dy /* (outer,c,inner) */, int64_t outer, int64_t c, int64_t inner,               \
+                             int exclusive, int reverse);
+
+RT_DECLARE_CUMPROD_GRAD(float, f32)
+RT_DECLARE_CUMPROD_GRAD(double, f64)
 
 #define RT_DECLARE_REDUCE_HALF(s)                                                                                      \
     void rt_reduce_max_##s(uint16_t *y /* (outer,inner) */, const uint16_t *x /* (outer,r,inner) */, int64_t outer,    \

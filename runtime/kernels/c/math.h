@@ -25,7 +25,9 @@
 
 /* max, min: ONNX Max-13, Min-13; a NaN on either side is the result. div: ONNX Div-14, integers truncate. fmod,
  * mod: ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0 (sign of the divisor). sign: ONNX Sign-13, -1
- * 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. */
+ * 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. shift_left,
+ * shift_right: ONNX BitShift-28; by a negative number or by all bits and more the result is that of shifting all bits
+ * out, 0, or -1 if a negative number is shifted right. */
 #define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                    \
     RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
         return ((a > b) | (a != a)) ? a : b;                                                                           \
@@ -80,6 +82,18 @@ RT_MATH_FLOAT(double, f64, )
     RT_INLINE T rt_neg_##s(T x) {                                                                                      \
         return (T)(0 - (U)x);                                                                                          \
     }                                                                                                                  \
+    RT_INLINE T rt_bit_and_##s(T a, T b) {                                                                             \
+        return (T)(a & b);                                                                                             \
+    }                                                                                                                  \
+    RT_INLINE T rt_bit_or_##s(T a, T b) {                                                                              \
+        return (T)(a | b);                                                                                             \
+    }                                                                                                                  \
+    RT_INLINE T rt_bit_xor_##s(T a, T b) {                                                                             \
+        return (T)(a ^ b);                                                                                             \
+    }                                                                                                                  \
+    RT_INLINE T rt_shift_left_##s(T a, T b) {                                                                          \
+        return (uint64_t)b < 8 * sizeof(T) ? (T)((U)a << b) : (T)0;                                                    \
+    }                                                                                                                  \
     RT_INLINE T rt_pow_##s(T base, T exponent) {                                                                       \
         if (exponent < 1) {                                                                                            \
             if (exponent == 0 || base == 1) return 1;                                                                  \
@@ -106,6 +120,9 @@ RT_MATH_FLOAT(double, f64, )
     RT_INLINE T rt_abs_##s(T x) {                                                                                      \
         return x < 0 ? rt_neg_##s(x) : x;                                                                              \
     }                                                                                                                  \
+    RT_INLINE T rt_shift_right_##s(T a, T b) {                                                                         \
+        return (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);                                        \
+    }                                                                                                                  \
     RT_INLINE T rt_sign_##s(T x) {                                                                                     \
         return (T)((x > 0) - (x < 0));                                                                                 \
     }
@@ -123,6 +140,9 @@ RT_MATH_FLOAT(double, f64, )
     }                                                                                                                  \
     RT_INLINE T rt_abs_##s(T x) {                                                                                      \
         return x;                                                                                                      \
+    }                                                                                                                  \
+    RT_INLINE T rt_shift_right_##s(T a, T b) {                                                                         \
+        return (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)0;                                                       \
     }                                                                                                                  \
     RT_INLINE T rt_sign_##s(T x) {                                                                                     \
         return x != 0;                                                                                                 \

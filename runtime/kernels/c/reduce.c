@@ -61,6 +61,27 @@
 #undef PUT
 #undef T
 
+/* dx first holds the exclusive products. The sums run against the direction of the scan. */
+#define DEFINE_CUMPROD_GRAD(T, s)                                                                                      \
+    void rt_cumprod_grad_##s(T *dx, const T *x, const T *dy, int64_t outer, int64_t c, int64_t inner, int exclusive,   \
+                             int reverse) {                                                                            \
+        rt_cumprod_##s(dx, x, outer, c, inner, 1, reverse);                                                            \
+        _Pragma("omp parallel for collapse(2) schedule(static) if (outer * c * inner >= PARALLEL_WORK)") for (         \
+            int64_t o = 0; o < outer; o++) for (int64_t j = 0; j < inner; j++) {                                       \
+            double sum = 0, behind_x = 0, behind_dy = 0;                                                               \
+            for (int64_t i = c - 1; i >= 0; i--) {                                                                     \
+                const int64_t at = (o * c + (reverse ? c - 1 - i : i)) * inner + j;                                    \
+                sum = (exclusive ? behind_dy : (double)dy[at]) + behind_x * sum;                                       \
+                behind_x = (double)x[at];                                                                              \
+                behind_dy = (double)dy[at];                                                                            \
+                dx[at] = (T)((double)dx[at] * sum);                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+DEFINE_CUMPROD_GRAD(float, f32)
+DEFINE_CUMPROD_GRAD(double, f64)
+
 #define DEFINE_RANGE(T, s, WIDE)                                                                                       \
     void rt_range_##s(T *y, int64_t count, T first, T delta, int64_t start) {                                          \
         _Pragma("omp parallel for schedule(static) if (count >= PARALLEL_WORK)") for (int64_t i = 0; i < count; i++)   \

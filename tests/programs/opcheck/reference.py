@@ -143,6 +143,42 @@ def log_softmax(x, a):
     return torch.log_softmax(torch.from_numpy(x), a["axis"]).numpy()
 
 
+def shifted(shift):
+    """Shifts by negative numbers and by all bits or more move all bits out (ONNX BitShift-28)."""
+    def call(x, by, a):
+        bits = 8 * x.dtype.itemsize
+        near = (by >= 0) & (by < bits)
+        out = np.where(x < 0, -1, 0) if shift is np.right_shift else 0
+        return np.where(near, shift(x, np.where(near, by, 0)), out).astype(x.dtype)
+    return call
+
+
+def bit_cast(x, a):
+    was, to = {"i32": ("f4", "i4"), "f64": ("i8", "f8")}[a["to"]]
+    return np.ascontiguousarray(x.astype(was)).view(to)
+
+
+def cumprod(x, a):
+    axis = a["axis"]
+    x = np.flip(x, axis) if a["reverse"] else x
+    if a["exclusive"]:
+        x = np.concatenate([np.ones_like(np.take(x, [0], axis)), np.take(x, range(x.shape[axis] - 1), axis)], axis)
+    y = np.cumprod(x, axis, dtype=x.dtype)
+    return np.flip(y, axis) if a["reverse"] else y
+
+
+def cumprod_grad(x, dy, a):
+    """By PyTorch's autograd."""
+    axis, x = a["axis"], torch.from_numpy(np.array(x)).requires_grad_()
+    ordered = x.flip(axis) if a["reverse"] else x
+    if a["exclusive"]:
+        kept = ordered.narrow(axis, 0, x.shape[axis] - 1)
+        ordered = torch.cat([torch.ones_like(x.narrow(axis, 0, 1)), kept], axis)
+    y = torch.cumprod(ordered, axis)
+    (y.flip(axis) if a["reverse"] else y).backward(torch.from_numpy(np.array(dy)))
+    return x.grad.numpy()
+
+
 def cumsum(x, a):
     axis = a["axis"]
     if a["reverse"]:
@@ -391,6 +427,12 @@ REFERENCE = {
     "IsNaN": lambda x, a: np.isnan(x),
     "IsInf": is_infinite,
     "Not": lambda x, a: ~x,
+    "BitwiseNot": lambda x, a: ~x,
+    "BitwiseAnd": lambda x, y, a: x & y,
+    "BitwiseOr": lambda x, y, a: x | y,
+    "BitwiseXor": lambda x, y, a: x ^ y,
+    "ShiftLeft": shifted(np.left_shift),
+    "ShiftRight": shifted(np.right_shift),
     "Cast": cast,
     "Add": lambda x, y, a: x + y,
     "Sub": lambda x, y, a: x - y,
@@ -423,6 +465,8 @@ REFERENCE = {
     "Softmax": softmax,
     "LogSoftmax": log_softmax,
     "CumSum": cumsum,
+    "CumProd": cumprod,
+    "CumProdGrad": cumprod_grad,
     "LayerNorm": layer_norm,
     "RMSNorm": rms_norm,
     "Attention": attention,
@@ -436,6 +480,7 @@ REFERENCE = {
     "ArgMin": argument(np.argmin),
     "TopK": topk,
     "Reshape": lambda x, a: x.reshape(a["shape"]),
+    "BitCast": bit_cast,
     "Transpose": lambda x, a: x.transpose(a["perm"]),
     "Expand": lambda x, a: np.broadcast_to(x, a["shape"]),
     "Slice": slice_of,
