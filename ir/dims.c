@@ -522,6 +522,12 @@ bool dims_can_split(const struct dims *dims, const struct node_split *split, int
     return true;
 }
 
+bool dims_has_windows(const struct dims *dims, int factor) {
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == factor) return true;
+    return false;
+}
+
 /* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
 static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
     struct placement placement = dims_placement(dims, operand, split);
@@ -578,8 +584,7 @@ bool dims_can_nest(const struct dims *dims, const struct mesh *mesh, const struc
         nested = true;
     }
     if (!nested) return dims_can_split(dims, split, ways);
-    for (int f = 0; f < dims->nfactors; f++)
-        if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == split->factor) return false;
+    if (dims_has_windows(dims, split->factor)) return false;
     return least_extent(dims, mesh, splits, split->factor) / (split->blocks * split->grain) >= ways;
 }
 

@@ -112,6 +112,9 @@ int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t bloc
 /* True if `ways` ranks can divide the factor so: its kind allows it, and no rank's part or window is empty. */
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways);
 
+/* True if a dimension of an operand is read through windows by the positions of the factor. */
+bool dims_has_windows(const struct dims *dims, int factor);
+
 /* True if both splits divide the same factor, or the same dimension of an operand. */
 bool dims_splits_meet(const struct dims *dims, const struct node_split *a, const struct node_split *b);
 /* The same for a node that other axes split already: along `axis`, each rank's part of the factor is divided further

@@ -344,18 +344,12 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
     }
 }
 
-static bool is_window_source(const struct dims *dims, int factor) {
-    for (int f = 0; f < dims->nfactors; f++)
-        if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == factor) return true;
-    return false;
-}
-
 /* True if one of the two splits divides the parts of the other, as Note [Nested cuts] in runtime/base/part.h
  * has it. */
 static bool nests(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
     const struct node_split *outer = a->depth < b->depth ? a : b, *inner = a->depth < b->depth ? b : a;
     return outer->factor == inner->factor && outer->depth != inner->depth && outer->blocks == inner->blocks &&
-           outer->grain % inner->grain == 0 && !is_window_source(dims, a->factor);
+           outer->grain % inner->grain == 0 && !dims_has_windows(dims, a->factor);
 }
 
 static void check_split(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {

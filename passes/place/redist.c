@@ -270,6 +270,17 @@ static bool has_window(const struct tensor *tensor, const struct placement *part
     return true;
 }
 
+/* Reports that a cut is undone and made again because the cuts outside it change. */
+static void report_gather(const struct redist *redist, int id, int axis, const struct layout *have,
+                          const struct layout *wanted, const char *name) {
+    const struct placement held = layout_along(have, axis), want = layout_along(wanted, axis);
+    if (!placement_divides(&held) || !placement_equal(&held, &want) || is_settled(have, wanted, axis)) return;
+    diag_remark(redist->diags, name,
+                "redistribution: '%s' is gathered along %s and divided again, because the cuts of dimension %d outside "
+                "that one change",
+                redist->graph->tensors.at[id].name, redist->graph->mesh.axis[axis].name, held.dim);
+}
+
 /* Adds one move from tensor `now`, which is tensor `id` in some layout, towards the wanted layout. */
 static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
@@ -278,6 +289,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     int axis = next_axis(graph, &layout, wanted, &target);
     if (axis < 0) return -1;
     const struct placement held = layout_along(&layout, axis);
+    report_gather(redist, id, axis, &layout, wanted, name);
     layout_place(graph->arena, &whole, axis, (struct placement){PLACED_WHOLE});
     const struct situation situation = {
         .n = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : REPLICAS,

@@ -23,6 +23,17 @@ int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct d
     return -1;
 }
 
+const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
+                          const struct node_split *split) {
+    const int other = split_other_axis(splits, dims, axis, split);
+    if (other < 0) return "it cannot be divided among that many ranks";
+    const char *name = graph->mesh.axis[other].name;
+    if (splits[other].factor != split->factor) return arena_printf(graph->arena, "it is already split along %s", name);
+    if (dims_has_windows(dims, split->factor))
+        return arena_printf(graph->arena, "it is read in windows, and already split along %s", name);
+    return arena_printf(graph->arena, "the parts along %s cannot be divided so", name);
+}
+
 /* Names of splits -------------------------------------------------------------------------------------------------- */
 
 /* The tensor of an operand (inputs, then outputs); -1 if it is left out. */
@@ -103,6 +114,21 @@ static bool *list_recomputed(const struct graph *graph, struct arena *arena) {
     return recomputed;
 }
 
+/* Sets the entry's splits, of nested ones the outermost first. */
+static void name_splits(struct plan_node *entry, const struct graph *graph, const struct node *node,
+                        const struct node_split *splits, struct arena *scratch) {
+    struct dims dims;
+    int axes[RT_LAYOUT_AXES];
+    const char *why;
+    for (int a = 0; a < graph->mesh.naxes; a++) entry->nsplits += splits[a].factor >= 0;
+    if (!entry->nsplits) return;
+    if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+    entry->splits = ARENA_ARRAY(graph->arena, struct plan_split, entry->nsplits);
+    dims_outermost_first(splits, graph->mesh.naxes, axes);
+    for (int i = 0, n = 0; n < entry->nsplits; i++)
+        if (splits[axes[i]].factor >= 0) entry->splits[n++] = name_split(graph, node, &dims, &splits[axes[i]], axes[i]);
+}
+
 void plan_of_draft(struct plan *plan, const struct draft *draft) {
     const struct graph *graph = draft->graph;
     struct arena *arena = graph->arena, *scratch = arena_scratch(arena);
@@ -113,14 +139,7 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
         const struct node *node = &graph->nodes.at[id];
         struct plan_node entry = {
             .name = node->name, .op = node->op->name, .stage = draft->stage[id], .recompute = recomputed[id]};
-        struct dims dims;
-        const char *why;
-        for (int a = 0; a < graph->mesh.naxes; a++) entry.nsplits += draft->split[id][a].factor >= 0;
-        if (entry.nsplits && dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
-        if (entry.nsplits) entry.splits = ARENA_ARRAY(arena, struct plan_split, entry.nsplits);
-        for (int a = 0, n = 0; n < entry.nsplits; a++)
-            if (draft->split[id][a].factor >= 0)
-                entry.splits[n++] = name_split(graph, node, &dims, &draft->split[id][a], a);
+        name_splits(&entry, graph, node, draft->split[id], scratch);
         VEC_PUSH(arena, &plan->nodes, entry);
     }
     arena_release(arena, scratch);
@@ -163,12 +182,12 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
     if (!split_of(node, dims, operand, split, ways, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %d of %s cannot be split in %d",
                           split->dim, diag_quote(a->diags, split->tensor), ways);
-    const int other = split_other_axis(node->split, dims, axis, &wanted);
-    if (other >= 0)
+    if (!dims_can_nest(dims, &graph->mesh, node->split, axis, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
-                          "dimension %d of %s cannot be split along %s: it is already split along %s", split->dim,
-                          diag_quote(a->diags, split->tensor), name, graph->mesh.axis[other].name);
-    node->split[axis] = wanted;
+                          "dimension %d of %s cannot be split along %s: %s", split->dim,
+                          diag_quote(a->diags, split->tensor), name,
+                          split_refused(graph, dims, node->split, axis, &wanted));
+    dims_nest(node->split, graph->mesh.naxes, axis, &wanted);
     return 0;
 }
 

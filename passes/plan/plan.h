@@ -14,7 +14,9 @@
 
 /* The ranks along mesh axis `axis` divide dimension `dim` of `tensor` by the cut (blocks, grain) of Note [Cuts] in
  * runtime/base/part.h. `tensor` is the name of an input or output of the node. If several of them have that name, the
- * first is meant; "in0", "in1" .. and "out0" .. mean the others, unless a tensor of the node is called so. */
+ * first is meant; "in0", "in1" .. and "out0" .. mean the others, unless a tensor of the node is called so. A split of a
+ * dimension that splits before it in the node's list divide too divides the parts that those leave (Note [Nested cuts]
+ * there). */
 struct plan_split {
     const char *tensor;
     int axis, dim; /* axis: an index in plan->mesh */
@@ -55,6 +57,10 @@ void draft_init(struct draft *draft, const struct graph *graph);
  * of an operand as by `split`; -1 if there is none. */
 int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
                      const struct node_split *split);
+
+/* Why a node with these splits cannot be split along `axis` by `split` too, for a message. */
+const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
+                          const struct node_split *split);
 
 /* The plan that the draft has come to, without decisions for the whole program. Memory is of graph->arena; names are
  * those of the graph. */

@@ -31,16 +31,27 @@ static const struct rule *rule_for(const struct manual *m, int id, bool stage) {
 }
 
 /* Reports a rule that splits along the pipeline axis, along which ranks have stages and no shards. */
-static void refuse_pipeline(const struct manual *m, const struct rule *rule) {
+static void refuse_pipeline(const struct manual *m, const struct rule *rule, const char *axis) {
     int node = 0;
     while (fnmatch(rule->pattern, m->graph->nodes.at[m->graph->order.at[node]].name, 0) != 0) node++;
     diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
                "rules: %s cannot be split along '%s', the axis of the pipeline stages",
-               node_place(m->graph, m->graph->order.at[node]), rule->axis);
+               node_place(m->graph, m->graph->order.at[node]), axis);
     diag_help(m->diags, "assign nodes to pipeline stages with: match \"GLOB\" stage K");
 }
 
-/* Checks that every rule matches a node and that its mesh axis exists. */
+static void check_axes(const struct manual *m, const struct rule *rule) {
+    for (int i = 0; i < rule->naxes; i++) {
+        const int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis[i]);
+        if (axis < 0)
+            diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: the mesh has no axis '%s'",
+                       rule->axis[i]);
+        else if (axis == mesh_pipeline_axis(&m->graph->mesh))
+            refuse_pipeline(m, rule, rule->axis[i]);
+    }
+}
+
+/* Checks that every rule matches a node and that its mesh axes exist. */
 static int check_matches(const struct manual *m) {
     int before = m->diags->errors;
     for (int i = 0; i < m->rules->all.n; i++) {
@@ -51,12 +62,8 @@ static int check_matches(const struct manual *m) {
         if (!matched)
             diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: no node matches %s",
                        diag_quote(m->diags, rule->pattern));
-        else if (rule->kind == RULE_SPLIT && mesh_axis_by_name(&m->graph->mesh, rule->axis) < 0)
-            diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: the mesh has no axis '%s'",
-                       rule->axis);
-        else if (rule->kind == RULE_SPLIT &&
-                 mesh_axis_by_name(&m->graph->mesh, rule->axis) == mesh_pipeline_axis(&m->graph->mesh))
-            refuse_pipeline(m, rule);
+        else
+            check_axes(m, rule);
     }
     return m->diags->errors == before ? 0 : -1;
 }
@@ -79,24 +86,21 @@ static int operand_by_name(const struct manual *m, const struct node *node, cons
     return -1;
 }
 
-static int refuse_split(const struct manual *m, int id, const struct rule *rule, const char *why) {
+static int refuse_split(const struct manual *m, int id, const struct rule *rule, const char *axis, const char *why) {
     diag_error(m->diags, 420, EXIT_LIMIT, node_place(m->graph, id), "cannot split dimension %d of %s along %s: %s",
-               rule->dim, diag_quote(m->diags, rule->tensor), rule->axis, why);
+               rule->dim, diag_quote(m->diags, rule->tensor), axis, why);
     diag_note(m->diags, "requested by %s", place_of(m, rule));
     return -1;
 }
 
-static int apply_split(struct manual *m, int id, const struct rule *rule) {
-    const struct node *node = &m->graph->nodes.at[id];
-    int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis);
+/* Splits the operand of the node along axis number `level` of the rule, the first being that of the outermost cut. */
+static int apply_axis(struct manual *m, int id, const struct rule *rule, int operand, int level) {
+    const int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis[level]);
     struct propagation *propagation = &m->propagation[axis];
     const struct dims *dims = propagation_dims(propagation, id);
-    int operand = operand_by_name(m, node, dims, rule->tensor);
-    /* An ONNX node may have become several nodes (Gemm: product and bias): the rule is for those with the tensor. */
-    if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
-    m->applied[rule - m->rules->all.at] = true;
     struct cut_option options[RT_MAX_NDIM];
     int n = dims_cut_options(dims, operand, rule->dim, rule->stride, 1, options);
+    propagation->nests = level > 0;
     for (int i = 0; i < n; i++) {
         const struct node_split *have = &m->draft->split[id][axis];
         if (propagation->decided[id] && have->factor == options[i].split.factor &&
@@ -104,13 +108,22 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
             return 0; /* by propagation from another rule */
         if (propagation->ways == 1 || propagate_split(propagation, id, &options[i].split)) return 0;
     }
-    const int other = n ? split_other_axis(m->draft->split[id], dims, axis, &options[0].split) : -1;
-    return refuse_split(
-        m, id, rule,
-        propagation->decided[id] ? "another rule requests another split"
-        : other >= 0 ? arena_printf(m->graph->arena, "it is already split along %s", m->graph->mesh.axis[other].name)
-        : n          ? "it cannot be divided among that many ranks"
-                     : "the operator needs it complete");
+    return refuse_split(m, id, rule, rule->axis[level],
+                        propagation->decided[id] ? "another rule requests another split"
+                        : n                      ? propagation_refuses(propagation, id, &options[0].split)
+                                                 : "the operator needs it complete");
+}
+
+static int apply_split(struct manual *m, int id, const struct rule *rule) {
+    const struct node *node = &m->graph->nodes.at[id];
+    const struct dims *dims = propagation_dims(&m->propagation[0], id);
+    int operand = operand_by_name(m, node, dims, rule->tensor);
+    /* An ONNX node may have become several nodes (Gemm: product and bias): the rule is for those with the tensor. */
+    if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
+    m->applied[rule - m->rules->all.at] = true;
+    for (int level = 0; level < rule->naxes; level++)
+        if (apply_axis(m, id, rule, operand, level) < 0) return -1;
+    return 0;
 }
 
 static int apply_stages(struct manual *m) {

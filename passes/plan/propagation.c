@@ -46,10 +46,22 @@ static struct node_split *split_of(struct propagation *propagation, int node) {
 }
 
 static bool may_split(struct propagation *propagation, int node, const struct node_split *split) {
-    return dims_can_split(propagation_dims(propagation, node), split, propagation->ways) &&
-           op_can_split(propagation->graph->nodes.at[node].op, propagation_dims(propagation, node), split) &&
-           split_other_axis(propagation->split[node], propagation_dims(propagation, node), propagation->axis, split) <
-               0;
+    const struct dims *dims = propagation_dims(propagation, node);
+    if (!dims_can_split(dims, split, propagation->ways) ||
+        !op_can_split(propagation->graph->nodes.at[node].op, dims, split))
+        return false;
+    if (split_other_axis(propagation->split[node], dims, propagation->axis, split) < 0) return true;
+    return propagation->nests &&
+           dims_can_nest(dims, &propagation->graph->mesh, propagation->split[node], propagation->axis, split);
+}
+
+const char *propagation_refuses(struct propagation *propagation, int node, const struct node_split *split) {
+    const struct graph *graph = propagation->graph;
+    const struct dims *dims = propagation_dims(propagation, node);
+    const int other = split_other_axis(propagation->split[node], dims, propagation->axis, split);
+    if (other < 0 || propagation->nests)
+        return split_refused(graph, dims, propagation->split[node], propagation->axis, split);
+    return arena_printf(graph->arena, "it is already split along %s", graph->mesh.axis[other].name);
 }
 
 static void request_part(struct attempt *attempt, int tensor, const struct placement *part) {
@@ -84,7 +96,7 @@ static void split_node(struct attempt *attempt, int node, const struct node_spli
     struct propagation *propagation = attempt->propagation;
     const struct dims *dims = propagation_dims(propagation, node);
     const struct node *n = &propagation->graph->nodes.at[node];
-    *split_of(propagation, node) = *split;
+    dims_nest(propagation->split[node], propagation->graph->mesh.naxes, propagation->axis, split);
     propagation->decided[node] = true;
     VEC_PUSH(propagation->arena, &attempt->nodes, node);
     for (int o = 0; o < dims->ninputs + dims->noutputs && !attempt->failed; o++) {
@@ -232,7 +244,7 @@ bool propagate_input(struct propagation *propagation, int tensor, int dim, enum 
 
 static bool split_only(struct propagation *propagation, int node, const struct node_split *split) {
     if (propagation->decided[node] || !may_split(propagation, node, split)) return false;
-    *split_of(propagation, node) = *split;
+    dims_nest(propagation->split[node], propagation->graph->mesh.naxes, propagation->axis, split);
     propagation->decided[node] = true;
     return true;
 }

@@ -30,6 +30,7 @@ struct propagation {
     bool *decided;      /* per node: it is split along this axis, or a policy wants it to stay as it is */
     int *requested;     /* per tensor, during an attempt: 1 + the index of its request; 0: none */
     bool *closed;       /* per node: a policy splits it by itself; PROPAGATE_GATHER ends before it */
+    bool nests; /* the cuts along this axis may divide parts along other axes (Note [Nested cuts] in base/part.h) */
 };
 
 /* No node is decided or closed. Tables lie in the arena. */
@@ -53,6 +54,9 @@ bool propagate_input(struct propagation *propagation, int tensor, int dim, enum 
 /* Splits the node as given, or with larger granules or more blocks. Propagates strictly if that is possible, else with
  * gathers, else splits the node alone. False if the node cannot be split so. */
 bool propagate_split(struct propagation *propagation, int node, const struct node_split *split);
+
+/* Why the node cannot be split so along the axis, for a message. */
+const char *propagation_refuses(struct propagation *propagation, int node, const struct node_split *split);
 
 /* Splits a factor of the node and of no other; its readers gather the result. False if it cannot be split. */
 bool split_alone(struct propagation *propagation, int node, int factor);

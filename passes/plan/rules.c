@@ -67,24 +67,36 @@ static bool take_number(struct reader *r, int64_t least, int64_t *out) {
     return true;
 }
 
+/* NAME or NAME,NAME .. after axis=: the outermost cut first. */
+static int parse_axes(struct reader *r, struct rule *rule) {
+    rule->naxes = 0;
+    do {
+        const char *name = take_word(r);
+        if (!*name) return fail(r, "axis needs a name");
+        for (int i = 0; i < rule->naxes; i++)
+            if (strcmp(rule->axis[i], name) == 0) return fail(r, "the axis is given twice");
+        if (rule->naxes == RT_MAX_AXES)
+            return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
+        rule->axis[rule->naxes++] = name;
+    } while (take(r, ','));
+    return 0;
+}
+
 /* axis=NAME or stride=N after a split. */
 static int parse_setting(struct reader *r, struct rule *rule) {
     const char *key = take_word(r);
     if (!take(r, '=')) return fail(r, "axis=NAME or stride=N is expected");
-    if (strcmp(key, "axis") == 0)
-        rule->axis = take_word(r);
-    else if (strcmp(key, "stride") == 0)
-        return take_number(r, 1, &rule->stride) ? 0 : -1;
-    else
-        return fail(r, "unknown setting; the settings are axis=NAME and stride=N");
-    return *rule->axis ? 0 : fail(r, "axis needs a name");
+    if (strcmp(key, "axis") == 0) return parse_axes(r, rule);
+    if (strcmp(key, "stride") == 0) return take_number(r, 1, &rule->stride) ? 0 : -1;
+    return fail(r, "unknown setting; the settings are axis=NAME and stride=N");
 }
 
 static int parse_split(struct reader *r, struct rule *rule) {
     int64_t dim;
     skip_blanks(r);
     rule->kind = RULE_SPLIT;
-    rule->axis = "tensor";
+    rule->axis[0] = "tensor";
+    rule->naxes = 1;
     rule->stride = 1;
     rule->tensor = *r->at == '"' ? take_quoted(r) : take_word(r);
     if (!rule->tensor) return -1;

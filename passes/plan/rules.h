@@ -3,6 +3,7 @@
  *   mesh tensor=2 pipeline=2                     optional, first; else --plan-ngpus devices along "tensor"
  *   match "*.c_attn*" split in1.1 stride=3       split dimension 1 of the node's second input in three blocks
  *   match "*.c_proj*" split "*.weight".0 axis=tensor
+ *   match "*ln*" split in0.0 axis=data,tensor     nested cuts: the ranks along "tensor" divide each part along "data"
  *   match "*lm_head*" replicate
  *   match "h.6*" stage 1                         for all nodes from here to the next rule with a stage
  *
@@ -20,8 +21,9 @@ struct rule {
     enum rule_kind kind;
     int line;
     const char *pattern;
-    const char *tensor, *axis; /* SPLIT */
-    int dim;
+    const char *tensor; /* SPLIT */
+    const char *axis[RT_MAX_AXES];
+    int naxes, dim; /* the axis of the outermost cut first */
     int64_t stride, stage;
 };
 

@@ -85,6 +85,65 @@ static void test_local_extents(void **state) {
     arena_free(&arena);
 }
 
+/* Columns 0..9 in 2 parts, each in 3: 2 2 1 of each part; 10 rows in 2 blocks, each 3 2 and then 1 1 1 and 1 1 0. */
+static void test_nested_extents(void **state) {
+    static const int64_t columns[2][3] = {{2, 2, 1}, {2, 2, 1}}, rows[2][3] = {{2, 2, 2}, {2, 2, 0}};
+    const struct mesh nested = {.naxes = 4, .axis = {{"a", 3}, {"b", 2}, {"c", 2}, {"d", 3}}};
+    struct arena arena;
+    struct graph graph;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    graph_init(&graph, &arena, "g");
+    graph.mesh = nested;
+    int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){10, 10});
+    struct tensor *w = &graph.tensors.at[id];
+    const struct placement plain = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1},
+                           strided = {.kind = PLACED_PART, .dim = 0, .blocks = 2, .grain = 1};
+    layout_place(&arena, &w->layout, 1, plain);
+    layout_place(&arena, &w->layout, 0, plain);
+    layout_place(&arena, &w->layout, 2, strided);
+    layout_place(&arena, &w->layout, 3, strided);
+    assert_int_equal(layout_inner_axis(&w->layout, 1), 0);
+    assert_int_equal(layout_inner_axis(&w->layout, 0), -1);
+    assert_int_equal(layout_inner_axis(&w->layout, 2), 3);
+    for (int shard = 0; shard < 36; shard++) {
+        int at[RT_MAX_AXES];
+        int64_t dims[RT_MAX_NDIM];
+        mesh_coordinate(&nested, shard, at);
+        tensor_local_dims(&graph, w, at, dims);
+        assert_int_equal(dims[0], rows[at[2]][at[3]]);
+        assert_int_equal(dims[1], columns[at[1]][at[0]]);
+        const struct rt_placement group = placement_of_ranks(&graph, w, 0, at);
+        assert_true(group.extent == 5 && group.cut.extent == 5 && group.cut.ways == 3);
+    }
+    arena_free(&arena);
+}
+
+/* Layouts are equal whatever the order in which their cuts were made, but for the order of cuts of one dimension. */
+static void test_layouts_are_equal(void **state) {
+    const struct placement part = {.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 1},
+                           other = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1}, flat = {PLACED_FLAT},
+                           sum = {.kind = PLACED_PARTIAL, .reduce = RT_SUM};
+    struct arena arena;
+    struct layout a = {0}, b = {0}, turned = {0};
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    const struct placement *const along[] = {&part, &other, &part, &flat, &sum};
+    for (int axis = 0; axis < 5; axis++) layout_place(&arena, &a, axis, *along[axis]);
+    static const int order[] = {4, 3, 1, 0, 2}, reversed[] = {2, 1, 0, 3, 4};
+    for (int i = 0; i < 5; i++) layout_place(&arena, &b, order[i], *along[order[i]]);
+    for (int i = 0; i < 5; i++) layout_place(&arena, &turned, reversed[i], *along[reversed[i]]);
+    assert_true(layout_equal(&a, &b));
+    assert_false(layout_equal(&a, &turned));
+    assert_int_equal(layout_flat_axes(&a), 8);
+    layout_place(&arena, &a, 0, (struct placement){PLACED_WHOLE});
+    layout_place(&arena, &b, 0, (struct placement){PLACED_OWN});
+    assert_false(layout_equal(&a, &b));
+    assert_true(layout_same_part(&a, &b));
+    assert_int_equal(layout_along(&a, 2).kind, PLACED_PART);
+    arena_free(&arena);
+}
+
 static void test_equal_placements(void **state) {
     const struct placement whole = {PLACED_WHOLE}, odd = {.kind = PLACED_WHOLE, .dim = 3, .grain = 7};
     const struct placement part = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1};
@@ -174,7 +233,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_of_each_axis),  cmocka_unit_test(test_groups_agree_with_coordinates),
         cmocka_unit_test(test_axes_by_name),         cmocka_unit_test(test_local_extents),
-        cmocka_unit_test(test_equal_placements),     cmocka_unit_test(test_shapes_that_fit),
+        cmocka_unit_test(test_equal_placements),     cmocka_unit_test(test_nested_extents),
+        cmocka_unit_test(test_layouts_are_equal),    cmocka_unit_test(test_shapes_that_fit),
         cmocka_unit_test(test_attributes),           cmocka_unit_test(test_uses_in_order),
         cmocka_unit_test(test_places_are_printable),
     };

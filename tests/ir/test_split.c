@@ -85,12 +85,12 @@ static void set_inputs(struct trial *t) {
 /* Keeps, of the indices held, those in the part of rank `rank`. */
 static void cut_share(struct arena *arena, struct share *share, const struct placement *placement, int64_t extent,
                       int ways, int rank) {
-    struct rt_cut cut = {extent, placement->blocks, placement->grain, ways};
     int d = placement->dim;
-    int64_t block = extent / placement->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
-    assert_int_equal(share->n[d], extent); /* no dimension is cut by two axes */
+    struct rt_cut cut = {share->n[d], placement->blocks, placement->grain, ways};
+    int64_t block = cut.extent / placement->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
     for (int64_t b = 0; b < placement->blocks; b++)
-        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++) kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
+        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++)
+            kept[n++] = share->index[d][b * block + rt_cut_start(&cut, rank) + i];
     assert_int_equal(n, rt_cut_extent(&cut, rank));
     share->index[d] = kept;
     share->n[d] = n;
@@ -118,12 +118,15 @@ static void cut_window(struct arena *arena, struct share *share, const struct pl
 static struct share share_of(const struct trial *t, int operand, const int *coordinate) {
     const struct tensor *tensor = tensor_of(t, operand);
     struct share share = {0};
+    int axes[RT_LAYOUT_AXES];
     for (int d = 0; d < tensor->ndim; d++) {
         share.n[d] = tensor->dims[d];
         share.index[d] = ARENA_ARRAY(t->arena, int64_t, tensor->dims[d] + 1);
         for (int64_t i = 0; i < tensor->dims[d]; i++) share.index[d][i] = i;
     }
-    for (int a = 0; a < AXES; a++) {
+    dims_outermost_first(t->split, AXES, axes);
+    for (int i = 0; i < AXES; i++) {
+        const int a = axes[i];
         struct placement placement = dims_placement(&t->dims, operand, &t->split[a]);
         if (!placement_divides(&placement)) continue;
         assert_in_range(placement.dim, 0, tensor->ndim - 1);
@@ -152,14 +155,20 @@ static const void *gather_share(const struct trial *t, int operand, const struct
 
 /* Where the part of that factor starts: 0 if it is not cut. */
 static int64_t start_of(const struct trial *t, const char *factor, const int *coordinate) {
-    for (int a = 0; a < AXES; a++) {
+    int axes[RT_LAYOUT_AXES];
+    int64_t start = 0, extent = -1;
+    dims_outermost_first(t->split, AXES, axes);
+    for (int i = 0; i < AXES; i++) {
+        const int a = axes[i];
         const struct node_split *split = &t->split[a];
         if (split->factor < 0 || strcmp(t->dims.factor[split->factor].name, factor) != 0) continue;
-        struct rt_cut cut = {t->dims.factor[split->factor].extent, split->blocks, split->grain, t->ways[a]};
+        if (extent < 0) extent = t->dims.factor[split->factor].extent;
+        struct rt_cut cut = {extent, split->blocks, split->grain, t->ways[a]};
         assert_int_equal(split->blocks, 1);
-        return rt_cut_start(&cut, coordinate[a]);
+        start += rt_cut_start(&cut, coordinate[a]);
+        extent = rt_cut_extent(&cut, coordinate[a]);
     }
-    return 0;
+    return start;
 }
 
 /* Trilu compares global indices: the same as a diagonal moved by the offsets. */
@@ -414,7 +423,7 @@ static void check_trial(const struct trial *t) {
 
 /* The cuts to try ---------------------------------------------------------------------------------------------- */
 
-static long trials;
+static long trials, nests;
 
 static const char *cut_text(const struct trial *t, const struct node_split *split, int ways) {
     if (split->factor < 0) return "whole";
@@ -456,19 +465,38 @@ static void try_factor(struct trial *t, int factor) {
             }
 }
 
-/* True if the two cuts fall on one dimension of some operand, which layouts do not allow. */
-static bool collide(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
-    for (int o = 0; o <= dims->ninputs; o++) {
-        struct placement x = dims_placement(dims, o, a), y = dims_placement(dims, o, b);
-        if (placement_divides(&x) && placement_divides(&y) && x.dim == y.dim) return true;
-    }
-    return false;
+/* Two axes divide the factor, the one or the other inside. */
+static void try_nest(struct trial *t, const struct node_split *outer, int outer_ways, const struct node_split *inner,
+                     int inner_ways) {
+    const struct mesh mesh = {.naxes = AXES, .axis = {{"a", outer_ways}, {"b", inner_ways}}};
+    struct node_split splits[RT_MAX_AXES] = {*outer, whole};
+    if (!can_split(t, outer, outer_ways) || !op_can_split(node_of(t)->op, &t->dims, inner) ||
+        !dims_can_nest(&t->dims, &mesh, splits, 1, inner))
+        return;
+    dims_nest(splits, AXES, 1, inner);
+    assert_int_equal(splits[1].depth, 1);
+    try(t, splits[0], outer_ways, splits[1], inner_ways);
+    try(t, splits[1], inner_ways, splits[0], outer_ways);
+    nests += 2;
+}
+
+static void try_nests(struct trial *t, int factor) {
+    for (int64_t blocks = 1; blocks <= 3; blocks++)
+        for (int64_t grain = 1; grain <= 2; grain++)
+            for (int ways = 0; ways < 4; ways++) {
+                const struct node_split inner = {.factor = (int16_t)factor, .blocks = blocks, .grain = 1};
+                struct node_split outer = inner;
+                outer.grain = grain;
+                if (t->dims.factor[factor].extent % (blocks * grain)) continue;
+                try_nest(t, &outer, 2 + ways / 2, &inner, 2 + ways % 2);
+            }
 }
 
 static void try_pair(struct trial *t, int f, int g) {
     struct node_split a = {.factor = (int16_t)f, .blocks = 1, .grain = 1},
                       b = {.factor = (int16_t)g, .blocks = 1, .grain = 1};
-    if (!dims_can_split(&t->dims, &a, 2) || !dims_can_split(&t->dims, &b, 2) || collide(&t->dims, &a, &b)) return;
+    if (!dims_can_split(&t->dims, &a, 2) || !dims_can_split(&t->dims, &b, 2) || dims_splits_meet(&t->dims, &a, &b))
+        return;
     try(t, a, 2, b, 2);
     if (dims_can_split(&t->dims, &a, 3)) try(t, a, 3, b, 2);
 }
@@ -478,6 +506,7 @@ static void try_splits(struct trial *t) {
     for (int f = 0; f < t->dims.nfactors; f++)
         for (int g = 0; g < t->dims.nfactors; g++)
             if (f != g) try_pair(t, f, g);
+    for (int f = 0; f < t->dims.nfactors; f++) try_nests(t, f);
 }
 
 /* Partial values through linear inputs ------------------------------------------------------------------------- */
@@ -753,8 +782,8 @@ static void test_random_reshapes(void **state) {
 
 static void test_enough_was_tried(void **state) {
     (void)state;
-    print_message("%ld cuts\n", trials);
-    assert_true(trials > 5000);
+    print_message("%ld cuts, %ld of them nested\n", trials, nests);
+    assert_true(trials > 5000 && nests > 2000);
 }
 
 static int say_where(void **state) {

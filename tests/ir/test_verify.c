@@ -40,6 +40,26 @@ static bool same_owners(const struct rt_cut *by_factor, const struct rt_cut *by_
     return true;
 }
 
+/* The same for an outer cut, which by_factor[0] and by_layout[0] say, and an inner one of its parts. The extents of the
+ * inner ones are not used: they follow from the outer rank. */
+static bool same_nests(const struct rt_cut by_factor[2], const struct rt_cut by_layout[2], int64_t before,
+                       int64_t after) {
+    const int64_t extent = by_factor[0].extent * after;
+    for (int64_t index = 0; index < by_layout[0].extent; index++) {
+        struct rt_cut factor = by_factor[1], layout = by_layout[1];
+        int64_t value = 0, local = 0, place = 0;
+        const int a = owner(&by_factor[0], index / after % by_factor[0].extent, &value),
+                  b = owner(&by_layout[0], index, &place);
+        if (a < 0 || a != b) return false;
+        factor.extent = rt_cut_extent(&by_factor[0], a);
+        layout.extent = rt_cut_extent(&by_layout[0], b);
+        const int inner = owner(&factor, value, &local);
+        if (inner < 0 || inner != owner(&layout, place, &place)) return false;
+        if (place != (index / extent * rt_cut_extent(&factor, inner) + local) * after + index % after) return false;
+    }
+    return before * extent == by_layout[0].extent;
+}
+
 static bool same_places(const struct reach *reach, int64_t extent, const struct rt_placement *window,
                         const struct rt_cut *positions) {
     for (int64_t at = 0; at < positions->extent; at++) {
@@ -90,6 +110,51 @@ static void sets_of_indices(void **state) {
     assert_true(right > TRIALS / 50 && wrong > TRIALS / 50);
 }
 
+/* As sets_of_indices, for two axes that divide one factor. */
+static void nests_of_indices(void **state) {
+    (void)state;
+    struct arena arena;
+    struct random random = {4};
+    int right = 0, wrong = 0;
+    arena_init(&arena, 0, NULL);
+    for (int trial = 0; trial < TRIALS / 4; trial++) {
+        const int outer = 1 + (int)random_below(&random, 3), inner = 1 + (int)random_below(&random, 3);
+        const int64_t before = 1 + random_below(&random, 2), after = 1 + random_below(&random, 2),
+                      blocks = 1 + random_below(&random, 2), grain = 1 + random_below(&random, 2),
+                      coarse = grain * (1 + random_below(&random, 2)),
+                      extent = blocks * coarse * (outer * inner + random_below(&random, 4));
+        struct nest nest = {.levels = 2, .ways = {outer, inner}};
+        const int64_t grains[] = {coarse, grain};
+        struct rt_cut by_factor[2], by_layout[2];
+        for (int l = 0; l < 2; l++) {
+            nest.by_factor[l] = (struct node_split){.factor = 1, .blocks = blocks, .grain = grains[l]};
+            nest.by_layout[l] =
+                (struct placement){.kind = PLACED_PART, .blocks = before * blocks, .grain = grains[l] * after};
+            /* Often something else than what the factor's cut makes of the dimension. */
+            if (random_below(&random, 6) == 0) nest.by_layout[l].blocks = 1 + random_below(&random, 4);
+            if (random_below(&random, 6) == 0) nest.by_layout[l].grain = 1 + random_below(&random, 4);
+            by_factor[l] = (struct rt_cut){extent, blocks, grains[l], nest.ways[l]};
+            by_layout[l] = (struct rt_cut){before * extent * after, nest.by_layout[l].blocks, nest.by_layout[l].grain,
+                                           nest.ways[l]};
+        }
+        const struct dim_factors dim = {.n = 3, .factor = {0, 1, 2}};
+        struct dims dims = {.nfactors = 3,
+                            .factor = {{.extent = before}, {.name = "f", .extent = extent}, {.extent = after}}};
+        struct graph graph = {.arena = &arena, .name = "g"};
+        struct diags diags;
+        struct verifier verifier = {.graph = &graph, .diags = &diags, .node = -1};
+        diags_init(&diags, &arena);
+        check_nest(&verifier, &dims, &dim, &nest, 0, extent, before * extent * after);
+        bool sound = cut_is_sound(&by_layout[0]); /* of the inner one within each part of the outer one */
+        for (int r = 0; r < outer && sound; r++)
+            sound = rt_cut_extent(&by_layout[0], r) % (by_layout[1].blocks * by_layout[1].grain) == 0;
+        assert_int_equal(diags.errors == 0, sound && same_nests(by_factor, by_layout, before, after));
+        ++*(diags.errors == 0 ? &right : &wrong);
+    }
+    arena_free(&arena);
+    assert_true(right > TRIALS / 200 && wrong > TRIALS / 200);
+}
+
 static void windows_of_positions(void **state) {
     (void)state;
     struct random random = {2};
@@ -134,7 +199,7 @@ static void windows_in_parts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_of_indices), cmocka_unit_test(windows_of_positions),
-                                       cmocka_unit_test(windows_in_parts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_of_indices), cmocka_unit_test(nests_of_indices),
+                                       cmocka_unit_test(windows_of_positions), cmocka_unit_test(windows_in_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

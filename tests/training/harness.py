@@ -49,9 +49,13 @@ def lines_of(log):
 
 
 def ranks_of(policy):
-    """Of one unit."""
+    """Of one unit. The mesh of "manual:FILE" is in the file."""
     product = 1
-    for axis in policy.partition(":")[2].split(","):
+    axes = policy.partition(":")[2].split(",")
+    if policy.startswith("manual:"):
+        with open(policy.partition(":")[2], encoding="utf-8") as rules:
+            axes = next(line for line in rules if line.startswith("mesh ")).split()[1:]
+    for axis in axes:
         product *= int(axis.partition("=")[2] or 1)
     return product
 
