@@ -30,8 +30,8 @@ struct local {
 };
 
 static int operand_tensor(const struct local *local, const char *operand) {
-    if (operand[0] == 'y') return local->node.outputs[atoi(operand + 1)];
     int k = atoi(operand + 1);
+    if (operand[0] == 'y') return k < local->node.noutputs ? local->node.outputs[k] : -1;
     if (operand[0] != 'x' || k >= local->node.ninputs) return -1;
     return local->node.inputs[k];
 }
@@ -348,6 +348,13 @@ static void put_fp8(struct local *local, const char *name, const char *argument)
     strbuf_puts(&local->out, strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
 }
 
+/* $enum(cell): a text attribute in upper case. */
+static void put_enum(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    for (const char *c = attr_text(&local->node, argument, "none"); *c; c++)
+        strbuf_putc(&local->out, (char)toupper((unsigned char)*c));
+}
+
 static void put_number(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     strbuf_putc(&local->out, HOLE_INSTRUCTION);
@@ -489,6 +496,7 @@ static const struct {
                  {"finish", put_finish},
                  {"Thead", put_head},
                  {"fp8", put_fp8},
+                 {"enum", put_enum},
                  {"starts", put_starts},
                  {"whole", put_whole},
                  {"indexed", put_indexed},

@@ -22,6 +22,7 @@
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; others: see instruction.c
  *   $Thead             $T and the tile size of flash attention, _64 or _128
  *   $fp8(format)       the format of 8-bit floats that an attribute names
+ *   $enum(cell)       a text attribute in upper case, the end of an enumerator's name; "none" if it is omitted
  *   $epilogue          for a packed product: the epilogue function with its operands, or NULL
  *   $finish            for other products: what a library may fuse, and a statement that does it otherwise
  *   $instruction       the instruction's number (Note [Instruction numbers] in rank.c), which communication records

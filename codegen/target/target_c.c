@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "passes/pipeline.h"
+#include "runtime/base/recurrence.h"
 
 /* Functions of the C library by type, and of runtime/kernels/c/math.h. */
 const struct target_function target_c_functions[] = {{"abs", "rt_abs_%", NULL},
@@ -51,6 +52,19 @@ static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", 
 
 const enum op_id target_c_missing[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_Rows, OP_Columns, OP_NONE};
 
+/* Elements of workspace of a recurrent layer. */
+static int64_t recurrence_elements(const struct rank_class *class, int x, int weights) {
+    const int64_t h = class->dims[weights][1], gates = h ? class->dims[x][2] / h : 0;
+    return class->dims[x][1] * h * (gates + RT_RECURRENCE_STATES);
+}
+
+int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+    if (node->op->id == OP_Recurrence) return bytes * recurrence_elements(class, node->inputs[0], node->inputs[1]);
+    if (node->op->id == OP_RecurrenceGrad) return bytes * recurrence_elements(class, node->inputs[2], node->inputs[3]);
+    return 0;
+}
+
 const struct target target_c = {.name = "c",
                                 .help = "C11 for CPUs",
                                 .source_suffix = ".c",
@@ -63,7 +77,8 @@ const struct target target_c = {.name = "c",
                                 .arguments = &target_c_arguments,
                                 .missing = target_c_missing,
                                 .copy = "memcpy(",
-                                .device = "rt_host"};
+                                .device = "rt_host",
+                                .kernels = {.scratch = target_c_scratch}};
 
 const struct target *const targets[] = {&target_c, &target_cuda, NULL};
 

@@ -86,6 +86,12 @@ static int64_t gather_grad_bytes(const struct graph *graph, const struct rank_cl
     return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
 }
 
+/* As on a CPU, and a library's workspace. The gradient of a GRU without reset_after keeps a state of every step. */
+static int64_t recurrence_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    const int64_t states = node->noutputs > 2 ? rankplan_bytes(class, graph, node->outputs[2]) : 0;
+    return rt_behind_scores(target_c_scratch(graph, class, node) + states) + RT_PRODUCT_WORKSPACE;
+}
+
 static int64_t scratch_of(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     static const struct {
         enum op_id op;
@@ -97,7 +103,8 @@ static int64_t scratch_of(const struct graph *graph, const struct rank_class *cl
                 {OP_Conv, workspace_bytes},           {OP_ConvTranspose, workspace_bytes},
                 {OP_ConvWeightGrad, workspace_bytes}, {OP_ScaledMatMul, workspace_bytes},
                 {OP_FlashAttention, flash_bytes},     {OP_FlashAttentionGrad, flash_grad_bytes},
-                {OP_Columns, row_kernel_scratch}};
+                {OP_Columns, row_kernel_scratch},     {OP_Recurrence, recurrence_bytes},
+                {OP_RecurrenceGrad, recurrence_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].op == node->op->id) return rows[i].bytes(graph, class, node);
     return 0;

@@ -21,6 +21,7 @@ GRAD(grad_class_terms);
 GRAD(grad_layernorm);
 GRAD(grad_rmsnorm);
 GRAD(grad_rope);
+GRAD(grad_recurrence);
 GRAD(grad_flash_attention);
 GRAD(grad_reduce_sum);
 GRAD(grad_reduce_extreme); /* ReduceMax and ReduceMin */

@@ -25,6 +25,8 @@ DIMS_FN(dims_attention);
 DIMS_FN(dims_flash_attention);
 DIMS_FN(dims_flash_attention_grad);
 DIMS_FN(dims_rope);
+DIMS_FN(dims_recurrence);
+DIMS_FN(dims_recurrence_grad);
 DIMS_FN(dims_reshape);
 DIMS_FN(dims_bit_cast);
 DIMS_FN(dims_transpose);

@@ -349,19 +349,34 @@ static int each(struct optimizing *o, const char *what, int (*make)(struct optim
     return 0;
 }
 
-/* Makes the names of values unique, because plans identify the operands of a node by name. */
+/* Appends a number to the tensor's name if another has it. */
+static void name_value(struct graph *graph, int tensor, struct map *seen, struct map *numbers) {
+    const char *own = graph->tensors.at[tensor].name, *name = own;
+    int i = map_get(numbers, own, strlen(own));
+    for (i = i < 0 ? 1 : i; map_get(seen, name, strlen(name)) >= 0;)
+        name = arena_printf(graph->arena, "%s.%d", own, ++i);
+    if (i > 1) map_put(numbers, own, strlen(own), i);
+    map_put(seen, name, strlen(name), tensor);
+    graph->tensors.at[tensor].name = name;
+}
+
+/* Makes the names of values unique, because plans identify the operands of a node by name. In the order of the nodes,
+ * of the live ones alone: a graph that was written as text and read again gets the same names. */
 static void name_apart(struct graph *graph) {
     struct map seen, numbers; /* numbers: name -> the last number appended to it */
     map_init(&seen, graph->arena);
     map_init(&numbers, graph->arena);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const char *own = graph->tensors.at[t].name, *name = own;
-        int i = map_get(&numbers, own, strlen(own));
-        for (i = i < 0 ? 1 : i; map_get(&seen, name, strlen(name)) >= 0;)
-            name = arena_printf(graph->arena, "%s.%d", own, ++i);
-        if (i > 1) map_put(&numbers, own, strlen(own), i);
-        map_put(&seen, name, strlen(name), t);
-        if (graph->tensors.at[t].kind == TENSOR_VALUE) graph->tensors.at[t].name = name;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            const struct tensor *x = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
+            if (x && x->kind != TENSOR_VALUE) map_put(&seen, x->name, strlen(x->name), node->inputs[k]);
+        }
+    }
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int o = 0; o < node->noutputs; o++)
+            if (node->outputs[o] >= 0) name_value(graph, node->outputs[o], &seen, &numbers);
     }
 }
 

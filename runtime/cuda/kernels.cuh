@@ -10,6 +10,7 @@
 #include "move.cuh"
 #include "product.cuh"
 #include "random.cuh"
+#include "recurrence.cuh"
 #include "reduce.cuh"
 #include "rows.cuh"
 #include "topk.cuh"

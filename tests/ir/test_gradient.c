@@ -19,6 +19,7 @@
 #include "ir/expr/eval.h"
 #include "ir/gradient.h"
 #include "ir/text.h"
+#include "tests/ir/kernel_reference.h"
 #include "tests/ir/random.h"
 #include "tests/ir/reference.h"
 
@@ -29,9 +30,11 @@ struct sample {
 };
 
 static const struct sample samples[] = {
-#define SAMPLE(op, inputs, attributes) {#op, inputs, attributes},
+#define SAMPLE(op, inputs, attributes)            {#op, inputs, attributes},
+#define RESULTS(op, nresults, inputs, attributes) SAMPLE(op, inputs, attributes)
 #include "tests/programs/opcheck/samples.def"
 #undef SAMPLE
+#undef RESULTS
 };
 enum { NSAMPLES = sizeof samples / sizeof *samples, MAX_INPUTS = 8 };
 
@@ -134,6 +137,17 @@ static bool open_trial(struct trial *t, const struct sample *sample, struct rand
     return rt_dtype_is_float(t->graph->tensors.at[t->output].dtype);
 }
 
+/* Bytes of a result of a node of constants. */
+static const void *result_of(struct trial *t, int id, int tensor) {
+    const struct node node = t->graph->nodes.at[id];
+    int result = 0;
+    if (kernel_reference_can(node.op)) {
+        while (node.outputs[result] != tensor) result++;
+        return kernel_reference(t->graph, &node, result);
+    }
+    return eval_can(node.op) ? eval_node(t->graph, id) : reference_eval(t->graph, &node);
+}
+
 /* Bytes of a tensor, its producers evaluated first. */
 static const double *values_of(struct trial *t, int tensor) {
     int producer = t->graph->tensors.at[tensor].producer;
@@ -145,14 +159,13 @@ static const double *values_of(struct trial *t, int tensor) {
         t->graph->tensors.at[node.inputs[k]].data = values;
         t->graph->tensors.at[node.inputs[k]].kind = TENSOR_CONST;
     }
-    const void *data = eval_can(node.op) ? eval_node(t->graph, producer) : reference_eval(t->graph, &node);
+    const void *data = result_of(t, producer, tensor);
     assert_non_null(data);
     return data;
 }
 
 static double weighted_sum(struct trial *t, const double *weights) {
-    const struct node node = t->graph->nodes.at[t->node];
-    const double *y = eval_can(node.op) ? eval_node(t->graph, t->node) : reference_eval(t->graph, &node);
+    const double *y = result_of(t, t->node, t->output);
     double sum = 0;
     assert_non_null(y);
     for (int64_t i = 0; i < tensor_elements(&t->graph->tensors.at[t->output]); i++) sum += y[i] * weights[i];
@@ -233,21 +246,10 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. Bits have no
  * derivative. */
 static void test_rows_are_differentiable(void **state) {
-    static const char *const later[] = {"Fused",
-                                        "Attention",
-                                        "SumSquares",
-                                        "ConvWeightGrad",
-                                        "MaxPoolGrad",
-                                        "GatherGrad",
-                                        "FlashAttentionGrad",
-                                        "ClassTermsGrad",
-                                        "Accumulate",
-                                        "Quantize",
-                                        "ScaledMatMul",
-                                        "Rows",
-                                        "Columns",
-                                        "CumProdGrad",
-                                        "BitCast"};
+    static const char *const later[] = {"Fused",       "Attention",   "SumSquares",         "ConvWeightGrad",
+                                        "MaxPoolGrad", "GatherGrad",  "FlashAttentionGrad", "ClassTermsGrad",
+                                        "Accumulate",  "Quantize",    "ScaledMatMul",       "Rows",
+                                        "Columns",     "CumProdGrad", "RecurrenceGrad",     "BitCast"};
     (void)state;
     for (int i = 0; i < NOPS; i++) {
         size_t k = 0;

@@ -202,6 +202,24 @@ class ResNet(nn.Module):
         return self.fc(nn.functional.adaptive_avg_pool2d(self.blocks(x), 1).flatten(1))
 
 
+class RecurrentNet(nn.Module):
+    """Recurrent layers of every kind, in both directions and in several layers; the state after the last step of one is the initial state
+    of the next."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, 6, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(12, 6, batch_first=True)
+        self.rnn = nn.RNN(6, 6, nonlinearity="relu")
+        self.fc = nn.Linear(12, outputs)
+
+    def forward(self, x):
+        y, (hidden, cell) = self.lstm(x)
+        y, last = self.gru(y, hidden[:1] + cell[1:2])
+        y, _ = self.rnn(y.transpose(0, 1), last)
+        return self.fc(torch.cat([y.mean(0), last[0]], 1))
+
+
 class RegressionLoss(nn.Module):
     """The mean squared error, written out: this exporter does not know mse_loss."""
 
@@ -246,6 +264,14 @@ def vector_data(batch, inputs, outputs):
     def make(random):
         x = random.standard_normal((SAMPLES, inputs)).astype("f4")
         return {"x": x, "target": numpy.tanh(x[:, :outputs] * 2).astype("f4")}
+
+    return batch, make
+
+
+def series_data(batch, steps, inputs, outputs):
+    def make(random):
+        x = random.standard_normal((SAMPLES, steps, inputs)).astype("f4")
+        return {"x": x, "target": numpy.tanh(x[:, -1, :outputs] * 2).astype("f4")}
 
     return batch, make
 
@@ -332,6 +358,8 @@ CASES = {
              lambda m: torch.optim.AdamW(m.parameters(), lr=0.001), 1.0),
     "resnet": (lambda: ClassifierLoss(ResNet()), image_data(4, 19, 17, 5), 17, "sgd:lr=0.01,momentum=0.9,weight_decay=0.0001",
                lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9, weight_decay=0.0001), 0),
+    "recurrent": (lambda: RegressionLoss(RecurrentNet(5, 3)), series_data(3, 7, 5, 3), 14, "adamw:lr=0.003",
+                  lambda m: torch.optim.AdamW(m.parameters(), lr=0.003), 1.0),
     "mlp_cosine": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13,
                    "adamw:lr=0.01,weight_decay=0.1",
                    lambda m: torch.optim.AdamW(groups(m, (".bias", {"weight_decay": 0}), ("2.", {"lr": 0.003}),

@@ -20,7 +20,7 @@ import sys
 from harness import COMM, Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
 
 CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "mlp_batch_norm", "cnn", "cnn_bn",
-         "cnn_bn_13", "resnet", "vit", "bert", "gpt2", "llama"]
+         "cnn_bn_13", "resnet", "vit", "recurrent", "bert", "gpt2", "llama"]
 PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@1",
          "hybrid:tensor=2,data=2@1", "tp:tensor=2@2"]
 BOUND = 1e-5

@@ -388,4 +388,8 @@ RT_DECLARE_DROPOUT(double, f64)
 
 #include "conv.h"
 
+/* --- Recurrent layers --- */
+
+#include "recurrence.h"
+
 #endif

@@ -26,10 +26,13 @@ enum { MIN_WAYS = 2, MAX_WAYS = 3, MAX_INPUTS = 8, MAX_VARIANTS = 4, MAX_BLOCKS 
 
 static const struct sample {
     const char *op, *inputs, *attributes;
+    int nresults;
 } samples[] = {
-#define SAMPLE(op, inputs, attributes) {#op, inputs, attributes},
+#define SAMPLE(op, inputs, attributes)            {#op, inputs, attributes, 1},
+#define RESULTS(op, nresults, inputs, attributes) {#op, inputs, attributes, nresults},
 #include "tests/programs/opcheck/samples.def"
 #undef SAMPLE
+#undef RESULTS
 };
 enum { NSAMPLES = sizeof samples / sizeof *samples };
 
@@ -139,14 +142,18 @@ static int text_copy(struct text *text, const struct tensor *tensor, int number,
     return text->next++;
 }
 
-/* The sample's node, of tensor `first` as its first input; the number of its result. `split` is its text, or "". */
+/* The sample's node, of tensor `first` as its first input; the number of its first result, which the others
+ * follow. `split` is its text, or "". */
 static int text_node_of(struct text *text, struct generator *g, const struct choice *choice, int first,
                         const char *split) {
     int numbers[MAX_INPUTS] = {first};
     for (int i = 1; i < choice->ninputs; i++)
         numbers[i] = *choice->inputs[i] == '_' ? -1 : text_source(text, g, choice->inputs[i], i);
-    int number = text->next++;
-    strbuf_printf(&text->out, "%%%d \"y\" = %s(", number, choice->sample->op);
+    int number = text->next;
+    text->next += choice->sample->nresults;
+    for (int r = 0; r < choice->sample->nresults; r++)
+        strbuf_printf(&text->out, "%s%%%d \"y\"", r ? ", " : "", number + r);
+    strbuf_printf(&text->out, " = %s(", choice->sample->op);
     for (int i = 0; i < choice->ninputs; i++) {
         strbuf_puts(&text->out, i ? ", " : "");
         if (numbers[i] < 0)
@@ -168,7 +175,8 @@ static int text_node(struct text *text, struct generator *g, const struct choice
 struct trial {
     const struct choice *choice;
     const struct node *node;
-    const struct tensor *input, *result; /* the first */
+    const struct tensor *input, *result; /* the first input; the result that is looked at, and its number */
+    int number;
     const struct dims *dims;
     struct node_split split;
     int ways;
@@ -187,11 +195,16 @@ static const char *class_of(const struct trial *cut) {
     return kind != FACTOR_SUM || cut->node->op->id == OP_Gather ? "equal" : "bounded";
 }
 
-/* Lists output "c<n>" of a program, made from the sample's node. */
-static void list_cut(struct generator *g, const struct choice *choice, const char *program, const char *cut,
-                     const char *class, int times) {
-    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"program\": \"%s\", ", g->ncuts ? "," : "",
-                  g->ncuts, choice->id, program);
+/* The output of the whole program that is result `result` of the sample's node. */
+static const char *name_of(struct generator *g, const struct choice *choice, int result) {
+    return arena_printf(&g->arena, result ? "s%d.%d" : "s%d", choice->id, result);
+}
+
+/* Lists output "c<n>" of a program, made from that output of the whole one. */
+static void list_cut(struct generator *g, const char *of, const char *program, const char *cut, const char *class,
+                     int times) {
+    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"%s\", \"program\": \"%s\", ", g->ncuts ? "," : "",
+                  g->ncuts, of, program);
     strbuf_printf(&g->cuts, "\"cut\": \"%s\", \"class\": \"%s\", \"times\": %d}", cut, class, times);
     g->ncuts++;
 }
@@ -200,7 +213,8 @@ static void write_cut(struct generator *g, const struct trial *cut, int number, 
     const char *name = arena_printf(&g->arena, "%s/%lld/%lld", cut->dims->factor[cut->split.factor].name,
                                     (long long)cut->split.blocks, (long long)cut->split.grain);
     strbuf_printf(&g->cut[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
-    list_cut(g, cut->choice, arena_printf(&g->arena, "cut%d", cut->ways), name, class_of(cut), times);
+    list_cut(g, name_of(g, cut->choice, cut->number), arena_printf(&g->arena, "cut%d", cut->ways), name, class_of(cut),
+             times);
 }
 
 /* A reader of the partial value, or part, that wants a part of another dimension. */
@@ -249,7 +263,12 @@ static void try_cut(struct generator *g, const struct trial *cut) {
     const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
                                      (long long)cut->split.blocks, (long long)cut->split.grain);
     int y = text_node(&g->cut[cut->ways], g, cut->choice, split);
-    write_cut(g, cut, y, 1);
+    for (int r = 0; r < cut->choice->sample->nresults; r++) {
+        struct trial of = *cut;
+        of.result += r; /* results are adjacent */
+        of.number = r;
+        write_cut(g, &of, y + r, 1);
+    }
     bool partial = factor->kind != FACTOR_PASS;
     bool plain = cut->choice->variant == 0 && cut->split.blocks * cut->split.grain == 1;
     if (partial || (plain && cut->node->op->kind == OP_KERNEL)) write_reader(g, cut, split);
@@ -262,7 +281,7 @@ static void write_stages(struct generator *g, const struct choice *choice, const
     const struct tensor *result = &graph->tensors.at[graph->nodes.at[graph->nodes.n - 1].outputs[0]];
     int y = text_copy(text, result, text_node(text, g, choice, " stage=0"), " stage=1");
     strbuf_printf(&text->out, "output %%%d \"c%d\"\n", y, g->ncuts);
-    list_cut(g, choice, "stages", "into stages", "exact", 1);
+    list_cut(g, name_of(g, choice, 0), "stages", "into stages", "exact", 1);
 }
 
 static void try_cuts(struct generator *g, const struct choice *choice, const struct graph *graph) {
@@ -270,8 +289,8 @@ static void try_cuts(struct generator *g, const struct choice *choice, const str
     struct dims dims;
     const char *why;
     if (dims_bind(&g->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", choice->sample->op, why);
-    struct trial cut = {choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], &dims,
-                        {0},    0};
+    struct trial cut = {
+        choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], 0, &dims, {0}, 0};
     for (int factor = 0; factor < dims.nfactors; factor++)
         for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
             for (int grain = 1; grain <= MAX_GRAIN; grain++)
@@ -308,13 +327,17 @@ static void write_inputs(struct generator *g, const struct choice *choice) {
 static void write_choice(struct generator *g, const struct choice *choice) {
     const struct graph *graph = parse_sample(g, choice);
     int y = text_node(&g->whole, g, choice, "");
-    strbuf_printf(&g->whole.out, "output %%%d \"s%d\"\n", y, choice->id);
-    strbuf_printf(&g->nodes, "%s\n  {\"output\": \"s%d\", \"op\": \"%s\", \"inputs\": [", choice->id ? "," : "",
-                  choice->id, choice->sample->op);
-    write_inputs(g, choice);
-    strbuf_puts(&g->nodes, "], \"attributes\": \"");
-    for (const char *c = choice->sample->attributes; *c; c++) strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
-    strbuf_puts(&g->nodes, "\"}");
+    for (int r = 0; r < choice->sample->nresults; r++) {
+        const char *name = name_of(g, choice, r);
+        strbuf_printf(&g->whole.out, "output %%%d \"%s\"\n", y + r, name);
+        strbuf_printf(&g->nodes, "%s\n  {\"output\": \"%s\", \"result\": %d, \"op\": \"%s\", \"inputs\": [",
+                      choice->id || r ? "," : "", name, r, choice->sample->op);
+        write_inputs(g, choice);
+        strbuf_puts(&g->nodes, "], \"attributes\": \"");
+        for (const char *c = choice->sample->attributes; *c; c++)
+            strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
+        strbuf_puts(&g->nodes, "\"}");
+    }
     try_cuts(g, choice, graph);
     write_stages(g, choice, graph);
 }

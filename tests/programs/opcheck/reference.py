@@ -383,6 +383,86 @@ def scatter_nd_add(x, index, updates, a):
     return torch.from_numpy(x).index_put(indices, torch.from_numpy(updates), accumulate=True).numpy()
 
 
+GATES = {
+    "sigmoid": lambda x, a, b: torch.sigmoid(x), "tanh": lambda x, a, b: torch.tanh(x), "softsign": lambda x, a, b: x / (1 + x.abs()),
+    "elu": lambda x, a, b: torch.where(x < 0, a * (torch.exp(x) - 1), x), "softplus": lambda x, a, b: torch.nn.functional.softplus(x),
+    "scaledtanh": lambda x, a, b: a * torch.tanh(b * x)}
+
+
+def recurrence_of(x, weights, states, vector, lengths, a, given=None):
+    """The states after every step, and of a GRU what the reset gate is multiplied with, or multiplies, by ONNX's equations. `given`: the
+    values of the states, of which only the derivatives are then computed."""
+    def squash(name, pre):
+        if a.get("clip"):
+            pre = pre.clamp(-a["clip"], a["clip"])
+        return gate(name, pre)
+
+    def gate(name, pre):
+        return GATES[a[name]](pre, a.get(name + "_alpha", 0), a.get(name + "_beta", 0))
+
+    def lstm(x, w, state):
+        (h, c), p = state, vector.chunk(3) if vector is not None else [0, 0, 0]
+        i, o, f, g = (x + h @ w.T).chunk(4, -1)
+        i = squash("gate", i + p[0] * c)
+        f = 1 - i if a.get("coupled") else squash("gate", f + p[2] * c)
+        c = f * c + i * squash("candidate", g)
+        c = c if given is None else c + (given[1, at] - c).detach()
+        return torch.stack([squash("gate", o + p[1] * c) * gate("output", c), c])
+
+    def gru(x, w, state):
+        h = state[0]
+        (xz, xr, xh), (wz, wr, wh) = x.chunk(3, -1), w.chunk(3)
+        z, r = squash("gate", xz + h @ wz.T), squash("gate", xr + h @ wr.T)
+        if a.get("reset_after"):
+            candidate = r * mark(h @ wh.T + (0 if vector is None else vector))
+        else:
+            candidate = mark(r * h) @ wh.T
+        return ((1 - z) * squash("candidate", xh + candidate) + z * h)[None]
+
+    def rnn(x, w, state):
+        return squash("gate", x + state[0] @ w.T)[None]
+
+    def mark(tensor):
+        if tensor.requires_grad:
+            tensor.retain_grad()
+        mixed[at] = tensor
+        return tensor
+
+    steps = len(x)
+    after, mixed = [None] * steps, [None] * steps
+    for step in range(steps):
+        at = steps - 1 - step if a.get("reverse") else step
+        new = {"lstm": lstm, "gru": gru, "rnn": rnn}[a["cell"]](x[at], weights, states)
+        states = after[at] = new if lengths is None else torch.where((at < lengths)[:, None], new, states)
+        if given is not None:
+            states = states + (given[:, at] - states).detach()
+    return torch.stack(after, 1), mixed
+
+
+def tensors_of(operands, n):
+    """As many operands, None for those left out at the end, and the attributes."""
+    *given, attributes = operands
+    given = [None if x is None else torch.from_numpy(np.array(x)) for x in given]
+    return (*given, *[None] * (n - len(given)), attributes)
+
+
+def recurrence(*operands):
+    return recurrence_of(*tensors_of(operands, 5))[0].numpy()
+
+
+def recurrence_grad(*operands):
+    dy, y, x, weights, initial, vector, lengths, a = tensors_of(operands, 7)
+    x.requires_grad_()
+    initial.requires_grad_()
+    states, mixed = recurrence_of(x, weights, initial, vector, lengths, a, y)
+    states.backward(dy)
+    results = [x.grad, initial.grad]
+    if a["cell"] == "gru":
+        mixed = torch.stack([m.grad if a.get("reset_after") else m.detach() for m in mixed])
+        results.append(mixed if lengths is None else mixed * (torch.arange(len(x))[:, None] < lengths)[..., None])
+    return tuple(result.numpy() for result in results)
+
+
 REFERENCE = {
     "Abs": lambda x, a: np.abs(x),
     "Acos": lambda x, a: np.arccos(x),
@@ -471,6 +551,8 @@ REFERENCE = {
     "RMSNorm": rms_norm,
     "Attention": attention,
     "Rope": rope,
+    "Recurrence": recurrence,
+    "RecurrenceGrad": recurrence_grad,
     "ReduceSum": reduction(np.sum),
     "ReduceMax": reduction(np.max),
     "ReduceMin": reduction(np.min),

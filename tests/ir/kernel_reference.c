@@ -1,0 +1,91 @@
+#include "tests/ir/kernel_reference.h"
+
+#include <string.h>
+
+#include "runtime/kernels/c/kernels.h"
+#include "runtime/rt.h"
+
+/* A node's operands. */
+struct call {
+    struct rt *rt;
+    struct graph *graph;
+    const struct node *node;
+    double **y; /* its results */
+};
+
+static const struct tensor *input(const struct call *call, int i) {
+    const int id = i < call->node->ninputs ? call->node->inputs[i] : -1;
+    return id < 0 ? NULL : &call->graph->tensors.at[id];
+}
+
+static const void *x(const struct call *call, int i) {
+    const struct tensor *tensor = input(call, i);
+    return tensor ? tensor->data : NULL;
+}
+
+static struct rt_gate gate_of(const struct node *node, const char *name, const char *alpha, const char *beta) {
+    static const char *const names[] = {
+#define GATE(id, name, ...) name,
+        RT_GATES(GATE)
+#undef GATE
+    };
+    struct rt_gate gate = {RT_GATE_NONE, attr_float(node, alpha, 0), attr_float(node, beta, 0)};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], attr_text(node, name, "none")) == 0) gate.function = (enum rt_gate_function)i;
+    return gate;
+}
+
+static void recurrence(const struct call *call) {
+    static const char *const names[] = {
+#define CELL(id, name, gates, states) name,
+        RT_CELLS(CELL)
+#undef CELL
+    };
+    const struct node *node = call->node;
+    const bool back = node->op->id == OP_RecurrenceGrad;
+    const int first = back ? 2 : 0;
+    struct rt_recurrence shape = {.t = input(call, first)->dims[0],
+                                  .b = input(call, first)->dims[1],
+                                  .h = input(call, first + 1)->dims[1],
+                                  .reverse = (int)attr_int(node, "reverse", 0),
+                                  .reset_after = (int)attr_int(node, "reset_after", 0),
+                                  .coupled = (int)attr_int(node, "coupled", 0),
+                                  .clip = attr_float(node, "clip", 0),
+                                  .gate = gate_of(node, "gate", "gate_alpha", "gate_beta"),
+                                  .candidate = gate_of(node, "candidate", "candidate_alpha", "candidate_beta"),
+                                  .output = gate_of(node, "output", "output_alpha", "output_beta")};
+    while (strcmp(names[shape.cell], attr_text(node, "cell", "")) != 0) shape.cell++;
+    const int64_t states = rt_cell_gates(shape.cell) + RT_RECURRENCE_STATES;
+    double *workspace = ARENA_ARRAY(call->graph->arena, double, shape.b *shape.h *states + 1);
+    if (back)
+        rt_recurrence_grad_f64(call->rt, call->y[0], call->y[1], node->noutputs > 2 ? call->y[2] : NULL, x(call, 0),
+                               x(call, 1), x(call, 2), x(call, 3), x(call, 4), x(call, 5), x(call, 6), workspace,
+                               &shape);
+    else
+        rt_recurrence_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), x(call, 4), workspace,
+                          &shape);
+}
+
+static const struct {
+    enum op_id op;
+    void (*run)(const struct call *call);
+} rows[] = {{OP_Recurrence, recurrence}, {OP_RecurrenceGrad, recurrence}};
+
+static int row_of(const struct op *op) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].op == op->id) return (int)i;
+    return -1;
+}
+
+bool kernel_reference_can(const struct op *op) {
+    return row_of(op) >= 0;
+}
+
+const void *kernel_reference(struct graph *graph, const struct node *node, int result) {
+    struct rt rt = {.reference_kernels = 1};
+    double **y = ARENA_ARRAY(graph->arena, double *, node->noutputs);
+    for (int i = 0; i < node->noutputs; i++)
+        y[i] = ARENA_ARRAY(graph->arena, double, tensor_elements(&graph->tensors.at[node->outputs[i]]) + 1);
+    rows[row_of(node->op)].run(&(struct call){&rt, graph, node, y});
+    return y[result];
+}
