@@ -95,15 +95,14 @@ static int write_values(struct check *check, const char *name, enum rt_dtype dty
 /* The program ------------------------------------------------------------------------------------------------------ */
 
 static enum rt_dtype input_type(const struct check *check, const struct user_op *user, int input) {
-    switch (*op_input_letter(&user->op, input)) {
-    case 'b': return RT_BOOL;
-    case 'd': return RT_F64;
-    case 's': return RT_F32;
-    case 'u': return RT_U8;
-    case 'I':
-    case 'l': return RT_I64;
-    default: return check->type;
-    }
+    static const struct {
+        char letter;
+        enum rt_dtype dtype;
+    } fixed[] = {{'b', RT_BOOL}, {'d', RT_F64}, {'s', RT_F32}, {'u', RT_U8}, {'I', RT_I64}, {'l', RT_I64}};
+    const char letter = *op_input_letter(&user->op, input);
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (fixed[i].letter == letter) return fixed[i].dtype;
+    return check->type;
 }
 
 /* Adds an input of the program with its values, which `step` times those of the direction are added to. -1 after a

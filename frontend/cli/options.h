@@ -122,7 +122,7 @@ struct options {
     struct option_sizes dims;
     struct option_shapes shapes;
     struct option_files binds;
-    const char *ops; /* NULL: none */
+    const char *ops, *weights_from; /* NULL: none */
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     bool train;

@@ -14,7 +14,11 @@ enum rt_dtype job_dtype(const struct job *job) {
 
 static int open_onnx(struct job *job) {
     const struct options *options = job->options;
-    if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
+    const char *from = options->weights_from;
+    struct onnx_weights_from weights = from ? onnx_weights_from(job->arena, from) : (struct onnx_weights_from){0};
+    if (onnx_open_with(job->arena, job->diags, options->operand, options->allow_links, from ? &weights : NULL,
+                       &job->model) < 0)
+        return -1;
     for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/driver/user_ops.h"
+#include "frontend/read/onnx_weights.h"
 #include "ir/base/own.h"
 #include "passes/plan/plan_text.h"
 #include "runtime/base/path.h"
@@ -67,6 +68,14 @@ static int check_mesh(const struct reader *reader) {
                       (long long)reader->options->plan_ngpus);
 }
 
+/* The map file of --weights-from is part of the graph key; the weights themselves are files of the model. */
+static int hash_names(const struct reader *reader) {
+    const struct onnx_weights_from from = onnx_weights_from(reader->arena, reader->options->weights_from);
+    struct rt_reason why;
+    if (!from.map || rt_hash_file(from.map, reader->files->names_hash, &why)) return 0;
+    return refuse(reader, 394, from.map, &why);
+}
+
 static void free_tensor(void *tensor) {
     rt_tensor_free(tensor);
 }
@@ -110,5 +119,6 @@ int side_files_read(struct side_files *files, const struct options *options, str
     else if (check_mesh(&reader) < 0)
         return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
+    if (options->weights_from && hash_names(&reader) < 0) return -1;
     return read_binds(&reader);
 }

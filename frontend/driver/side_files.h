@@ -20,7 +20,8 @@ struct side_files {
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */
-    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX]; /* "" where there are none */
+    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
+        names_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 
 /* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */

@@ -426,6 +426,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
     map_init(&import.ceiling, arena);
+    map_init(&import.shared, arena);
     index_functions(&import);
     import_index_user(&import);
     if (!opset_is_known(model->proto)) return -1;

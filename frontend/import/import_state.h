@@ -85,6 +85,7 @@ struct import {
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
+    struct map shared;  /* Note [Shared weights] in import_values.c */
     struct map aliases; /* names of merged weights, as text "'a' is 'b'" */
     struct map trained; /* weights that training_info updates; empty: the model has none */
 };

@@ -29,18 +29,75 @@ static bool is_weight(const struct import *import, const struct onnx_tensor *ten
            (tensor->count > 1 || import->options->train);
 }
 
+/* Adds a constant in the type that the model declares. */
+static int add_value(struct import *import, const char *name, const struct onnx_tensor *tensor) {
+    void *values = arena_alloc(import->arena, (size_t)tensor->count + 1, rt_dtype_bytes(tensor->declared));
+    if (tensor->dtype == tensor->declared)
+        return add_const(import, name, tensor->dtype, tensor->ndim, tensor->dims, tensor->data);
+    if (tensor->count) rt_retype(values, tensor->declared, tensor->data, tensor->dtype, (size_t)tensor->count);
+    return add_const(import, name, tensor->declared, tensor->ndim, tensor->dims, values);
+}
+
+/* Note [Shared weights]
+ * Initializers that --weights-from reads from one tensor of a file are one weight, as tied parameters are in PyTorch. A
+ * tensor that is stored transposed is a weight in the file's layout, and a node transposes it. */
+struct shared {
+    int file, transposed, dtype;
+    uint64_t offset;
+};
+
+static struct shared shared_key(const struct onnx_tensor *tensor, bool transposed) {
+    struct shared key;
+    memset(&key, 0, sizeof key);
+    key.file = tensor->file;
+    key.offset = tensor->offset;
+    key.transposed = transposed;
+    key.dtype = tensor->declared;
+    return key;
+}
+
+static int add_transposed(struct import *import, const struct onnx_tensor *tensor, int weight) {
+    const struct shared key = shared_key(tensor, true);
+    struct build builder = {import->graph, import->diags, import->graph->tensors.at[weight].name};
+    const struct attr perm = attr_of_ints("perm", 2, (int64_t[]){1, 0});
+    int id; /* not folded: the weight stays in the file */
+    if (build_op(&builder, &ops[OP_Transpose], 1, &weight, 1, &id, 1, &perm) < 0) return POISONED;
+    map_put(&import->shared, (const char *)&key, sizeof key, id);
+    return id;
+}
+
+/* The value of an initializer whose tensor another one has; -1 if there is none yet. */
+static int find_shared(struct import *import, const struct onnx_tensor *tensor) {
+    const struct shared key = shared_key(tensor, tensor->transposed), plain = shared_key(tensor, false);
+    if (!import->model->elsewhere.n) return -1;
+    const int same = map_get(&import->shared, (const char *)&key, sizeof key),
+              weight = map_get(&import->shared, (const char *)&plain, sizeof plain);
+    return same >= 0 || weight < 0 ? same : add_transposed(import, tensor, weight);
+}
+
+/* Records the weight that was added for the tensor; returns the value of the initializer. */
+static int share(struct import *import, const struct onnx_tensor *tensor, int weight) {
+    const struct shared key = shared_key(tensor, false);
+    if (!import->model->elsewhere.n) return weight;
+    map_put(&import->shared, (const char *)&key, sizeof key, weight);
+    return tensor->transposed ? add_transposed(import, tensor, weight) : weight;
+}
+
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight) {
     struct onnx_tensor tensor;
     if (onnx_tensor(import->model, proto, NULL, &tensor) < 0) return POISONED;
-    if (!may_be_weight || !is_weight(import, &tensor))
-        return add_const(import, name, tensor.dtype, tensor.ndim, tensor.dims, tensor.data);
-    int id = graph_add_tensor(import->graph, TENSOR_WEIGHT, name, imported_type(import, tensor.dtype), tensor.ndim,
-                              tensor.dims);
+    if (!may_be_weight || !is_weight(import, &tensor)) return add_value(import, name, &tensor);
+    const int shared = find_shared(import, &tensor);
+    if (shared >= 0) return shared;
+    int64_t dims[RT_MAX_NDIM] = {0};
+    for (int d = 0; d < tensor.ndim; d++) dims[d] = tensor.dims[tensor.transposed ? 1 - d : d];
+    int id =
+        graph_add_tensor(import->graph, TENSOR_WEIGHT, name, imported_type(import, tensor.declared), tensor.ndim, dims);
     struct tensor *weight = &import->graph->tensors.at[id];
     weight->data = tensor.data;
     weight->stored = (struct stored){tensor.file, tensor.offset, tensor.dtype};
     if (import->options->train) import_mark(import, id);
-    return id;
+    return share(import, &tensor, id);
 }
 
 /* Inputs ---------------------------------------------------------------------------------------------------------- */

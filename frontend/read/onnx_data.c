@@ -276,6 +276,22 @@ static int resolve_spans(struct resolver *resolver) {
     return raw ? resolve_raw(resolver) : resolve_typed(resolver);
 }
 
+/* Fills `out` for an initializer whose value comes from another file (--weights-from): false if it does not. */
+static bool find_elsewhere(const struct onnx_model *model, const Onnx__TensorProto *proto, struct onnx_tensor *out) {
+    if (!model->elsewhere.n) return false;
+    const int at = map_get(&model->elsewhere_index, (const char *)&proto, sizeof proto);
+    if (at < 0) return false;
+    const struct onnx_elsewhere *elsewhere = &model->elsewhere.at[at];
+    out->declared = out->dtype;
+    out->dtype = elsewhere->dtype;
+    out->bytes = (uint64_t)out->count * rt_dtype_bytes(out->dtype);
+    out->in_file = true;
+    out->file = elsewhere->file;
+    out->offset = elsewhere->offset;
+    out->transposed = elsewhere->transposed;
+    return true;
+}
+
 /* Fills all of `out` but `data`. A valid element type that rankc does not support leaves out->dtype RT_DTYPE_NONE. */
 static int resolve(struct resolver *resolver) {
     const Onnx__TensorProto *proto = resolver->proto;
@@ -283,7 +299,8 @@ static int resolve(struct resolver *resolver) {
     resolver->nspans = (int)proto->span_count;
     resolver->spans = resolver->nspans ? &resolver->model->spans.all.at[proto->first_span] : NULL;
     if (resolve_shape(resolver)) return -1;
-    if (resolver->out->dtype == RT_DTYPE_NONE) return 0;
+    if (resolver->out->dtype == RT_DTYPE_NONE || find_elsewhere(resolver->model, proto, resolver->out)) return 0;
+    resolver->out->declared = resolver->out->dtype;
     if ((int)proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) return resolve_external(resolver);
     if ((int)proto->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT)
         return FAIL(resolver, 364, "%s: unknown data_location %d", quoted(resolver), (int)proto->data_location);

@@ -49,6 +49,14 @@ struct onnx_stripped {
     size_t length, capacity;
 };
 
+/* Where the value of an initializer lies that --weights-from replaces (onnx_weights.h). */
+struct onnx_elsewhere {
+    int file; /* in files */
+    uint64_t offset;
+    enum rt_dtype dtype;
+    bool transposed;
+};
+
 struct onnx_model {
     const char *path;  /* as given */
     const char *place; /* the path with control characters escaped; begins the place of every diagnostic */
@@ -64,14 +72,17 @@ struct onnx_model {
     struct map locations; /* location of external data -> index in files */
     struct map copies;    /* (file, offset, bytes) of copied tensors -> index in copied */
     VEC(const void *) copied;
-    int fd, directory; /* -1 unless open */
+    VEC(struct onnx_elsewhere) elsewhere;
+    struct map elsewhere_index; /* address of an initializer -> index in elsewhere */
+    int fd, directory;          /* -1 unless open */
     bool allow_links;
 };
 
 /* A TensorProto with its data found and checked. */
 struct onnx_tensor {
-    enum rt_dtype dtype;
-    int ndim; /* 0: a scalar */
+    enum rt_dtype dtype, declared; /* of the data; in the model, equal unless --weights-from replaces the data */
+    bool transposed;               /* the data has the two dimensions exchanged */
+    int ndim;                      /* 0: a scalar */
     int64_t dims[ONNX_DIMS];
     const char *name; /* "" if it has none */
     int64_t count;    /* elements: the product of dims */

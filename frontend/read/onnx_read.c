@@ -81,6 +81,11 @@ static void close_model(void *model) {
 }
 
 int onnx_open(struct arena *arena, struct diags *diags, const char *path, bool allow_links, struct onnx_model **out) {
+    return onnx_open_with(arena, diags, path, allow_links, NULL, out);
+}
+
+int onnx_open_with(struct arena *arena, struct diags *diags, const char *path, bool allow_links,
+                   const struct onnx_weights_from *weights, struct onnx_model **out) {
     struct onnx_model *model = *out = ARENA_NEW(arena, struct onnx_model);
     *model = (struct onnx_model){.arena = arena, .diags = diags, .fd = -1, .directory = -1, .allow_links = allow_links};
     arena_own(arena, model, close_model);
@@ -93,6 +98,7 @@ int onnx_open(struct arena *arena, struct diags *diags, const char *path, bool a
     if (result == 0) result = read_tree(model);
     close_fd(&model->fd);
     if (result == 0) result = open_directory(model);
+    if (result == 0 && weights) result = onnx_weights_open(model, weights);
     if (result == 0) result = onnx_check(model);
     arena_free(&model->scratch);
     return result;

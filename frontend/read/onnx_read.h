@@ -14,6 +14,7 @@
 #define FRONTEND_READ_ONNX_READ_H
 
 #include "frontend/read/onnx_model.h"
+#include "frontend/read/onnx_weights.h"
 
 /* Opens and checks the model file `path`. Returns -1 with diagnostics if it is malformed, too large or cannot be read.
  * Returns 0 if it is well-formed; there may still be errors of EXIT_UNSUPPORTED in `diags` (E312 ir_version, E401
@@ -21,6 +22,10 @@
  * report all of them at once. The arena owns the model: arena_free closes it; onnx_close does so earlier. allow_links:
  * external data may be a symbolic link, as in the model caches of HuggingFace, or have several hard links. */
 int onnx_open(struct arena *arena, struct diags *diags, const char *path, bool allow_links, struct onnx_model **out);
+
+/* The same; `weights`: files that the values of initializers come from (onnx_weights.h); NULL: none. */
+int onnx_open_with(struct arena *arena, struct diags *diags, const char *path, bool allow_links,
+                   const struct onnx_weights_from *weights, struct onnx_model **out);
 
 /* Unmaps and closes the files; tensor data is invalid afterwards. The tree and copied tensors belong to the arena. NULL
  * and a closed model are allowed. */
