@@ -10,7 +10,7 @@ line). Every plan is checked twice:
     f64 on one rank with reference kernels of target c.
 Plans are "one", "dp2", "data2", "tp3": policy and ranks; a mesh, "tensor=2,pipeline=2"; or "rows2", the rule that cuts the
 first convolution by rows and with it what follows, but for reductions and products: no sum is cut, so reference kernels
-must give one rank's bits. Prints a line per model and plan, and exits 1 if any fails.
+must give one rank's bits; or NAME, the rules in NAME.rules of the model directory. Prints a line per model and plan, and exits 1 if any fails.
 """
 import argparse
 import glob
@@ -43,10 +43,13 @@ def row_rule(one, plan, ranks):
     return ["--pas", "manual:" + path]
 
 
-def plan_options(plan, one):
+def plan_options(plan, one, model):
     """Options of `rankc compile` for a plan's name; `one` is the directory of the program of one rank."""
     if plan == "one":
         return []
+    rules = os.path.join(model, plan + ".rules")
+    if os.path.exists(rules):
+        return ["--pas", "manual:" + rules]
     if "=" in plan:
         return ["--pas", "hybrid:" + plan]
     policy, ranks = re.fullmatch(r"([a-z]+)(\d+)", plan).groups()
@@ -85,7 +88,7 @@ class Sweep:
         out = os.path.join(self.work, name, plan + "".join(extra))
         shutil.rmtree(out, ignore_errors=True)
         call([self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q",
-              "--target", target or self.args.target, *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one")), *extra])
+              "--target", target or self.args.target, *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one"), model), *extra])
         run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels or self.args.kernels, "--threads", "1"]
         if self.args.comm and plan != "one":
             run += ["--comm", self.args.comm]

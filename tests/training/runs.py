@@ -18,7 +18,7 @@ from harness import call, data_of, expect, folder_of, lines_of, model_of, record
 
 PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
          "tp2dp2": ("tp:tensor=2", 4), "data2": ("data:data=2", 2), "dp3": ("dp", 3), "data2dp2": ("data:data=2", 4),
-         "hybrid2": ("hybrid:tensor=2,data=2", 8)}
+         "hybrid2": ("hybrid:tensor=2,data=2", 8), "nest4": (f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest4.rules", 4)}
 ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
 
 
@@ -86,7 +86,8 @@ def checkpoints(directory):
 def resume(bench):
     """A run that goes on from a checkpoint is the run that was not stopped, bit for bit."""
     for plan, accumulate, shuffle, case in (("one", 1, [], "mlp"), ("one", 2, ["--shuffle", "7"], "mlp"),
-                                            ("hybrid", 1, [], "gpt2"), ("tp2dp2", 2, ["--shuffle", "7"], "mlp")):
+                                            ("hybrid", 1, [], "gpt2"), ("tp2dp2", 2, ["--shuffle", "7"], "mlp"),
+                                            ("nest4", 1, [], "mlp")):
         program = bench.compile(f"{plan}{accumulate}", plan, accumulate=accumulate, case=case)
         whole, parts = bench.path(f"whole-{plan}{accumulate}"), bench.path(f"parts-{plan}{accumulate}")
         expected = program.train(8, *shuffle, "--checkpoint-dir", whole, "--checkpoint-every", "3")
@@ -107,7 +108,7 @@ def parts(bench):
     bound = 1e-5  # cuts change the order of sums; SGD keeps the difference at rounding
     options = ["--optimizer", "sgd:lr=0.01,momentum=0.9"]
     expected = {}
-    for plan in ("one", "tp2", "hybrid"):
+    for plan in ("one", "tp2", "hybrid", "nest4"):
         program, directory = bench.compile(f"parts-{plan}", plan, options=options), bench.path(f"parts-{plan}.ckpt")
         program.train(3, "--checkpoint-dir", directory)
         for kind in ("parameters", "optimizer"):
@@ -143,13 +144,14 @@ def merge(directory, kind):
 
 
 def indices(shape, slices):
-    """Places of a part's elements in the complete tensor, in the part's order."""
+    """Places of a part's elements in the complete tensor, in the part's order. A second cut of a dimension divides what the first leaves."""
     chosen = [list(range(extent)) for extent in shape]
     for cut in slices:
-        extent, blocks, unit = shape[cut["dim"]], cut["blocks"], cut["unit"]
+        held = chosen[cut["dim"]]
+        extent, blocks, unit = len(held), cut["blocks"], cut["unit"]
         units = extent // (blocks * unit)
         start = [p * (units // cut["parts"]) + min(p, units % cut["parts"]) for p in (cut["part"], cut["part"] + 1)]
-        chosen[cut["dim"]] = [block * (extent // blocks) + i for block in range(blocks)
+        chosen[cut["dim"]] = [held[block * (extent // blocks) + i] for block in range(blocks)
                               for i in range(start[0] * unit, start[1] * unit)]
     places = [0]
     for extent, keep in zip(shape, chosen):

@@ -11,7 +11,7 @@ EXPECTED says which class a plan has. Stage 1 must have the bits of stage 0. Mem
 what the formulas of the ZeRO paper give (arXiv 1910.02054, section 3.1), which divide the bytes of Adam's two moments (stage 1), of
 sums of gradients (2) and of parameters (3) by the number of ranks that would hold them alike (expected_memory).
 
-A plan is "policy@units". A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip"."""
+A plan is "policy@units", the policy one of rankc's, or manual:FILE, rules. A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip"."""
 import argparse
 import concurrent.futures
 import fnmatch
@@ -37,6 +37,7 @@ OPTIONS = {"clip": ["--clip-grad-norm", "0.5"], "amp": ["--amp", "bf16"], "recom
            "frozen": ["--param", "*mlp*:frozen"], "whole": ["--param", "*mlp*:whole"]}
 # Model, plan, case, stages: what --quick checks.
 QUICK = [("gpt2", "dp@3", "2+clip", (1, 2, 3)), ("gpt2", "dp@2", "1+amp", (1, 3)), ("llama", "tp:tensor=2@2", "2", (1, 3)),
+         ("gpt2", f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest_tokens.rules@2", "1", (0, 3)),
          ("gpt2", "data:data=2@2", "2", (1, 2, 3)), ("llama", "dp@2", "2+frozen", (2, 3)), ("gpt2", "dp@2", "1+whole", (3,))]
 VOCABULARY = {"gpt2": 101, "llama": 97}
 STEPS, BATCH, BOUND, NORM_BOUND, BF16_EPS = 6, 2, 1e-5, 1e-12, 2.0 ** -7

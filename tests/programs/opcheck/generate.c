@@ -1,6 +1,7 @@
 /* Writes the programs of the operator check: graphs of many one-node samples, whole and cut in every way.
  *
- *     generate DIR SET   writes DIR/whole.rir, cut2.rir, cut3.rir, stages.rir and samples.json, which opcheck.py reads
+ *     generate DIR SET   writes DIR/whole.rir, cut2.rir, cut3.rir, nest4.rir, nest6.rir, stages.rir and samples.json,
+ *                        which opcheck.py reads
  *
  * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. SET says what the letters for
  * types stand for: "full", or "halves", which leaves out samples without such a letter. From a sample's annotation
@@ -10,7 +11,9 @@
  * (which makes a ReduceScatter), and for sums one through an Add of partial values. Where it gives a part one more is
  * made, of a sample's first types, through a reader that wants another (which makes an AllToAll). Such readers have
  * nodes of their own: what is an output too would be made whole for both. Where the cut makes a node read windows more
- * are made, of inputs in parts (which make a HaloExchange). In the graph of stages every node is in the first of two,
+ * are made, of inputs in parts (which make a HaloExchange). In nest4 and nest6 two axes, of 2 and of 2 or 3 ranks,
+ * divide every factor, either inside the other; readers of the result want the inner cut in another dimension, or both
+ * cuts in one. In the graph of stages every node is in the first of two,
  * and its result is read in the second. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +25,7 @@
 #include "ir/op.h"
 #include "ir/text.h"
 
-enum { MIN_WAYS = 2, MAX_WAYS = 3, MAX_INPUTS = 8, MAX_VARIANTS = 4, MAX_BLOCKS = 3, MAX_GRAIN = 3 };
+enum { MIN_WAYS = 2, MAX_WAYS = 3, OUTER_WAYS = 2, MAX_INPUTS = 8, MAX_VARIANTS = 4, MAX_BLOCKS = 3, MAX_GRAIN = 3 };
 
 static const struct sample {
     const char *op, *inputs, *attributes;
@@ -70,8 +73,8 @@ struct text {
 struct generator {
     struct arena arena;
     const struct set *set;
-    struct text whole, stages, cut[MAX_WAYS + 1];
-    struct strbuf inputs, nodes, cuts; /* of samples.json */
+    struct text whole, stages, cut[MAX_WAYS + 1], nest[MAX_WAYS + 1]; /* by ways; of a nest, of axis b */
+    struct strbuf inputs, nodes, cuts;                                /* of samples.json */
     int nnodes, ncuts;
 };
 
@@ -111,12 +114,13 @@ static void choose(struct choice *choice, struct generator *g, const struct samp
 
 /* Text of graphs ------------------------------------------------------------------------------------------------ */
 
-static void text_start(struct text *text, struct arena *arena, const char *axis, int ways) {
+/* axes: such as "tensor=2"; "": one device. */
+static void text_start(struct text *text, struct arena *arena, const char *axes) {
     strbuf_init(&text->out, arena);
     map_init(&text->numbers, arena);
     text->next = 0;
     strbuf_puts(&text->out, "rankc-ir 1\ngraph \"opcheck\" level=TYPED\n");
-    if (ways > 1) strbuf_printf(&text->out, "mesh %s=%d\n", axis, ways);
+    if (*axes) strbuf_printf(&text->out, "mesh %s\n", axes);
 }
 
 /* The number of the source, defined at its first use. The same values may not stand for two operands, so the operand's
@@ -276,6 +280,73 @@ static void try_cut(struct generator *g, const struct trial *cut) {
     if (partial) write_sum(g, cut, y);
 }
 
+/* Nests --------------------------------------------------------------------------------------------------------- */
+
+/* The text of the splits of two axes in the order in which they nest: "a:m/1/1, b:m/1/1" for factor m. */
+static const char *nest_text(struct generator *g, const char *axes, const char *outer, const char *inner) {
+    return arena_printf(&g->arena, " split(%c:%s, %c:%s)", axes[0], outer, axes[1], inner);
+}
+
+static void write_nest(struct generator *g, const struct trial *cut, const char *name, int number) {
+    strbuf_printf(&g->nest[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
+    list_cut(g, cut->choice, arena_printf(&g->arena, "nest%d", OUTER_WAYS * cut->ways), name, class_of(cut), 1);
+}
+
+/* The last dimension that both axes can divide and that the result is not divided in; -1: none. */
+static int free_dim(const struct trial *cut, const struct placement *given) {
+    int along = cut->result->ndim - 1;
+    while (along >= 0 &&
+           (cut->result->dims[along] < OUTER_WAYS * cut->ways || (given->kind == PLACED_PART && given->dim == along)))
+        along--;
+    return along;
+}
+
+/* Readers of a nested result in other layouts: with both cuts in another dimension, and with the inner one alone. */
+static void write_nest_readers(struct generator *g, const struct trial *cut, const char *axes, const char *split) {
+    struct text *text = &g->nest[cut->ways];
+    const struct placement given = dims_placement(cut->dims, cut->dims->ninputs, &cut->split);
+    const int along = free_dim(cut, &given);
+    if (along < 0) return;
+    const char *there = arena_printf(&g->arena, "d%d/1/1", along);
+    const char *both = nest_text(g, axes, there, there);
+    write_nest(g, cut, both, text_copy(text, cut->result, text_node(text, g, cut->choice, split), both));
+    if (given.kind != PLACED_PART) return;
+    const char *stays =
+        arena_printf(&g->arena, "d%d/%lld/%lld", given.dim, (long long)given.blocks, (long long)given.grain);
+    const char *one = nest_text(g, axes, stays, there);
+    write_nest(g, cut, one, text_copy(text, cut->result, text_node(text, g, cut->choice, split), one));
+}
+
+/* Two axes divide the factor: the one named first in `axes` outside, in grains of grain * cut->split.grain. */
+static void try_nest(struct generator *g, const struct trial *cut, const char *axes, int grain) {
+    const struct mesh mesh = {.naxes = 2, .axis = {{"a", OUTER_WAYS}, {"b", cut->ways}}};
+    const struct factor *factor = &cut->dims->factor[cut->split.factor];
+    const int outer = axes[0] - 'a', inner = axes[1] - 'a';
+    struct node_split splits[RT_MAX_AXES] = {{.factor = SPLIT_NONE}, {.factor = SPLIT_NONE}};
+    splits[outer] = cut->split;
+    splits[outer].grain *= grain;
+    if (factor->extent % (splits[outer].blocks * splits[outer].grain) ||
+        !dims_can_split(cut->dims, &splits[outer], mesh.axis[outer].size) ||
+        !op_can_split(cut->node->op, cut->dims, &splits[outer]) ||
+        !dims_can_nest(cut->dims, &mesh, splits, inner, &cut->split))
+        return;
+    const char *parts[2]; /* by level */
+    for (int level = 0; level < 2; level++)
+        parts[level] = arena_printf(&g->arena, "%s/%lld/%lld", factor->name, (long long)cut->split.blocks,
+                                    (long long)(level ? cut->split.grain : splits[outer].grain));
+    const char *split = nest_text(g, axes, parts[0], parts[1]);
+    write_nest(g, cut, split, text_node(&g->nest[cut->ways], g, cut->choice, split));
+    if (cut->choice->variant == 0 && cut->split.blocks == 1 && grain == 1) write_nest_readers(g, cut, axes, split);
+}
+
+static void try_nests(struct generator *g, struct trial *cut) {
+    for (cut->ways = MIN_WAYS; cut->ways <= MAX_WAYS; cut->ways++) {
+        try_nest(g, cut, "ab", 1);
+        try_nest(g, cut, "ab", 2);
+        try_nest(g, cut, "ba", 1);
+    }
+}
+
 static void write_stages(struct generator *g, const struct choice *choice, const struct graph *graph) {
     struct text *text = &g->stages;
     const struct tensor *result = &graph->tensors.at[graph->nodes.at[graph->nodes.n - 1].outputs[0]];
@@ -292,12 +363,15 @@ static void try_cuts(struct generator *g, const struct choice *choice, const str
     struct trial cut = {
         choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], 0, &dims, {0}, 0};
     for (int factor = 0; factor < dims.nfactors; factor++)
-        for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
+        for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++) {
+            cut.split = (struct node_split){.factor = (int16_t)factor, .blocks = blocks, .grain = 1};
+            try_nests(g, &cut);
             for (int grain = 1; grain <= MAX_GRAIN; grain++)
                 for (cut.ways = MIN_WAYS; cut.ways <= MAX_WAYS; cut.ways++) {
                     cut.split = (struct node_split){.factor = (int16_t)factor, .blocks = blocks, .grain = grain};
                     try_cut(g, &cut);
                 }
+        }
 }
 
 /* The sample as a graph of its own, for its types. */
@@ -305,7 +379,7 @@ static struct graph *parse_sample(struct generator *g, const struct choice *choi
     struct text text;
     struct diags diags;
     struct graph *graph;
-    text_start(&text, &g->arena, "", 1);
+    text_start(&text, &g->arena, "");
     text_node(&text, g, choice, "");
     diags_init(&diags, &g->arena);
     const char *bytes = strbuf_text(&text.out);
@@ -386,8 +460,11 @@ static void write_file(struct arena *arena, const char *dir, const char *name, c
 static void write_files(struct generator *g, const char *dir) {
     write_file(&g->arena, dir, "whole.rir", strbuf_text(&g->whole.out));
     write_file(&g->arena, dir, "stages.rir", strbuf_text(&g->stages.out));
-    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++)
+    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++) {
         write_file(&g->arena, dir, arena_printf(&g->arena, "cut%d.rir", ways), strbuf_text(&g->cut[ways].out));
+        write_file(&g->arena, dir, arena_printf(&g->arena, "nest%d.rir", OUTER_WAYS * ways),
+                   strbuf_text(&g->nest[ways].out));
+    }
     write_file(
         &g->arena, dir, "samples.json",
         arena_printf(&g->arena, "{\"inputs\": [%s],\n\"communication\": [%s],\n\"nodes\": [%s],\n\"cuts\": [%s]}\n",
@@ -405,9 +482,12 @@ int main(int argc, char **argv) {
     if (!g.set) return 2;
     if (count_missing()) return 1;
     arena_init(&g.arena, 0, NULL);
-    text_start(&g.whole, &g.arena, "", 1);
-    text_start(&g.stages, &g.arena, "pipeline", 2);
-    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++) text_start(&g.cut[ways], &g.arena, "tensor", ways);
+    text_start(&g.whole, &g.arena, "");
+    text_start(&g.stages, &g.arena, "pipeline=2");
+    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++) {
+        text_start(&g.cut[ways], &g.arena, arena_printf(&g.arena, "tensor=%d", ways));
+        text_start(&g.nest[ways], &g.arena, arena_printf(&g.arena, "a=%d b=%d", OUTER_WAYS, ways));
+    }
     strbuf_init(&g.inputs, &g.arena);
     strbuf_init(&g.nodes, &g.arena);
     strbuf_init(&g.cuts, &g.arena);
