@@ -1,4 +1,8 @@
-/* ONNX Attention-25 and RotaryEmbedding-23 as compositions, in the order of their function bodies in the standard. */
+/* ONNX Attention-25 and RotaryEmbedding-23.
+ *
+ * Attention becomes the core operator of that name, with causal masks and windows as attributes. It becomes the
+ * composition of the standard's function body where the core operator has no kernel (16-bit floats), no gradient (in
+ * training), or no such result (scores). */
 #include "frontend/lower/onnx_lower.h"
 
 #include <math.h>
@@ -7,9 +11,13 @@
 struct attention {
     int q, k, v;
     bool flat; /* the inputs had 3 dimensions, and so has the result */
+    bool core; /* it becomes the core operator, else a composition */
     int64_t q_length, kv_length, past;
-    int bias; /* added to the scores, -1: none */
+    int keep, bias; /* keep: bool, only of the core operator; bias: added to the scores. -1: none */
     bool may_mask_rows;
+    bool
+        causal; /* of the core operator: keys up to `offset` after the query's number, with a window the last of them */
+    int64_t offset, window;
 };
 
 /* Reshapes (batch, length, heads x size) to (batch, heads, length, size); other shapes are left as they are. */
@@ -41,6 +49,15 @@ static int repeat_heads(struct lower *lower, int x, int64_t heads) {
     return emit_reshape(lower, x, 4, (int64_t[]){d[0], heads, d[2], d[3]});
 }
 
+/* True if the core operator computes this. */
+static bool is_core(const struct lower *lower, const struct tensor *q) {
+    enum rt_dtype work = q->dtype;
+    if (lower_given(lower, "softmax_precision"))
+        work = lower_float_type(lower, rt_dtype_by_onnx((int)lower_int(lower, "softmax_precision")));
+    return !lower->builder.graph->train && (q->dtype == RT_F32 || q->dtype == RT_F64) && work == q->dtype &&
+           !lower_wants(lower, 3);
+}
+
 /* Splits the inputs into heads and checks their shapes against each other. */
 static int read_inputs(struct lower *lower, struct attention *attention) {
     attention->flat = lower_ndim(lower, lower->inputs[0]) == 3;
@@ -58,6 +75,7 @@ static int read_inputs(struct lower *lower, struct attention *attention) {
     if (!fits) return lower_misfit(lower, attention->q, attention->k);
     for (int d = 0; d < 3; d++)
         if (k.dims[d] != v.dims[d]) return lower_misfit(lower, attention->k, attention->v);
+    attention->core = is_core(lower, &q);
     attention->q_length = q.dims[2];
     attention->kv_length = k.dims[2];
     return 0;
@@ -81,8 +99,17 @@ static int places(struct lower *lower, int64_t n, int64_t first, int ndim, const
     return emit_ints(lower, (int)n, values, ndim, dims);
 }
 
-/* The mask as a bias. It may be shorter than the keys; further keys are not allowed. */
-static int attention_mask(struct lower *lower, const struct attention *attention) {
+/* Only where `allowed` is true do scores stay. */
+static int add_condition(struct lower *lower, struct attention *attention, int allowed) {
+    if (!attention->core)
+        add_bias(lower, attention, bias_of(lower, attention, allowed));
+    else
+        attention->keep = attention->keep < 0 ? allowed : emit2(lower, OP_And, attention->keep, allowed);
+    return attention->core ? attention->keep : attention->bias;
+}
+
+/* Input 3. It may be shorter than the keys; further keys are not allowed. */
+static int add_mask(struct lower *lower, struct attention *attention) {
     struct tensor mask = lower_input(lower, 3);
     int id = lower->inputs[3], last = mask.ndim - 1;
     int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
@@ -93,7 +120,9 @@ static int attention_mask(struct lower *lower, const struct attention *attention
     if (end[last])
         id = emit(lower, OP_Pad, 2, (int[]){id, emit_like(lower, id, mask.dtype == RT_BOOL ? 0 : -INFINITY)}, 2, attrs);
     if (id < 0) return -1;
-    return mask.dtype == RT_BOOL ? bias_of(lower, attention, id) : id;
+    if (mask.dtype == RT_BOOL) return add_condition(lower, attention, id);
+    add_bias(lower, attention, emit_cast(lower, id, lower_dtype(lower, attention->q)));
+    return attention->bias;
 }
 
 /* The position of each query among the keys: a constant of shape (length, 1); with an external cache (input 6, the
@@ -108,6 +137,13 @@ static int query_places(struct lower *lower, const struct attention *attention) 
 
 /* Allows keys from `before` positions before the query to `after` positions after it; negative: no limit. */
 static void add_window(struct lower *lower, struct attention *attention, int64_t before, int64_t after) {
+    if (attention->core && !lower_has(lower, 6)) {
+        const int64_t ahead = after >= 0 ? after : attention->kv_length;
+        attention->causal = true;
+        attention->offset = attention->past + ahead;
+        attention->window = before >= 0 ? before + 1 + ahead : 0;
+        return;
+    }
     int query = query_places(lower, attention),
         key = places(lower, attention->kv_length, 0, 2, (int64_t[]){1, attention->kv_length});
     int distance = emit2(lower, OP_Sub, key, query), allowed = -1;
@@ -116,30 +152,27 @@ static void add_window(struct lower *lower, struct attention *attention, int64_t
         int near = emit_with(lower, OP_GreaterOrEqual, distance, -(double)before);
         allowed = after >= 0 ? emit2(lower, OP_And, allowed, near) : near;
     }
-    add_bias(lower, attention, bias_of(lower, attention, allowed));
+    add_condition(lower, attention, allowed);
 }
 
-static int build_bias(struct lower *lower, struct attention *attention) {
+static int build_masks(struct lower *lower, struct attention *attention) {
     bool windows = lower->op->since >= 25;
     int64_t before = windows ? lower_int(lower, "left_window_size") : -1;
     int64_t after = windows ? lower_int(lower, "right_window_size") : -1;
-    attention->bias = -1;
+    attention->keep = attention->bias = -1;
+    attention->causal = false;
+    attention->offset = attention->window = 0;
     attention->may_mask_rows = lower_has(lower, 3) || lower_has(lower, 6) || before >= 0 || after >= 0;
     if (lower_has(lower, 6) && lower_ndim(lower, lower->inputs[6]) != 1)
         return lower_misfit(lower, attention->k, lower->inputs[6]);
-    if (lower_has(lower, 3)) {
-        int mask = attention_mask(lower, attention);
-        if (mask < 0) return -1;
-        add_bias(lower, attention, mask);
-    }
-    if (lower_int(lower, "is_causal")) add_window(lower, attention, -1, 0);
+    if (lower_has(lower, 3) && add_mask(lower, attention) < 0) return -1;
+    if (lower_int(lower, "is_causal")) after = 0;
     if (before >= 0 || after >= 0) add_window(lower, attention, before, after);
     if (!lower_has(lower, 6)) return 0;
     int64_t n = lower_input(lower, 6).dims[0];
     int valid = emit_reshape(lower, lower->inputs[6], 4, (int64_t[]){n, 1, 1, 1});
     int key = places(lower, attention->kv_length, 0, 2, (int64_t[]){1, attention->kv_length});
-    add_bias(lower, attention, bias_of(lower, attention, emit2(lower, OP_Less, key, valid)));
-    return attention->bias < 0 ? -1 : 0;
+    return add_condition(lower, attention, emit2(lower, OP_Less, key, valid)) < 0 ? -1 : 0;
 }
 
 /* Scores and result ----------------------------------------------------------------------------------------------- */
@@ -182,16 +215,34 @@ static int scores_and_weights(struct lower *lower, struct attention *attention) 
     return step[3];
 }
 
+static int composition(struct lower *lower, struct attention *attention) {
+    int weights = scores_and_weights(lower, attention);
+    return emit_matmul(lower, weights, repeat_heads(lower, attention->v, lower_tensor(lower, attention->q).dims[1]),
+                       false, false);
+}
+
+static int core_operator(struct lower *lower, const struct attention *attention) {
+    struct attr attrs[7];
+    int inputs[] = {attention->q, attention->k, attention->v, attention->keep, attention->bias}, n = 0;
+    double size = (double)lower_tensor(lower, attention->q).dims[3];
+    attrs[n++] = attr_of_float("scale", lower_given(lower, "scale") ? lower_float(lower, "scale") : 1 / sqrt(size));
+    if (lower_float(lower, "softcap") > 0) attrs[n++] = attr_of_float("cap", lower_float(lower, "softcap"));
+    if (attention->keep >= 0 || attention->causal) attrs[n++] = attr_of_float("fill", -INFINITY);
+    if (attention->causal) attrs[n++] = attr_of_int("causal", 1);
+    if (attention->offset) attrs[n++] = attr_of_int("offset", attention->offset);
+    if (attention->window) attrs[n++] = attr_of_int("window", attention->window);
+    if (attention->may_mask_rows) attrs[n++] = attr_of_int("nan_to_zero", RT_HIDDEN_ROWS_TO_ZERO);
+    return emit(lower, OP_Attention, attention->bias >= 0 ? 5 : attention->keep >= 0 ? 4 : 3, inputs, n, attrs);
+}
+
 int lower_attention(struct lower *lower) {
     struct attention attention;
     if (lower_has(lower, 4) != lower_has(lower, 5))
         return lower_error(lower, 331, EXIT_MALFORMED, "past_key and past_value must be given together");
     if (lower_has(lower, 4) && lower_ndim(lower, lower->inputs[4]) != 4)
         return lower_misfit(lower, lower->inputs[1], lower->inputs[4]);
-    if (read_inputs(lower, &attention) < 0 || build_bias(lower, &attention) < 0) return -1;
-    int weights = scores_and_weights(lower, &attention);
-    int y = emit_matmul(lower, weights, repeat_heads(lower, attention.v, lower_tensor(lower, attention.q).dims[1]),
-                        false, false);
+    if (read_inputs(lower, &attention) < 0 || build_masks(lower, &attention) < 0) return -1;
+    int y = attention.core ? core_operator(lower, &attention) : composition(lower, &attention);
     if (lower_wants(lower, 1)) lower->outputs[1] = attention.k;
     if (lower_wants(lower, 2)) lower->outputs[2] = attention.v;
     if (!attention.flat || y < 0) return lower_result(lower, y);
@@ -210,12 +261,13 @@ static int rotary_table(struct lower *lower, int input, int heads_axis) {
     return emit_unsqueeze(lower, table, heads_axis);
 }
 
-/* Joins the two halves of the rotated elements: one after the other, or interleaved. */
-static int join(struct lower *lower, int real, int imaginary, bool interleaved) {
-    if (!interleaved) return emit_concat(lower, 3, 2, (int[]){real, imaginary});
-    if (real < 0) return -1;
-    struct tensor half = lower_tensor(lower, real);
-    int both = emit_concat(lower, 4, 2, (int[]){emit_unsqueeze(lower, real, 4), emit_unsqueeze(lower, imaginary, 4)});
+/* The table for whole heads: each angle belongs to two elements, which are neighbours or half a head apart. */
+static int rotary_angles(struct lower *lower, int input, int heads_axis, bool interleaved) {
+    int table = rotary_table(lower, input, heads_axis);
+    if (!interleaved || table < 0) return emit_concat(lower, 3, 2, (int[]){table, table});
+    struct tensor half = lower_tensor(lower, table);
+    int both = emit_unsqueeze(lower, table, 4);
+    both = emit_concat(lower, 4, 2, (int[]){both, both});
     half.dims[3] *= 2;
     return emit_reshape(lower, both, 4, half.dims);
 }
@@ -233,14 +285,15 @@ int lower_rotary(struct lower *lower) {
     int64_t size = apart.dims[3], turned = lower_int(lower, "rotary_embedding_dim");
     if (turned == 0) turned = size;
     if (turned < 2 || turned > size || turned % 2) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    int64_t half = turned / 2, step = interleaved ? 2 : 1;
-    int cosine = rotary_table(lower, 1, flat ? 2 : 1), sine = rotary_table(lower, 2, flat ? 2 : 1);
+    int cosine = rotary_angles(lower, 1, flat ? 2 : 1, interleaved),
+        sine = rotary_angles(lower, 2, flat ? 2 : 1, interleaved);
     int input = emit_reshape(lower, lower->inputs[0], 4, apart.dims);
-    int a = emit_piece(lower, input, 3, 0, step, half),
-        b = emit_piece(lower, input, 3, interleaved ? 1 : half, step, half);
-    int real = emit2(lower, OP_Sub, emit2(lower, OP_Mul, cosine, a), emit2(lower, OP_Mul, sine, b));
-    int imaginary = emit2(lower, OP_Add, emit2(lower, OP_Mul, sine, a), emit2(lower, OP_Mul, cosine, b));
-    int y = join(lower, real, imaginary, interleaved);
+    int operands[] = {turned < size ? emit_piece(lower, input, 3, 0, 1, turned) : input, cosine, sine};
+    if (operands[0] < 0 || cosine < 0 || sine < 0) return -1;
+    struct tensor whole = lower_tensor(lower, cosine);
+    if (whole.dims[3] != turned) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    struct attr attr = attr_of_int("interleaved", 1);
+    int y = emit(lower, OP_Rope, 3, operands, interleaved, &attr);
     if (turned < size) y = emit_concat(lower, 3, 2, (int[]){y, emit_piece(lower, input, 3, turned, 1, size - turned)});
     return lower_result(lower, emit_reshape(lower, y, x.ndim, x.dims));
 }

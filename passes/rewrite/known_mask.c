@@ -104,3 +104,14 @@ struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int
                  t->dims[t->ndim - 2] == score->dims[score->ndim - 2];
     return known.kind == MASK_CAUSAL && !whole ? any : known;
 }
+
+bool known_repeats(const struct graph *graph, int tensor, int dim) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const struct values values = values_of(graph, t);
+    int64_t inner = 1, extent = t->dims[dim], n = tensor_elements(t);
+    for (int d = dim + 1; d < t->ndim; d++) inner *= t->dims[d];
+    if (!values.data) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (i / inner % extent > 0 && value_at(&values, i) != value_at(&values, i - inner)) return false;
+    return true;
+}

@@ -28,4 +28,7 @@ struct known_masks {
 struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int mask, const struct tensor *score,
                              double seen);
 
+/* True if the values of the tensor are known and equal along dimension `dim`. */
+bool known_repeats(const struct graph *graph, int tensor, int dim);
+
 #endif

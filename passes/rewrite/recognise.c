@@ -117,6 +117,31 @@ static bool fit_rope_pairs(struct recognition *recognition) {
     return fit_rope(recognition);
 }
 
+/* a and b, one after the other in the last dimension. */
+static int joined(struct recognition *recognition, int a, int b) {
+    const struct attr axis = attr_of_int("axis", recognition->builder.graph->tensors.at[a].ndim - 1);
+    return build(&recognition->builder, OP_Concat, 2, (int[]){a, b}, 1, &axis);
+}
+
+/* The halves a and b of x, or of each head, are turned by tables of half a head's size. */
+static bool fit_rope_halves(struct recognition *recognition) {
+    const struct match *match = recognition->match;
+    const struct tensor *result = recognition_result(recognition);
+    struct tensor half = *result;
+    const int a = match_tensor(match, "a"), b = match_tensor(match, "b"), x = match_tensor(match, "x");
+    const int tables[] = {match_tensor(match, "cos"), match_tensor(match, "sin")};
+    half.dims[half.ndim - 1] /= 2;
+    const struct tensor *all = recognition->builder.graph->tensors.at;
+    if (!has_kernels(result) || !same_type(&all[a], &half) || !same_type(&all[b], &half)) return false;
+    for (int i = 0; i < 2; i++) {
+        const struct tensor *table = &all[tables[i]];
+        if (table->ndim < 1 || table->dims[table->ndim - 1] != half.dims[half.ndim - 1]) return false;
+    }
+    recognition->inputs[recognition->ninputs++] = x >= 0 ? x : joined(recognition, a, b);
+    for (int i = 0; i < 2; i++) recognition->inputs[recognition->ninputs++] = joined(recognition, tables[i], tables[i]);
+    return true;
+}
+
 /* The table ----------------------------------------------------------------------------------------------------- */
 
 struct recogniser {
@@ -161,5 +186,5 @@ int pass_recognise(struct graph *graph, const struct pass_context *context) {
         recognise_each(graph, context, find, &row);
     }
     if (!graph->train || context->attention != ATTENTION_PRODUCTS) recognise_attention(graph, context);
-    return 0;
+    return pass_cse(graph, context); /* layers share what matches have added */
 }

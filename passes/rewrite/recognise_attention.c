@@ -19,7 +19,7 @@
 #include "passes/rewrite/known_mask.h"
 #include "passes/rewrite/recognise.h"
 
-enum { MAX_MASKS = 4, ROOTS = 3, STEPS = 13, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
+enum { MAX_MASKS = 4, ROOTS = 4, STEPS = 13, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
 
 /* The leading dimensions of a tensor: all but the last two. */
 struct lead {
@@ -42,7 +42,7 @@ struct attention {
     struct lead lead;
     double scale;
     bool masked, causal, drop, clamp; /* masked: some scores are replaced by fill */
-    bool nan_to_zero;
+    int nan_to_zero;
     double fill, cap; /* cap 0: none */
     int64_t offset, window;
     bool sees; /* the causal mask leaves every row a key */
@@ -208,9 +208,8 @@ static bool take_drop_added(struct attention *a, const struct match *match) {
     return replaces(match_number(match, "n")) && take_where(a, match, true);
 }
 
-static bool take_bias(struct attention *a, const struct match *match) {
-    int bias = unrepeated_mask(a, match_tensor(match, "bias"));
-    const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
+static bool add_bias(struct attention *a, int bias, const struct tensor *score) {
+    bias = unrepeated_mask(a, bias);
     struct known_mask known = known_mask(a->recognition->builder.graph, &a->patterns->known, bias, score, 0);
     if (known.kind == MASK_NOTHING) return true;
     if (a->clamp || a->nbias == MAX_MASKS) return false;
@@ -221,6 +220,10 @@ static bool take_bias(struct attention *a, const struct match *match) {
     }
     a->bias[a->nbias++] = (struct mask){bias, lead_of(score)};
     return true;
+}
+
+static bool take_bias(struct attention *a, const struct match *match) {
+    return add_bias(a, match_tensor(match, "bias"), tensor_at(a, match_tensor(match, "score")));
 }
 
 /* Max(score, least finite number): OPT's exporter writes it because two masks may add up to -inf. */
@@ -650,22 +653,38 @@ static bool take_sink(struct attention *a, const struct match *match) {
     if (sink < 0) return true;
     a->sink = (struct mask){unrepeated_mask(a, sink), lead_of(tensor_at(a, sink))};
     const struct tensor *t = tensor_at(a, a->sink.tensor);
-    return t->ndim >= 2 && t->dims[t->ndim - 1] == 1 && t->dims[t->ndim - 2] == 1;
+    int rows = t->ndim - 2;
+    if (rows < 0 || t->dims[rows + 1] != 1) return false;
+    if (t->dims[rows] == 1) return true;
+    if (!known_repeats(a->recognition->builder.graph, a->sink.tensor, rows)) return false;
+    int64_t start[RT_MAX_NDIM] = {0}, step[RT_MAX_NDIM], size[RT_MAX_NDIM];
+    for (int d = 0; d < t->ndim; d++) step[d] = 1, size[d] = d == rows ? 1 : t->dims[d];
+    a->sink.tensor = build_slice(&a->recognition->builder, a->sink.tensor, start, step, size);
+    return a->sink.tensor >= 0;
 }
 
 /* From scores to the result. */
 static const struct {
     const char *text;
-    bool nan_to_zero;
+    enum rt_nan_to_zero nan_to_zero;
 } roots[] = {
-    {"MatMul(regrouped(Softmax[last](score)), v)", false},
-    {"MatMul(regrouped(Where(IsNaN(w), 0, w:Softmax[last](score))), v)", true}, /* PyTorch 2.15's exporters */
-    {"MatMul(regrouped(Slice[but_last](Softmax[last](Sub(c, ReduceMax(c:Concat[last](score, sink)))))), v)", false},
+    {"MatMul(regrouped(Softmax[last](score)), v)", RT_NAN_STAYS},
+    {"MatMul(regrouped(Where(IsNaN(w), 0, w:Softmax[last](score))), v)", RT_NAN_TO_ZERO}, /* PyTorch 2.15 */
+    {"MatMul(regrouped(Slice[but_last](Softmax[last](Sub(c, ReduceMax(c:Concat[last](score, sink)))))), v)",
+     RT_NAN_STAYS},
+    {"MatMul(regrouped(Slice[but_last](Softmax[last](Concat[last](score, sink)))), v)", RT_NAN_STAYS},
 };
 _Static_assert(sizeof roots / sizeof *roots == ROOTS, "a pattern per root");
 
+/* Operands and masks in their shortest form, and the node that computes them. False: the node stays what it is. */
+static bool make(struct attention *a) {
+    struct attention found = *a;
+    if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
+    return make_masks(a) && replace(a);
+}
+
 static bool accept_root(void *env, const struct match *match) {
-    struct attention *a = env, found;
+    struct attention *a = env;
     const struct node *root = &a->recognition->builder.graph->nodes.at[a->recognition->root];
     const struct tensor *weights = tensor_at(a, root->inputs[0]);
     int score = match_tensor(match, "score");
@@ -676,15 +695,38 @@ static bool accept_root(void *env, const struct match *match) {
     if (!take_sink(a, match)) return false;
     if (!follow(a, match->matcher, score) || (a->masked && a->before && a->nbias > a->before)) return false;
     see_causal(a, weights);
-    found = *a;
-    if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
-    if (!make_masks(a)) return false;
-    return replace(a);
+    return make(a);
+}
+
+/* The description of a node Attention, as ONNX's operator is imported. Its masks are examined here. */
+static bool describe_node(struct attention *a, const struct node *node) {
+    const int *in = node->inputs;
+    const struct tensor *q = tensor_at(a, in[0]), *k = tensor_at(a, in[1]);
+    struct tensor score = *q;
+    score.dims[q->ndim - 1] = k->dims[q->ndim - 2];
+    a->q = in[0];
+    a->k = in[1];
+    a->v = in[2];
+    a->k_upright = true;
+    a->lead = lead_of(q);
+    a->scale = attr_float(node, "scale", 1);
+    a->cap = attr_float(node, "cap", 0);
+    a->nan_to_zero = (int)attr_int(node, "nan_to_zero", 0);
+    const double fill = attr_float(node, "fill", 0);
+    if (attr_int(node, "causal", 0)) {
+        a->masked = a->causal = true;
+        a->fill = fill;
+        a->offset = attr_int(node, "offset", 0);
+        a->window = attr_int(node, "window", 0);
+    }
+    if (node->ninputs > 3 && in[3] >= 0 && !take_mask(a, in[3], &score, fill, false)) return false;
+    return node->ninputs < 5 || in[4] < 0 || add_bias(a, in[4], &score);
 }
 
 static bool find(struct matcher *matcher, struct build *builder, int node, const void *env) {
     struct patterns *patterns = *(struct patterns *const *)env;
-    int result = builder->graph->nodes.at[node].outputs[0];
+    const struct node *root = &builder->graph->nodes.at[node];
+    int result = root->outputs[0];
     enum rt_dtype dtype = builder->graph->tensors.at[result].dtype;
     struct recognition recognition = {.builder = *builder, .root = node};
     struct attention a = {.recognition = &recognition,
@@ -695,6 +737,7 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
                           .factor = {.tensor = -1},
                           .sink = {.tensor = -1}};
     if (!rt_dtype_is_float(dtype)) return false;
+    if (root->op->id == OP_Attention) return describe_node(&a, root) && make(&a);
     for (int i = 0; i < ROOTS; i++) {
         a.nan_to_zero = roots[i].nan_to_zero;
         if (matcher_find(matcher, patterns->root[i], result, accept_root, &a)) return true;

@@ -35,6 +35,10 @@ enum rt_control {
 /* Reductions of collectives. */
 enum rt_reduce { RT_SUM, RT_MAX, RT_MIN, RT_REDUCES };
 
+/* Rows of attention that have no weights and give 0 instead of NaN: none, those with NaN weights (also because of a NaN
+ * or an infinite score), or only those whose scores are all -inf. */
+enum rt_nan_to_zero { RT_NAN_STAYS, RT_NAN_TO_ZERO, RT_HIDDEN_ROWS_TO_ZERO };
+
 /* Activation that a matrix product applies to its result: none, GELU, or the product with GELU's derivative. */
 enum rt_activation { RT_NO_ACTIVATION, RT_GELU, RT_GELU_GRAD };
 

@@ -353,7 +353,7 @@ static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type>
 
 /* The factor that makes weights of the terms e^(score - high) of a row. */
 template <class T> static inline __device__ float rt_flash_factor(const rt_flash<T> &call, float sum) {
-    return call.shape.nan_to_zero && !(sum > 0) ? 0 : 1 / sum;
+    return rt_has_no_weights(call.shape, sum) ? 0 : 1 / sum;
 }
 
 /* A row's statistics before its first key. Each of the four threads of a row sums a part of its terms; one of them has

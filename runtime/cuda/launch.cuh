@@ -113,10 +113,16 @@ struct rt_attention {
     int64_t kv, s, e, start;
     int causal;
     int64_t offset, window;
-    int drop, bias_first, clamp, nan_to_zero;
-    int library; /* computes it where it takes it */
+    int drop, bias_first, clamp;
+    int nan_to_zero; /* enum rt_nan_to_zero */
+    int library;     /* computes it where it takes it */
     double scale, fill, cap;
 };
+
+/* True if a row whose terms e^(score - largest) have this sum gives 0. */
+static inline __device__ bool rt_has_no_weights(const rt_attention &shape, double sum) {
+    return shape.nan_to_zero == RT_HIDDEN_ROWS_TO_ZERO ? sum == 0 : shape.nan_to_zero && !(sum > 0);
+}
 
 /* A tensor (b..,heads,lines,elements) with these strides; the elements of a line are contiguous. */
 struct rt_operand {

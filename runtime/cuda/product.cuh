@@ -153,7 +153,7 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
             of.add(score);
         }
         of = rt_fold_exponentials(of);
-        if (!shape.nan_to_zero || of.sum > 0) return rt_softmax_row<1>(x, x, shape.s, of);
+        if (!rt_has_no_weights(shape, of.sum)) return rt_softmax_row<1>(x, x, shape.s, of);
         RT_EACH(j, shape.s) x[j] = 0;
     });
 }

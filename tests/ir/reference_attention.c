@@ -75,7 +75,11 @@ const void *reference_attention(struct graph *graph, const struct node *node) {
             sum += weight;
             total += weight * broadcast(s.v, from, n);
         }
-        out[i++] = isnan(sum) && attr_int(node, "nan_to_zero", 0) ? 0 : total / sum;
+        int64_t to_zero = attr_int(node, "nan_to_zero", 0);
+        bool hidden = isinf(high) && high < 0;
+        out[i++] = to_zero == RT_HIDDEN_ROWS_TO_ZERO ? (hidden ? 0 : total / sum)
+                   : to_zero && isnan(sum)           ? 0
+                                                     : total / sum;
     } while (eval_next(at, y->dims, n));
     return out;
 }

@@ -148,9 +148,8 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
  *   clamp                  scores below the lowest finite f32 become that value
  * sink: one more score of each row, for a key whose value is 0.
  * Each head of k and v serves q's heads / kv consecutive heads (grouped-query attention). As in softmax, a row of equal
- * scores has equal weights and a row of -inf gives NaN; with nan_to_zero, a row whose weights are NaN gives 0. Each row
- * is summed sequentially over d and over s, so cutting any other dimension changes no bit. Note [Attention] in
- * attention.c. */
+ * scores has equal weights and a row of -inf gives NaN, unless nan_to_zero says otherwise. Each row is summed
+ * sequentially over d and over s, so cutting any other dimension changes no bit. Note [Attention] in attention.c. */
 struct rt_attention {
     int ndim;
     const int64_t *q;           /* extents (b.., heads, t, d) */
@@ -160,7 +159,8 @@ struct rt_attention {
     int64_t start;              /* offset of this part in dimension t */
     int causal;
     int64_t offset, window;
-    int drop, bias_first, clamp, nan_to_zero;
+    int drop, bias_first, clamp;
+    int nan_to_zero; /* enum rt_nan_to_zero */
     double scale, fill, cap;
 };
 

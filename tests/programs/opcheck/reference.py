@@ -225,7 +225,8 @@ def attention(*inputs):
         scores = np.concatenate([scores, np.broadcast_to(sink, (*scores.shape[:-1], 1))], -1)
     weights = softmax(scores, {"axis": -1})[..., :s]
     if a.get("nan_to_zero"):
-        weights = np.where(np.isnan(weights), 0, weights)
+        none = (scores == -np.inf).all(-1, keepdims=True) if a["nan_to_zero"] == 2 else np.isnan(weights)
+        weights = np.where(none, 0, weights)
     return weights @ np.repeat(v, heads, -3)
 
 
