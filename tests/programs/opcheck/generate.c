@@ -289,7 +289,8 @@ static const char *nest_text(struct generator *g, const char *axes, const char *
 
 static void write_nest(struct generator *g, const struct trial *cut, const char *name, int number) {
     strbuf_printf(&g->nest[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
-    list_cut(g, cut->choice, arena_printf(&g->arena, "nest%d", OUTER_WAYS * cut->ways), name, class_of(cut), 1);
+    list_cut(g, name_of(g, cut->choice, 0), arena_printf(&g->arena, "nest%d", OUTER_WAYS * cut->ways), name,
+             class_of(cut), 1);
 }
 
 /* The last dimension that both axes can divide and that the result is not divided in; -1: none. */
