@@ -92,18 +92,31 @@ static int64_t recurrence_bytes(const struct graph *graph, const struct rank_cla
     return rt_behind_scores(target_c_scratch(graph, class, node) + states) + RT_PRODUCT_WORKSPACE;
 }
 
+static int64_t expert_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[2]));
+}
+
 static int64_t scratch_of(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     static const struct {
         enum op_id op;
         scratch_fn *bytes;
-    } rows[] = {{OP_MatMul, product_bytes},           {OP_Attention, attention_bytes},
-                {OP_SumSquares, square_bytes},        {OP_ReduceSum, reduce_bytes},
-                {OP_ReduceProd, reduce_bytes},        {OP_ReduceMax, reduce_bytes},
-                {OP_ReduceMin, reduce_bytes},         {OP_GatherGrad, gather_grad_bytes},
-                {OP_Conv, workspace_bytes},           {OP_ConvTranspose, workspace_bytes},
-                {OP_ConvWeightGrad, workspace_bytes}, {OP_ScaledMatMul, workspace_bytes},
-                {OP_FlashAttention, flash_bytes},     {OP_FlashAttentionGrad, flash_grad_bytes},
-                {OP_Columns, row_kernel_scratch},     {OP_Recurrence, recurrence_bytes},
+    } rows[] = {{OP_MatMul, product_bytes},
+                {OP_Attention, attention_bytes},
+                {OP_SumSquares, square_bytes},
+                {OP_ReduceSum, reduce_bytes},
+                {OP_ReduceProd, reduce_bytes},
+                {OP_ReduceMax, reduce_bytes},
+                {OP_ReduceMin, reduce_bytes},
+                {OP_GatherGrad, gather_grad_bytes},
+                {OP_Conv, workspace_bytes},
+                {OP_ConvTranspose, workspace_bytes},
+                {OP_ConvWeightGrad, workspace_bytes},
+                {OP_ScaledMatMul, workspace_bytes},
+                {OP_FlashAttention, flash_bytes},
+                {OP_FlashAttentionGrad, flash_grad_bytes},
+                {OP_ExpertWeightGrad, expert_grad_bytes},
+                {OP_Columns, row_kernel_scratch},
+                {OP_Recurrence, recurrence_bytes},
                 {OP_RecurrenceGrad, recurrence_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].op == node->op->id) return rows[i].bytes(graph, class, node);

@@ -239,6 +239,11 @@ int lower_gather_nd(struct lower *lower) {
     if (check_rows(lower, &x, (int)batch, depth) < 0) return -1;
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
     int at = emit_cast(lower, lower->inputs[1], RT_I64);
+    if (at >= 0 && batch == 0 && depth == 1) { /* whole slices: Gather, which ranks can divide along the dimension */
+        struct attr axis = attr_of_int("axis", 0);
+        at = build_reshape(&lower->builder, at, index.ndim - 1, index.dims);
+        return lower_result(lower, at < 0 ? -1 : emit(lower, OP_Gather, 2, (int[]){lower->inputs[0], at}, 1, &axis));
+    }
     return lower_result(lower, at < 0 ? -1 : emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
 }
 

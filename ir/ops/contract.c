@@ -349,3 +349,33 @@ static void scan_cumprod_grad(struct eval *eval, struct line line, int64_t exten
 EVAL(eval_cumprod_grad) {
     return each_line(eval, scan_cumprod_grad);
 }
+
+/* True if `a` goes before `b`: NaN is larger than every number. */
+static bool goes_before(struct number a, struct number b, bool largest) {
+    if (a.is_float && (isnan(a.f) || isnan(b.f)))
+        return largest ? isnan(a.f) && !isnan(b.f) : isnan(b.f) && !isnan(a.f);
+    if (a.is_float) return largest ? a.f > b.f : a.f < b.f;
+    return largest ? a.i > b.i : a.i < b.i;
+}
+
+/* An element's place in the order is the number of those that go before it, or are equal and before it in the
+ * tensor. */
+EVAL(eval_topk) {
+    const struct tensor *x = eval->in[0];
+    const int64_t axis = attr_int(eval->node, "axis", 0), k = attr_int(eval->node, "k", 0), extent = x->dims[axis];
+    const bool largest = attr_int(eval->node, "largest", 1);
+    int64_t inner = 1;
+    for (int d = (int)axis + 1; d < x->ndim; d++) inner *= x->dims[d];
+    for (int64_t i = 0; i < tensor_elements(x); i++) {
+        const int64_t at = i / inner % extent, first = i - at * inner;
+        const struct number own = eval_load(eval->x[0], x->dtype, i);
+        int64_t place = 0;
+        for (int64_t j = 0; j < extent && place < k; j++) {
+            const struct number other = eval_load(eval->x[0], x->dtype, first + j * inner);
+            place += goes_before(other, own, largest) || (j < at && !goes_before(own, other, largest));
+        }
+        const int64_t to = (first / inner / extent * k + place) * inner + first % inner;
+        if (place < k) eval_store(eval->y, RT_I64, to, (struct number){false, 0, at});
+    }
+    return 0;
+}

@@ -40,6 +40,8 @@ DIMS_FN(dims_gather_nd);
 DIMS_FN(dims_gather_elements);
 DIMS_FN(dims_scatter_elements);
 DIMS_FN(dims_scatter_nd);
+DIMS_FN(dims_expert_matmul);
+DIMS_FN(dims_expert_weight_grad);
 DIMS_FN(dims_conv);
 DIMS_FN(dims_conv_transpose);
 DIMS_FN(dims_conv_weight_grad);
@@ -52,8 +54,9 @@ DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasti
 
 SPLIT_ATTR(split_shape); /* shape := shape of the rank's part of the output */
 SPLIT_ATTR(split_slice);
-SPLIT_ATTR(split_gather_grad); /* size := rows of the rank's part */
-SPLIT_ATTR(split_conv);        /* group := groups of the rank's part */
+SPLIT_ATTR(split_gather_grad);        /* size := rows of the rank's part */
+SPLIT_ATTR(split_expert_weight_grad); /* experts := those of the rank's part */
+SPLIT_ATTR(split_conv);               /* group := groups of the rank's part */
 SPLIT_ATTR(split_conv_transpose);
 SPLIT_ATTR(split_conv_weight_grad);
 
@@ -74,6 +77,9 @@ EVAL(eval_scatter_elements);
 EVAL(eval_scatter_elements_add);
 EVAL(eval_scatter_nd);
 EVAL(eval_scatter_nd_add);
+EVAL(eval_expert_matmul);
+EVAL(eval_expert_weight_grad);
+EVAL(eval_topk);
 EVAL(eval_conv);
 EVAL(eval_conv_transpose);
 EVAL(eval_conv_weight_grad);

@@ -52,80 +52,80 @@ struct reader {
 /* tokens.c --------------------------------------------------------------------------------------------------------- */
 
 /* Reports an error at position `at` of the text; returns false. */
-bool fail_at(struct reader *r, const char *at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool fail_at(struct reader *reader, const char *at, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The character at the cursor; -1 at the end of the text. */
-int peek(const struct reader *r);
-void skip_blanks(struct reader *r);
+int peek(const struct reader *reader);
+void skip_blanks(struct reader *reader);
 /* The start of the next token. */
-const char *place(struct reader *r);
+const char *place(struct reader *reader);
 /* Moves past `token` if it is next. expect reports an error if it is not. */
-bool take(struct reader *r, const char *token);
-bool expect(struct reader *r, const char *token);
+bool take(struct reader *reader, const char *token);
+bool expect(struct reader *reader, const char *token);
 
-bool at_line_end(struct reader *r);
-bool expect_line_end(struct reader *r);
-void next_line(struct reader *r);
+bool at_line_end(struct reader *reader);
+bool expect_line_end(struct reader *reader);
+void next_line(struct reader *reader);
 /* Moves to the first statement at or after the cursor; false at the end of the text. */
-bool next_statement(struct reader *r);
+bool next_statement(struct reader *reader);
 
 /* Reads a word of at least one character: letters, digits and the characters in `also`; read_name: those of names.
  * `what` names the word in messages. */
-bool read_word(struct reader *r, const char *also, const char *what, char word[MAX_WORD]);
-bool read_name(struct reader *r, const char *what, char word[MAX_WORD]);
-bool read_int(struct reader *r, int64_t least, int64_t most, const char *what, int64_t *value);
+bool read_word(struct reader *reader, const char *also, const char *what, char word[MAX_WORD]);
+bool read_name(struct reader *reader, const char *what, char word[MAX_WORD]);
+bool read_int(struct reader *reader, int64_t least, int64_t most, const char *what, int64_t *value);
 /* Reads a string in quotes. *text is allocated in the arena. */
-bool read_string(struct reader *r, const char **text);
+bool read_string(struct reader *reader, const char **text);
 /* Reads a list such as [1, -2, 3] of at most `most` integers, each at least `least`; *n is their number. */
-bool read_ints(struct reader *r, int most, int64_t least, int *n, const int64_t **ints);
+bool read_ints(struct reader *reader, int most, int64_t least, int *n, const int64_t **ints);
 
 /* values.c --------------------------------------------------------------------------------------------------------- */
 
-bool read_dtype(struct reader *r, enum rt_dtype *dtype);
+bool read_dtype(struct reader *reader, enum rt_dtype *dtype);
 /* Reads a type such as f32[2,8] into dtype, ndim and dims. */
-bool read_type(struct reader *r, struct tensor *tensor);
+bool read_type(struct reader *reader, struct tensor *tensor);
 bool same_type(const struct tensor *a, const struct tensor *b);
 
-bool read_axis(struct reader *r, int *axis);
+bool read_axis(struct reader *reader, int *axis);
 /* Reads blocks and grain, with `separator` before each. */
-bool read_cut(struct reader *r, const char *separator, int64_t *blocks, int64_t *grain);
+bool read_cut(struct reader *reader, const char *separator, int64_t *blocks, int64_t *grain);
 /* True if blocks * grain divides the extent, as rt_cut requires. */
 bool cut_fits(int64_t extent, int64_t blocks, int64_t grain);
 /* Reads a layout after its "{": {axis:part(dim,blocks,grain), axis:partial(sum), axis:own, axis:flat,
  * axis:window(..)}. Of cuts of one dimension the outermost comes first. check_layout: that it is one of the tensor. */
-bool read_layout(struct reader *r, struct layout *layout);
-bool check_layout(struct reader *r, const struct definition *definition, const struct tensor *tensor);
+bool read_layout(struct reader *reader, struct layout *layout);
+bool check_layout(struct reader *reader, const struct definition *definition, const struct tensor *tensor);
 
 /* Reads %7 "name" and adds it to r->defined; NULL after an error. */
-struct definition *read_definition(struct reader *r);
+struct definition *read_definition(struct reader *reader);
 /* Reads %7, a tensor that was defined before; *tensor is its id. */
-bool read_use(struct reader *r, int *tensor);
+bool read_use(struct reader *reader, int *tensor);
 /* Defines the statement's tensors. See Note [Statements in error]. */
-void end_statement(struct reader *r, bool good);
+void end_statement(struct reader *reader, bool good);
 
 /* statements.c: each reads a statement after its keyword ----------------------------------------------------------- */
 
-bool read_mesh(struct reader *r);
-bool read_file(struct reader *r);
-bool read_input(struct reader *r);
-bool read_weight(struct reader *r);
-bool read_const(struct reader *r);
-bool read_output(struct reader *r);
-bool read_update(struct reader *r);
-bool read_state(struct reader *r);
-bool read_control(struct reader *r);
-bool read_parameter(struct reader *r);
+bool read_mesh(struct reader *reader);
+bool read_file(struct reader *reader);
+bool read_input(struct reader *reader);
+bool read_weight(struct reader *reader);
+bool read_const(struct reader *reader);
+bool read_output(struct reader *reader);
+bool read_update(struct reader *reader);
+bool read_state(struct reader *reader);
+bool read_control(struct reader *reader);
+bool read_parameter(struct reader *reader);
 
 /* Reads the word of a number, such as 0x1.8p+1, inf or -7. */
-bool read_number(struct reader *r, char word[MAX_WORD]);
+bool read_number(struct reader *reader, char word[MAX_WORD]);
 
 /* schedules.c ------------------------------------------------------------------------------------------------------ */
 
-bool read_phase(struct reader *r, enum phase *phase);
-bool read_segment(struct reader *r);
-bool read_schedule(struct reader *r);
+bool read_phase(struct reader *reader, enum phase *phase);
+bool read_segment(struct reader *reader);
+bool read_schedule(struct reader *reader);
 /* A row of the last schedule. */
-bool read_run(struct reader *r);
+bool read_run(struct reader *reader);
 
 /* operators.c ------------------------------------------------------------------------------------------------------ */
 
@@ -135,6 +135,6 @@ bool check_operators(struct reader *r);
 
 /* nodes.c ---------------------------------------------------------------------------------------------------------- */
 
-bool read_node(struct reader *r);
+bool read_node(struct reader *reader);
 
 #endif

@@ -120,12 +120,18 @@ static bool test_flat(const struct graph *graph, const struct node *node) {
     return y->ndim == x->ndim - 1 && begins_alike(x, y, y->ndim - 1);
 }
 
+/* A Gather of whole slices along the first dimension. */
+static bool test_rows(const struct graph *graph, const struct node *node) {
+    (void)graph;
+    return attr_int(node, "axis", 0) == 0;
+}
+
 static const struct {
     const char *name;
     bool (*test)(const struct graph *graph, const struct node *node);
-} tests[] = {{"mean", test_mean},     {"last", test_last}, {"front", test_front},
-             {"back", test_back},     {"even", test_even}, {"odd", test_odd},
-             {"column", test_column}, {"flat", test_flat}, {"but_last", test_but_last}};
+} tests[] = {{"mean", test_mean},         {"last", test_last}, {"front", test_front},   {"back", test_back},
+             {"even", test_even},         {"odd", test_odd},   {"column", test_column}, {"flat", test_flat},
+             {"but_last", test_but_last}, {"rows", test_rows}};
 
 /* Texts --------------------------------------------------------------------------------------------------------- */
 

@@ -29,6 +29,10 @@ void recognise_each(struct graph *graph, const struct pass_context *context,
                     bool (*find)(struct matcher *matcher, struct build *builder, int node, const void *env),
                     const void *env);
 
+/* Fits of recognise.def (recognise_experts.c): the product, to be reshaped, is the new node's input. */
+bool fit_rows_of_experts(struct recognition *recognition);
+bool fit_columns_of_experts(struct recognition *recognition);
+
 /* Replaces softmax(q k) v by Attention or FlashAttention where the target has a kernel for it. */
 void recognise_attention(struct graph *graph, const struct pass_context *context);
 

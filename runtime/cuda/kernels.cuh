@@ -4,6 +4,7 @@
 #define RT_CUDA_KERNELS_CUH
 
 #include "classes.cuh"
+#include "expert.cuh"
 #include "flash.cuh"
 #include "fp8.cuh"
 #include "index.cuh"

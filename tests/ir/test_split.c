@@ -206,6 +206,42 @@ static void offset_gather(const struct trial *t, struct graph *part, struct node
 }
 
 /* Its gradient leaves out what falls on rows of other parts: zeros added to row 0 stand for that. */
+/* Experts of other ranks are given zero weights. */
+static void offset_experts(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    struct tensor *w = &part->tensors.at[node->inputs[1]], *index = &part->tensors.at[node->inputs[2]];
+    const int64_t start = start_of(t, "e", coordinate), all = t->dims.factor[dims_find(&t->dims, "e")].extent;
+    const int64_t here = w->dims[0];
+    const size_t bytes = (size_t)tensor_bytes(w), zeros = here ? bytes / (size_t)here : 0;
+    char *data = arena_alloc(part->arena, bytes + zeros + 1, 1);
+    char *moved = arena_copy(part->arena, index->data, (size_t)tensor_bytes(index));
+    memcpy(data, w->data, bytes);
+    for (int64_t i = 0; i < tensor_elements(index); i++) {
+        struct number at = eval_load(index->data, index->dtype, i);
+        at.i += (at.i < 0 ? all : 0) - start;
+        if (at.i < 0 || at.i >= here) at.i = here;
+        eval_store(moved, index->dtype, i, at);
+    }
+    w->dims[0]++;
+    w->data = data;
+    index->data = moved;
+}
+/* Rows of experts of other ranks are given zeros, and some expert of this rank. */
+static void offset_expert_grad(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    struct tensor *x = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[2]];
+    const int64_t start = start_of(t, "e", coordinate), all = t->dims.factor[dims_find(&t->dims, "e")].extent;
+    const int64_t here = attr_int(node, "experts", 0), count = tensor_elements(index);
+    const size_t row = count ? (size_t)(tensor_bytes(x) / count) : 0;
+    char *data = arena_copy(part->arena, x->data, (size_t)tensor_bytes(x));
+    char *moved = arena_copy(part->arena, index->data, (size_t)tensor_bytes(index));
+    for (int64_t i = 0; i < count; i++) {
+        struct number at = eval_load(index->data, index->dtype, i);
+        at.i += (at.i < 0 ? all : 0) - start;
+        if (at.i < 0 || at.i >= here) memset(data + (size_t)i * row, 0, row), at.i = 0;
+        eval_store(moved, index->dtype, i, at);
+    }
+    x->data = data;
+    index->data = moved;
+}
 static void offset_gather_grad(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
     struct tensor *dy = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[1]];
     int64_t start = start_of(t, "v", coordinate), all = t->dims.factor[dims_find(&t->dims, "v")].extent;
@@ -270,6 +306,8 @@ static const struct {
 } offsets[] = {{OP_Trilu, offset_trilu},
                {OP_Gather, offset_gather},
                {OP_GatherGrad, offset_gather_grad},
+               {OP_ExpertMatMul, offset_experts},
+               {OP_ExpertWeightGrad, offset_expert_grad},
                {OP_Attention, offset_attention},
                {OP_Conv, offset_window},
                {OP_MaxPool, offset_window},

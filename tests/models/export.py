@@ -369,6 +369,72 @@ class LlamaForCausalLM(nn.Module):
         return self.lm_head(self.model(input_ids, attention_mask))
 
 
+# ---- mixture of experts ---------------------------------------------------------------------------------------------
+
+
+class Experts(nn.Module):
+    """The experts of HuggingFace's Mixtral and Qwen in their form for export: each pair of a token and one of its experts
+    is a row, multiplied from the left with the weights that its expert's number picks."""
+
+    def __init__(self, hidden, experts, inner):
+        super().__init__()
+        self.gate_up = nn.Parameter(torch.empty(experts, 2 * inner, hidden))
+        self.down = nn.Parameter(torch.empty(experts, hidden, inner))
+
+    def forward(self, x, weights, chosen):
+        number = chosen.reshape(-1)
+        rows = x.unsqueeze(1).expand(-1, chosen.shape[1], -1).reshape(-1, x.shape[1])
+        gate, up = torch.bmm(self.gate_up[number], rows.unsqueeze(-1)).squeeze(-1).chunk(2, dim=-1)
+        y = torch.bmm(self.down[number], (functional.silu(gate) * up).unsqueeze(-1)).squeeze(-1)
+        return (y * weights.reshape(-1, 1)).view(*chosen.shape, -1).sum(1)
+
+
+class BiasedExperts(nn.Module):
+    """Experts with biases, stored as (inputs, outputs) and picked without flattening; multiplied from the right."""
+
+    def __init__(self, hidden, experts, inner):
+        super().__init__()
+        self.up, self.up_bias = nn.Parameter(torch.empty(experts, hidden, inner)), nn.Parameter(torch.empty(experts, inner))
+        self.down = nn.Parameter(torch.empty(experts, inner, hidden))
+        self.down_bias = nn.Parameter(torch.empty(experts, hidden))
+
+    def forward(self, x, weights, chosen):
+        rows = x[:, None, None, :]
+        y = torch.tanh(rows @ self.up[chosen] + self.up_bias[chosen].unsqueeze(-2))
+        y = y @ self.down[chosen] + self.down_bias[chosen].unsqueeze(-2)
+        return (y.squeeze(-2) * weights.unsqueeze(-1)).sum(1)
+
+
+class SparseBlock(nn.Module):
+    """Each token passes through the `top` experts that the router prefers, beside a residual connection."""
+
+    def __init__(self, experts, hidden, number, inner, top):
+        super().__init__()
+        self.top, self.norm, self.router = top, nn.LayerNorm(hidden), nn.Linear(hidden, number, bias=False)
+        self.experts = experts(hidden, number, inner)
+
+    def forward(self, x):
+        rows = self.norm(x).reshape(-1, x.shape[-1])
+        weights, chosen = torch.topk(torch.softmax(self.router(rows), -1), self.top, dim=-1)
+        return x + self.experts(rows, weights / weights.sum(-1, keepdim=True), chosen).view(x.shape)
+
+
+class SparseLm(nn.Module):
+    """A language model of sparse blocks, without attention."""
+
+    def __init__(self, vocab=53, hidden=24, inner=20):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, hidden)
+        self.blocks = nn.ModuleList([SparseBlock(Experts, hidden, 6, inner, 2), SparseBlock(BiasedExperts, hidden, 5, inner, 3)])
+        self.norm, self.head = nn.LayerNorm(hidden), nn.Linear(hidden, vocab, bias=False)
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
 # ---- the models -----------------------------------------------------------------------------------------------------
 
 
@@ -421,6 +487,7 @@ MODELS = {
     "llama": llama(opset=14, fold=False, dynamic=DYNAMIC_LM),
     "llama_folded": llama(opset=14, dynamic=DYNAMIC_LM),
     "llama_static": llama(LlamaConfig(hidden=64, heads=8, kv_heads=4), padded_tokens, opset=17),
+    "experts": Spec(SparseLm, tokens(2, 9, 53), ("logits",), opset=14, dynamic=DYNAMIC_LM),
     "llama_mqa": llama(LlamaConfig(kv_heads=1), opset=14, dynamic=DYNAMIC_LM),
 }
 

@@ -33,7 +33,7 @@ from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
-from export import Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM, Mlp  # noqa: E402
+from export import Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM, Mlp, SparseLm  # noqa: E402
 from exporting import randomize  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs" / "opcheck"))
@@ -354,6 +354,8 @@ CASES = {
              "adamw:lr=0.003,weight_decay=0.1", lambda m: torch.optim.AdamW(m.parameters(), lr=0.003, weight_decay=0.1), 1.0),
     "llama": (lambda: LanguageModelLoss(LlamaForCausalLM(LlamaConfig())), token_data(2, 9, 97), 14,
               "adam:lr=0.0002,beta2=0.95", lambda m: torch.optim.Adam(m.parameters(), lr=0.0002, betas=(0.9, 0.95)), 0),
+    "experts": (lambda: LanguageModelLoss(SparseLm()), token_data(2, 9, 53), 14, "adamw:lr=0.003",
+                lambda m: torch.optim.AdamW(m.parameters(), lr=0.003), 1.0),
     "bert": (TokenClassifier, padded_data(3, 9, 53, 7), 14, "adamw:lr=0.001",
              lambda m: torch.optim.AdamW(m.parameters(), lr=0.001), 1.0),
     "resnet": (lambda: ClassifierLoss(ResNet()), image_data(4, 19, 17, 5), 17, "sgd:lr=0.01,momentum=0.9,weight_decay=0.0001",

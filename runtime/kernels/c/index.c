@@ -13,8 +13,8 @@ static inline int64_t from_front(int64_t index, int64_t total) {
     return index < 0 ? index + total : index;
 }
 
-/* Position p is an index into a dimension of totals[p % period]; fails at the first position that is outside. */
-static int check(struct rt *rt, const void *index, int is_64, int64_t count, const int64_t *totals, int64_t period) {
+int rt_check_indices(struct rt *rt, const void *index, int is_64, int64_t count, const int64_t *totals,
+                     int64_t period) {
     int64_t bad = count;
 #pragma omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)
     for (int64_t p = 0; p < count; p++) {
@@ -88,7 +88,7 @@ int rt_gather_packed_b4(struct rt *rt, void *y, const void *x, const void *index
                         int64_t inner, int64_t count, int64_t start, int64_t total) {
     uint32_t *to = y;
     const uint32_t *from = x;
-    RT_TRY(check(rt, index, index_is_64, count, &total, 1));
+    RT_TRY(rt_check_indices(rt, index, index_is_64, count, &total, 1));
 #pragma omp parallel for schedule(static) if (count * inner >= PARALLEL_WORK)
     for (int64_t row = 0; row < count; row++) {
         int64_t place = from_front(index_at(index, index_is_64, row), total) - start;

@@ -24,6 +24,12 @@ static inline int64_t index_at(const void *index, int is_64, int64_t position) {
     return is_64 ? ((const int64_t *)index)[position] : ((const int32_t *)index)[position];
 }
 
+struct rt;
+
+/* Index p, at that position, is one into a dimension of totals[p % period]. RT_OK, or RT_ERROR_INPUT at the first
+ * position whose index is outside of [-total, total). index.c */
+int rt_check_indices(struct rt *rt, const void *index, int is_64, int64_t count, const int64_t *totals, int64_t period);
+
 static inline int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }

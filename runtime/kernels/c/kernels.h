@@ -366,6 +366,28 @@ int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *
                         const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner, int64_t count,
                         int64_t start, int64_t total);
 
+/* --- Mixture of experts --- */
+
+/* Row i of `count` belongs to the expert index[i] of `total`. w, and the gradient, are those of the experts
+ * [start, start + experts). An index out of range gives RT_ERROR_INPUT before anything is written.
+ *
+ * expert_matmul       y(i,n) = x(i,k) times the weights (k,n) of the row's expert; zeros for an expert outside the
+ *                     part. trans_b: the weights are stored as (n,k).
+ * expert_weight_grad  y(expert,k,n) = the sum of x(i,k) dy(i,n) over the rows of the expert, in their order.
+ *
+ * Bits of a row of y do not depend on the other rows, nor on how n is cut. Need 300 KB of stack. */
+#define RT_DECLARE_EXPERT(T, s)                                                                                        \
+    int rt_expert_matmul_##s(struct rt *rt, T *y /* (count,n) */, const T *x /* (count,k) */,                          \
+                             const T *w /* (experts,k,n) */, const void *index /* (count) */, int index_is_64,         \
+                             int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b, int64_t start,         \
+                             int64_t total);                                                                           \
+    int rt_expert_weight_grad_##s(struct rt *rt, T *y /* (experts,k,n) */, const T *x /* (count,k) */,                 \
+                                  const T *dy /* (count,n) */, const void *index /* (count) */, int index_is_64,       \
+                                  int64_t count, int64_t experts, int64_t k, int64_t n, int64_t start, int64_t total);
+
+RT_DECLARE_EXPERT(float, f32)
+RT_DECLARE_EXPERT(double, f64)
+
 /* --- Random numbers --- */
 
 /* The part of a tensor of extents `whole` that begins at `starts` and has extents dims. */

@@ -345,6 +345,16 @@ def gather_grad(dy, index, a):
         axis, torch.from_numpy(np.ravel(indices).astype("i8")), torch.from_numpy(np.array(rows))).numpy()
 
 
+def expert_matmul(x, w, index, a):
+    w = w[counted(index, w.shape[0])]
+    return np.einsum("...k,...nk->...n" if a["trans_b"] else "...k,...kn->...n", x, w)
+
+
+def expert_weight_grad(x, dy, index, a):
+    chosen = counted(index, a["experts"]).reshape(-1, 1) == np.arange(a["experts"])
+    return np.einsum("rk,rn,re->ekn", x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1]), chosen.astype(x.dtype))
+
+
 def gather_elements(x, index, a):
     return np.take_along_axis(x, counted(index, x.shape[a["axis"]]), a["axis"])
 
@@ -571,6 +581,8 @@ REFERENCE = {
     "Pad": pad,
     "Trilu": trilu,
     "Gather": lambda x, index, a: np.take(x, counted(index, x.shape[a["axis"]]), a["axis"]),
+    "ExpertMatMul": expert_matmul,
+    "ExpertWeightGrad": expert_weight_grad,
     "GatherGrad": gather_grad,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,

@@ -1,0 +1,40 @@
+/* Layers of a mixture of experts, as exporters write them: the weights of its expert are copied for each row, and a
+ * batch of products multiplies the copies with the rows. */
+#include <string.h>
+
+#include "passes/rewrite/recognise.h"
+
+/* Replaces a product of rows "x" and matrices that "index" picks from "w", the right operand if `rows_first`, else the
+ * left one. */
+static bool fit_experts(struct recognition *recognition, bool rows_first) {
+    struct graph *graph = recognition->builder.graph;
+    const struct node *root = &graph->nodes.at[recognition->root];
+    const struct tensor y = *recognition_result(recognition);
+    const int w = match_tensor(recognition->match, "w"), index = match_tensor(recognition->match, "index");
+    const int x = match_tensor(recognition->match, "x"), rank = graph->tensors.at[index].ndim;
+    const bool turned = attr_int(root, rows_first ? "trans_b" : "trans_a", 0);
+    if ((y.dtype != RT_F32 && y.dtype != RT_F64) || graph->tensors.at[w].ndim != 3 || y.ndim != rank + 2 ||
+        y.dims[rank + (rows_first ? 0 : 1)] != 1 ||
+        (rank && memcmp(y.dims, graph->tensors.at[index].dims, (size_t)rank * sizeof *y.dims) != 0))
+        return false;
+    int64_t shape[RT_MAX_NDIM];
+    memcpy(shape, y.dims, sizeof shape);
+    shape[rank] = graph->tensors.at[w].dims[turned == rows_first ? 2 : 1];
+    int rows = build_reshape(&recognition->builder, x, rank + 1, shape);
+    struct attr trans = attr_of_int("trans_b", turned == rows_first);
+    if (rows < 0) return false;
+    int product = build(&recognition->builder, OP_ExpertMatMul, 3, (int[]){rows, w, index}, 1, &trans);
+    if (product < 0) return false;
+    recognition->inputs[recognition->ninputs++] = product;
+    recognition_attr(recognition,
+                     attr_of_ints("shape", y.ndim, arena_copy(graph->arena, y.dims, (size_t)y.ndim * sizeof *y.dims)));
+    return true;
+}
+
+bool fit_rows_of_experts(struct recognition *recognition) {
+    return fit_experts(recognition, true);
+}
+
+bool fit_columns_of_experts(struct recognition *recognition) {
+    return fit_experts(recognition, false);
+}

@@ -1,0 +1,64 @@
+/* Products of a mixture of experts; the manual is kernels/c/kernels.h. A thread computes one element: no tiles, and no
+ * tensor cores yet. */
+#ifndef RT_CUDA_EXPERT_CUH
+#define RT_CUDA_EXPERT_CUH
+
+#include "index.cuh"
+
+template <class T>
+static inline int rt_expert_matmul(struct rt *rt, T *y, const T *x, const T *w, const void *indices, int is_64,
+                                   int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b, int64_t start,
+                                   int64_t total) {
+    const rt_row_of expert_of = {rt_index_of(rt, indices, is_64), experts, start, total};
+    return rt_points(rt, count * n, [=] __device__(int64_t p) {
+        const int64_t row = p / n, column = p % n, expert = expert_of(row);
+        const T *from = w + expert * k * n + (trans_b ? column * k : column);
+        const int64_t step = trans_b ? 1 : n;
+        T sum = 0;
+        for (int64_t q = 0; expert < experts && q < k; q++) sum += x[row * k + q] * from[q * step];
+        y[p] = sum;
+    });
+}
+
+/* Rows are sorted by expert, in SCRATCH: those of one expert are neighbours and keep their order. */
+template <class T>
+static inline int rt_expert_weight_grad(struct rt *rt, T *y, const T *x, const T *dy, const void *indices, int is_64,
+                                        int64_t count, int64_t experts, int64_t k, int64_t n, int64_t start,
+                                        int64_t total) {
+    const rt_row_of expert_of = {rt_index_of(rt, indices, is_64), experts, start, total};
+    const rt_sorted sorted = rt_sort(rt, rt->arena[RT_SCRATCH], count, experts, expert_of);
+    return rt_points(rt, experts * k * n, [=] __device__(int64_t p) {
+        const int64_t expert = p / (k * n), i = p / n % k, j = p % n;
+        int64_t first = 0, end = count;
+        while (first < end) {
+            const int64_t middle = first + (end - first) / 2;
+            if (sorted.key[middle] < expert)
+                first = middle + 1;
+            else
+                end = middle;
+        }
+        T sum = 0;
+        for (int64_t at = first; at < count && sorted.key[at] == expert; at++) {
+            const int64_t row = sorted.position[at];
+            sum += x[row * k + i] * dy[row * n + j];
+        }
+        y[p] = sum;
+    });
+}
+
+#define RT_CUDA_EXPERT(T, s)                                                                                           \
+    RT_ON_CALL int rt_expert_matmul_##s(struct rt *rt, T *y, const T *x, const T *w, const void *index, int is_64,     \
+                                        int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b,             \
+                                        int64_t start, int64_t total) {                                                \
+        return rt_expert_matmul(rt, y, x, w, index, is_64, count, experts, k, n, trans_b, start, total);               \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_expert_weight_grad_##s(struct rt *rt, T *y, const T *x, const T *dy, const void *index,          \
+                                             int is_64, int64_t count, int64_t experts, int64_t k, int64_t n,          \
+                                             int64_t start, int64_t total) {                                           \
+        return rt_expert_weight_grad(rt, y, x, dy, index, is_64, count, experts, k, n, start, total);                  \
+    }
+
+RT_CUDA_EXPERT(float, f32)
+RT_CUDA_EXPERT(double, f64)
+
+#endif

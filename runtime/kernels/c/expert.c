@@ -1,0 +1,72 @@
+#include "kernels.h"
+
+#include "../../rt.h"
+#include "../gemm.h"
+#include "internal.h"
+
+#include <string.h>
+
+/* Note [Grouping by expert]
+ * A task is the block of columns of one expert's product. It collects the rows that chose the expert, ROWS at a time
+ * and in order, copies a part of them into a block of its own, multiplies it with the weights where they lie, and
+ * stores the results at the places of the rows. So no memory depends on how rows are distributed among experts, and all
+ * tokens may choose the same one. The sum over k runs in blocks of DEPTH whatever the rows are. */
+enum {
+    ROWS = 32,
+    COLUMNS_OF_TASK = 256, /* the last task of an expert may have one more, so that none has a single column */
+    WIDEST = COLUMNS_OF_TASK + 1,
+    DEPTH = 64,
+    GRAD_ROWS = 128 /* of the weights' gradient */
+};
+
+/* Which rows chose which expert. */
+struct routing {
+    const void *index;
+    int is_64;
+    int64_t count, start, total;
+};
+
+/* The expert of a row, counted from the first of the part. */
+static inline int64_t expert_of(const struct routing *routing, int64_t row) {
+    int64_t expert = index_at(routing->index, routing->is_64, row);
+    return (expert < 0 ? expert + routing->total : expert) - routing->start;
+}
+
+/* Collects up to `most` rows of the expert from row *from on; *from is then the next row to look at. */
+static int64_t next_rows(const struct routing *routing, int64_t expert, int64_t *from, int64_t most, int64_t *rows) {
+    int64_t n = 0, row = *from;
+    for (; row < routing->count && n < most; row++)
+        if (expert_of(routing, row) == expert) rows[n++] = row;
+    *from = row;
+    return n;
+}
+
+static int64_t blocks_of_columns(int64_t n) {
+    return max_i64((n - 2) / COLUMNS_OF_TASK + 1, 1);
+}
+
+/* The columns of block `block`: *column is the first; returns how many. */
+static int64_t columns_of(int64_t n, int64_t block, int64_t *column) {
+    *column = block * COLUMNS_OF_TASK;
+    return block + 1 == blocks_of_columns(n) ? n - *column : COLUMNS_OF_TASK;
+}
+
+static void add_f32(float *y, int64_t y_row, const float *a, const float *b, int64_t b_row, int64_t m, int64_t k,
+                    int64_t n, int first, int library) {
+    if (!library || n < 2 || rt_gemm_library_add_f32(y, y_row, a, DEPTH, b, b_row, m, k, n, first) < 0)
+        rt_gemm_reference_add_f32(y, y_row, a, DEPTH, b, b_row, m, k, n, first);
+}
+
+static void add_f64(double *y, int64_t y_row, const double *a, const double *b, int64_t b_row, int64_t m, int64_t k,
+                    int64_t n, int first, int library) {
+    (void)library;
+    rt_gemm_reference_add_f64(y, y_row, a, DEPTH, b, b_row, m, k, n, first);
+}
+
+#define T      float
+#define SUFFIX f32
+#include "expert.inc"
+
+#define T      double
+#define SUFFIX f64
+#include "expert.inc"

@@ -1,0 +1,124 @@
+/* Products of a mixture of experts against their definition: blocks of rows and columns that are full, begun and empty,
+ * parts of the experts, all rows with one expert; bits that do not depend on the other rows. */
+#include "kernel_test.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct rt *rt;
+
+static int open_auto(void **state) {
+    (void)state;
+    rt = test_open("auto");
+    return 0;
+}
+
+static int open_reference(void **state) {
+    (void)state;
+    rt = test_open("reference");
+    return 0;
+}
+
+static int close_rank(void **state) {
+    (void)state;
+    test_close(rt);
+    return 0;
+}
+
+struct shape {
+    int64_t count, total, start, experts, k, n;
+    int trans_b;
+};
+
+static const struct shape shapes[] = {{7, 3, 0, 3, 5, 11, 0},    {70, 2, 0, 2, 65, 257, 0}, {70, 2, 0, 2, 130, 258, 1},
+                                      {33, 1, 0, 1, 64, 513, 1}, {40, 8, 2, 3, 63, 1, 0},   {40, 8, 5, 3, 129, 2, 1},
+                                      {9, 4, 3, 1, 0, 5, 0},     {0, 4, 0, 4, 3, 5, 0},     {200, 40, 0, 40, 16, 3, 1}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Experts of all, one of them with most rows; some counted from the end. */
+static int64_t *random_experts(const struct shape *s) {
+    int64_t *index = test_new(s->count, 8);
+    for (int64_t i = 0; i < s->count; i++) {
+        index[i] = test_random(2) ? s->start : (int64_t)test_random((uint64_t)s->total);
+        if (test_random(2)) index[i] -= s->total;
+    }
+    return index;
+}
+
+static int64_t own_expert(const struct shape *s, int64_t index) {
+    int64_t expert = (index < 0 ? index + s->total : index) - s->start;
+    return expert >= 0 && expert < s->experts ? expert : -1;
+}
+
+static float *random_f32(int64_t count) {
+    float *x = test_new(count, sizeof *x);
+    test_f32(x, count);
+    return x;
+}
+
+static void test_products(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        const struct shape *s = &shapes[i];
+        int64_t *index = random_experts(s);
+        float *x = random_f32(s->count * s->k), *w = random_f32(s->experts * s->k * s->n);
+        float *y = test_new(s->count * s->n, sizeof *y), *alone = test_new(s->n, sizeof *alone);
+        assert_int_equal(rt_expert_matmul_f32(rt, y, x, w, index, 1, s->count, s->experts, s->k, s->n, s->trans_b,
+                                              s->start, s->total),
+                         RT_OK);
+        for (int64_t row = 0; row < s->count; row++) {
+            const int64_t expert = own_expert(s, index[row]);
+            for (int64_t j = 0; j < s->n; j++) {
+                double sum = 0;
+                for (int64_t p = 0; p < s->k && expert >= 0; p++)
+                    sum += (double)x[row * s->k + p] *
+                           w[expert * s->k * s->n + (s->trans_b ? j * s->k + p : p * s->n + j)];
+                test_near(y[row * s->n + j], sum, 4e-6 * (double)(s->k + 1), "product", row * s->n + j);
+            }
+            assert_int_equal(rt_expert_matmul_f32(rt, alone, x + row * s->k, w, index + row, 1, 1, s->experts, s->k,
+                                                  s->n, s->trans_b, s->start, s->total),
+                             RT_OK);
+            if (rt->reference_kernels || s->n > 1) test_same_f32(alone, y + row * s->n, s->n, "a row alone");
+        }
+        test_free_all();
+    }
+}
+
+static void test_gradients(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        const struct shape *s = &shapes[i];
+        int64_t *index = random_experts(s);
+        float *x = random_f32(s->count * s->k), *dy = random_f32(s->count * s->n);
+        float *y = test_new(s->experts * s->k * s->n, sizeof *y);
+        assert_int_equal(
+            rt_expert_weight_grad_f32(rt, y, x, dy, index, 1, s->count, s->experts, s->k, s->n, s->start, s->total),
+            RT_OK);
+        for (int64_t at = 0; at < s->experts * s->k * s->n; at++) {
+            double sum = 0;
+            for (int64_t row = 0; row < s->count; row++)
+                if (own_expert(s, index[row]) == at / (s->k * s->n))
+                    sum += (double)x[row * s->k + at / s->n % s->k] * dy[row * s->n + at % s->n];
+            test_near(y[at], sum, 4e-6 * (double)(s->count + 1), "gradient", at);
+        }
+        test_free_all();
+    }
+}
+
+static void test_experts_out_of_range(void **state) {
+    const int64_t wrong[] = {4, -5};
+    float x[3] = {1, 2, 3}, w[12] = {0}, y[3] = {7};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rt_expert_matmul_f32(rt, y, x, w, &wrong[i], 1, 1, 4, 3, 1, 0, 0, 4), RT_ERROR_INPUT);
+        assert_int_equal(rt_expert_weight_grad_f32(rt, w, x, x, &wrong[i], 1, 1, 4, 3, 1, 0, 4), RT_ERROR_INPUT);
+        assert_true(y[0] == 7);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_gradients),
+                                       cmocka_unit_test(test_experts_out_of_range)};
+    int failed = cmocka_run_group_tests_name("reference", tests, open_reference, close_rank);
+    return failed + cmocka_run_group_tests_name("auto", tests, open_auto, close_rank);
+}
