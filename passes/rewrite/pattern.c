@@ -297,15 +297,22 @@ static bool has_node(const struct match *match, int node) {
     return false;
 }
 
+/* Notes that `tensor` is not what the pattern expects, if no other way of matching had more nodes before. */
+static bool missed(const struct match *match, int tensor, const char *expected, double number) {
+    if (match->near_miss && match->nnodes > match->near_miss->nodes)
+        *match->near_miss = (struct near_miss){match->nnodes, tensor, expected, number};
+    return false;
+}
+
 /* True if only nodes of the match read the results of its nodes, except for the root's and those of shared nodes. */
 static bool is_closed(const struct match *match) {
     const struct matcher *m = match->matcher;
     for (int i = 1; i < match->nnodes; i++) {
         int tensor = m->graph->nodes.at[match->node[i]].outputs[0];
         if (match->shared[i]) continue;
-        if (tensor >= m->tensors || m->kept[tensor]) return false;
+        if (tensor >= m->tensors || m->kept[tensor]) return missed(match, tensor, NULL, 0);
         for (int u = m->uses.first[tensor]; u < m->uses.first[tensor + 1]; u++)
-            if (!has_node(match, m->uses.users[u])) return false;
+            if (!has_node(match, m->uses.users[u])) return missed(match, tensor, NULL, 0);
     }
     return true;
 }
@@ -335,8 +342,9 @@ static bool solve_tensor(struct match *match, const struct goal *goal) {
 
 static bool solve_number(struct match *match, const struct goal *goal) {
     double value;
-    return constant_number(match->matcher->graph, goal->tensor, &value) && about(value, goal->pattern->number) &&
-           solve(match, goal->rest);
+    if (!constant_number(match->matcher->graph, goal->tensor, &value) || !about(value, goal->pattern->number))
+        return missed(match, goal->tensor, "", goal->pattern->number);
+    return solve(match, goal->rest);
 }
 
 static bool solve_scalar(struct match *match, const struct goal *goal) {
@@ -389,7 +397,8 @@ static bool solve_op(struct match *match, const struct goal *goal) {
     const struct pattern *p = goal->pattern;
     int producer = graph->tensors.at[goal->tensor].producer;
     const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
-    if (!node || node->op != p->op || node->ninputs != p->n || (p->test && !p->test(graph, node))) return false;
+    if (!node || node->op != p->op || node->ninputs != p->n || (p->test && !p->test(graph, node)))
+        return missed(match, goal->tensor, p->op->name, 0);
     if (!p->name) return solve_node(match, goal, node);
     struct pattern label = {.kind = PATTERN_TENSOR, .name = p->name};
     struct goal labelled = {&label, goal->tensor, goal->rest};
@@ -408,8 +417,24 @@ static bool solve(struct match *match, const struct goal *goals) {
 
 bool matcher_find(const struct matcher *matcher, const struct pattern *pattern, int tensor,
                   bool (*accept)(void *env, const struct match *match), void *env) {
-    struct match match = {.matcher = matcher, .accept = accept, .env = env};
+    return matcher_find_near(matcher, pattern, tensor, accept, env, NULL);
+}
+
+bool matcher_find_near(const struct matcher *matcher, const struct pattern *pattern, int tensor,
+                       bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss) {
+    struct match match = {.matcher = matcher, .accept = accept, .env = env, .near_miss = near_miss};
     return solve(&match, &(struct goal){pattern, tensor, NULL});
+}
+
+const char *near_miss_text(const struct graph *graph, const struct near_miss *near_miss) {
+    const struct tensor *t = &graph->tensors.at[near_miss->tensor];
+    const char *computed = t->producer < 0 ? "not computed" : graph->nodes.at[t->producer].op->name;
+    if (!near_miss->expected)
+        return arena_printf(graph->arena, "'%s' (%s) is also read by other nodes", t->name, computed);
+    if (!*near_miss->expected)
+        return arena_printf(graph->arena, "'%s' is not the constant %g", t->name, near_miss->number);
+    return arena_printf(graph->arena, "'%s' (%s) is no %s of the expected operands and attributes", t->name, computed,
+                        near_miss->expected);
 }
 
 int match_tensor(const struct match *match, const char *name) {

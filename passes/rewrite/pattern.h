@@ -40,6 +40,14 @@ bool matcher_sole(const struct matcher *matcher, int tensor);
 
 enum { MATCH_NAMES = 12, MATCH_NODES = 40 };
 
+/* Where a search that found no match went furthest. */
+struct near_miss {
+    int nodes;            /* that fitted; 0: none */
+    int tensor;           /* the first that did not */
+    const char *expected; /* an operator, or a number; NULL: the tensor's node fits, but others read its result */
+    double number;        /* if expected is "" */
+};
+
 /* One way in which a pattern fits. */
 struct match {
     const struct matcher *matcher;
@@ -53,12 +61,18 @@ struct match {
     bool shared[MATCH_NODES];
     bool (*accept)(void *env, const struct match *match);
     void *env;
+    struct near_miss *near_miss;
 };
 
 /* Matches the pattern with the node that computes `tensor`, and calls accept(env, match) for each way until it returns
  * true. Returns whether it did. */
 bool matcher_find(const struct matcher *matcher, const struct pattern *pattern, int tensor,
                   bool (*accept)(void *env, const struct match *match), void *env);
+/* The same; *near_miss, which begins as zeros, says why there is no match if no way got as far as accept. */
+bool matcher_find_near(const struct matcher *matcher, const struct pattern *pattern, int tensor,
+                       bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss);
+/* "'sqrt' is computed by Exp, not by Sqrt", in the graph's arena. */
+const char *near_miss_text(const struct graph *graph, const struct near_miss *near_miss);
 
 /* The tensor of a name or label; -1 if the match has no such name. */
 int match_tensor(const struct match *match, const char *name);

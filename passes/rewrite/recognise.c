@@ -126,13 +126,11 @@ static int joined(struct recognition *recognition, int a, int b) {
 /* The halves a and b of x, or of each head, are turned by tables of half a head's size. */
 static bool fit_rope_halves(struct recognition *recognition) {
     const struct match *match = recognition->match;
-    const struct tensor *result = recognition_result(recognition);
-    struct tensor half = *result;
+    const struct tensor half = recognition->builder.graph->tensors.at[match_tensor(match, "r")];
     const int a = match_tensor(match, "a"), b = match_tensor(match, "b"), x = match_tensor(match, "x");
     const int tables[] = {match_tensor(match, "cos"), match_tensor(match, "sin")};
-    half.dims[half.ndim - 1] /= 2;
     const struct tensor *all = recognition->builder.graph->tensors.at;
-    if (!has_kernels(result) || !same_type(&all[a], &half) || !same_type(&all[b], &half)) return false;
+    if (!has_kernels(&half) || !same_type(&all[a], &half) || !same_type(&all[b], &half)) return false;
     for (int i = 0; i < 2; i++) {
         const struct tensor *table = &all[tables[i]];
         if (table->ndim < 1 || table->dims[table->ndim - 1] != half.dims[half.ndim - 1]) return false;
@@ -140,6 +138,17 @@ static bool fit_rope_halves(struct recognition *recognition) {
     recognition->inputs[recognition->ninputs++] = x >= 0 ? x : joined(recognition, a, b);
     for (int i = 0; i < 2; i++) recognition->inputs[recognition->ninputs++] = joined(recognition, tables[i], tables[i]);
     return true;
+}
+
+/* Rotated elements behind others of the head. */
+static bool fit_rope_behind(struct recognition *recognition) {
+    if (!fit_rope_halves(recognition)) return false;
+    const int rope = build(&recognition->builder, OP_Rope, 3, recognition->inputs, 0, NULL);
+    recognition->inputs[0] = match_tensor(recognition->match, "rest");
+    recognition->inputs[1] = rope;
+    recognition->ninputs = 2;
+    recognition_attr(recognition, attr_of_int("axis", recognition_result(recognition)->ndim - 1));
+    return rope >= 0;
 }
 
 /* The table ----------------------------------------------------------------------------------------------------- */
@@ -162,6 +171,21 @@ struct attempt {
     struct recognition *recognition;
 };
 
+/* Per node the row whose pattern it fits best without a match; for remarks. */
+struct best {
+    const struct recogniser *row;
+    struct near_miss miss;
+};
+
+struct run {
+    struct recogniser row;
+    const struct recogniser *of_table;
+    struct best *best; /* NULL: not wanted */
+    int nodes;         /* there were when the pass began */
+};
+
+enum { NODES_OF_NEAR_MISS = 4, REMARKS = 20 };
+
 static bool accept(void *env, const struct match *match) {
     struct attempt *attempt = env;
     struct recognition *recognition = attempt->recognition;
@@ -173,18 +197,40 @@ static bool accept(void *env, const struct match *match) {
 }
 
 static bool find(struct matcher *matcher, struct build *builder, int node, const void *env) {
+    const struct run *run = env;
     struct recognition recognition = {.builder = *builder, .root = node};
-    struct attempt attempt = {env, &recognition};
+    struct attempt attempt = {&run->row, &recognition};
+    struct near_miss miss = {0};
     int result = matcher->graph->nodes.at[node].outputs[0];
-    return matcher_find(matcher, attempt.row->pattern, result, accept, &attempt);
+    if (matcher_find_near(matcher, run->row.pattern, result, accept, &attempt, &miss)) return true;
+    if (run->best && node < run->nodes && miss.nodes > run->best[node].miss.nodes)
+        run->best[node] = (struct best){run->of_table, miss};
+    return false;
+}
+
+/* Remarks for nodes that are still there and fit most of a pattern. */
+static void remark_near_misses(const struct graph *graph, const struct pass_context *context, const struct run *run) {
+    int said = 0;
+    for (int i = 0; i < graph->order.n && said < REMARKS; i++) {
+        const int id = graph->order.at[i];
+        const struct best *best = id < run->nodes ? &run->best[id] : NULL;
+        if (!best || best->miss.nodes < NODES_OF_NEAR_MISS) continue;
+        diag_remark(context->diags, graph->nodes.at[id].name, "nearly %s: %s", ops[best->row->op].name,
+                    near_miss_text(graph, &best->miss));
+        said++;
+    }
 }
 
 int pass_recognise(struct graph *graph, const struct pass_context *context) {
+    struct run run = {.nodes = graph->nodes.n};
+    if (context->verbose) run.best = ARENA_ARRAY(graph->arena, struct best, graph->nodes.n + 1);
     for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++) {
-        struct recogniser row = recognisers[i];
-        row.pattern = pattern_parse(graph->arena, row.text);
-        recognise_each(graph, context, find, &row);
+        run.of_table = &recognisers[i];
+        run.row = recognisers[i];
+        run.row.pattern = pattern_parse(graph->arena, run.row.text);
+        recognise_each(graph, context, find, &run);
     }
+    if (context->verbose) remark_near_misses(graph, context, &run);
     if (!graph->train || context->attention != ATTENTION_PRODUCTS) recognise_attention(graph, context);
     return pass_cse(graph, context); /* layers share what matches have added */
 }

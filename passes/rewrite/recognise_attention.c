@@ -14,6 +14,8 @@
  * neither kv nor g can be split among so many ranks, while kv g heads perhaps can.
  */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "passes/rewrite/known_mask.h"
@@ -57,6 +59,8 @@ struct patterns {
     const struct pass_context *context;
     const struct pattern *root[ROOTS], *step[STEPS];
     struct known_masks known;
+    const char *why; /* the last root is no attention, of the way that got furthest; NULL: it is nothing like it */
+    int depth;       /* of that way */
 };
 
 static const struct tensor *tensor_at(const struct attention *a, int id) {
@@ -86,6 +90,19 @@ static int unrepeated_mask(const struct attention *a, int mask) {
     const struct node *node;
     while ((node = made_by(a->recognition->builder.graph, mask, OP_Expand))) mask = node->inputs[0];
     return mask;
+}
+
+/* Notes why scores that were followed so far are no match, for a remark; false. */
+__attribute__((format(printf, 2, 3))) static bool refuses(struct attention *a, const char *format, ...) {
+    va_list arguments;
+    char text[512];
+    if (!a->context->verbose || (a->patterns->why && a->depth < a->patterns->depth)) return false;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    a->patterns->why = arena_printf(a->recognition->builder.graph->arena, "%s", text);
+    a->patterns->depth = a->depth;
+    return false;
 }
 
 /* Steps --------------------------------------------------------------------------------------------------------- */
@@ -307,7 +324,10 @@ static bool follow(struct attention *a, const struct matcher *matcher, int tenso
         struct way way = {a, i, tensor};
         if (matcher_find(matcher, a->patterns->step[i], tensor, accept_step, &way)) return true;
     }
-    return false;
+    const int producer = tensor_at(a, tensor)->producer;
+    return refuses(a, "scores '%s' (%s) are no product of q and k that is scaled, capped or masked",
+                   tensor_at(a, tensor)->name,
+                   producer < 0 ? "not computed" : a->recognition->builder.graph->nodes.at[producer].op->name);
 }
 
 /* Operands ------------------------------------------------------------------------------------------------------ */
@@ -679,8 +699,12 @@ _Static_assert(sizeof roots / sizeof *roots == ROOTS, "a pattern per root");
 /* Operands and masks in their shortest form, and the node that computes them. False: the node stays what it is. */
 static bool make(struct attention *a) {
     struct attention found = *a;
-    if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
-    return make_masks(a) && replace(a);
+    a->depth = MAX_STEPS;
+    if (!make_operands(a, true) && (*a = found, a->depth = MAX_STEPS, !make_operands(a, false)))
+        return refuses(a, "q '%s', k '%s' and v '%s' have no heads that fit", tensor_at(a, a->q)->name,
+                       tensor_at(a, a->k)->name, tensor_at(a, a->v)->name);
+    if (!make_masks(a)) return refuses(a, "a mask cannot be broadcast to the scores");
+    return replace(a) || refuses(a, "the target has no kernel for it in this type, or in training");
 }
 
 static bool accept_root(void *env, const struct match *match) {
@@ -738,10 +762,12 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
                           .sink = {.tensor = -1}};
     if (!rt_dtype_is_float(dtype)) return false;
     if (root->op->id == OP_Attention) return describe_node(&a, root) && make(&a);
+    patterns->why = NULL;
     for (int i = 0; i < ROOTS; i++) {
         a.nan_to_zero = roots[i].nan_to_zero;
         if (matcher_find(matcher, patterns->root[i], result, accept_root, &a)) return true;
     }
+    if (patterns->why) diag_remark(patterns->context->diags, root->name, "nearly Attention: %s", patterns->why);
     return false;
 }
 
