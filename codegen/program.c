@@ -34,6 +34,13 @@ static const char *prefix_of(struct arena *arena, const struct program_info *inf
     return isalpha((unsigned char)*text) ? text : arena_printf(arena, "model_%s", text);
 }
 
+/* The fields behind the extents of port `index` of that list: of a counted output the dimension, and 1 + the output
+ * with the count (struct rt_port). */
+static const char *counted_fields(const struct graph *graph, const char *list, int index) {
+    const struct counted_output *counted = strcmp(list, "outputs") == 0 ? graph_counted(graph, index) : NULL;
+    return counted ? arena_printf(graph->arena, ", .dim = %d, .count = %d", counted->dim, counted->count + 1) : "";
+}
+
 static void bind_ports(struct tmpl_env *env, const struct graph *graph, const char *list, int n, const int *tensors) {
     tmpl_list(env, list);
     for (int i = 0; i < n; i++) {
@@ -44,6 +51,7 @@ static void bind_ports(struct tmpl_env *env, const struct graph *graph, const ch
         tmpl_set(port, "dtype", dtype_id(tensor->dtype));
         tmpl_setf(port, "ndim", "%d", tensor->ndim);
         tmpl_set(port, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
+        tmpl_set(port, "counted", counted_fields(graph, list, i));
     }
 }
 

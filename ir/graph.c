@@ -145,6 +145,12 @@ int graph_gradient_inputs(const struct graph *graph) {
     return n;
 }
 
+const struct counted_output *graph_counted(const struct graph *graph, int output) {
+    for (int i = 0; i < graph->counted.n; i++)
+        if (graph->counted.at[i].output == output) return &graph->counted.at[i];
+    return NULL;
+}
+
 int64_t tensor_elements(const struct tensor *tensor) {
     int64_t elements;
     if (!rt_product(tensor->dims, tensor->ndim, &elements)) BUG("tensor '%s' is too large", tensor->name);

@@ -184,6 +184,14 @@ struct parameter {
     int weight, gradient;
 };
 
+/* Note [Counted outputs]
+ * The size of output `output` along dimension `dim` depends on data: the tensor's extent there is a bound, and output
+ * `count`, an i64 without dimensions, says how many of the indices are valid, from 0 on. The elements at other indices
+ * are undefined. Programs write the valid ones, and not the count. */
+struct counted_output {
+    int output, dim, count; /* output, count: indices into graph->outputs */
+};
+
 /* A segment: the nodes at positions [first, end) of the order that ranks of the chunk take part in, all of the phase.
  *
  * `in` lists the VALUEs that the segment reads and another segment of the chunk computes, in order of their first use;
@@ -208,6 +216,7 @@ struct graph {
     VEC(int) inputs;  /* tensor ids, in the model's order */
     VEC(int) outputs; /* tensor ids, in the model's order; a tensor may occur twice */
     VEC(const char *) output_names;
+    VEC(struct counted_output) counted;
     VEC(struct member) members; /* original names of fused nodes, for messages; not part of text IR */
     VEC(int) recomputed;        /* forward nodes that pass recompute chose, for the plan; not part of text IR */
     int nmetrics; /* number of trailing outputs that rankc added: gradients of inputs, the gradients' norm */
@@ -249,6 +258,9 @@ enum phase graph_phase_of(const struct graph *graph, int tensor);
 
 /* Number of trailing inputs that rankc added: gradients of the outputs, in a graph that is trained without a loss. */
 int graph_gradient_inputs(const struct graph *graph);
+
+/* The counted output of that index; NULL if its size does not depend on data. */
+const struct counted_output *graph_counted(const struct graph *graph, int output);
 
 /* Number of elements and size in bytes of the whole tensor, on all ranks together. */
 int64_t tensor_elements(const struct tensor *tensor);

@@ -602,8 +602,24 @@ static void check_packing(struct verifier *v) {
     }
 }
 
+/* Note [Counted outputs] in ir.h. */
+static void check_counted(struct verifier *v, const struct counted_output *counted) {
+    const struct graph *graph = v->graph;
+    const int n = graph->outputs.n - graph->nmetrics;
+    if (counted->count < 0 || counted->count >= n || counted->output >= n || counted->count == counted->output ||
+        graph_counted(graph, counted->count)) {
+        fail(v, "the count of output %d is not another output", counted->output);
+        return;
+    }
+    const struct tensor *out = tensor_at(v, graph->outputs.at[counted->output]),
+                        *count = tensor_at(v, graph->outputs.at[counted->count]);
+    if (counted->dim >= out->ndim) fail(v, "output '%s' has no dimension %d", out->name, counted->dim);
+    if (count->dtype != RT_I64 || count->ndim) fail(v, "count '%s' is not an i64 without dimensions", count->name);
+}
+
 static void check_ends(struct verifier *v) {
     v->node = -1;
+    for (int i = 0; i < v->graph->counted.n; i++) check_counted(v, &v->graph->counted.at[i]);
     for (int i = 0; i < v->graph->outputs.n; i++) {
         const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);
         if (!v->written[v->graph->outputs.at[i]]) fail(v, "output '%s' is never written", out->name);

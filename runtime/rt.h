@@ -31,6 +31,9 @@ struct rt_port {
     enum rt_dtype dtype;
     int ndim;
     int64_t dims[RT_MAX_NDIM];
+    /* Of an output whose size along dimension `dim` depends on data: 1 + the index of the output that holds how many
+     * indices are valid, an int64_t; elements at others are undefined. Else 0. */
+    int dim, count;
 };
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of

@@ -226,7 +226,9 @@ static void leave(struct import *import, struct frame *frame) {
         if (values[i] < LEFT_OUT) status = -1;
     }
     lower->entered = false;
+    int first = import->graph->nodes.n;
     if (!status) status = frame->done(lower, frame->state, frame->nresults, values);
+    if (!status) status = import_pass_counts(lower, first);
     if (!lower->entered) finish_node(import, lower->frame, lower, status);
 }
 
@@ -331,7 +333,10 @@ static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) 
     if (function) return enter_function(lower, function);
     int status = check_counts(lower);
     if (lower_check_attributes(lower) < 0 || status < 0 || check_sequences(lower) < 0) return -1;
+    int first = lower->import->graph->nodes.n;
+    if (import_check_counted(lower) < 0) return -1;
     status = lower->op->core ? lower_map(lower) : lower->op->lower(lower);
+    if (!status) status = import_pass_counts(lower, first);
     if (status < 0 && lower->builder.diags->all.n == before) BUG("%s failed without a diagnostic", lower->op->name);
     if (status < 0) place_errors(lower->import, lower, before);
     return status;
@@ -427,6 +432,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     map_init(&import.missing_index, arena);
     map_init(&import.ceiling, arena);
     map_init(&import.shared, arena);
+    map_init(&import.counts, arena);
     index_functions(&import);
     import_index_user(&import);
     if (!opset_is_known(model->proto)) return -1;

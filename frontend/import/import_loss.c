@@ -316,7 +316,7 @@ int import_loss(struct import *import, struct scope *scope) {
                : reading.choice.row->of == ELEMENTS ? of_elements(&reading, input)
                                                     : of_classes(&reading, input);
     if (loss < 0) return -1;
-    graph->outputs.n = graph->output_names.n = 0;
+    graph->outputs.n = graph->output_names.n = graph->counted.n = 0;
     VEC_PUSH(graph->arena, &graph->outputs, loss);
     VEC_PUSH(graph->arena, &graph->output_names, "loss");
     return 0;

@@ -19,7 +19,7 @@ static const struct reason {
      "control flow that depends on data", NULL},
     {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
      "the shapes of the results depend on data: %s", "the shape of the result depends on data", NULL},
-    {411, EXIT_UNSUPPORTED, "operator %s stores images in blocks that depend on the processor that optimised the model",
+    {417, EXIT_UNSUPPORTED, "operator %s stores images in blocks that depend on the processor that optimised the model",
      "operators %s store images in blocks that depend on the processor that optimised the model", NULL,
      "in ONNX Runtime, set graph_optimization_level to ORT_ENABLE_EXTENDED before it writes the optimised model"},
 };
@@ -45,7 +45,7 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
     struct missing missing = {.name = name, .count = 1, .version = version, .where = where};
     bool newer = row && row->since > version;
     missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
-    if (strcmp(domain, blocked_domain) == 0) missing.code = 411;
+    if (strcmp(domain, blocked_domain) == 0) missing.code = 417;
     missing.since = newer ? row->since : 0;
     map_put(&import->missing_index, name, strlen(name), import->missing.n);
     VEC_PUSH(import->arena, &import->missing, missing);

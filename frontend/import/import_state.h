@@ -73,7 +73,9 @@ struct import {
     struct map functions;      /* "domain::name:overload" -> index in the model's functions */
     struct map declared;       /* value name -> index of its declaration in infos */
     VEC(const Onnx__ValueInfoProto *) infos;
-    int nfixed;         /* the first infos are graph inputs and outputs, whose declared shapes must hold */
+    int nfixed;        /* the first infos are graph inputs and outputs, whose declared shapes must hold */
+    struct map counts; /* ids of values: Note [Counted values] in import_counts.c */
+    VEC(struct counted) counted;
     struct map ceiling; /* ids of values that may differ from their declared shape by MISMATCH_CEIL */
     struct {
         int count;
@@ -114,6 +116,17 @@ int import_check_declared(struct import *import, const char *name, int tensor, e
 void import_report_mismatches(struct import *import);
 /* Sets the outputs of the graph. */
 int import_outputs(struct import *import, const struct scope *scope);
+
+/* import_counts.c: values whose size depends on data (Note [Counted values] there). -------------------------------- */
+
+/* NULL: the size of the tensor does not depend on data. */
+const struct counted *import_counted(const struct import *import, int id);
+/* E410 if the node's operator does not take its counted operands. */
+int import_check_counted(struct lower *lower);
+/* Finds which results of the graph's nodes from `first` on are counted; E410 if one cannot be computed so. */
+int import_pass_counts(struct lower *lower, int first);
+/* Adds the counts of outputs to the outputs. */
+void import_count_outputs(struct import *import);
 
 /* import_signature.c: when training, a remark on parameters of the PyTorch module that are missing in its export. */
 void import_compare_signature(struct import *import);

@@ -266,11 +266,15 @@ static bool has_declared_type(const struct import *import, const Onnx__TypeProto
     return dtype != RT_DTYPE_NONE && imported_type(import, dtype) == tensor->dtype;
 }
 
-static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct tensor *tensor) {
+/* A dimension whose size depends on data may be declared with a size up to the bound. */
+static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct tensor *tensor,
+                               const struct counted *counted) {
     if (!type->shape) return true;
     if ((int)type->shape->n_dim != tensor->ndim) return false;
     for (int d = 0; d < tensor->ndim; d++)
-        if (sizes_is_number(type->shape->dim[d]) && type->shape->dim[d]->dim_value != tensor->dims[d]) return false;
+        if (sizes_is_number(type->shape->dim[d]) && type->shape->dim[d]->dim_value != tensor->dims[d] &&
+            !(counted && counted->dim == d && type->shape->dim[d]->dim_value < tensor->dims[d]))
+            return false;
     return true;
 }
 
@@ -304,7 +308,7 @@ int import_check_declared(struct import *import, const char *name, int id, enum 
     const Onnx__TypeProto__Tensor *type = sizes_tensor_type(import->infos.at[at]);
     struct tensor tensor = import->graph->tensors.at[id];
     bool right_type = has_declared_type(import, type, &tensor);
-    if (right_type && has_declared_shape(type, &tensor)) return 0;
+    if (right_type && has_declared_shape(type, &tensor, import_counted(import, id))) return 0;
     const char *where = place_of(import, "value", name);
     const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
                                     tensor_type(import->arena, &tensor));
@@ -348,5 +352,6 @@ int import_outputs(struct import *import, const struct scope *scope) {
         VEC_PUSH(import->arena, &import->graph->outputs, id);
         VEC_PUSH(import->arena, &import->graph->output_names, arena_strdup(import->arena, name));
     }
+    import_count_outputs(import);
     return import->diags->errors ? -1 : 0;
 }

@@ -146,6 +146,17 @@ int lower_constant_of_shape(struct lower *lower) {
     return lower_result(lower, fill(lower, value, n, shape));
 }
 
+/* The extents of dimensions start to end - 1, of which one is a count. */
+static int counted_shape(struct lower *lower, const struct counted *counted, const struct tensor *x, int start,
+                         int end) {
+    const int64_t before = counted->dim - start, behind = end - counted->dim - 1;
+    int parts[3], n = 0;
+    if (before) parts[n++] = emit_ints(lower, (int)before, x->dims + start, 1, &before);
+    parts[n++] = emit_reshape(lower, counted->count, 1, (int64_t[]){1});
+    if (behind) parts[n++] = emit_ints(lower, (int)behind, x->dims + counted->dim + 1, 1, &behind);
+    return n == 1 ? parts[0] : emit_concat(lower, 0, n, parts);
+}
+
 int lower_shape(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t start = lower_int(lower, "start"), end = lower_given(lower, "end") ? lower_int(lower, "end") : x.ndim;
@@ -154,13 +165,19 @@ int lower_shape(struct lower *lower) {
     start = start < 0 ? 0 : start > x.ndim ? x.ndim : start;
     end = end < start ? start : end > x.ndim ? x.ndim : end;
     int64_t n = end - start;
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
+    if (counted && counted->dim >= start && counted->dim < end)
+        return lower_result(lower, counted_shape(lower, counted, &x, (int)start, (int)end));
     return lower_result(lower, emit_ints(lower, (int)n, x.dims + start, 1, &n));
 }
 
 int lower_size(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
+    if (counted) x.dims[counted->dim] = 1;
     int64_t elements = tensor_elements(&x);
-    return lower_result(lower, emit_ints(lower, 1, &elements, 0, NULL));
+    int size = emit_ints(lower, 1, &elements, 0, NULL);
+    return lower_result(lower, counted ? emit2(lower, OP_Mul, counted->count, size) : size);
 }
 
 /* Range over floats: the count is rounded up in double precision, as ONNX's reference does. */

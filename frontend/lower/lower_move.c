@@ -140,6 +140,7 @@ static int check_indices(struct lower *lower, int index, int64_t extent, const i
 
 /* Index operands are i64 or i32. */
 static int index_type(struct lower *lower, int index) {
+    if (index < 0) return -1;
     enum rt_dtype dtype = lower_dtype(lower, index);
     if (rt_dtype_is_float(dtype) || dtype == RT_BOOL)
         return lower_error(lower, 379, EXIT_MALFORMED, "indices must have an integer type, not %s",
@@ -155,7 +156,8 @@ int lower_gather(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     if (!values || n != 1)
-        return lower_result(lower, emit_gather(lower, lower->inputs[0], index_type(lower, lower->inputs[1]), axis));
+        return lower_result(lower, emit_gather(lower, lower->inputs[0],
+                                               index_type(lower, lower_masked_index(lower, lower->inputs[1])), axis));
     int piece = emit_piece(lower, lower->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
     int64_t shape[2 * RT_MAX_NDIM];
     int ndim = 0;
@@ -181,7 +183,7 @@ int lower_gather_elements(struct lower *lower) {
     if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
-    int at = index_type(lower, lower->inputs[1]);
+    int at = index_type(lower, lower_masked_index(lower, lower->inputs[1]));
     return lower_result(lower,
                         at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &attr));
 }
@@ -192,6 +194,32 @@ static enum op_id scatter_of(struct lower *lower, enum op_id replaces, enum op_i
     if (strcmp(reduction, "none") == 0) return replaces;
     if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(lower, lower->inputs[0]))) return adds;
     return lower_unsupported(lower, "reduction"), OP_NONE;
+}
+
+/* Note [Counted scatter]
+ * Updates at indices that are not valid are scattered to an index behind dimension `axis` of the data: the data gets
+ * one more, which is cut off afterwards. */
+static int scatter_counted(struct lower *lower, enum op_id op, int axis, int outside, int nattrs,
+                           const struct attr *attrs) {
+    struct tensor x = lower_input(lower, 0);
+    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
+    const struct counted *index = lower_counted(lower, lower->inputs[1]),
+                         *updates = lower_counted(lower, lower->inputs[2]);
+    if (lower_counted(lower, lower->inputs[0]) || !index || !updates || index->dim != updates->dim ||
+        index->count != updates->count)
+        return lower_error(lower, 410, EXIT_UNSUPPORTED,
+                           "indices and updates do not have the same size, which depends on data");
+    end[axis] = 1;
+    struct attr pad[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
+    int data = emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], emit_like(lower, lower->inputs[0], 0)}, 2, pad);
+    int at = emit_cast(lower, lower_masked(lower, lower->inputs[1], outside), RT_I64);
+    int y = data < 0 || at < 0 ? -1 : emit(lower, op, 3, (int[]){data, at, lower->inputs[2]}, nattrs, attrs);
+    lower_set_counted(lower, y, NULL);
+    return emit_piece(lower, y, axis, 0, 1, x.dims[axis]);
+}
+
+static bool scatters_counted(struct lower *lower) {
+    return lower_counted(lower, lower->inputs[1]) || lower_counted(lower, lower->inputs[2]);
 }
 
 int lower_scatter_elements(struct lower *lower) {
@@ -207,6 +235,11 @@ int lower_scatter_elements(struct lower *lower) {
     if (op == OP_NONE) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
+    if (scatters_counted(lower)) {
+        int outside =
+            emit_cast(lower, emit_ints(lower, 1, &x.dims[axis], 0, NULL), lower_dtype(lower, lower->inputs[1]));
+        return lower_result(lower, scatter_counted(lower, op, axis, outside, 1, &attr));
+    }
     int at = index_type(lower, lower->inputs[1]);
     int inputs[] = {lower->inputs[0], at, lower->inputs[2]};
     return lower_result(lower, at < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
@@ -238,7 +271,7 @@ int lower_gather_nd(struct lower *lower) {
     if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_rows(lower, &x, (int)batch, depth) < 0) return -1;
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
-    int at = emit_cast(lower, lower->inputs[1], RT_I64);
+    int at = emit_cast(lower, lower_masked_index(lower, lower->inputs[1]), RT_I64);
     if (at >= 0 && batch == 0 && depth == 1) { /* whole slices: Gather, which ranks can divide along the dimension */
         struct attr axis = attr_of_int("axis", 0);
         at = build_reshape(&lower->builder, at, index.ndim - 1, index.dims);
@@ -258,49 +291,15 @@ int lower_scatter_nd(struct lower *lower) {
     if (op == OP_NONE) return -1;
     if (check_rows(lower, &x, 0, depth) < 0) return -1;
     struct attr attr = attr_of_int("depth", depth);
+    if (scatters_counted(lower)) {
+        int64_t *outside = ARENA_ARRAY(lower->builder.graph->arena, int64_t, depth);
+        outside[0] = x.dims[0];
+        int place =
+            emit_cast(lower, emit_ints(lower, (int)depth, outside, 1, &depth), lower_dtype(lower, lower->inputs[1]));
+        return lower_result(lower, scatter_counted(lower, op, 0, place, 1, &attr));
+    }
     int inputs[] = {lower->inputs[0], emit_cast(lower, lower->inputs[1], RT_I64), lower->inputs[2]};
     return lower_result(lower, inputs[1] < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
-}
-
-/* Selection by a condition: the shape of the result depends on it, so it must be known at compile time ------------- */
-
-int lower_non_zero(struct lower *lower) {
-    struct tensor x = lower_input(lower, 0);
-    const void *bytes = x.kind == TENSOR_CONST ? x.data : NULL;
-    if (!bytes) return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
-    int64_t elements = tensor_elements(&x), found = 0, at[RT_MAX_NDIM] = {0};
-    int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, elements * (x.ndim ? x.ndim : 1) + 1);
-    bool *keeps = ARENA_ARRAY(lower->builder.graph->arena, bool, elements + 1);
-    for (int64_t i = 0; i < elements; i++) {
-        struct number value = eval_load(bytes, x.dtype, i);
-        keeps[i] = value.is_float ? value.f != 0 : value.i != 0;
-        found += keeps[i];
-    }
-    if (elements * (x.ndim + 1) > INT_MAX) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
-    for (int64_t i = 0, k = 0; i < elements; i++, eval_next(at, x.dims, x.ndim)) {
-        if (!keeps[i]) continue;
-        for (int d = 0; d < x.ndim; d++) index[d * found + k] = at[d];
-        k++;
-    }
-    return lower_result(lower, emit_ints(lower, (int)(found * x.ndim), index, 2, (int64_t[]){x.ndim, found}));
-}
-
-int lower_compress(struct lower *lower) {
-    struct tensor x = lower_input(lower, 0);
-    int n, axis = 0, data = lower->inputs[0];
-    const int64_t *condition = build_known_ints(lower->builder.graph, lower->inputs[1], &n);
-    if (!condition) return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
-    if (lower_given(lower, "axis") && lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
-    int64_t extent = tensor_elements(&x), count = 0;
-    if (lower_given(lower, "axis"))
-        extent = x.dims[axis];
-    else
-        data = emit_reshape(lower, data, 1, &extent);
-    if (n > extent) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    for (int i = 0; i < n; i++)
-        if (condition[i]) index[count++] = i;
-    return lower_result(lower, emit_gather(lower, data, emit_ints(lower, (int)count, index, 1, &count), axis));
 }
 
 enum { MOST_CLASSES = 1 << 24 }; /* of OneHot, whose class numbers are a constant tensor */

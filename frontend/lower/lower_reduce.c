@@ -1,6 +1,8 @@
 /* Operators along dimensions: reductions, softmax, cumulative sums. */
 #include "frontend/lower/onnx_lower.h"
 
+#include <math.h>
+
 /* Core reductions take adjacent dimensions: emits one for each run of them, the last run first, so that the axes of the
  * others stay valid. */
 int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, bool keepdims) {
@@ -79,6 +81,39 @@ static enum rt_dtype work_type(const struct reduction *row, enum rt_dtype dtype)
     return dtype == RT_I64 && real ? RT_F64 : dtype;
 }
 
+/* The least or greatest value of a type: the result of ReduceMax or ReduceMin of no elements. */
+static int extreme_value(struct lower *lower, enum rt_dtype dtype, bool least) {
+    const bool is_signed = rt_dtypes[dtype].kind == RT_KIND_INT;
+    if (rt_dtype_is_float(dtype)) return build_scalar(&lower->builder, dtype, least ? -INFINITY : INFINITY);
+    if (dtype == RT_BOOL) return build_scalar(&lower->builder, dtype, !least);
+    if (dtype == RT_U64 && !least) return lower_unsupported(lower, "type u64");
+    const int bits = 8 * (int)rt_dtype_bytes(dtype) - is_signed;
+    const int64_t most = bits == 63 || bits == 64 ? INT64_MAX : (int64_t)((1ull << bits) - 1);
+    const int64_t value = !least ? most : is_signed ? -most - 1 : 0;
+    return emit_cast(lower, emit_ints(lower, 1, &value, 0, NULL), dtype);
+}
+
+/* What a reduction does not see: masks elements of a counted operand that are not valid. */
+static int reduced_operand(struct lower *lower, const struct reduction *row) {
+    const int x = lower->inputs[0];
+    const enum rt_dtype dtype = lower_dtype(lower, x);
+    if (row->core == OP_ReduceProd) return lower_masked(lower, x, emit_like(lower, x, 1));
+    if (row->core == OP_ReduceMin) return lower_masked(lower, x, extreme_value(lower, dtype, false));
+    if (row->core == OP_ReduceMax || row->compose == log_sum_exp)
+        return lower_masked(lower, x, extreme_value(lower, dtype, true));
+    return lower_masked(lower, x, emit_like(lower, x, 0));
+}
+
+/* The mean of the valid elements; x has zeros at others. */
+static int mean_of_valid(struct lower *lower, int x, const bool *axes, bool keepdims, int dim, int count) {
+    struct tensor tensor = lower_tensor(lower, x);
+    double others = 1;
+    for (int d = 0; d < tensor.ndim; d++)
+        if (axes[d] && d != dim) others *= (double)tensor.dims[d];
+    int elements = emit_cast(lower, emit_with(lower, OP_Mul, count, others), tensor.dtype);
+    return emit2(lower, OP_Div, emit_reduce(lower, OP_ReduceSum, x, axes, keepdims), elements);
+}
+
 int lower_reduce(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     const struct reduction *row = reductions;
@@ -90,7 +125,14 @@ int lower_reduce(struct lower *lower) {
     if (lower_axes(lower, list, n, x.ndim, axes) < 0) return -1;
     bool nothing = lower->op->in_max > 1 && lower_int(lower, "noop_with_empty_axes");
     for (int d = 0; d < x.ndim && n == 0; d++) axes[d] = !nothing;
-    int y = reduce_by(lower, row, emit_cast(lower, lower->inputs[0], work_type(row, x.dtype)), axes, keepdims);
+    const struct counted *found = lower_counted(lower, lower->inputs[0]);
+    const struct counted counted = found ? *found : (struct counted){-1, -1, false};
+    const bool masks = found && axes[counted.dim];
+    int operand = emit_cast(lower, masks ? reduced_operand(lower, row) : lower->inputs[0], work_type(row, x.dtype));
+    if (operand < 0) return -1;
+    int y = masks && row->compose == emit_mean
+                ? mean_of_valid(lower, operand, axes, keepdims, counted.dim, counted.count)
+                : reduce_by(lower, row, operand, axes, keepdims);
     if (x.dtype == RT_BOOL)
         y = emit_with(lower, OP_Max, emit_with(lower, OP_Min, y, 1),
                       0); /* the maximum of no elements is neither 0 nor 1 */

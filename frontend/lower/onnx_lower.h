@@ -120,6 +120,24 @@ int lower_want(struct lower *lower, int input, bool sequence);
 int lower_nothing(struct lower *lower);
 bool lower_is_nothing(const struct lower *lower, int id);
 
+/* Values whose size along a dimension depends on data: the extent of the tensor is a bound, and `count`, an i64 without
+ * dimensions, says how many indices are valid, from 0 on. zero: the elements at the others are 0. See Note [Counted
+ * values] in import_counts.c. */
+struct counted {
+    int dim, count;
+    bool zero;
+};
+/* NULL: the size of the tensor does not depend on data. */
+const struct counted *lower_counted(const struct lower *lower, int tensor);
+/* Records that the tensor is counted; NULL: that all of its elements are valid. */
+void lower_set_counted(struct lower *lower, int tensor, const struct counted *counted);
+/* Which indices are valid: bool of `ndim` dimensions, `bound` of them in dimension `dim`. */
+int lower_valid(struct lower *lower, const struct counted *counted, int64_t bound, int ndim, int dim);
+/* A counted tensor with `value` in place of the elements that are not valid, so that all are; others as they are. */
+int lower_masked(struct lower *lower, int x, int value);
+/* Counted indices with 0 in place of those that are not valid, so that all may be gathered; still counted. */
+int lower_masked_index(struct lower *lower, int x);
+
 /* Adds the tensor of an attribute (Constant, ConstantOfShape) to the graph as a constant. */
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto);
 

@@ -267,6 +267,8 @@ static void print_ends(struct printer *p) {
         print_use(p, graph->outputs.at[i]);
         strbuf_putc(&p->out, ' ');
         print_string(&p->out, graph->output_names.at[i]);
+        if (graph_counted(graph, i))
+            strbuf_printf(&p->out, " dim=%d count=%d", graph_counted(graph, i)->dim, graph_counted(graph, i)->count);
         if (i >= graph->outputs.n - graph->nmetrics) strbuf_puts(&p->out, " metric");
         strbuf_putc(&p->out, '\n');
     }

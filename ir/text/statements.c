@@ -160,12 +160,25 @@ bool read_const(struct reader *r) {
     return read_values(r, tensor->dtype, data, elements, &n);
 }
 
+/* Reads "dim=1 count=3" of a counted output (Note [Counted outputs] in ir/ir.h), the last one; verify.c checks it. */
+static bool read_counted(struct reader *r) {
+    int64_t dim, count;
+    if (!take(r, "dim=")) return true;
+    if (!read_int(r, 0, RT_MAX_NDIM - 1, "a dimension", &dim) || !expect(r, "count=") ||
+        !read_int(r, 0, INT_MAX, "an output", &count))
+        return false;
+    struct counted_output counted = {r->graph->outputs.n - 1, (int)dim, (int)count};
+    VEC_PUSH(r->arena, &r->graph->counted, counted);
+    return true;
+}
+
 bool read_output(struct reader *r) {
     int tensor;
     const char *name, *start;
     if (!read_use(r, &tensor) || !read_string(r, &name)) return false;
     VEC_PUSH(r->arena, &r->graph->outputs, tensor);
     VEC_PUSH(r->arena, &r->graph->output_names, name);
+    if (!read_counted(r)) return false;
     start = place(r);
     bool metric = take(r, "metric");
     if (!metric && r->graph->nmetrics) return fail_at(r, start, "metrics come after all other outputs");

@@ -279,6 +279,7 @@ static int give_results(const struct job *job, struct failure *failure) {
     int exit = EXIT_OK;
     bool ok = true;
     if (options->rank != 0) return EXIT_OK;
+    outputs_trim(job->outputs, job->program);
     if (options->output_dir)
         exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
     if (exit) return exit;

@@ -82,6 +82,8 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure);
 int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
                   const char *directory, struct failure *failure);
+/* Cuts each output whose size depends on data to its valid elements (struct rt_port). */
+void outputs_trim(struct rt_tensor *outputs, const struct rt_program *program);
 void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest);
 
 /* Ranks */

@@ -32,6 +32,37 @@ int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program
     return EXIT_OK;
 }
 
+/* Counted outputs */
+
+/* Keeps the first `n` of the indices of dimension `dim`. */
+static void cut_tensor(struct rt_tensor *tensor, int dim, int64_t n) {
+    int64_t before = 1, behind = 1, extent = tensor->dims[dim];
+    for (int d = 0; d < dim; d++) before *= tensor->dims[d];
+    for (int d = dim + 1; d < tensor->ndim; d++) behind *= tensor->dims[d];
+    const size_t row = (size_t)(behind * (int64_t)rt_dtype_bytes(tensor->dtype));
+    unsigned char *data = tensor->owned;
+    for (int64_t i = 1; i < before; i++)
+        memmove(data + (size_t)(i * n) * row, data + (size_t)(i * extent) * row, (size_t)n * row);
+    tensor->dims[dim] = n;
+    tensor->count = before * n * behind;
+}
+
+void outputs_trim(struct rt_tensor *outputs, const struct rt_program *program) {
+    for (int i = 0; i < program->noutputs; i++) {
+        const struct rt_port *port = &program->outputs[i];
+        if (!port->count) continue;
+        int64_t n = *(const int64_t *)outputs[port->count - 1].data;
+        cut_tensor(&outputs[i], port->dim, n < 0 ? 0 : n < port->dims[port->dim] ? n : port->dims[port->dim]);
+    }
+}
+
+/* True of a count of another output, which is neither written nor printed. */
+static bool is_count(const struct rt_program *program, int output) {
+    for (int i = 0; i < program->noutputs; i++)
+        if (program->outputs[i].count == output + 1) return true;
+    return false;
+}
+
 /* File names */
 
 static bool is_plain(char c) {
@@ -83,7 +114,7 @@ static int write_failure(struct failure *failure, const struct rt_reason *why) {
     return failure_set(failure, report.exit, report.code, "%s", why->text);
 }
 
-static int write_index(const struct rt_tensor *outputs, int count, const char *const *names,
+static int write_index(const struct rt_tensor *outputs, const struct rt_program *program, const char *const *names,
                        char (*files)[NAME_MAX + 1], const char *directory, struct failure *failure) {
     struct rt_json_writer w;
     struct rt_reason why;
@@ -92,7 +123,8 @@ static int write_index(const struct rt_tensor *outputs, int count, const char *c
     rt_json_open(&w, '{', RT_JSON_LINES);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
     rt_json_key(&w, "outputs"), rt_json_open(&w, '[', RT_JSON_LINES);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < program->noutputs; i++) {
+        if (is_count(program, i)) continue;
         rt_json_open(&w, '{', RT_JSON_INLINE);
         rt_json_key(&w, "name"), rt_json_put_text(&w, names[i]);
         rt_json_key(&w, "file"), rt_json_put_text(&w, files[i]);
@@ -122,12 +154,13 @@ int outputs_write(const struct rt_tensor *outputs, const struct rt_program *prog
     if (!files) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int i = 0; i < count && !exit; i++) {
         name_file(files, i, manifest->outputs[i]);
+        if (is_count(program, i)) continue;
         if (snprintf(path, sizeof path, "%s/%s", directory, files[i]) >= (int)sizeof path)
             exit = failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is too long");
         else if (!rt_npy_write(path, outputs[i].dtype, outputs[i].ndim, outputs[i].dims, outputs[i].data, &why))
             exit = write_failure(failure, &why);
     }
-    if (!exit) exit = write_index(outputs, count, manifest->outputs, files, directory, failure);
+    if (!exit) exit = write_index(outputs, program, manifest->outputs, files, directory, failure);
     free(files);
     return exit;
 }
@@ -156,5 +189,6 @@ static void print_output(const struct rt_tensor *tensor, const char *name) {
 }
 
 void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest) {
-    for (int i = 0; i < program->noutputs; i++) print_output(&outputs[i], manifest->outputs[i]);
+    for (int i = 0; i < program->noutputs; i++)
+        if (!is_count(program, i)) print_output(&outputs[i], manifest->outputs[i]);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Records tests/programs/recorded: models of ONNX Runtime's own operators (domain com.microsoft), and of control flow that depends
-on data, with expected results.
+"""Records tests/programs/recorded: models of ONNX Runtime's own operators (domain com.microsoft), of control flow and of sizes that
+depend on data, with expected results.
 
     record_ort.py DIR          (with the newest onnx, onnxruntime and torch; tests/programs/backend.py runs the result)
 
@@ -159,6 +159,26 @@ flow (float[12] data) => (float[N] results) {
 }"""
 
 
+# Sizes that depend on data, as results, and in operators that see only what is valid.
+SIZES = """<ir_version: 8, opset_import: ["" : 17]>
+sizes (float[12] data) => (int64[2, K] at, float[K] values, int64[2] shape, int64 size, float sum, float most, float mean,
+                           float norm, float[R, 4] rows, float[R, 4] shares, int64[1, P] again, float[3, 4] changed, float[K] picked,
+                           float[U] unique, int64[U] index, int64[12] number, int64[U] many, float[V] in_order, int64[12] kind) {
+  square = Constant<value_ints = [3, 4]>() first = Constant<value_ints = [0]>() three = Constant<value_int = 3>()
+  half = Constant<value_float = 0.5>() x0 = Reshape(data, square) small = Abs(x0) large = Greater(small, half)
+  zero = Constant<value_float = 0.0>() x = Where(large, x0, zero)
+  at = NonZero(x) place = Transpose<perm = [1, 0]>(at) v = GatherND(x, place) values = Exp(v)
+  shape = Shape(at) size = Size(at)
+  sum = ReduceSum<keepdims = 0>(v) most = ReduceMax<keepdims = 0>(v) mean = ReduceMean<keepdims = 0>(v) norm = ReduceL2<keepdims = 0>(v)
+  big = ReduceMax<axes = [1], keepdims = 0>(x) takes = Greater(big, half) rows = Compress<axis = 0>(x, takes)
+  back = Transpose<perm = [1, 0]>(x) scores = MatMul(rows, back) wide = MatMul(scores, x) shares = Softmax<axis = 1>(wide)
+  positive = Greater(v, zero) again = NonZero(positive)
+  less = Neg(v) changed = ScatterND(x, place, less)
+  r0, c0 = Split<axis = 0>(at) r = Squeeze(r0, first) r1 = Add(r, three) picked = Gather(data, r1)
+  unique, index, number, many = Unique(x) in_order, i2, kind, m2 = Unique<sorted = 0>(x)
+}"""
+
+
 class Model:
     def __init__(self):
         self.nodes, self.initializers, self.names = [], [], 0
@@ -225,23 +245,26 @@ def write(path, values):
 
 def by_runtime(model, data):
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {"data": data})[0]
+    return session.run(None, {"data": data})
 
 
 def record(group, model, data, results):
+    """results: one array, or several."""
     folder = os.path.join(sys.argv[1], group, "test_data_set_0")
     os.makedirs(folder, exist_ok=True)
     onnx.save(model, os.path.join(sys.argv[1], group, "model.onnx"))
     write(os.path.join(folder, "input_0.pb"), data)
-    write(os.path.join(folder, "output_0.pb"), results)
+    for i, values in enumerate([results] if isinstance(results, np.ndarray) else results):
+        write(os.path.join(folder, f"output_{i}.pb"), values)
 
 
 def main():
     for group, cases in GROUPS.items():
         model, data = build(cases)
-        record(group, model, data, by_torch(cases) if group == "gpu" else by_runtime(model, data))
-    model, data = onnx.parser.parse_model(CONTROL_FLOW), f(12)
-    record("control_flow", model, data, by_runtime(model, data))
+        record(group, model, data, by_torch(cases) if group == "gpu" else by_runtime(model, data)[0])
+    for group, text in [("control_flow", CONTROL_FLOW), ("sizes", SIZES)]:
+        model, data = onnx.parser.parse_model(text), f(12)
+        record(group, model, data, by_runtime(model, data))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,232 @@
+/* Selection of elements: the sizes of the results depend on data. They are bounds with a count (struct counted), and
+ * are computed from the positions of true elements, which TopK of 1 and 0 puts first and in their order. */
+#include "frontend/lower/onnx_lower.h"
+
+#include <limits.h>
+
+#include "ir/expr/eval.h"
+
+enum { MOST_COMPARED = 1 << 26 }; /* elements that Unique compares along an axis: of all pairs of slices */
+
+/* x != 0; of a counted x, false at indices that are not valid. */
+static int flags_of(struct lower *lower, int x) {
+    if (x < 0) return -1;
+    int flags =
+        lower_dtype(lower, x) == RT_BOOL ? x : emit1(lower, OP_Not, emit2(lower, OP_Equal, x, emit_like(lower, x, 0)));
+    const struct counted *counted = lower_counted(lower, x);
+    if (counted && flags != x) lower_set_counted(lower, flags, counted);
+    return lower_masked(lower, flags, build_scalar(&lower->builder, RT_BOOL, 0));
+}
+
+/* The number of true elements of flags (n). */
+static int count_of(struct lower *lower, int flags) {
+    bool axes[RT_MAX_NDIM] = {true};
+    return emit_reduce(lower, OP_ReduceSum, emit_cast(lower, flags, RT_I64), axes, false);
+}
+
+/* The positions of true elements of flags (n) first, in their order; then 0. */
+static int positions_of(struct lower *lower, int flags, int count) {
+    if (flags < 0 || count < 0) return -1;
+    int64_t n = lower_tensor(lower, flags).dims[0];
+    const struct counted counted = {0, count, true};
+    struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("k", n), attr_of_int("largest", 1)};
+    int ones = emit_cast(lower, flags, RT_I32), order = ones < 0 ? -1 : emit(lower, OP_TopK, 1, &ones, 3, attrs);
+    int valid = lower_valid(lower, &counted, n, 1, 0);
+    return order < 0 ? -1 : emit3(lower, OP_Where, valid, order, emit_like(lower, order, 0));
+}
+
+static int flat(struct lower *lower, int x) {
+    if (x < 0) return -1;
+    struct tensor tensor = lower_tensor(lower, x);
+    int64_t elements = tensor_elements(&tensor);
+    if (elements > INT_MAX / 16) return lower_error(lower, 505, EXIT_LIMIT, "the operand is too large");
+    return emit_reshape(lower, x, 1, &elements);
+}
+
+/* NonZero ---------------------------------------------------------------------------------------------------------- */
+
+/* NonZero of known elements. */
+static int known_non_zero(struct lower *lower, const struct tensor *x) {
+    int64_t elements = tensor_elements(x), found = 0, at[RT_MAX_NDIM] = {0};
+    int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, elements * (x->ndim ? x->ndim : 1) + 1);
+    bool *keeps = ARENA_ARRAY(lower->builder.graph->arena, bool, elements + 1);
+    if (elements * (x->ndim + 1) > INT_MAX) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    for (int64_t i = 0; i < elements; i++) {
+        struct number value = eval_load(x->data, x->dtype, i);
+        keeps[i] = value.is_float ? value.f != 0 : value.i != 0;
+        found += keeps[i];
+    }
+    for (int64_t i = 0, k = 0; i < elements; i++, eval_next(at, x->dims, x->ndim)) {
+        if (!keeps[i]) continue;
+        for (int d = 0; d < x->ndim; d++) index[d * found + k] = at[d];
+        k++;
+    }
+    return emit_ints(lower, (int)(found * x->ndim), index, 2, (int64_t[]){x->ndim, found});
+}
+
+/* The indices along each dimension of the elements at flat positions (n): (ndim, n). */
+static int coordinates(struct lower *lower, int positions, const struct tensor *x) {
+    int rows[RT_MAX_NDIM];
+    for (int d = 0; d < x->ndim; d++) {
+        int64_t stride = extent_between(x, d + 1, x->ndim);
+        int at = stride == 1 ? positions : emit_with(lower, OP_Div, positions, (double)stride);
+        if (d) at = emit_with(lower, OP_Mod, at, (double)x->dims[d]);
+        rows[d] = emit_unsqueeze(lower, at, 0);
+    }
+    return x->ndim == 1 ? rows[0] : emit_concat(lower, 0, x->ndim, rows);
+}
+
+int lower_non_zero(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    if (x.kind == TENSOR_CONST) return lower_result(lower, known_non_zero(lower, &x));
+    if (!x.ndim || !tensor_elements(&x)) return lower_unsupported(lower, "an operand without dimensions or elements");
+    int flags = flat(lower, flags_of(lower, lower->inputs[0])), count = count_of(lower, flags);
+    int y = coordinates(lower, positions_of(lower, flags, count), &x);
+    lower_set_counted(lower, y, &(struct counted){1, count, true});
+    return lower_result(lower, y);
+}
+
+/* Compress --------------------------------------------------------------------------------------------------------- */
+
+/* The positions of true values of a known condition. */
+static int known_positions(struct lower *lower, const int64_t *condition, int n) {
+    int64_t count = 0, *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+    for (int i = 0; i < n; i++)
+        if (condition[i]) index[count++] = i;
+    return emit_ints(lower, (int)count, index, 1, &count);
+}
+
+int lower_compress(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), condition = lower_input(lower, 1);
+    int n, axis = 0, data = lower->inputs[0];
+    if (lower_given(lower, "axis") && lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    if (!lower_given(lower, "axis")) data = flat(lower, data);
+    if (data < 0) return -1;
+    if (condition.ndim != 1 || condition.dims[0] > lower_tensor(lower, data).dims[axis])
+        return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    const int64_t *known = build_known_ints(lower->builder.graph, lower->inputs[1], &n);
+    if (known) return lower_result(lower, emit_gather(lower, data, known_positions(lower, known, n), axis));
+    if (!condition.dims[0]) return lower_unsupported(lower, "a condition without elements");
+    int flags = flags_of(lower, lower->inputs[1]), count = count_of(lower, flags);
+    int at = positions_of(lower, flags, count);
+    lower_set_counted(lower, at, &(struct counted){0, count, true});
+    return lower_result(lower, emit_gather(lower, data, at, axis));
+}
+
+/* Unique ----------------------------------------------------------------------------------------------------------- */
+
+/* Slices of `data` along `axis`, n of them; without attribute axis, elements. */
+struct unique {
+    int data, axis;
+    int64_t n;
+    int order, first; /* the slices in ascending order, (n) i64; in that order, whether each is the first of its kind */
+};
+
+static int iota(struct lower *lower, int64_t n, int ndim, const int64_t *shape) {
+    int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) values[i] = i;
+    return emit_ints(lower, (int)n, values, ndim, shape);
+}
+
+static int any_along(struct lower *lower, int flags, int axis) {
+    bool axes[RT_MAX_NDIM] = {false};
+    axes[axis] = true;
+    return emit_with(lower, OP_Greater, emit_reduce(lower, OP_ReduceMax, emit_cast(lower, flags, RT_I32), axes, false),
+                     0);
+}
+
+/* Scatters `values` (n) to the positions `at` (n), which are all different. */
+static int permuted(struct lower *lower, int at, int values) {
+    struct attr axis = attr_of_int("axis", 0);
+    if (at < 0 || values < 0) return -1;
+    return emit(lower, OP_ScatterElements, 3, (int[]){values, at, values}, 1, &axis);
+}
+
+static int sort_elements(struct lower *lower, struct unique *unique) {
+    int64_t n = unique->n;
+    struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("k", n), attr_of_int("largest", 0)};
+    int keys = emit_ordered(lower, unique->data);
+    unique->order = keys < 0 ? -1 : emit(lower, OP_TopK, 1, &keys, 3, attrs);
+    int sorted = emit_gather(lower, keys, unique->order, 0);
+    int before = emit_concat(lower, 0, 2,
+                             (int[]){emit_piece(lower, sorted, 0, 0, 1, 1), emit_piece(lower, sorted, 0, 0, 1, n - 1)});
+    int starts = emit_with(lower, OP_Equal, iota(lower, n, 1, &n), 0);
+    unique->first = emit2(lower, OP_Or, starts, emit1(lower, OP_Not, emit2(lower, OP_Equal, sorted, before)));
+    return unique->first < 0 ? -1 : 0;
+}
+
+/* Compares all pairs of slices: i is before j if it is less at the first element in which they differ. */
+static int sort_slices(struct lower *lower, struct unique *unique) {
+    struct tensor x = lower_tensor(lower, unique->data);
+    int64_t n = unique->n, m = tensor_elements(&x) / n, perm[RT_MAX_NDIM];
+    if (m < 1 || n > MOST_COMPARED / n / m) return lower_unsupported(lower, "an axis of more than 2^26 comparisons");
+    for (int d = 0; d < x.ndim; d++) perm[d] = d == 0 ? unique->axis : d <= unique->axis ? d - 1 : d;
+    int rows = emit_transpose(lower, emit_ordered(lower, unique->data), perm);
+    int a = emit_expand(lower, emit_reshape(lower, rows, 3, (int64_t[]){n, 1, m}), 3, (int64_t[]){n, n, m}),
+        b = emit_expand(lower, emit_reshape(lower, rows, 3, (int64_t[]){1, n, m}), 3, (int64_t[]){n, n, m});
+    int differ = emit1(lower, OP_Not, emit2(lower, OP_Equal, a, b)), less = emit2(lower, OP_Less, a, b);
+    struct attr arg[] = {attr_of_ints("axes", 1, (int64_t[]){2}), attr_of_int("keepdims", 1),
+                         attr_of_int("select_last", 0)};
+    struct attr axis = attr_of_int("axis", 2);
+    int ones = emit_cast(lower, differ, RT_I32), at = ones < 0 ? -1 : emit(lower, OP_ArgMax, 1, &ones, 3, arg);
+    int before = at < 0 || less < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){less, at}, 1, &axis);
+    before = emit_squeeze(lower, before, 2); /* [i, j]: i is before j */
+    int same = emit1(lower, OP_Not, any_along(lower, differ, 2));
+    int earlier = emit2(lower, OP_Less, iota(lower, n, 2, (int64_t[]){n, 1}), iota(lower, n, 2, (int64_t[]){1, n}));
+    same = emit2(lower, OP_And, same, earlier);
+    bool over[RT_MAX_NDIM] = {true};
+    int precedes = emit_cast(lower, emit2(lower, OP_Or, before, same), RT_I64);
+    int place = emit_reduce(lower, OP_ReduceSum, precedes, over, false);
+    unique->order = permuted(lower, place, iota(lower, n, 1, &n));
+    unique->first = emit_gather(lower, emit1(lower, OP_Not, any_along(lower, same, 0)), unique->order, 0);
+    return unique->first < 0 ? -1 : 0;
+}
+
+/* The number of true elements of flags (n) before each, and itself, less 1. */
+static int rank_of(struct lower *lower, int flags) {
+    struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("exclusive", 0), attr_of_int("reverse", 0)};
+    int ones = emit_cast(lower, flags, RT_I64);
+    return ones < 0 ? -1 : emit_with(lower, OP_Add, emit(lower, OP_CumSum, 1, &ones, 3, attrs), -1);
+}
+
+/* How many of the slices have each number; `number` is (n), in any order. */
+static int tally(struct lower *lower, int number, int64_t n) {
+    struct attr axis = attr_of_int("axis", 0);
+    int zeros = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 0), 1, &n),
+        ones = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 1), 1, &n);
+    if (number < 0) return -1;
+    return emit_cast(lower, emit(lower, OP_ScatterElementsAdd, 3, (int[]){zeros, number, ones}, 1, &axis), RT_I64);
+}
+
+/* Sets the outputs: unique slices, the index of the first of each, the number of each slice, the size of each kind. */
+static int unique_outputs(struct lower *lower, const struct unique *unique) {
+    int count = count_of(lower, unique->first), number = rank_of(lower, unique->first);
+    int starts = positions_of(lower, unique->first, count), index = emit_gather(lower, unique->order, starts, 0);
+    if (!lower_int(lower, "sorted")) {
+        int first = permuted(lower, unique->order, unique->first), rank = rank_of(lower, first);
+        number = emit_gather(lower, rank, emit_gather(lower, index, number, 0), 0);
+        index = positions_of(lower, first, count);
+    }
+    int outputs[] = {emit_gather(lower, unique->data, index, unique->axis), index,
+                     permuted(lower, unique->order, number), tally(lower, number, unique->n)};
+    for (int i = 0; i < 4; i++) {
+        if (outputs[i] < 0) return -1;
+        if (i != 2) lower_set_counted(lower, outputs[i], &(struct counted){i ? 0 : unique->axis, count, false});
+        if (i < lower->noutputs) lower->outputs[i] = outputs[i];
+    }
+    return 0;
+}
+
+/* ONNX Unique-11 */
+int lower_unique(struct lower *lower) {
+    struct unique unique = {.data = lower->inputs[0]};
+    struct tensor x = lower_input(lower, 0);
+    if (lower_given(lower, "axis") && lower_axis(lower, lower_int(lower, "axis"), x.ndim, &unique.axis) < 0) return -1;
+    if (!lower_given(lower, "axis")) unique.data = flat(lower, unique.data);
+    if (unique.data < 0) return -1;
+    if (!tensor_elements(&x)) return lower_unsupported(lower, "an operand without elements");
+    unique.n = lower_tensor(lower, unique.data).dims[unique.axis];
+    bool elements = lower_ndim(lower, unique.data) == 1;
+    if ((elements ? sort_elements : sort_slices)(lower, &unique) < 0) return -1;
+    return unique_outputs(lower, &unique);
+}
