@@ -5,6 +5,7 @@
 
 #include "ir/expr/eval.h"
 #include "ir/op.h"
+#include "tests/ir/reference.h"
 
 /* Which nodes the outputs depend on, and which tensors those and the outputs read. */
 static bool *find_live(const struct graph *graph, struct arena *arena, bool *read) {
@@ -36,7 +37,7 @@ struct call {
     struct graph *graph;
     const struct node *node;
     const struct tensor *x, *y;
-    const double *in[3]; /* NULL where left out */
+    const double *in[6]; /* NULL where left out */
     double *out;
 };
 
@@ -121,11 +122,20 @@ static void run_arg(struct call *call) {
     }
 }
 
+static void run_attention(struct call *call) {
+    memcpy(call->out, reference_attention(call->graph, call->node), (size_t)tensor_elements(call->y) * sizeof(double));
+}
+
+static void run_rope(struct call *call) {
+    memcpy(call->out, reference_rope(call->graph, call->node), (size_t)tensor_elements(call->y) * sizeof(double));
+}
+
 static const struct {
     enum op_id op;
     void (*run)(struct call *call);
-} runs[] = {{OP_MatMul, run_matmul}, {OP_Softmax, run_softmax}, {OP_LogSoftmax, run_softmax}, {OP_LayerNorm, run_norm},
-            {OP_RMSNorm, run_norm},  {OP_ArgMax, run_arg},      {OP_ArgMin, run_arg}};
+} runs[] = {{OP_MatMul, run_matmul},  {OP_Softmax, run_softmax},     {OP_LogSoftmax, run_softmax},
+            {OP_LayerNorm, run_norm}, {OP_RMSNorm, run_norm},        {OP_ArgMax, run_arg},
+            {OP_ArgMin, run_arg},     {OP_Attention, run_attention}, {OP_Rope, run_rope}};
 
 static const void *run_node(struct graph *graph, int id) {
     struct call call = {.graph = graph, .node = &graph->nodes.at[id]};

@@ -151,7 +151,7 @@ FAMILIES: Dict[str, Family] = {
     "llama_all_true": Family("LlamaConfig", "LlamaForCausalLM", DECODER, ids, all_true=True),
     "llama_eager": Family("LlamaConfig", "LlamaForCausalLM", DECODER, ids, implementation="eager"),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", DECODER, ids),  # norms of queries and keys
-    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", dict(GEMMA, attn_logit_softcapping=3.0), ids,
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", dict(GEMMA, attn_logit_softcapping=2.0), ids,
                      implementation="eager"),  # soft cap
     "gemma3": Family("Gemma3TextConfig", "Gemma3ForCausalLM", GEMMA, ids),  # sliding and full layers, two RoPE bases
     "mistral": Family("MistralConfig", "MistralForCausalLM", dict(DECODER, sliding_window=5), ids),  # sliding window
