@@ -44,16 +44,24 @@ static int by_size(const void *a, const void *b) {
     return x->tensor - y->tensor;
 }
 
-/* Assigns offsets to the blocks, the largest first and among equals the earliest: each gets the lowest offset at
- * which it overlaps no block that is live at the same time. Returns the bytes needed. */
+/* The lowest offset at which the block overlaps no other that is live at the same time. */
+static int64_t lowest(const struct occupied *occupied, const struct block *block) {
+    return occupied_lowest(occupied, block->first, block->last, block->bytes);
+}
+
+static void take(struct occupied *occupied, const struct block *block, int64_t offset) {
+    occupied_take(occupied, block->first, block->last, offset, block->bytes);
+}
+
+/* Assigns the lowest offsets to the blocks, the largest first, among equals the earliest. Returns the bytes needed. */
 static int64_t assign(struct arena *arena, struct block *blocks, int n, int times) {
     struct arena *scratch = arena_scratch(arena);
     int64_t total = 0;
     struct occupied *occupied = occupied_new(scratch, times);
     qsort(blocks, (size_t)n, sizeof *blocks, by_size);
     for (int i = 0; i < n; i++) {
-        blocks[i].offset = occupied_lowest(occupied, blocks[i].first, blocks[i].last, blocks[i].bytes);
-        occupied_take(occupied, blocks[i].first, blocks[i].last, blocks[i].offset, blocks[i].bytes);
+        blocks[i].offset = lowest(occupied, &blocks[i]);
+        take(occupied, &blocks[i], blocks[i].offset);
         if (blocks[i].offset + blocks[i].bytes > total) total = blocks[i].offset + blocks[i].bytes;
     }
     arena_release(arena, scratch);
@@ -369,31 +377,64 @@ static struct row join_sums(const struct rankplan *plan, int axis, struct block 
     return row;
 }
 
-/* Places the values of one arena. In COMMUNICATION, the gradients that are reduced along each axis lie contiguously. */
-static void place_values(struct rankplan *plan, struct rank_class *class, bool shared, const int *first,
-                         const int *last) {
+/* Places the values of COMMUNICATION. The gradients that are reduced along each axis lie contiguously. */
+static void place_communication(struct rankplan *plan, struct rank_class *class, const int *first, const int *last) {
     struct arena *arena = plan->graph->arena;
-    enum rt_arena arena_id = shared ? RT_COMMUNICATION : RT_ACTIVATIONS;
     struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + RT_LAYOUT_AXES + 1);
     struct row rows[RT_LAYOUT_AXES] = {{0}};
-    const int nrows = shared ? mesh_layout_axes(&plan->graph->mesh) : 0;
-    const int listed = collect(plan, class, shared, first, last, blocks);
-    const int *number = nrows ? number_blocks(plan->graph, blocks, listed) : NULL;
+    const int nrows = mesh_layout_axes(&plan->graph->mesh);
+    const int listed = collect(plan, class, true, first, last, blocks);
+    const int *number = number_blocks(plan->graph, blocks, listed);
     int n = 0;
     for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, number, listed + r);
     for (int b = 0; b < listed + nrows; b++)
         if (blocks[b].bytes) blocks[n++] = blocks[b];
-    class->bytes[arena_id] = assign(arena, blocks, n, plan->graph->order.n + 1);
+    class->bytes[RT_COMMUNICATION] = assign(arena, blocks, n, plan->graph->order.n + 1);
     for (int b = 0; b < n; b++)
         if (blocks[b].tensor < 0)
             rows[-1 - blocks[b].tensor].offset = blocks[b].offset;
         else
-            class->place[blocks[b].tensor] = (struct plan_place){arena_id, blocks[b].offset};
+            class->place[blocks[b].tensor] = (struct plan_place){RT_COMMUNICATION, blocks[b].offset};
     for (int r = 0; r < nrows; r++)
         for (int i = 0; i < rows[r].n; i++)
             class->place[rows[r].parts[i].tensor] =
-                (struct plan_place){arena_id, rows[r].offset + rows[r].parts[i].offset};
-    if (!shared) note_peak(plan, class, blocks, n);
+                (struct plan_place){RT_COMMUNICATION, rows[r].offset + rows[r].parts[i].offset};
+}
+
+/* COMMUNICATION as its values occupy it. Each gradient of a row does so only from its own first write on. */
+static struct occupied *communication_occupied(const struct rankplan *plan, const struct rank_class *class,
+                                               const int *first, const int *last, struct arena *scratch) {
+    struct occupied *occupied = occupied_new(scratch, plan->graph->order.n + 1);
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        const struct block block = {t, first[t], last[t], rankplan_memory(plan, class, t), 0};
+        if (plan->root[t] == t && plan->shared[t] && plan->graph->tensors.at[t].kind == TENSOR_VALUE && first[t] >= 0 &&
+            class->place[t].offset >= 0 && class->place[t].arena == RT_COMMUNICATION && !class->place[t].stride)
+            take(occupied, &block, class->place[t].offset);
+    }
+    return occupied;
+}
+
+/* Places the values that no peer reads in ACTIVATIONS; in training also where COMMUNICATION is free while they live, so
+ * that activations and gradients share memory. */
+static void place_activations(struct rankplan *plan, struct rank_class *class, const int *first, const int *last) {
+    struct arena *scratch = arena_scratch(plan->graph->arena);
+    struct block *blocks = ARENA_ARRAY(plan->graph->arena, struct block, plan->graph->tensors.n + 1);
+    struct occupied *communication = communication_occupied(plan, class, first, last, scratch),
+                    *activations = occupied_new(scratch, plan->graph->order.n + 1);
+    const int n = collect(plan, class, false, first, last, blocks);
+    const int64_t room = plan->graph->train ? class->bytes[RT_COMMUNICATION] : 0;
+    int64_t *total = &class->bytes[RT_ACTIVATIONS];
+    qsort(blocks, (size_t)n, sizeof *blocks, by_size);
+    for (int i = 0; i < n; i++) {
+        const struct block *block = &blocks[i];
+        struct plan_place place = {RT_COMMUNICATION, lowest(communication, block)};
+        if (place.offset + block->bytes > room) place = (struct plan_place){RT_ACTIVATIONS, lowest(activations, block)};
+        take(place.arena == RT_COMMUNICATION ? communication : activations, block, place.offset);
+        if (place.arena == RT_ACTIVATIONS && place.offset + block->bytes > *total) *total = place.offset + block->bytes;
+        class->place[block->tensor] = place;
+    }
+    note_peak(plan, class, blocks, n);
+    arena_release(plan->graph->arena, scratch);
 }
 
 /* Leaves inputs and controls in the caller's memory, or places them in ACTIVATIONS after the values, for the whole
@@ -437,8 +478,8 @@ void memplan_make(struct rankplan *plan) {
         place_states(plan, class);
         place_updates(plan, class);
         slots_find(plan, class);
-        place_values(plan, class, false, first, last);
-        place_values(plan, class, true, first, last);
+        place_communication(plan, class, first, last);
+        place_activations(plan, class, first, last);
         slots_place(class);
         place_inputs(plan, class);
         for (int t = 0; t < graph->tensors.n; t++)
