@@ -405,7 +405,8 @@ static const struct {
                    {OP_ReduceScatter, PLACED_PARTIAL, PLACED_FLAT},
                    {OP_AllReduce, PLACED_PARTIAL, PLACED_WHOLE},
                    {OP_ReduceScatter, PLACED_PARTIAL, PLACED_PART},
-                   {OP_AllReduceStart, PLACED_PARTIAL, PLACED_PARTIAL}};
+                   {OP_AllReduceStart, PLACED_PARTIAL, PLACED_PARTIAL},
+                   {OP_ReduceScatterStart, PLACED_PARTIAL, PLACED_PARTIAL}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
 /* From pass replicas on, a partial value along a replica axis is the rank's own. */

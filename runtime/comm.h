@@ -52,6 +52,9 @@ struct rt_comm_driver {
      * sums in the same order. sum_progress advances the sums without waiting; sum_finish completes all that have
      * begun. */
     int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
+    /* The same for a reduce-scatter in place: after sum_finish, the caller's counts[rank] elements of its data hold the
+     * sums, bit for bit those of reduce_scatter, and the others are undefined. May be NULL where sum_begin is not. */
+    int (*scatter_begin)(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
     int (*sum_progress)(struct rt_comm *comm);
     int (*sum_finish)(struct rt_comm *comm);
     /* dst = concatenation of all ranks' src in rank order; rank r contributes bytes[r] bytes. In place

@@ -476,11 +476,16 @@ int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
 /* Between the slice that the axes in `outer` leave of `elements` and that which `axis`, which comes after them, leaves
  * of it. gather: dst = all slices; src may be the rank's own place in dst. scatter: dst = the rank's slice of the
  * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
- * then. each_micro_batch: src is one micro-batch's, not their sum. */
+ * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_reduce_scatter_start was called for it. */
 int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                        int64_t elements, unsigned outer);
 int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
-                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch);
+                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun);
+
+/* Announces that the input of a later rt_reduce_scatter_flat (with `begun` 1) is complete, as rt_all_reduce_start
+ * does. */
+int rt_reduce_scatter_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                            int64_t elements, unsigned outer);
 
 /* dst = sum + all ranks' src, added in rank order where the transport defines one; dst may be sum. */
 int rt_all_reduce_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,

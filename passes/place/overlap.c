@@ -39,20 +39,27 @@ static bool is_gradient(const struct graph *graph, int tensor) {
     return graph->tensors.at[tensor].joined == JOINED_SUM;
 }
 
-/* True for an all-reduce in the reduce or update phase of a tensor that the backward phase computes. Along a replica
- * axis also of other gradients: the start leaves out those of dummy micro-batches. */
-static bool ends_later(const struct graph *graph, const struct node *node, int tensor) {
-    return node->op->id == OP_AllReduce && op_reduction(node) == RT_SUM && node->phase > PHASE_BACKWARD &&
-           (graph_phase_of(graph, tensor) == PHASE_BACKWARD ||
-            (is_along_replicas(graph, node) && is_gradient(graph, tensor))) &&
-           rt_dtype_is_float(graph->tensors.at[tensor].dtype);
+/* The operator that starts the reduction of `tensor` by the node; OP_NONE: it does not begin early. Sums of what the
+ * backward phase computes begin early if the reduce or update phase waits for them: all-reduces, and reduce-scatters to
+ * slices (ZeRO 1). An all-reduce along a replica axis is divided also of other gradients: its start leaves out those of
+ * dummy micro-batches. */
+static enum op_id start_of(const struct graph *graph, const struct node *node, int tensor) {
+    const bool early = graph_phase_of(graph, tensor) == PHASE_BACKWARD;
+    if (node->phase <= PHASE_BACKWARD || !rt_dtype_is_float(graph->tensors.at[tensor].dtype)) return OP_NONE;
+    if (node->op->id == OP_AllReduce && op_reduction(node) == RT_SUM &&
+        (early || (is_along_replicas(graph, node) && is_gradient(graph, tensor))))
+        return OP_AllReduceStart;
+    const bool slices = layout_flat_axes(&graph->tensors.at[node->outputs[0]].layout) != 0;
+    return node->op->id == OP_ReduceScatter && op_reduction(node) == RT_SUM && slices && early ? OP_ReduceScatterStart
+                                                                                               : OP_NONE;
 }
 
 static void begin_sum(struct graph *graph, int id, int tensor, bool axes_too) {
     const struct node *node = &graph->nodes.at[id];
     const struct attr attrs[] = {attr_of_int("mesh", attr_int(node, "mesh", 0)), attr_of_text("reduce", "sum")};
-    if (!ends_later(graph, node, tensor) || !(axes_too || is_along_replicas(graph, node))) return;
-    const int start = add_start(graph, OP_AllReduceStart, tensor, id, 2, attrs);
+    const enum op_id op = start_of(graph, node, tensor);
+    if (op == OP_NONE || !(axes_too || is_along_replicas(graph, node))) return;
+    const int start = add_start(graph, op, tensor, id, 2, attrs);
     graph->nodes.at[id].inputs[0] = start;
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));
 }

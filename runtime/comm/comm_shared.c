@@ -366,6 +366,7 @@ static const struct rt_comm_driver shared_driver = {
     .barrier = shared_barrier_call,
     .all_reduce = shared_all_reduce,
     .sum_begin = shared_sum_begin,
+    .scatter_begin = shared_scatter_begin,
     .sum_progress = shared_sum_progress,
     .sum_finish = shared_sum_finish,
     .all_gather = shared_all_gather,

@@ -43,6 +43,12 @@ struct mailbox {
     _Atomic uint32_t level;
 };
 
+/* Of a background reduce-scatter: the bytes [first, last) of the data that the member reduces, for itself alone. */
+struct scatter {
+    bool alone;
+    uint64_t first, last;
+};
+
 struct shared {
     struct rt_comm base;
     unsigned char *segment;
@@ -50,11 +56,12 @@ struct shared {
     size_t symmetric; /* bytes per rank, as passed to rt_comm_open_shared */
     int world_size, world_rank, level, spins;
     uint64_t sequence;
-    uint64_t begun, added;    /* copies of those in the rank's control block */
-    struct control **control; /* by member */
-    int *world;               /* world rank by member */
-    const void **view;        /* by member: address of the member's data in the current call */
-    const void **addends;     /* a first addend, then that of each member */
+    uint64_t begun, added;                  /* copies of those in the rank's control block */
+    struct scatter scatter[RT_SHARED_SUMS]; /* as `sum` of the control block */
+    struct control **control;               /* by member */
+    int *world;                             /* world rank by member */
+    const void **view;                      /* by member: address of the member's data in the current call */
+    const void **addends;                   /* a first addend, then that of each member */
     void **target;
 };
 
@@ -105,6 +112,7 @@ int shared_barrier_call(struct rt_comm *comm);
 
 /* Background sums, in comm_sum.c. */
 int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
+int shared_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
 int shared_sum_progress(struct rt_comm *comm);
 int shared_sum_finish(struct rt_comm *comm);
 

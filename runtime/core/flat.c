@@ -82,9 +82,33 @@ static int prepare(struct rt *rt, int axis, void *src, enum rt_dtype dtype, int6
     return rt->program->device->copy_where(rt, src, src, bytes, RT_REAL);
 }
 
-int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
-                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch) {
+int rt_reduce_scatter_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                            int64_t elements, unsigned outer) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    const int64_t count = rt_flat_count(rt, outer, elements);
+    RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
+    if (!rt->internal->last || !rt_begins_early(rt, axis, RT_SCATTER)) return RT_OK;
+    count_elements(rt, axis, elements, outer, rt->internal->counts);
+    return rt_begin_scatter(rt, comm, dst, rt->internal->counts, dtype);
+}
+
+/* The slice of a reduction that has begun, in place. */
+static int finish_scatter(struct rt *rt, struct rt_comm *comm, void *dst, const unsigned char *src,
+                          enum rt_dtype dtype) {
+    const size_t *counts = rt->internal->counts;
+    size_t before = 0;
+    RT_TRY(rt_finish_sums(rt, comm));
+    for (int r = 0; r < comm->rank; r++) before += counts[r];
+    return rt_copy_bytes(rt, dst, src + before * rt_dtype_bytes(dtype), counts[comm->rank] * rt_dtype_bytes(dtype));
+}
+
+int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
+                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    if (begun && rt_begins_early(rt, axis, RT_SCATTER)) {
+        count_elements(rt, axis, elements, outer, rt->internal->counts);
+        return finish_scatter(rt, comm, dst, src, dtype);
+    }
     RT_TRY(prepare(rt, axis, src, dtype, elements, outer, each_micro_batch));
     return rt_end_collective(rt, comm,
                              comm->driver->reduce_scatter(comm, dst, src, rt->internal->counts, dtype, reduce));

@@ -196,6 +196,18 @@ int rt_execute(struct rt *rt, const struct rt_call *call);
 int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs);
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 
+/* True if reductions of that kind along the axis begin in the current backward phase. */
+enum rt_early { RT_SUM_WHOLE, RT_SCATTER };
+bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what);
+
+/* Copies a gradient that is to be reduced along the axis from src to dst, which may be src; a dummy's becomes zero.
+ * Does nothing before the last micro-batch of a step. */
+int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
+
+/* scatter_begin of the transport, and the wait for all sums of the communicator that have begun. */
+int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
+int rt_finish_sums(struct rt *rt, struct rt_comm *comm);
+
 /* True if what is reduced along the axis may be the gradient of a dummy micro-batch, which counts as zero: along the
  * first replica axis; along the second it is the sum of several scale units' gradients. each_micro_batch: it is not the
  * sum of a step's micro-batches, from which dummies were left out already. */

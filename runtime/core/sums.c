@@ -62,7 +62,7 @@ static int put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradie
 }
 
 /* Hands over the last bucket and waits for all sums of the communicator. */
-static int finish_sums(struct rt *rt, struct rt_comm *comm) {
+int rt_finish_sums(struct rt *rt, struct rt_comm *comm) {
     struct rt_sum *sum = sum_of(rt, comm);
     RT_TRY(close_bucket(rt, comm));
     if (!sum->begun) return RT_OK;
@@ -76,7 +76,7 @@ int rt_sums_variant(const struct rt *rt) {
 }
 
 int rt_end_sums(struct rt *rt) {
-    for (int axis = 0; axis < rt_layout_axes(rt); axis++) RT_TRY(finish_sums(rt, rt->axis[axis]));
+    for (int axis = 0; axis < rt_layout_axes(rt); axis++) RT_TRY(rt_finish_sums(rt, rt->axis[axis]));
     return RT_OK;
 }
 
@@ -86,8 +86,8 @@ static bool is_replica_axis(const struct rt *rt, int axis) {
     return axis >= rt->program->naxes;
 }
 
-/* True if sums along the axis begin in the current backward phase. */
-static bool begins_early(const struct rt *rt, int axis) {
+bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what) {
+    if (what == RT_SCATTER && !rt->axis[axis]->driver->scatter_begin) return false;
     if (is_replica_axis(rt, axis)) return rt->internal->overlaps && can_begin(rt, rt->axis[axis]);
     return rt->internal->known && can_begin(rt, rt->axis[axis]);
 }
@@ -97,22 +97,34 @@ bool rt_may_be_dummy(const struct rt *rt, int axis, bool each_micro_batch) {
     return axis == rt->program->naxes && training && (each_micro_batch || training->accumulate == 1);
 }
 
+int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
+    const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
+    if (!rt->internal->last) return RT_OK;
+    return rt->units->size > 1 && rt_may_be_dummy(rt, axis, false)
+               ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
+               : rt_copy_bytes(rt, dst, src, bytes);
+}
+
 int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                         int64_t count) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
-    if (!rt->internal->last) return RT_OK;
-    RT_TRY(rt->units->size > 1 && rt_may_be_dummy(rt, axis, false)
-               ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
-               : rt_copy_bytes(rt, dst, src, bytes));
-    return begins_early(rt, axis) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
+    RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
+    return rt->internal->last && rt_begins_early(rt, axis, RT_SUM_WHOLE)
+               ? put_in_bucket(rt, comm, dst, dtype, (size_t)count * rt_dtype_bytes(dtype))
+               : RT_OK;
+}
+
+int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
+    sum_of(rt, comm)->begun = true;
+    int status = comm->driver->scatter_begin(comm, data, counts, dtype);
+    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
 int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                   int64_t count, enum rt_reduce reduce, int begun) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (!begun || !begins_early(rt, axis))
+    if (!begun || !rt_begins_early(rt, axis, RT_SUM_WHOLE))
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
-    RT_TRY(finish_sums(rt, comm));
+    RT_TRY(rt_finish_sums(rt, comm));
     return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));
 }

@@ -261,12 +261,40 @@ static int sums_of(struct rank_context *context, enum rt_dtype dtype, size_t cou
     return 0;
 }
 
+/* Reduce-scatters among sums. */
+static int scatters_of(struct rank_context *context, enum rt_dtype dtype, size_t count) {
+    struct rt_comm *comm = context->comm;
+    const size_t size = rt_dtype_bytes(dtype), bytes = count * size, room = (bytes + 63) / 64 * 64;
+    const int n = count == MOST ? 2 : 70;
+    unsigned char *segment = rt_comm_segment(comm);
+    size_t counts[MAX_RANKS], before = 0;
+    cut_counts(counts, count, comm->size);
+    for (int r = 0; r < comm->rank; r++) before += counts[r];
+    for (int i = 0; i < n; i++) {
+        unsigned char *data = segment + (size_t)i * room;
+        memcpy(data, input[dtype][comm->rank], bytes);
+        if (i % 9 == comm->rank) usleep(100);
+        int status = i % 3 ? comm->driver->scatter_begin(comm, data, counts, dtype)
+                           : comm->driver->sum_begin(comm, data, count, dtype);
+        CHECK(status == RT_OK, "scatter %d: status %d (%s)", i, status, comm->why);
+        if (i % 5 == comm->rank) CHECK(comm->driver->sum_progress(comm) == RT_OK);
+    }
+    CHECK(comm->driver->sum_finish(comm) == RT_OK, "%s", comm->why);
+    for (int i = 0; i < n; i++) {
+        const size_t first = i % 3 ? before * size : 0, length = i % 3 ? counts[comm->rank] * size : bytes;
+        CHECK(memcmp(segment + (size_t)i * room + first, (const char *)expected[dtype][RT_SUM] + first, length) == 0,
+              "%s x %zu, reduction %d", rt_dtypes[dtype].name, count, i);
+    }
+    return 0;
+}
+
 /* Between other calls, which know nothing of them. */
 static int sums_case(struct rank_context *context) {
     if (!context->comm->driver->sum_begin) return 0;
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
         for (size_t s = 0; s < SIZES; s++) {
             if (sums_of(context, (enum rt_dtype)t, sizes[s])) return 1;
+            if (context->comm->driver->scatter_begin && scatters_of(context, (enum rt_dtype)t, sizes[s])) return 1;
             CHECK(context->comm->driver->barrier(context->comm) == RT_OK);
         }
     return 0;
