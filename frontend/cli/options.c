@@ -219,11 +219,18 @@ static bool is_member(const char *const *words, const char *word) {
     return false;
 }
 
+/* A setting of policies that choose among plans: prefer=speed or prefer=memory. */
+static const char prefer_key[] = "prefer";
+
+static bool takes_preference(enum choice word) {
+    return word == OPT_POLICY_TP || word == OPT_POLICY_PP || word == OPT_POLICY_HYBRID;
+}
+
 static int add_setting(struct parser *parser, const struct value *value, struct option_spec *spec, const char *text) {
     const char *equals = strchr(text, '='), *word = choice_word(spec->word);
     const char **keys = split_list(parser->arena, choice_rows[spec->word].keys);
     char *key = arena_copy(parser->arena, text, equals ? (size_t)(equals - text) : strlen(text));
-    if (!is_member(keys, key)) {
+    if (!is_member(keys, key) && !(takes_preference(spec->word) && !strcmp(key, prefer_key))) {
         diag_error(parser->diags, 202, EXIT_USAGE, NULL, "%s %s has no setting %s%s%s%s", value->typed, word,
                    quoted(parser, key), *keys ? " (" : "", joined(parser->arena, keys, " "), *keys ? ")" : "");
         suggest(parser, "", key, keys);
@@ -478,6 +485,25 @@ static bool takes_file(const struct options *options) {
     return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
 }
 
+/* Takes the setting "prefer" out of those of the policy, the others of which are axes. */
+static int take_preference(struct parser *parser) {
+    struct options *options = parser->options;
+    struct option_setting *settings = options->pas.settings.at;
+    int kept = 0;
+    for (int i = 0; i < options->pas.settings.n; i++) {
+        if (strcmp(settings[i].key, prefer_key)) {
+            settings[kept++] = settings[i];
+            continue;
+        }
+        options->prefer_memory = strcmp(settings[i].value, "memory") == 0;
+        if (!options->prefer_memory && strcmp(settings[i].value, "speed"))
+            return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown preference %s of --pas (speed memory)",
+                              quoted(parser, settings[i].value));
+    }
+    options->pas.settings.n = kept;
+    return 0;
+}
+
 static int named_mesh(struct parser *parser, int64_t *product) {
     struct options *options = parser->options;
     *product = 1;
@@ -522,6 +548,7 @@ static int check_dp(struct parser *parser) {
 static int finish_mesh(struct parser *parser) {
     struct options *options = parser->options;
     int64_t product;
+    if (take_preference(parser)) return -1;
     if (named_mesh(parser, &product)) return -1;
     if (!options->given[OPT_PLAN_NGPUS])
         options->plan_ngpus = product;
@@ -531,6 +558,8 @@ static int finish_mesh(struct parser *parser) {
             options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
+    if (options->prefer_memory)
+        VEC_PUSH(parser->arena, &options->pas.settings, ((struct option_setting){prefer_key, "memory"}));
     if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;
     if (options->runtime_ngpus % options->plan_ngpus == 0) return 0;
     return diag_error(parser->diags, 204, EXIT_USAGE, NULL,

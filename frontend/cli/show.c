@@ -303,6 +303,46 @@ static void put_memory(struct strbuf *out, const struct compiled_model *compiled
     }
 }
 
+/* True if ranks divide the tensor along the axis. */
+static bool is_divided(const struct rt_json *tensor, const char *axis) {
+    for (const struct rt_json *cut = elements(rt_json_member(tensor, "slices")); cut; cut = cut->next) {
+        const char *name = rt_json_text(rt_json_member(cut, "axis"));
+        if (name && !strcmp(name, axis)) return true;
+    }
+    return false;
+}
+
+static int64_t stored_bytes(const struct rt_json *tensor) {
+    const char *name = rt_json_text(rt_json_member(tensor, "dtype"));
+    const enum rt_dtype dtype = name ? rt_dtype_by_name(name) : RT_DTYPE_NONE;
+    uint64_t bytes = dtype == RT_DTYPE_NONE ? 0 : rt_dtype_bytes(dtype);
+    for (const struct rt_json *dim = elements(rt_json_member(tensor, "shape")); dim; dim = dim->next) {
+        int64_t size = 0;
+        rt_json_int(dim, &size);
+        bytes *= (uint64_t)size; /* unsigned: a manifest may hold any number */
+    }
+    return (int64_t)bytes;
+}
+
+/* The weights that tensor parallelism does not divide, if there are any. */
+static void put_whole_weights(struct strbuf *out, const struct compiled_model *compiled) {
+    static const char axis[] = "tensor";
+    const struct rt_json *largest = NULL;
+    int64_t whole = 0, all = 0;
+    if (mesh_axis_by_name(&compiled->mesh, axis) < 0 || memory_ways(compiled, axis) < 2) return;
+    for (const struct rt_json *t = elements(rt_json_member(compiled->root, "tensors")); t; t = t->next) {
+        const int64_t bytes = stored_bytes(t);
+        all += bytes;
+        if (is_divided(t, axis)) continue;
+        whole += bytes;
+        if (!largest || bytes > stored_bytes(largest)) largest = t;
+    }
+    if (!whole) return;
+    strbuf_printf(out, "\nwhole along %s: %s of %s of weights, the largest is %s, %s\n", axis, format_bytes(whole).text,
+                  format_bytes(all).text, show_text(rt_json_member(largest, "name"), out->arena),
+                  format_bytes(stored_bytes(largest)).text);
+}
+
 /* ---- the verbs ---- */
 
 static int show(const struct compiled_model *compiled, struct cli *cli) {
@@ -315,6 +355,7 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
     show_parameters(&out, compiled, cli->options->verbose);
     put_communication(&out, compiled, classes);
     put_memory(&out, compiled, classes);
+    put_whole_weights(&out, compiled);
     fputs(strbuf_text(&out), stdout);
     return 0;
 }

@@ -46,3 +46,20 @@ double plan_cost(struct propagation *propagation, const struct machine *machine)
     }
     return seconds;
 }
+
+bool plan_needs_whole(struct propagation *propagation, int tensor) {
+    for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1]; u++)
+        if (wanted_by(propagation, propagation->uses.users[u], tensor).kind == PLACED_WHOLE) return true;
+    return false;
+}
+
+int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided) {
+    int64_t whole = 0;
+    *divided = 0;
+    for (int t = 0; t < propagation->graph->tensors.n; t++) {
+        const struct tensor *tensor = &propagation->graph->tensors.at[t];
+        if (tensor->kind != TENSOR_WEIGHT || propagation->uses.first[t] == propagation->uses.first[t + 1]) continue;
+        *(plan_needs_whole(propagation, t) ? &whole : divided) += tensor_bytes(tensor);
+    }
+    return whole;
+}

@@ -1,7 +1,7 @@
 /* Pipeline parallelism: divides the order of nodes into as many stages as the pipeline axis has ranks, so that the
  * slowest stage, its sends and receives included, is as fast as possible. Boundaries at the same place of repeated
  * layers are preferred if they are nearly as good: stages with equal layers have equal code (Note [Sources] in
- * codegen/source.h). */
+ * codegen/source.h). With prefer=memory, stages have about as many bytes of weights each instead. */
 #include "passes/plan/policy.h"
 
 #include <string.h>
@@ -99,7 +99,26 @@ static int *find_kinds(const struct graph *graph) {
     return kinds;
 }
 
-static void list_places(struct places *places, const struct graph *graph, const bool *recomputed) {
+/* Per position of the order: bytes of the weights that the node there is the first to read. */
+static double *weights_read(const struct graph *graph) {
+    double *bytes = ARENA_ARRAY(graph->arena, double, graph->order.n + 1);
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            const int tensor = node->inputs[k];
+            if (tensor < 0 || graph->tensors.at[tensor].kind != TENSOR_WEIGHT || read[tensor]) continue;
+            read[tensor] = true;
+            bytes[i] += (double)tensor_bytes(&graph->tensors.at[tensor]);
+        }
+    }
+    return bytes;
+}
+
+/* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
+ * ones. */
+static void list_places(struct places *places, const struct graph *graph, const bool *recomputed, bool prefer_memory) {
+    const double *bytes = prefer_memory ? weights_read(graph) : NULL;
     const int n = graph->order.n;
     const double *cross = crossings(graph, recomputed);
     const int *kinds = find_kinds(graph);
@@ -116,6 +135,7 @@ static void list_places(struct places *places, const struct graph *graph, const 
             places->crossing[places->n++] = end ? 0 : cross[i];
         }
         if (i < n) cost += cost_node(graph, &graph->nodes.at[graph->order.at[i]], &machine_default);
+        if (i < n && bytes) cost += bytes[i];
     }
 }
 
@@ -211,7 +231,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
                           stages, graph->order.n);
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
-    list_places(places, graph, stage_recomputed(graph));
+    list_places(places, graph, stage_recomputed(graph), context->prefer_memory);
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);

@@ -19,7 +19,8 @@
 
 #include "passes/plan/plan_cost.h"
 
-enum { MOST_TRIES = 32 }; /* how many numbers of convolutions split by rows are tried, evenly spaced */
+enum { WHOLE_BYTES = 1 << 16 }; /* less than that of whole weights is not reported */
+enum { MOST_TRIES = 32 };       /* how many numbers of convolutions split by rows are tried, evenly spaced */
 
 /* The stored tensor that the tensor is or is cast from; -1 if it is computed in another way. */
 static int stored_behind(const struct graph *graph, int tensor) {
@@ -129,17 +130,29 @@ static void decide_all(struct propagation *propagation, int rows, struct diags *
     }
 }
 
-/* The number of convolutions to split by rows for which the plan costs least. */
-static int choose_rows(struct propagation *propagation) {
+/* What a plan is chosen by: seconds, or, where memory is preferred, bytes of weights per rank and then seconds. */
+struct merit {
+    double bytes, seconds;
+};
+
+static struct merit merit_of(struct propagation *propagation, bool prefer_memory) {
+    int64_t divided, whole = plan_whole_weights(propagation, &divided);
+    return (struct merit){prefer_memory ? (double)whole + (double)divided / propagation->ways : 0,
+                          plan_cost(propagation, &machine_default)};
+}
+
+/* The number of convolutions to split by rows for which the plan is best. */
+static int choose_rows(struct propagation *propagation, bool prefer_memory) {
     int convolutions = 0, best = 0;
-    double least = 0;
+    struct merit least = {0, 0};
     for (int i = 0; i < propagation->graph->order.n; i++)
         convolutions += rows_of(propagation, propagation->graph->order.at[i]) >= 0;
     int step = convolutions / MOST_TRIES + 1;
     for (int rows = 0; convolutions && rows < convolutions + step; rows += step) {
         decide_all(propagation, rows, NULL);
-        double cost = plan_cost(propagation, &machine_default);
-        if (rows == 0 || cost < least) least = cost, best = rows;
+        const struct merit merit = merit_of(propagation, prefer_memory);
+        const bool less = merit.bytes < least.bytes || (merit.bytes == least.bytes && merit.seconds < least.seconds);
+        if (rows == 0 || less) least = merit, best = rows;
     }
     return best;
 }
@@ -163,6 +176,29 @@ static void report_rows(struct propagation *propagation, struct diags *diags) {
             n, (long long)bytes, propagation->ways);
 }
 
+/* Remarks how many bytes of weights stay whole, with the largest, where that is more than a hundredth of all and not
+ * negligible. */
+static void report_whole(struct propagation *propagation, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
+    int64_t divided, whole = plan_whole_weights(propagation, &divided);
+    int n = 0, largest = -1;
+    if (whole * 100 <= whole + divided || whole < WHOLE_BYTES) return;
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        const bool read = propagation->uses.first[t] < propagation->uses.first[t + 1];
+        if (tensor->kind != TENSOR_WEIGHT || !read || !plan_needs_whole(propagation, t)) continue;
+        n++;
+        if (largest < 0 || tensor_bytes(tensor) > tensor_bytes(&graph->tensors.at[largest])) largest = t;
+    }
+    const struct tensor *tensor = &graph->tensors.at[largest];
+    diag_remark(
+        diags, graph->name,
+        "policy tp: %d weights, %lld bytes (%.0f %% of all), are whole on each of %d ranks; the largest is %s %s, "
+        "%lld bytes",
+        n, (long long)whole, 100.0 * (double)whole / (double)(whole + divided), propagation->ways,
+        diag_quote(diags, tensor->name), tensor_type(graph->arena, tensor), (long long)tensor_bytes(tensor));
+}
+
 int policy_tp(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     int axis = mesh_axis_by_name(&graph->mesh, "tensor");
@@ -170,8 +206,9 @@ int policy_tp(struct draft *draft, const struct pass_context *context) {
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;
     propagation_init(&propagation, draft, scratch, axis);
-    decide_all(&propagation, choose_rows(&propagation), context->diags);
+    decide_all(&propagation, choose_rows(&propagation, context->prefer_memory), context->diags);
     report_rows(&propagation, context->diags);
+    report_whole(&propagation, context->diags);
     arena_release(graph->arena, scratch);
     return 0;
 }

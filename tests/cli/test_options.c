@@ -102,6 +102,25 @@ static void a_named_mesh_gives_the_devices(void **state) {
     release(&p);
 }
 
+static void a_preference_is_no_axis(void **state) {
+    (void)state;
+    PARSE(a, "compile", "m.onnx", "--pas=tp:prefer=memory", "--plan-ngpus=2");
+    PARSE(b, "compile", "m.onnx", "--pas=tp:prefer=memory,tensor=2");
+    PARSE(c, "compile", "m.onnx", "--pas=tp:tensor=2,prefer=speed");
+    assert_int_equal(a.status + b.status + c.status, 0);
+    assert_true(a.options.prefer_memory && b.options.prefer_memory && !c.options.prefer_memory);
+    assert_int_equal(a.options.naxes, 1);
+    assert_int_equal(b.options.plan_ngpus, 2);
+    assert_string_equal(options_text(&a.options, OPT_PAS, &a.arena), "tp:tensor=2,prefer=memory");
+    assert_string_equal(options_text(&b.options, OPT_PAS, &b.arena), "tp:tensor=2,prefer=memory");
+    assert_string_equal(options_text(&c.options, OPT_PAS, &c.arena), "tp:tensor=2");
+    release(&a);
+    release(&b);
+    release(&c);
+    REFUSES(202, EXIT_USAGE, "unknown preference 'size'", "compile", "m", "--pas=pp:prefer=size");
+    REFUSES(202, EXIT_USAGE, "has no setting 'prefer'", "compile", "m", "--pas=data:prefer=memory");
+}
+
 static void equal_settings_have_equal_text(void **state) {
     (void)state;
     PARSE(a, "compile", "m.onnx", "--pas=tp:tensor=2", "--dim", "s=8", "--dim=b=02");
@@ -383,6 +402,7 @@ int main(void) {
         cmocka_unit_test(values_are_attached_or_follow),
         cmocka_unit_test(a_policy_of_one_axis_takes_all_devices_of_a_unit),
         cmocka_unit_test(a_named_mesh_gives_the_devices),
+        cmocka_unit_test(a_preference_is_no_axis),
         cmocka_unit_test(equal_settings_have_equal_text),
         cmocka_unit_test(names_may_contain_equals_signs_where_values_cannot),
         cmocka_unit_test(usage_errors_end_with_2),
