@@ -2,7 +2,8 @@
  *
  * If takes the branch of a known condition; with a condition that is computed at run time, it computes both branches
  * and selects each result. Loop, Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs
- * to its trip count, and an iteration after the condition became false leaves the carried values as they are. */
+ * to its trip count, and an iteration after the condition became false leaves the carried values as they are; its scan
+ * outputs are counted (struct counted). */
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
@@ -149,6 +150,7 @@ struct loop {
     int64_t trip, trips; /* iterations so far; limit */
     int ncarried, nscans;
     int active;  /* bool: this iteration takes place; -1: it does in any case */
+    int count;   /* i64: how many have taken place; only if `active` is there */
     int updates; /* of the graph before the loop */
     int *carried;
     int **scans; /* [output][trip] */
@@ -161,12 +163,10 @@ static int loop_finish(struct lower *lower, const struct loop *loop) {
     for (int k = 0; k < loop->nscans && loop->ncarried + k < lower->noutputs; k++) {
         if (!lower_wants(lower, loop->ncarried + k)) continue;
         if (!loop->trip) return lower_unsupported(lower, "a scan output of no iterations");
-        if (loop->active >= 0)
-            return lower_error(lower, 410, EXIT_UNSUPPORTED,
-                               "the shape of the result depends on data: a scan output of a loop whose condition is "
-                               "computed at run time");
-        lower->outputs[loop->ncarried + k] = stack(lower, (int)loop->trip, loop->scans[k], 0, false);
-        if (lower->outputs[loop->ncarried + k] < 0) return -1;
+        int stacked = stack(lower, (int)loop->trip, loop->scans[k], 0, false);
+        if (stacked < 0) return -1;
+        if (loop->active >= 0) lower_set_counted(lower, stacked, &(struct counted){0, loop->count, false});
+        lower->outputs[loop->ncarried + k] = stacked;
     }
     return 0;
 }
@@ -181,6 +181,7 @@ static int loop_while(struct lower *lower, struct loop *loop, int id) {
                            "control flow is not supported: the loop's condition is computed at run time, and no trip "
                            "count of at most %d bounds it",
                            MAX_TRIPS);
+    if (loop->active < 0 && loop->nscans) loop->count = emit_ints(lower, 1, &loop->trip, 0, NULL);
     loop->active = loop->active < 0 ? condition : emit2(lower, OP_And, loop->active, condition);
     return loop->active < 0 ? -1 : 0;
 }
@@ -199,6 +200,8 @@ static int loop_done(struct lower *lower, void *state, int n, const int *values)
         loop->carried[i] = carried;
     }
     for (int k = 0; k < loop->nscans; k++) loop->scans[k][loop->trip] = values[1 + loop->ncarried + k];
+    if (loop->active >= 0 && loop->nscans)
+        loop->count = emit2(lower, OP_Add, loop->count, emit_cast(lower, loop->active, RT_I64));
     loop->trip++;
     if (!known_int(lower, values[0], &condition) && loop->trip < loop->trips && loop_while(lower, loop, values[0]) < 0)
         return -1;

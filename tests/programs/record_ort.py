@@ -163,7 +163,7 @@ flow (float[12] data) => (float[N] results) {
 SIZES = """<ir_version: 8, opset_import: ["" : 17]>
 sizes (float[12] data) => (int64[2, K] at, float[K] values, int64[2] shape, int64 size, float sum, float most, float mean,
                            float norm, float[R, 4] rows, float[R, 4] shares, int64[1, P] again, float[3, 4] changed, float[K] picked,
-                           float[U] unique, int64[U] index, int64[12] number, int64[U] many, float[V] in_order, int64[12] kind) {
+                           float[U] unique, int64[U] index, int64[12] number, int64[U] many, float[V] in_order, int64[12] kind, float[W, 12] steps) {
   square = Constant<value_ints = [3, 4]>() first = Constant<value_ints = [0]>() three = Constant<value_int = 3>()
   half = Constant<value_float = 0.5>() x0 = Reshape(data, square) small = Abs(x0) large = Greater(small, half)
   zero = Constant<value_float = 0.0>() x = Where(large, x0, zero)
@@ -175,6 +175,9 @@ sizes (float[12] data) => (int64[2, K] at, float[K] values, int64[2] shape, int6
   positive = Greater(v, zero) again = NonZero(positive)
   less = Neg(v) changed = ScatterND(x, place, less)
   r0, c0 = Split<axis = 0>(at) r = Squeeze(r0, first) r1 = Add(r, three) picked = Gather(data, r1)
+  true = Constant<value = bool {1}>() ten = Constant<value_int = 10>()
+  last, steps = Loop(ten, true, data) <body = l (int64 i, bool was, float[12] o) => (bool is, float[12] n, float[12] step) {
+        n = Add(o, o) step = Neg(n) peak = ReduceMax<keepdims = 0>(n) limit = Constant<value_float = 9.0>() is = Less(peak, limit) }>
   unique, index, number, many = Unique(x) in_order, i2, kind, m2 = Unique<sorted = 0>(x)
 }"""
 
