@@ -13,7 +13,7 @@ static bool fit_experts(struct recognition *recognition, bool rows_first) {
     const int w = match_tensor(recognition->match, "w"), index = match_tensor(recognition->match, "index");
     const int x = match_tensor(recognition->match, "x"), rank = graph->tensors.at[index].ndim;
     const bool turned = attr_int(root, rows_first ? "trans_b" : "trans_a", 0);
-    if ((y.dtype != RT_F32 && y.dtype != RT_F64) || graph->tensors.at[w].ndim != 3 || y.ndim != rank + 2 ||
+    if (!rt_dtype_is_float(y.dtype) || graph->tensors.at[w].ndim != 3 || y.ndim != rank + 2 ||
         y.dims[rank + (rows_first ? 0 : 1)] != 1 ||
         (rank && memcmp(y.dims, graph->tensors.at[index].dims, (size_t)rank * sizeof *y.dims) != 0))
         return false;

@@ -4,8 +4,9 @@
 #define RT_CUDA_EXPERT_CUH
 
 #include "index.cuh"
+#include "product.cuh"
 
-template <class T>
+template <class E, class T = typename E::type>
 static inline int rt_expert_matmul(struct rt *rt, T *y, const T *x, const T *w, const void *indices, int is_64,
                                    int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b, int64_t start,
                                    int64_t total) {
@@ -14,14 +15,14 @@ static inline int rt_expert_matmul(struct rt *rt, T *y, const T *x, const T *w, 
         const int64_t row = p / n, column = p % n, expert = expert_of(row);
         const T *from = w + expert * k * n + (trans_b ? column * k : column);
         const int64_t step = trans_b ? 1 : n;
-        T sum = 0;
-        for (int64_t q = 0; expert < experts && q < k; q++) sum += x[row * k + q] * from[q * step];
-        y[p] = sum;
+        typename E::sum sum = 0;
+        for (int64_t q = 0; expert < experts && q < k; q++) sum += E::load(x[row * k + q]) * E::load(from[q * step]);
+        y[p] = E::store(sum);
     });
 }
 
 /* Rows are sorted by expert, in SCRATCH: those of one expert are neighbours and keep their order. */
-template <class T>
+template <class E, class T = typename E::type>
 static inline int rt_expert_weight_grad(struct rt *rt, T *y, const T *x, const T *dy, const void *indices, int is_64,
                                         int64_t count, int64_t experts, int64_t k, int64_t n, int64_t start,
                                         int64_t total) {
@@ -37,28 +38,30 @@ static inline int rt_expert_weight_grad(struct rt *rt, T *y, const T *x, const T
             else
                 end = middle;
         }
-        T sum = 0;
+        typename E::sum sum = 0;
         for (int64_t at = first; at < count && sorted.key[at] == expert; at++) {
             const int64_t row = sorted.position[at];
-            sum += x[row * k + i] * dy[row * n + j];
+            sum += E::load(x[row * k + i]) * E::load(dy[row * n + j]);
         }
-        y[p] = sum;
+        y[p] = E::store(sum);
     });
 }
 
-#define RT_CUDA_EXPERT(T, s)                                                                                           \
+#define RT_CUDA_EXPERT(E, T, s)                                                                                        \
     RT_ON_CALL int rt_expert_matmul_##s(struct rt *rt, T *y, const T *x, const T *w, const void *index, int is_64,     \
                                         int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b,             \
                                         int64_t start, int64_t total) {                                                \
-        return rt_expert_matmul(rt, y, x, w, index, is_64, count, experts, k, n, trans_b, start, total);               \
+        return rt_expert_matmul<E>(rt, y, x, w, index, is_64, count, experts, k, n, trans_b, start, total);            \
     }                                                                                                                  \
     RT_ON_CALL int rt_expert_weight_grad_##s(struct rt *rt, T *y, const T *x, const T *dy, const void *index,          \
                                              int is_64, int64_t count, int64_t experts, int64_t k, int64_t n,          \
                                              int64_t start, int64_t total) {                                           \
-        return rt_expert_weight_grad(rt, y, x, dy, index, is_64, count, experts, k, n, start, total);                  \
+        return rt_expert_weight_grad<E>(rt, y, x, dy, index, is_64, count, experts, k, n, start, total);               \
     }
 
-RT_CUDA_EXPERT(float, f32)
-RT_CUDA_EXPERT(double, f64)
+RT_CUDA_EXPERT(rt_plain<float>, float, f32)
+RT_CUDA_EXPERT(rt_plain<double>, double, f64)
+RT_CUDA_EXPERT(rt_bf16, uint16_t, bf16)
+RT_CUDA_EXPERT(rt_fp16, uint16_t, fp16)
 
 #endif

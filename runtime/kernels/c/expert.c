@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include "../../base/fp8.h"
 #include "../../rt.h"
 #include "../gemm.h"
 #include "internal.h"
@@ -51,22 +52,42 @@ static int64_t columns_of(int64_t n, int64_t block, int64_t *column) {
     return block + 1 == blocks_of_columns(n) ? n - *column : COLUMNS_OF_TASK;
 }
 
-static void add_f32(float *y, int64_t y_row, const float *a, const float *b, int64_t b_row, int64_t m, int64_t k,
-                    int64_t n, int first, int library) {
+static void add_float(float *y, int64_t y_row, const float *a, const float *b, int64_t b_row, int64_t m, int64_t k,
+                      int64_t n, int first, int library) {
     if (!library || n < 2 || rt_gemm_library_add_f32(y, y_row, a, DEPTH, b, b_row, m, k, n, first) < 0)
         rt_gemm_reference_add_f32(y, y_row, a, DEPTH, b, b_row, m, k, n, first);
 }
 
-static void add_f64(double *y, int64_t y_row, const double *a, const double *b, int64_t b_row, int64_t m, int64_t k,
-                    int64_t n, int first, int library) {
+static void add_double(double *y, int64_t y_row, const double *a, const double *b, int64_t b_row, int64_t m, int64_t k,
+                       int64_t n, int first, int library) {
     (void)library;
     rt_gemm_reference_add_f64(y, y_row, a, DEPTH, b, b_row, m, k, n, first);
 }
 
-#define T      float
-#define SUFFIX f32
+#define T         float
+#define SUFFIX    f32
+#define SUM       float
+#define TO_SUM(x) (x)
+#define OF_SUM(x) (x)
 #include "expert.inc"
 
-#define T      double
-#define SUFFIX f64
+#define T         double
+#define SUFFIX    f64
+#define SUM       double
+#define TO_SUM(x) (x)
+#define OF_SUM(x) (x)
+#include "expert.inc"
+
+#define T         uint16_t
+#define SUFFIX    bf16
+#define SUM       float
+#define TO_SUM(x) rt_bf16_to_f32(x)
+#define OF_SUM(x) rt_f32_to_bf16(x)
+#include "expert.inc"
+
+#define T         uint16_t
+#define SUFFIX    fp16
+#define SUM       float
+#define TO_SUM(x) rt_f16_to_f32(x)
+#define OF_SUM(x) rt_f32_to_f16(x)
 #include "expert.inc"
