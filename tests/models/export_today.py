@@ -294,10 +294,10 @@ def counted(module):
         setattr(code, name, function)
 
 
-def record(name, form, folder):
+def record(name, model_of, draw, form, folder):
     random = numpy.random.default_rng(list(name.encode()))
     module, make_inputs = model_of(name)
-    randomize(module.eval(), random)
+    draw(module.eval(), random, make_inputs)
     inputs = make_inputs(random)
     arguments = tuple(torch.from_numpy(value) for value in inputs.values())
     save_tensors(folder / "inputs", inputs)
@@ -309,9 +309,11 @@ def record(name, form, folder):
     strip(folder / "model.onnx")
 
 
-def main():
-    names = [*FAMILIES, "all_true"]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(models, model_of, draw, description):
+    """The command line of a script that exports models. model_of(name) gives a module and a function that makes its inputs
+    from a random generator; draw(module, generator, that function) sets the parameters."""
+    names = list(models)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the model folders go")
     parser.add_argument("--forms", type=lambda text: text.split(","), default=list(FORMS), help=", ".join(FORMS))
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"models (default: all): {', '.join(names)}")
@@ -327,7 +329,7 @@ def main():
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 with contextlib.redirect_stdout(io.StringIO()):  # a failing legacy export prints its graph
-                    record(name, form, folder)
+                    record(name, model_of, draw, form, folder)
                 print(f"{folder.name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
             except Exception as error:  # an exporter's refusal of one model does not end the others
                 (folder / "model.onnx").unlink(missing_ok=True)
@@ -335,4 +337,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main([*FAMILIES, "all_true"], model_of, lambda module, random, inputs: randomize(module, random), __doc__)

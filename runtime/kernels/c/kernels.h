@@ -375,8 +375,8 @@ int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *
  *                     part. trans_b: the weights are stored as (n,k).
  * expert_weight_grad  y(expert,k,n) = the sum of x(i,k) dy(i,n) over the rows of the expert, in their order.
  *
- * Bits of a row of y do not depend on the other rows, nor on how n is cut. 16-bit floats are summed in f32 and rounded once. Need 500
- * KB of stack. */
+ * Bits of a row of y do not depend on the other rows, nor on how n is cut. 16-bit floats are summed in f32 and rounded
+ * once. Need 500 KB of stack. */
 #define RT_DECLARE_EXPERT(T, s)                                                                                        \
     int rt_expert_matmul_##s(struct rt *rt, T *y /* (count,n) */, const T *x /* (count,k) */,                          \
                              const T *w /* (experts,k,n) */, const void *index /* (count) */, int index_is_64,         \
