@@ -172,7 +172,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
 }
 
 /* The cuts of a dimension outside the one along `axis`; all if none of them is along it. Returns how many. */
-static int outer_cuts(const struct layout *layout, int dim, int axis, const struct cut *cuts[RT_MAX_AXES]) {
+static int outer_cuts(const struct layout *layout, int dim, int axis, const struct cut *cuts[RT_LAYOUT_AXES]) {
     int n = 0;
     for (int c = 0; c < layout->ncuts; c++) {
         if (!placement_divides(&layout->cuts[c].placement) || layout->cuts[c].placement.dim != dim) continue;
@@ -185,7 +185,7 @@ static int outer_cuts(const struct layout *layout, int dim, int axis, const stru
 /* True if the wanted cut along `axis` has the same cuts of its dimension outside it in both layouts. `have` need not
  * have the cut itself. */
 static bool same_outer_cuts(const struct layout *have, const struct layout *wanted, int axis) {
-    const struct cut *held[RT_MAX_AXES], *needed[RT_MAX_AXES];
+    const struct cut *held[RT_LAYOUT_AXES], *needed[RT_LAYOUT_AXES];
     const int dim = layout_along(wanted, axis).dim, n = outer_cuts(have, dim, axis, held);
     bool same = n == outer_cuts(wanted, dim, axis, needed);
     for (int i = 0; i < n && same; i++)

@@ -47,16 +47,32 @@ static const char *layer_of(const struct node *node) {
 
 /* What the plan permits -------------------------------------------------------------------------------------------- */
 
+/* The cuts of a factor: along axes[i] for each i with a split of the factor, the outermost first. */
+struct factor_cuts {
+    const struct graph *graph;
+    const struct node_split *splits;
+    int factor, axes[RT_LAYOUT_AXES];
+};
+
+/* The extent of a part that is no multiple of FP8_MULTIPLE, when axes from number `i` on divide `extent`; -1: none. */
+static int64_t misfit_within(const struct factor_cuts *cuts, int i, int64_t extent) {
+    const struct mesh *mesh = &cuts->graph->mesh;
+    while (i < mesh->naxes && cuts->splits[cuts->axes[i]].factor != cuts->factor) i++;
+    if (i == mesh->naxes) return extent % FP8_MULTIPLE ? extent : -1;
+    const struct node_split *split = &cuts->splits[cuts->axes[i]];
+    const struct rt_cut cut = {extent, split->blocks, split->grain, mesh->axis[cuts->axes[i]].size};
+    int64_t found = -1;
+    for (int r = 0; r < cut.ways && found < 0; r++)
+        if (!r || rt_cut_length(&cut, r) != rt_cut_length(&cut, r - 1))
+            found = misfit_within(cuts, i + 1, rt_cut_extent(&cut, r));
+    return found;
+}
+
 /* The extent of the factor on some rank that is no multiple of FP8_MULTIPLE; -1 if all are multiples. */
 static int64_t misfit(const struct graph *graph, const struct dims *dims, const struct node *node, int factor) {
-    const int64_t extent = dims->factor[factor].extent;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct node_split *split = &node->split[axis];
-        const struct rt_cut cut = {extent, split->blocks, split->grain, graph->mesh.axis[axis].size};
-        for (int r = 0; split->factor == factor && r < cut.ways; r++)
-            if (rt_cut_extent(&cut, r) % FP8_MULTIPLE) return rt_cut_extent(&cut, r);
-    }
-    return extent % FP8_MULTIPLE ? extent : -1;
+    struct factor_cuts cuts = {.graph = graph, .splits = node->split, .factor = factor};
+    dims_outermost_first(node->split, graph->mesh.naxes, cuts.axes);
+    return misfit_within(&cuts, 0, dims->factor[factor].extent);
 }
 
 static const struct dims *dims_of(const struct graph *graph, const struct node *node, struct dims *dims) {
