@@ -278,3 +278,45 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
         }
     attrs[node->nattrs++] = attr;
 }
+
+/* Layouts ---------------------------------------------------------------------------------------------------------- */
+
+static struct rt_placement placement_within(int64_t extent, const struct placement *placement, int ways) {
+    struct rt_placement ranks = {.cut = {extent, placement->blocks, placement->grain, ways}, .extent = extent};
+    if (placement->kind != PLACED_WINDOW) return ranks;
+    ranks.cut.extent = placement->reach.positions;
+    ranks.stride = placement->reach.stride;
+    ranks.before = placement->reach.before;
+    ranks.span = placement->reach.span;
+    return ranks;
+}
+
+struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways) {
+    return placement_within(tensor->dims[placement->dim], placement, ways);
+}
+
+/* Divides dims[] by the cuts up to the one along `axis`, which it returns; by all if there is no such cut. */
+static const struct cut *divide(const struct graph *graph, const struct tensor *tensor, int axis, const int *coordinate,
+                                int64_t *dims) {
+    for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct cut *cut = &tensor->layout.cuts[c];
+        if (cut->axis == axis) return cut;
+        if (cut->placement.kind == PLACED_FLAT || cut->axis >= graph->mesh.naxes) continue;
+        int64_t *extent = &dims[cut->placement.dim];
+        const struct rt_placement ranks = placement_within(*extent, &cut->placement, graph->mesh.axis[cut->axis].size);
+        *extent = rt_placement_extent(&ranks, coordinate[cut->axis]);
+    }
+    return NULL;
+}
+
+struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis,
+                                       const int *coordinate) {
+    int64_t dims[RT_MAX_NDIM];
+    const struct cut *cut = divide(graph, tensor, axis, coordinate, dims);
+    return placement_within(dims[cut->placement.dim], &cut->placement, graph->mesh.axis[axis].size);
+}
+
+void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims) {
+    divide(graph, tensor, -1, coordinate, dims);
+}

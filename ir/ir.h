@@ -28,6 +28,7 @@
 #include "ir/layout.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/part.h"
 #include "runtime/base/schedule.h"
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
@@ -301,5 +302,17 @@ struct attr attr_of_float(const char *key, double number);
 struct attr attr_of_text(const char *key, const char *text);
 /* Sets the attribute, or adds it; a list is copied. */
 void attr_set(struct graph *graph, struct node *node, struct attr attr);
+
+/* Layouts ---------------------------------------------------------------------------------------------------------- */
+
+/* The run-time form of a PART or WINDOW of `tensor` (runtime/base/part.h) that no other cut contains, among `ways`
+ * ranks. */
+struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways);
+/* The same for the tensor's PART or WINDOW along `axis`, in the group of ranks along that axis to which the shard at
+ * `coordinate` belongs: of the part of the dimension that the outer cuts leave the group. */
+struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis,
+                                       const int *coordinate);
+/* Sets dims[0..ndim-1] to the extents of the part of the tensor that the shard at `coordinate` holds. */
+void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims);
 
 #endif

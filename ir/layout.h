@@ -7,10 +7,6 @@
 
 #include "ir/base/arena.h"
 #include "runtime/base/contract.h"
-#include "runtime/base/part.h"
-
-struct graph;
-struct tensor;
 
 /* The access pattern of a sliding window (convolution, pooling) along one dimension: output position p of `positions`
  * reads the indices p * stride - before to p * stride - before + span - 1. */
@@ -84,15 +80,5 @@ bool layout_same_part(const struct layout *a, const struct layout *b);
 int layout_inner_axis(const struct layout *layout, int axis);
 /* The axes along which the tensor is FLAT: bit a for axis a. */
 unsigned layout_flat_axes(const struct layout *layout);
-
-/* The run-time form of a PART or WINDOW of `tensor` (runtime/base/part.h) that no other cut contains, among `ways`
- * ranks. */
-struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways);
-/* The same for the tensor's PART or WINDOW along `axis`, in the group of ranks along that axis to which the shard at
- * `coordinate` belongs: of the part of the dimension that the outer cuts leave the group. */
-struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis,
-                                       const int *coordinate);
-/* Sets dims[0..ndim-1] to the extents of the part of the tensor that the shard at `coordinate` holds. */
-void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims);
 
 #endif
