@@ -188,19 +188,45 @@ int lower_gather_elements(struct lower *lower) {
                         at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &attr));
 }
 
-/* The core operator for attribute reduction; OP_NONE after a diagnostic. */
-static enum op_id scatter_of(struct lower *lower, enum op_id replaces, enum op_id adds) {
+/* The values of attribute reduction, and their core operators. */
+static const struct scatter {
+    const char *reduction;
+    enum op_id elements, nd;
+    bool compares;
+} scatters[] = {{"none", OP_ScatterElements, OP_ScatterND, false},
+                {"add", OP_ScatterElementsAdd, OP_ScatterNDAdd, false},
+                {"mul", OP_ScatterElementsMul, OP_ScatterNDMul, false},
+                {"max", OP_ScatterElementsMax, OP_ScatterNDMax, true},
+                {"min", OP_ScatterElementsMin, OP_ScatterNDMin, true}};
+
+/* The row for the node's reduction; NULL after a diagnostic. */
+static const struct scatter *scatter_of(struct lower *lower) {
     const char *reduction = lower_text(lower, "reduction");
-    if (strcmp(reduction, "none") == 0) return replaces;
-    if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(lower, lower->inputs[0]))) return adds;
-    return lower_unsupported(lower, "reduction"), OP_NONE;
+    for (size_t i = 0; i < sizeof scatters / sizeof *scatters; i++)
+        if (strcmp(scatters[i].reduction, reduction) == 0) return &scatters[i];
+    lower_error(lower, 335, EXIT_MALFORMED, "unknown reduction %s", diag_quote(lower->builder.diags, reduction));
+    return NULL;
+}
+
+/* The scatter `op` of the updates, input 2, onto `data`, which a reduction computes in a type of kernels. */
+static int emit_scatter(struct lower *lower, const struct scatter *scatter, enum op_id op, int data, int index,
+                        struct attr attr) {
+    const enum rt_dtype dtype = lower_dtype(lower, lower->inputs[0]);
+    const bool folds = op != OP_ScatterElements && op != OP_ScatterND;
+    int operands[] = {data, index, lower->inputs[2]};
+    for (int i = 0; i < 3 && folds; i += 2)
+        operands[i] = scatter->compares ? emit_ordered(lower, operands[i]) : emit_wrapping(lower, operands[i]);
+    if (operands[0] < 0 || index < 0 || operands[2] < 0) return -1;
+    const int y = emit(lower, op, 3, operands, 1, &attr);
+    if (!folds) return y;
+    return scatter->compares ? emit_from_ordered(lower, y, dtype) : emit_narrowed(lower, y, dtype);
 }
 
 /* Note [Counted scatter]
  * Updates at indices that are not valid are scattered to an index behind dimension `axis` of the data: the data gets
  * one more, which is cut off afterwards. */
-static int scatter_counted(struct lower *lower, enum op_id op, int axis, int outside, int nattrs,
-                           const struct attr *attrs) {
+static int scatter_counted(struct lower *lower, const struct scatter *scatter, enum op_id op, int axis, int outside,
+                           struct attr attr) {
     struct tensor x = lower_input(lower, 0);
     int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     const struct counted *index = lower_counted(lower, lower->inputs[1]),
@@ -213,7 +239,8 @@ static int scatter_counted(struct lower *lower, enum op_id op, int axis, int out
     struct attr pad[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
     int data = emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], emit_like(lower, lower->inputs[0], 0)}, 2, pad);
     int at = emit_cast(lower, lower_masked(lower, lower->inputs[1], outside), RT_I64);
-    int y = data < 0 || at < 0 ? -1 : emit(lower, op, 3, (int[]){data, at, lower->inputs[2]}, nattrs, attrs);
+    int y = emit_scatter(lower, scatter, op, data, at, attr);
+    if (y < 0) return -1;
     lower_set_counted(lower, y, NULL);
     return emit_piece(lower, y, axis, 0, 1, x.dims[axis]);
 }
@@ -231,18 +258,18 @@ int lower_scatter_elements(struct lower *lower) {
     for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
     if (!same) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
     if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    const enum op_id op = scatter_of(lower, OP_ScatterElements, OP_ScatterElementsAdd);
-    if (op == OP_NONE) return -1;
+    const struct scatter *scatter = scatter_of(lower);
+    if (!scatter) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
-    struct attr attr = attr_of_int("axis", axis);
     if (scatters_counted(lower)) {
         int outside =
             emit_cast(lower, emit_ints(lower, 1, &x.dims[axis], 0, NULL), lower_dtype(lower, lower->inputs[1]));
-        return lower_result(lower, scatter_counted(lower, op, axis, outside, 1, &attr));
+        return lower_result(
+            lower, scatter_counted(lower, scatter, scatter->elements, axis, outside, attr_of_int("axis", axis)));
     }
     int at = index_type(lower, lower->inputs[1]);
-    int inputs[] = {lower->inputs[0], at, lower->inputs[2]};
-    return lower_result(lower, at < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
+    return lower_result(
+        lower, emit_scatter(lower, scatter, scatter->elements, lower->inputs[0], at, attr_of_int("axis", axis)));
 }
 
 /* Checks indices of GatherND and ScatterND known at compile time: each row of `depth` selects in dimensions from
@@ -287,19 +314,80 @@ int lower_scatter_nd(struct lower *lower) {
     for (int d = 0; fits && d < updates.ndim; d++)
         fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
     if (!fits) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
-    const enum op_id op = scatter_of(lower, OP_ScatterND, OP_ScatterNDAdd);
-    if (op == OP_NONE) return -1;
+    const struct scatter *scatter = scatter_of(lower);
+    if (!scatter) return -1;
     if (check_rows(lower, &x, 0, depth) < 0) return -1;
-    struct attr attr = attr_of_int("depth", depth);
     if (scatters_counted(lower)) {
         int64_t *outside = ARENA_ARRAY(lower->builder.graph->arena, int64_t, depth);
         outside[0] = x.dims[0];
         int place =
             emit_cast(lower, emit_ints(lower, (int)depth, outside, 1, &depth), lower_dtype(lower, lower->inputs[1]));
-        return lower_result(lower, scatter_counted(lower, op, 0, place, 1, &attr));
+        return lower_result(lower, scatter_counted(lower, scatter, scatter->nd, 0, place, attr_of_int("depth", depth)));
     }
-    int inputs[] = {lower->inputs[0], emit_cast(lower, lower->inputs[1], RT_I64), lower->inputs[2]};
-    return lower_result(lower, inputs[1] < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
+    int at = emit_cast(lower, lower->inputs[1], RT_I64);
+    return lower_result(lower,
+                        emit_scatter(lower, scatter, scatter->nd, lower->inputs[0], at, attr_of_int("depth", depth)));
+}
+
+/* Sequences ------------------------------------------------------------------------------------------------------- */
+
+/* 0, 1, .. along dimension `axis`, of extent n, of a tensor that broadcasts to `ndim` dimensions. */
+static int emit_places(struct lower *lower, int ndim, int axis, int64_t n) {
+    int64_t shape[RT_MAX_NDIM], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) places[i] = i;
+    for (int d = 0; d < ndim; d++) shape[d] = d == axis ? n : 1;
+    return emit_ints(lower, (int)n, places, ndim, shape);
+}
+
+/* Input `input`, a number per index of dimension `axis` of extent n, in a shape that broadcasts to `ndim`
+ * dimensions. */
+static int emit_numbers(struct lower *lower, int input, int ndim, int axis, int64_t n) {
+    struct tensor numbers = lower_input(lower, input);
+    int64_t shape[RT_MAX_NDIM];
+    if (numbers.ndim != 1 || numbers.dims[0] != n) return lower_misfit(lower, lower->inputs[0], lower->inputs[input]);
+    for (int d = 0; d < ndim; d++) shape[d] = d == axis ? n : 1;
+    return emit_cast(lower, emit_reshape(lower, lower->inputs[input], ndim, shape), RT_I64);
+}
+
+/* ONNX ReverseSequence-10: of each sequence the first sequence_lens steps, in reverse order; the others stay. */
+int lower_reverse_sequence(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int time, batch;
+    if (lower_axis(lower, lower_int(lower, "time_axis"), x.ndim, &time) < 0 ||
+        lower_axis(lower, lower_int(lower, "batch_axis"), x.ndim, &batch) < 0)
+        return -1;
+    if (time == batch) return lower_error(lower, 384, EXIT_MALFORMED, "time_axis is batch_axis");
+    int at = emit_places(lower, x.ndim, time, x.dims[time]);
+    int length = emit_numbers(lower, 1, x.ndim, batch, x.dims[batch]);
+    int turned = emit2(lower, OP_Sub, emit_with(lower, OP_Sub, length, 1), at);
+    int from = emit3(lower, OP_Where, emit2(lower, OP_Less, at, length), turned, at);
+    from = emit_expand(lower, emit_cast(lower, from, RT_I32), x.ndim, x.dims);
+    struct attr attr = attr_of_int("axis", time);
+    return lower_result(lower,
+                        from < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], from}, 1, &attr));
+}
+
+/* ONNX TensorScatter-24: the update replaces steps of the cache from write_indices of the batch on, or from 0; in mode
+ * "circular" step S is step 0 again. */
+int lower_tensor_scatter(struct lower *lower) {
+    struct tensor cache = lower_input(lower, 0), update = lower_input(lower, 1);
+    const char *mode = lower_text(lower, "mode");
+    const bool circular = strcmp(mode, "circular") == 0;
+    int axis;
+    if (!circular && strcmp(mode, "linear") != 0)
+        return lower_error(lower, 335, EXIT_MALFORMED, "mode is neither 'linear' nor 'circular'");
+    if (lower_axis(lower, lower_int(lower, "axis"), cache.ndim, &axis) < 0) return -1;
+    bool fits = axis > 0 && update.ndim == cache.ndim;
+    for (int d = 0; fits && d < cache.ndim; d++)
+        fits = d == axis ? update.dims[d] <= cache.dims[d] : update.dims[d] == cache.dims[d];
+    if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    int at = emit_places(lower, cache.ndim, axis, update.dims[axis]);
+    if (lower_has(lower, 2)) at = emit2(lower, OP_Add, at, emit_numbers(lower, 2, cache.ndim, 0, cache.dims[0]));
+    if (circular && cache.dims[axis]) at = emit_with(lower, OP_Mod, at, (double)cache.dims[axis]);
+    at = emit_expand(lower, emit_cast(lower, at, RT_I32), update.ndim, update.dims);
+    struct attr attr = attr_of_int("axis", axis);
+    int inputs[] = {lower->inputs[0], at, lower->inputs[1]};
+    return lower_result(lower, at < 0 ? -1 : emit(lower, OP_ScatterElements, 3, inputs, 1, &attr));
 }
 
 enum { MOST_CLASSES = 1 << 24 }; /* of OneHot, whose class numbers are a constant tensor */
@@ -401,6 +489,33 @@ int lower_pad(struct lower *lower) {
     int value = pad_value(lower);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
     return lower_result(lower, value < 0 ? -1 : emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], value}, 2, attrs));
+}
+
+/* ONNX CenterCropPad-18: from the middle of a dimension, or zeros around it, with the odd one behind. */
+int lower_center_crop_pad(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int64_t start[RT_MAX_NDIM] = {0}, ones[RT_MAX_NDIM], begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
+    int n, naxes;
+    bool seen[RT_MAX_NDIM];
+    const int64_t *shape = lower_known(lower, 1, "shape", &n), *axes = lower_ints(lower, "axes", &naxes);
+    if (!shape || (axes && lower_axes(lower, axes, naxes, x.ndim, seen) < 0)) return -1;
+    if (n != (axes ? naxes : x.ndim))
+        return lower_error(lower, 377, EXIT_MALFORMED, "shape has %d extents, not %d", n, axes ? naxes : x.ndim);
+    for (int d = 0; d < RT_MAX_NDIM; d++) ones[d] = 1;
+    for (int i = 0; i < n; i++) {
+        int axis = i;
+        if (axes && lower_axis(lower, axes[i], x.ndim, &axis) < 0) return -1;
+        if (shape[i] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[i]);
+        if (shape[i] >> 46) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+        const int64_t more = shape[i] - x.dims[axis];
+        start[axis] = more < 0 && shape[i] ? -more / 2 : 0;
+        begin[axis] = more > 0 ? more / 2 : 0;
+        end[axis] = more > 0 ? more - more / 2 : 0;
+        if (more < 0) x.dims[axis] = shape[i];
+    }
+    int y = build_slice(&lower->builder, lower->inputs[0], start, ones, x.dims), zero = emit_like(lower, y, 0);
+    struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
+    return lower_result(lower, zero < 0 ? -1 : emit(lower, OP_Pad, 2, (int[]){y, zero}, 2, attrs));
 }
 
 int lower_trilu(struct lower *lower) {

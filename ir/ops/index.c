@@ -137,11 +137,31 @@ EVAL(eval_gather_elements) {
 
 typedef void put_fn(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count);
 
-static void add_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
+/* How an operator combines an element with an update, as an expression. */
+static const struct {
+    enum op_id op;
+    const char *combine;
+} folds[] = {{OP_ScatterElementsAdd, "a + b"},     {OP_ScatterElementsMul, "a * b"},
+             {OP_ScatterElementsMax, "max(a, b)"}, {OP_ScatterElementsMin, "min(a, b)"},
+             {OP_ScatterNDAdd, "a + b"},           {OP_ScatterNDMul, "a * b"},
+             {OP_ScatterNDMax, "max(a, b)"},       {OP_ScatterNDMin, "min(a, b)"}};
+
+struct pair {
+    struct number a, b;
+};
+
+static struct number look_up_pair(const void *env, const char *name) {
+    return *name == 'a' ? ((const struct pair *)env)->a : ((const struct pair *)env)->b;
+}
+
+static void fold_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
+    int row = 0;
+    while (folds[row].op != eval->node->op->id) row++;
+    const struct expr *combine = expr_parse(eval->graph->arena, folds[row].combine);
     for (int64_t i = 0; i < count; i++) {
-        struct number sum = eval_load(eval->y, eval->out->dtype, to + i);
-        sum.f += eval_load(eval->x[from_input], eval->out->dtype, from + i).f;
-        eval_store(eval->y, eval->out->dtype, to + i, sum);
+        struct pair pair = {eval_load(eval->y, eval->out->dtype, to + i),
+                            eval_load(eval->x[from_input], eval->out->dtype, from + i)};
+        eval_store(eval->y, eval->out->dtype, to + i, expr_eval(combine, look_up_pair, &pair));
     }
 }
 
@@ -163,8 +183,8 @@ EVAL(eval_scatter_elements) {
     return put_elements(eval, copy_elements);
 }
 
-EVAL(eval_scatter_elements_add) {
-    return put_elements(eval, add_elements);
+EVAL(eval_scatter_elements_fold) {
+    return put_elements(eval, fold_elements);
 }
 
 /* The sizes of a GatherND or ScatterND: each row of indices selects `inner` elements of the data by its index in
@@ -218,8 +238,8 @@ EVAL(eval_scatter_nd) {
     return put_rows(eval, copy_elements);
 }
 
-EVAL(eval_scatter_nd_add) {
-    return put_rows(eval, add_elements);
+EVAL(eval_scatter_nd_fold) {
+    return put_rows(eval, fold_elements);
 }
 
 /* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks with a part of

@@ -4,6 +4,7 @@
 #define RT_CUDA_INDEX_CUH
 
 #include "move.cuh"
+#include "reduce.cuh"
 #include "sort.cuh"
 
 /* An index tensor, and where its faults are recorded. */
@@ -152,8 +153,22 @@ static inline int rt_gather_elements(struct rt *rt, void *y, const void *x, cons
 struct rt_replace {
     template <class T> __device__ void operator()(T *at, T value) const { *at = value; }
 };
-struct rt_add {
-    template <class T> __device__ void operator()(T *at, T value) const { *at += value; }
+/* Combined in the type of sums, in which integers wrap. */
+struct rt_put_add {
+    template <class T> __device__ void operator()(T *at, T value) const {
+        *at = (T)((typename rt_sum_type<T>::type) * at + (typename rt_sum_type<T>::type)value);
+    }
+};
+struct rt_put_mul {
+    template <class T> __device__ void operator()(T *at, T value) const {
+        *at = (T)((typename rt_sum_type<T>::type) * at * (typename rt_sum_type<T>::type)value);
+    }
+};
+struct rt_put_max {
+    template <class T> __device__ void operator()(T *at, T value) const { *at = rt_max_of()(*at, value); }
+};
+struct rt_put_min {
+    template <class T> __device__ void operator()(T *at, T value) const { *at = rt_min_of()(*at, value); }
 };
 
 template <class T, class Op>
@@ -248,19 +263,31 @@ RT_CUDA_INDEX(8, uint64_t)
     RT_ON_CALL int rt_gather_grad_##s(struct rt *rt, T *y, const T *dy, const void *index, int is_64, int64_t outer,   \
                                       int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {    \
         return rt_gather_grad(rt, y, dy, index, is_64, outer, extent, inner, count, start, total);                     \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_scatter_elements_add_##s(struct rt *rt, T *y, const T *x, const void *index, int is_64,          \
-                                               const T *updates, int ndim, const rt_dims &x_dims,                      \
-                                               const rt_dims &index_dims, int axis) {                                  \
-        return rt_scatter_elements(rt, y, x, index, is_64, updates, ndim, x_dims, index_dims, axis, rt_add());         \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_scatter_nd_add_##s(struct rt *rt, T *y, const T *x, const int64_t *index, const T *updates,      \
-                                         int64_t batch, int64_t count, int depth, const rt_dims &dims,                 \
-                                         int64_t inner) {                                                              \
-        return rt_scatter_nd(rt, y, x, index, updates, batch, count, depth, dims, inner, rt_add());                    \
     }
 
 RT_CUDA_INDEX_ADD(float, f32)
 RT_CUDA_INDEX_ADD(double, f64)
+
+#define RT_CUDA_SCATTER_FOLD(T, s, fold)                                                                               \
+    RT_ON_CALL int rt_scatter_elements_##fold##_##s(struct rt *rt, T *y, const T *x, const void *index, int is_64,     \
+                                                    const T *updates, int ndim, const rt_dims &x_dims,                 \
+                                                    const rt_dims &index_dims, int axis) {                             \
+        return rt_scatter_elements(rt, y, x, index, is_64, updates, ndim, x_dims, index_dims, axis, rt_put_##fold());  \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_scatter_nd_##fold##_##s(struct rt *rt, T *y, const T *x, const int64_t *index, const T *updates, \
+                                              int64_t batch, int64_t count, int depth, const rt_dims &dims,            \
+                                              int64_t inner) {                                                         \
+        return rt_scatter_nd(rt, y, x, index, updates, batch, count, depth, dims, inner, rt_put_##fold());             \
+    }
+#define RT_CUDA_SCATTER_FOLDS(T, s)                                                                                    \
+    RT_CUDA_SCATTER_FOLD(T, s, add)                                                                                    \
+    RT_CUDA_SCATTER_FOLD(T, s, mul)                                                                                    \
+    RT_CUDA_SCATTER_FOLD(T, s, max)                                                                                    \
+    RT_CUDA_SCATTER_FOLD(T, s, min)
+
+RT_CUDA_SCATTER_FOLDS(float, f32)
+RT_CUDA_SCATTER_FOLDS(double, f64)
+RT_CUDA_SCATTER_FOLDS(int64_t, i64)
+RT_CUDA_SCATTER_FOLDS(int32_t, i32)
 
 #endif

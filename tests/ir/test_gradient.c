@@ -244,13 +244,31 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 }
 
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. Bits have no
- * derivative. */
+ * derivative; scatters that multiply or compare are not differentiated. */
 static void test_rows_are_differentiable(void **state) {
-    static const char *const later[] = {"Fused",          "Attention",  "SumSquares",       "ConvWeightGrad",
-                                        "MaxPoolGrad",    "GatherGrad", "ExpertWeightGrad", "FlashAttentionGrad",
-                                        "ClassTermsGrad", "Accumulate", "Quantize",         "ScaledMatMul",
-                                        "Rows",           "Columns",    "CumProdGrad",      "RecurrenceGrad",
-                                        "BitCast"};
+    static const char *const later[] = {"Fused",
+                                        "Attention",
+                                        "SumSquares",
+                                        "ConvWeightGrad",
+                                        "MaxPoolGrad",
+                                        "GatherGrad",
+                                        "ExpertWeightGrad",
+                                        "FlashAttentionGrad",
+                                        "ClassTermsGrad",
+                                        "Accumulate",
+                                        "Quantize",
+                                        "ScaledMatMul",
+                                        "Rows",
+                                        "Columns",
+                                        "CumProdGrad",
+                                        "RecurrenceGrad",
+                                        "BitCast",
+                                        "ScatterElementsMul",
+                                        "ScatterElementsMax",
+                                        "ScatterElementsMin",
+                                        "ScatterNDMul",
+                                        "ScatterNDMax",
+                                        "ScatterNDMin"};
     (void)state;
     for (int i = 0; i < NOPS; i++) {
         size_t k = 0;

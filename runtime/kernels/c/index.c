@@ -3,6 +3,7 @@
 #include "../../base/panel.h"
 #include "../../rt.h"
 #include "internal.h"
+#include "math.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,30 @@ static int64_t walk_row(const struct walk *walk, int64_t row) {
 #define T      double
 #define SUFFIX f64
 #include "index_add.inc"
+
+#define T             float
+#define SUFFIX        f32
+#define SUM(a, b)     ((a) + (b))
+#define PRODUCT(a, b) ((a) * (b))
+#include "index_folds.inc"
+
+#define T             double
+#define SUFFIX        f64
+#define SUM(a, b)     ((a) + (b))
+#define PRODUCT(a, b) ((a) * (b))
+#include "index_folds.inc"
+
+#define T             int64_t
+#define SUFFIX        i64
+#define SUM(a, b)     rt_add_i64(a, b)
+#define PRODUCT(a, b) rt_mul_i64(a, b)
+#include "index_folds.inc"
+
+#define T             int32_t
+#define SUFFIX        i32
+#define SUM(a, b)     rt_add_i32(a, b)
+#define PRODUCT(a, b) rt_mul_i32(a, b)
+#include "index_folds.inc"
 
 int rt_gather_packed_b4(struct rt *rt, void *y, const void *x, const void *index, int index_is_64, int64_t extent,
                         int64_t inner, int64_t count, int64_t start, int64_t total) {

@@ -343,22 +343,35 @@ int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dim
 /* gather_grad       gradient of gather with respect to x: y(outer,extent,inner) = 0, then y at index[i] of the middle
  *                   dimension += dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension
  *                   of `total` elements; indices outside it are skipped.
- * scatter_*_add     scatter_elements and scatter_nd with reduction add, in the same order. In place. */
+ * scatter_*_add, _mul, _max, _min   scatter_elements and scatter_nd with that reduction, in the same order. In
+ *                   place. */
 #define RT_DECLARE_INDEX_ADD(T, s)                                                                                     \
     int rt_gather_grad_##s(struct rt *rt, T *y /* (outer,extent,inner) */, const T *dy /* (outer,count,inner) */,      \
                            const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
-                           int64_t inner, int64_t count, int64_t start, int64_t total);                                \
-    int rt_scatter_elements_add_##s(struct rt *rt, T *y /* (x_dims) */, const T *x /* (x_dims) */,                     \
-                                    const void *index /* (index_dims) */, int index_is_64,                             \
-                                    const T *updates /* (index_dims) */, int ndim, const int64_t *x_dims,              \
-                                    const int64_t *index_dims, int axis);                                              \
-    int rt_scatter_nd_add_##s(struct rt *rt, T *y /* (batch,dims,inner) */, const T *x /* (batch,dims,inner) */,       \
-                              const int64_t *index /* (batch,count,depth) */,                                          \
-                              const T *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth,     \
-                              const int64_t *dims /* (depth) */, int64_t inner);
+                           int64_t inner, int64_t count, int64_t start, int64_t total);
 
 RT_DECLARE_INDEX_ADD(float, f32)
 RT_DECLARE_INDEX_ADD(double, f64)
+
+#define RT_DECLARE_SCATTER_FOLD(T, s, fold)                                                                            \
+    int rt_scatter_elements_##fold##_##s(struct rt *rt, T *y /* (x_dims) */, const T *x /* (x_dims) */,                \
+                                         const void *index /* (index_dims) */, int index_is_64,                        \
+                                         const T *updates /* (index_dims) */, int ndim, const int64_t *x_dims,         \
+                                         const int64_t *index_dims, int axis);                                         \
+    int rt_scatter_nd_##fold##_##s(struct rt *rt, T *y /* (batch,dims,inner) */, const T *x /* (batch,dims,inner) */,  \
+                                   const int64_t *index /* (batch,count,depth) */,                                     \
+                                   const T *updates /* (batch,count,inner) */, int64_t batch, int64_t count,           \
+                                   int depth, const int64_t *dims /* (depth) */, int64_t inner);
+#define RT_DECLARE_SCATTER_FOLDS(T, s)                                                                                 \
+    RT_DECLARE_SCATTER_FOLD(T, s, add)                                                                                 \
+    RT_DECLARE_SCATTER_FOLD(T, s, mul)                                                                                 \
+    RT_DECLARE_SCATTER_FOLD(T, s, max)                                                                                 \
+    RT_DECLARE_SCATTER_FOLD(T, s, min)
+
+RT_DECLARE_SCATTER_FOLDS(float, f32)
+RT_DECLARE_SCATTER_FOLDS(double, f64)
+RT_DECLARE_SCATTER_FOLDS(int64_t, i64)
+RT_DECLARE_SCATTER_FOLDS(int32_t, i32)
 
 /* gather of whole rows of a matrix (extent,inner) whose transpose is packed in panels (Note [Panels] in base/panel.h),
  * because a product uses it too (tied embeddings). */

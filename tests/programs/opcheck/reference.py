@@ -385,6 +385,24 @@ def scatter_elements_add(x, index, updates, a):
     return torch.from_numpy(x).scatter_add(a["axis"], places, torch.from_numpy(updates)).numpy()
 
 
+def scatter_fold(ufunc):
+    """NumPy's ufunc.at along an axis."""
+    def call(x, index, updates, a):
+        y, at = x.copy(), list(np.indices(index.shape))
+        at[a["axis"]] = counted(index, x.shape[a["axis"]])
+        ufunc.at(y, tuple(at), updates)
+        return y
+    return call
+
+
+def scatter_nd_fold(ufunc):
+    def call(x, index, updates, a):
+        y = x.copy()
+        ufunc.at(y, tuple(counted(index[..., d], x.shape[d]) for d in range(a["depth"])), updates)
+        return y
+    return call
+
+
 def scatter_nd_add(x, index, updates, a):
     """PyTorch's index_put; the dimensions of the batch become indices of their own."""
     batch, depth = a.get("batch_dims", 0), a["depth"]
@@ -589,7 +607,13 @@ REFERENCE = {
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
     "ScatterElementsAdd": scatter_elements_add,
+    "ScatterElementsMul": scatter_fold(np.multiply),
+    "ScatterElementsMax": scatter_fold(np.maximum),
+    "ScatterElementsMin": scatter_fold(np.minimum),
     "ScatterNDAdd": scatter_nd_add,
+    "ScatterNDMul": scatter_nd_fold(np.multiply),
+    "ScatterNDMax": scatter_nd_fold(np.maximum),
+    "ScatterNDMin": scatter_nd_fold(np.minimum),
     "ClassIndex": lambda x, a: x.astype("i8"),
     "ClassTerms": lambda *x: class_terms(*(torch.from_numpy(np.array(t)) for t in x[:-1]), x[-1]).numpy(),
     "ClassTermsGrad": class_terms_grad,
