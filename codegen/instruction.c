@@ -291,14 +291,30 @@ static void put_bytes(struct local *local, const char *name, const char *argumen
     strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, local->node.outputs[0])->dtype));
 }
 
-static void put_dtype(struct local *local, const char *name, const char *argument) {
-    static const char *const ids[] = {
+static const char *const dtype_ids[] = {
 #define DTYPE(id, ...) "RT_" #id,
-        RT_DTYPES(DTYPE)
+    RT_DTYPES(DTYPE)
 #undef DTYPE
-    };
+};
+
+static void put_dtype(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    strbuf_puts(&local->out, ids[tensor_of(local, local->node.outputs[0])->dtype]);
+    strbuf_puts(&local->out, dtype_ids[tensor_of(local, local->node.outputs[0])->dtype]);
+}
+
+/* $type(x1), $type(codes): the type of an operand, or the one that an attribute names. */
+static void put_type_of(struct local *local, const char *name, const char *argument) {
+    const char *named = attr_text(&local->node, argument, NULL);
+    (void)name;
+    strbuf_puts(&local->out,
+                dtype_ids[named ? rt_dtype_by_name(named) : tensor_of(local, operand_tensor(local, argument))->dtype]);
+}
+
+/* $vector(x3): 1 if the operand is given and has a dimension. */
+static void put_vector(struct local *local, const char *name, const char *argument) {
+    const int tensor = operand_tensor(local, argument);
+    (void)name;
+    strbuf_putc(&local->out, tensor >= 0 && tensor_of(local, tensor)->ndim ? '1' : '0');
 }
 
 /* $indexed(x0): the extents after the first batch_dims (an attribute). */
@@ -345,7 +361,8 @@ static void put_head(struct local *local, const char *name, const char *argument
 /* $fp8(format): the format of 8-bit floats that attribute `format` names. */
 static void put_fp8(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_puts(&local->out, strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
+    strbuf_puts(&local->out,
+                strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_FP8_E5M2" : "RT_FP8_E4M3");
 }
 
 /* $enum(cell): a text attribute in upper case. */
@@ -455,55 +472,23 @@ static void put_finish(struct local *local, const char *name, const char *argume
 static const struct {
     const char *name;
     void (*put)(struct local *local, const char *name, const char *argument);
-} variables[] = {{"y", put_pointer},
-                 {"x0", put_pointer},
-                 {"x1", put_pointer},
-                 {"x2", put_pointer},
-                 {"x3", put_pointer},
-                 {"x4", put_pointer},
-                 {"x5", put_pointer},
-                 {"x6", put_pointer},
-                 {"x7", put_pointer},
-                 {"y1", put_pointer},
-                 {"y2", put_pointer},
-                 {"list", put_list},
-                 {"shape", put_shape},
-                 {"ndim", put_ndim},
-                 {"size", put_size},
-                 {"bytes", put_local_bytes},
-                 {"aligned", put_aligned},
-                 {"outer", put_outer},
-                 {"runs", put_runs},
-                 {"extent", put_extent},
-                 {"T", put_type},
-                 {"T0", put_type},
-                 {"B", put_bytes},
-                 {"dtype", put_dtype},
-                 {"count", put_count},
-                 {"depth", put_depth},
-                 {"is64", put_is64},
-                 {"instruction", put_number},
-                 {"around", put_around},
-                 {"reduce", put_reduce},
-                 {"scratch", put_scratch},
-                 {"complete", put_complete},
-                 {"held", put_placement},
-                 {"wanted", put_placement},
-                 {"before", put_padding},
-                 {"behind", put_padding},
-                 {"distance", put_distance},
-                 {"epilogue", put_epilogue},
-                 {"finish", put_finish},
-                 {"Thead", put_head},
-                 {"fp8", put_fp8},
-                 {"enum", put_enum},
-                 {"starts", put_starts},
-                 {"whole", put_whole},
-                 {"indexed", put_indexed},
-                 {"struct", put_struct},
-                 {"strided", put_strided},
-                 {"flat", put_flat},
-                 {"each", put_each}};
+} variables[] = {{"y", put_pointer},         {"x0", put_pointer},      {"x1", put_pointer},
+                 {"x2", put_pointer},        {"x3", put_pointer},      {"x4", put_pointer},
+                 {"x5", put_pointer},        {"x6", put_pointer},      {"x7", put_pointer},
+                 {"y1", put_pointer},        {"y2", put_pointer},      {"list", put_list},
+                 {"shape", put_shape},       {"ndim", put_ndim},       {"size", put_size},
+                 {"bytes", put_local_bytes}, {"aligned", put_aligned}, {"outer", put_outer},
+                 {"runs", put_runs},         {"extent", put_extent},   {"T", put_type},
+                 {"T0", put_type},           {"B", put_bytes},         {"dtype", put_dtype},
+                 {"type", put_type_of},      {"vector", put_vector},   {"count", put_count},
+                 {"depth", put_depth},       {"is64", put_is64},       {"instruction", put_number},
+                 {"around", put_around},     {"reduce", put_reduce},   {"scratch", put_scratch},
+                 {"complete", put_complete}, {"held", put_placement},  {"wanted", put_placement},
+                 {"before", put_padding},    {"behind", put_padding},  {"distance", put_distance},
+                 {"epilogue", put_epilogue}, {"finish", put_finish},   {"Thead", put_head},
+                 {"fp8", put_fp8},           {"enum", put_enum},       {"starts", put_starts},
+                 {"whole", put_whole},       {"indexed", put_indexed}, {"struct", put_struct},
+                 {"strided", put_strided},   {"flat", put_flat},       {"each", put_each}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {

@@ -123,6 +123,8 @@ enum rt_dtype loops_type(const struct loops *loops) {
 }
 
 const char *loops_cast(const struct loops *loops, enum rt_dtype from, enum rt_dtype to, const char *value) {
+    if (rt_dtype_is_code(from) && rt_dtype_is_code(to))
+        return loops_cast(loops, RT_F32, to, loops_cast(loops, from, RT_F32, value));
     return arena_printf(loops->arena, "%scast_%s_%s(%s)", loops->target->call_prefix, rt_dtypes[from].name,
                         rt_dtypes[to].name, value);
 }

@@ -10,7 +10,8 @@ enum {
     FOLD_RESULT_BYTES = 64 << 20,   /* larger constants are computed at run time instead */
     FOLD_POINTS = 1 << 26,          /* iteration points; larger computations are left to run time */
     FOLD_REPEATED_BYTES = 64 << 10, /* larger constants of one repeated value: readers broadcast the value instead */
-    FOLD_WEIGHT_BYTES = 64 << 10    /* larger weights are not folded: they stay mapped from the file and shared */
+    FOLD_WEIGHT_BYTES = 64 << 10,   /* larger weights are not folded: they stay mapped from the file and shared */
+    FOLD_QUANTISED_BYTES = 64 /* of stored integers of 8 bits that become a wider type: folding dequantises them */
 };
 
 static bool is_known(const struct graph *graph, int id) {
@@ -27,9 +28,17 @@ static double points_of(const struct graph *graph, const struct node *node) {
     return dims_bind(graph->arena, graph, node, &dims, &why) < 0 ? 0 : dims_flops(&dims, 1);
 }
 
+/* True if folding makes quantised values larger. */
+static bool dequantises(const struct graph *graph, const struct node *node) {
+    if (node->op->id != OP_Cast) return false;
+    const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
+    return rt_dtype_bytes(in->dtype) == 1 && in->dtype != RT_BOOL && rt_dtype_bytes(out->dtype) > 1 &&
+           tensor_bytes(in) > FOLD_QUANTISED_BYTES;
+}
+
 int build_fold(struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
-    if (node->noutputs != 1 || !eval_can(node->op)) return -1;
+    if (node->noutputs != 1 || !eval_can(node->op) || dequantises(graph, node)) return -1;
     for (int i = 0; i < node->ninputs; i++)
         if (!is_known(graph, node->inputs[i])) return -1;
     struct tensor out = graph->tensors.at[node->outputs[0]];

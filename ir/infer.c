@@ -98,6 +98,7 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     if (result == 's') return RT_F32;
     if (result == 'u') return RT_U8;
     if (result == 'l') return RT_I64;
+    if (result == 'i') return RT_I32;
     if (result == 'w') return op_summed_in(bound);
     if (result == '@') return named_type(node, o);
     return bound;

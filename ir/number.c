@@ -13,6 +13,11 @@ static uint64_t plain_nan(enum rt_dtype dtype) {
     case RT_F32: return 0x7fc00000;
     case RT_F16: return 0x7e00;
     case RT_BF16: return 0x7fc0;
+    case RT_E4M3FN: return 0x7f;
+    case RT_E4M3FNUZ:
+    case RT_E5M2FNUZ: return 0x80;
+    case RT_E5M2: return 0x7e;
+    case RT_E8M0: return 0xff;
     default: return 0x7ff8000000000000;
     }
 }
@@ -53,10 +58,14 @@ static void print_real(char *text, enum rt_dtype dtype, const void *bits) {
     }
 }
 
+static bool is_real(enum rt_dtype dtype) {
+    return rt_dtype_is_float(dtype) || rt_dtypes[dtype].kind == RT_KIND_CODE_FLOAT;
+}
+
 void number_print(char text[NUMBER_TEXT], enum rt_dtype dtype, const void *bits) {
-    if (rt_dtype_is_float(dtype)) {
+    if (is_real(dtype)) {
         print_real(text, dtype, bits);
-    } else if (rt_dtypes[dtype].kind == RT_KIND_INT) {
+    } else if (rt_dtype_is_signed(dtype)) {
         int64_t value;
         rt_convert(&value, RT_I64, bits, dtype, 1);
         snprintf(text, NUMBER_TEXT, "%lld", (long long)value);
@@ -96,7 +105,7 @@ static bool parse_real(const char *text, enum rt_dtype dtype, void *bits) {
 
 static bool parse_integer(const char *text, enum rt_dtype dtype, void *bits) {
     char *end;
-    bool negative = *text == '-', is_unsigned = rt_dtypes[dtype].kind != RT_KIND_INT;
+    bool negative = *text == '-', is_unsigned = !rt_dtype_is_signed(dtype);
     if (strspn(text + negative, "0123456789") != strlen(text + negative) || !text[negative]) return false;
     if (is_unsigned && negative) return false;
     errno = 0;
@@ -109,5 +118,5 @@ static bool parse_integer(const char *text, enum rt_dtype dtype, void *bits) {
 }
 
 bool number_parse(const char *text, enum rt_dtype dtype, void *bits) {
-    return rt_dtype_is_float(dtype) ? parse_real(text, dtype, bits) : parse_integer(text, dtype, bits);
+    return is_real(dtype) ? parse_real(text, dtype, bits) : parse_integer(text, dtype, bits);
 }

@@ -61,12 +61,14 @@ bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     case 'w': return dtype == op_summed_in(*bound);
     case 'u': return dtype == RT_U8;
     case 'l': return dtype == RT_I64;
+    case 'q': return dtype == RT_I8 || dtype == RT_U8;
+    case 'i': return dtype == RT_I32;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
     case 'N':
-        if (dtype == RT_BOOL) return false;
+        if (dtype == RT_BOOL || rt_dtype_is_code(dtype)) return false;
         break;
     case 'Z':
-        if (rt_dtype_is_float(dtype) || dtype == RT_BOOL) return false;
+        if (!rt_dtype_is_integer(dtype) || rt_dtype_is_code(dtype)) return false;
         break;
     case 'f':
         if (!rt_dtype_is_float(dtype)) return false;
@@ -102,12 +104,14 @@ bool op_takes(const struct op *op, enum rt_dtype dtype) {
     return op_type_fits(*op_input_letter(op, op_typed_input(op)), dtype, &bound);
 }
 
-/* A call whose name contains $T needs a kernel of its own for each type. All other calls work for every type, such as
- * those that move bytes ($B). */
+/* Codes of quantised tensors are converted and moved only. A call whose name contains $T needs a kernel of its own for
+ * each type. All other calls work for every type, such as those that move bytes ($B). */
 bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
     if (op->variants) return op->variants >> dtype & 1;
     bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
+    if (op->kind == OP_ELEMENTWISE && rt_dtype_is_code(dtype)) return op->id == OP_Cast;
     if (op->kind == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;
+    if (rt_dtype_is_code(dtype)) return false;
     if (rt_dtypes[dtype].kind == RT_KIND_HALF) return op->halves;
     return floats || (ints && op->types[0] != 'f');
 }

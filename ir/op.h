@@ -4,9 +4,11 @@
  * dimension annotation (ir/dims.h), its types, and either an expression (elementwise operators) or the call of a
  * runtime kernel:
  *
- *   types   one letter per operand, inputs "->" outputs, as in "TT->T". Equal letters are equal types.
+ *   types   one letter per operand, inputs "->" outputs, as in "TT->T". Equal letters are equal types. Types
+ *           of quantised tensors (RT_KIND_CODE_*) are no numbers and no floats.
  *             T any type       N any number     f any float      I i32 or i64     . any, independent of the others
  *             Z any integer
+ *             q i8 or u8, independent of the others              i i32
  *             b bool           d f64            s f32            u u8             l i64
  *             w the type in which the floats are summed (op_summed_in)
  *             @ the type that attribute "to" names; with several outputs, "to" has one name for each

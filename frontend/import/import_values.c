@@ -23,10 +23,45 @@ static int add_const(struct import *import, const char *name, enum rt_dtype stor
     return graph_add_const(import->graph, name, dtype, ndim, dims, values);
 }
 
+/* True for the types of quantised weights: integers of at most 16 bits, and codes. */
+static bool is_quantised(enum rt_dtype dtype) {
+    return rt_dtype_bytes(dtype) <= 2 && dtype != RT_BOOL && !rt_dtype_is_float(dtype);
+}
+
 /* A float of one element becomes a constant, which can be folded, unless it may be a parameter. */
 static bool is_weight(const struct import *import, const struct onnx_tensor *tensor) {
-    return rt_dtype_is_float(tensor->dtype) && tensor->in_file && tensor->bytes &&
-           (tensor->count > 1 || import->options->train);
+    if (!tensor->in_file || !tensor->bytes || tensor->bits < 8) return false;
+    if (is_quantised(tensor->dtype)) return tensor->count > 1 && !import->options->train;
+    return rt_dtype_is_float(tensor->dtype) && (tensor->count > 1 || import->options->train);
+}
+
+/* A weight of type `dtype`, stored as `stored`. */
+static int add_weight(struct import *import, const struct onnx_tensor *tensor, const char *name, enum rt_dtype dtype,
+                      enum rt_dtype stored, const int64_t *dims) {
+    int id = graph_add_tensor(import->graph, TENSOR_WEIGHT, name, imported_type(import, dtype), tensor->ndim, dims);
+    struct tensor *weight = &import->graph->tensors.at[id];
+    weight->data = tensor->data;
+    weight->stored = (struct stored){tensor->file, tensor->offset, stored};
+    return id;
+}
+
+enum { PACKED_COUNT = 1024 }; /* fewer packed elements become a constant, one per byte */
+
+/* Elements of fewer than 8 bits. A weight stays packed: it becomes a tensor of bytes and an Unpack. That needs whole
+ * bytes in every row. */
+static int import_packed(struct import *import, const struct onnx_tensor *tensor, const char *name,
+                         bool may_be_weight) {
+    struct build builder = {import->graph, import->diags, name};
+    int64_t dims[RT_MAX_NDIM], row = tensor->ndim ? tensor->dims[tensor->ndim - 1] * tensor->bits : 0;
+    if (!may_be_weight || !tensor->in_file || tensor->count < PACKED_COUNT || row % 8 || import->options->train) {
+        unsigned char *codes = arena_alloc(import->arena, (size_t)tensor->count + 1, 1);
+        rt_unpack(codes, tensor->data, tensor->dtype, 0, (size_t)tensor->count);
+        return add_const(import, name, tensor->dtype, tensor->ndim, tensor->dims, codes);
+    }
+    for (int d = 0; d < tensor->ndim; d++) dims[d] = d < tensor->ndim - 1 ? tensor->dims[d] : row / 8;
+    const struct attr to = attr_of_text("to", rt_dtypes[tensor->dtype].name);
+    int packed = add_weight(import, tensor, name, RT_U8, RT_U8, dims);
+    return build(&builder, OP_Unpack, 1, &packed, 1, &to);
 }
 
 /* Adds a constant in the type that the model declares. */
@@ -86,16 +121,13 @@ static int share(struct import *import, const struct onnx_tensor *tensor, int we
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight) {
     struct onnx_tensor tensor;
     if (onnx_tensor(import->model, proto, NULL, &tensor) < 0) return POISONED;
+    if (tensor.count && tensor.bits < 8) return import_packed(import, &tensor, name, may_be_weight);
     if (!may_be_weight || !is_weight(import, &tensor)) return add_value(import, name, &tensor);
     const int shared = find_shared(import, &tensor);
     if (shared >= 0) return shared;
     int64_t dims[RT_MAX_NDIM] = {0};
     for (int d = 0; d < tensor.ndim; d++) dims[d] = tensor.dims[tensor.transposed ? 1 - d : d];
-    int id =
-        graph_add_tensor(import->graph, TENSOR_WEIGHT, name, imported_type(import, tensor.declared), tensor.ndim, dims);
-    struct tensor *weight = &import->graph->tensors.at[id];
-    weight->data = tensor.data;
-    weight->stored = (struct stored){tensor.file, tensor.offset, tensor.dtype};
+    int id = add_weight(import, &tensor, name, tensor.declared, tensor.dtype, dims);
     if (import->options->train) import_mark(import, id);
     return share(import, &tensor, id);
 }

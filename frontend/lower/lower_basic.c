@@ -1,5 +1,5 @@
 /* Operators that create values, conversions of type, and compositions of elementwise operators. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_quantise.h"
 #include "frontend/read/onnx_data.h"
 
 #include <math.h>
@@ -73,10 +73,16 @@ static enum rt_dtype cast_type(struct lower *lower) {
     return dtype;
 }
 
+static int cast_to(struct lower *lower, enum rt_dtype dtype) {
+    const char *mode = lower_text(lower, "round_mode");
+    if (strcmp(mode, "up") != 0 && strcmp(mode, "down") != 0 && strcmp(mode, "nearest") != 0)
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown round_mode %s", diag_quote(lower->builder.diags, mode));
+    return lower_result(lower, emit_converted(lower, lower->inputs[0], dtype, lower_int(lower, "saturate") != 0, mode));
+}
+
 int lower_cast(struct lower *lower) {
     enum rt_dtype dtype = cast_type(lower);
-    if (dtype == RT_DTYPE_NONE) return -1;
-    return lower_result(lower, emit_cast(lower, lower->inputs[0], lower_float_type(lower, dtype)));
+    return dtype == RT_DTYPE_NONE ? -1 : cast_to(lower, lower_float_type(lower, dtype));
 }
 
 int lower_bit_cast(struct lower *lower) {
@@ -85,7 +91,7 @@ int lower_bit_cast(struct lower *lower) {
 }
 
 int lower_cast_like(struct lower *lower) {
-    return lower_result(lower, emit_cast(lower, lower->inputs[0], lower_dtype(lower, lower->inputs[1])));
+    return cast_to(lower, lower_dtype(lower, lower->inputs[1]));
 }
 
 /* Constants ------------------------------------------------------------------------------------------------------- */

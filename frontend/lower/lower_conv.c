@@ -168,6 +168,20 @@ int lower_conv(struct lower *lower) {
     return convolve(lower, OP_Conv, &window, groups);
 }
 
+int emit_int_conv(struct lower *lower, int x, int w, int x_zero, int w_zero) {
+    struct window window = {0};
+    struct attr attrs[5];
+    int64_t groups;
+    lower->inputs[0] = x;
+    lower->inputs[1] = w;
+    if (check_weights(lower, &window, false, &groups) < 0 || read_steps(lower, &window) < 0 ||
+        read_padding(lower, &window) < 0)
+        return -1;
+    int n = window_attrs(&window, attrs);
+    attrs[n++] = attr_of_int("group", groups);
+    return emit(lower, OP_IntConv, 4, (int[]){x, w, x_zero, w_zero}, n, attrs);
+}
+
 /* If output_shape is given, or for SAME_* the result's extents are stride times the input's, the padding is derived
  * from them. */
 static int fit_result(struct lower *lower, struct window *window, const int64_t *more, enum auto_pad how) {

@@ -200,6 +200,9 @@ int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, boo
 int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims);
 /* Matrix product of the last two dimensions; leading dimensions broadcast (lower_matmul.c). */
 int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b);
+/* Core operator IntConv of x and w with the window and the groups that the node's attributes say; zero points of -1 are
+ * 0 (lower_conv.c). */
+int emit_int_conv(struct lower *lower, int x, int w, int x_zero, int w_zero);
 int emit_softmax(struct lower *lower, enum op_id op, int x, int axis);
 /* Core operator LayerNorm or RMSNorm of input 0 over the dimensions from `axis` on, with inputs 1 (scale) and 2 (bias,
  * if given) and attribute epsilon (lower_norm.c). */

@@ -14,7 +14,8 @@
 enum { FIELD_FLOAT = 4, FIELD_INT32 = 5, FIELD_INT64 = 7, FIELD_RAW = 9, FIELD_DOUBLE = 10, FIELD_UINT64 = 11 };
 
 /* By dtype: the data field of TensorProto that holds the elements if they are not in raw_data, and the range of a
- * varint in it. 16-bit floats are bit patterns in int32_data. Source: the comments of onnx.proto on int32_data and the
+ * varint in it. 16-bit floats and codes are bit patterns in int32_data; types of 4 and 2 bits are packed there as in
+ * raw_data. Source: the comments of onnx.proto on int32_data and the
  * fields after it. */
 static const struct typed {
     uint32_t field;
@@ -31,7 +32,19 @@ static const struct typed {
                            [RT_U32] = {FIELD_UINT64, 0, UINT32_MAX},
                            [RT_U16] = {FIELD_INT32, 0, UINT16_MAX},
                            [RT_U8] = {FIELD_INT32, 0, UINT8_MAX},
-                           [RT_BOOL] = {FIELD_INT32, 0, 1}};
+                           [RT_BOOL] = {FIELD_INT32, 0, 1},
+                           [RT_E4M3FN] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E4M3FNUZ] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E5M2] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E5M2FNUZ] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E8M0] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E3M2] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E2M3] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_E2M1] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_I4] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_U4] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_I2] = {FIELD_INT32, INT8_MIN, UINT8_MAX},
+                           [RT_U2] = {FIELD_INT32, INT8_MIN, UINT8_MAX}};
 
 /* A TensorProto whose type, shape and place of data are being worked out into `out`. */
 struct resolver {
@@ -117,10 +130,11 @@ static int resolve_shape(struct resolver *resolver) {
     out->ndim = (int)proto->n_dims;
     if (out->ndim) memcpy(out->dims, proto->dims, proto->n_dims * sizeof *out->dims);
     out->dtype = rt_dtype_by_onnx(proto->data_type);
-    int64_t bytes = 0;
-    if (out->dtype != RT_DTYPE_NONE && !rt_mul(out->count, (int64_t)rt_dtype_bytes(out->dtype), &bytes))
+    int64_t bits = 0;
+    if (out->dtype != RT_DTYPE_NONE && (!rt_mul(out->count, rt_dtype_bits(out->dtype), &bits) || bits > INT64_MAX - 7))
         return FAIL(resolver, 351, "tensor %s: element count overflows", quoted(resolver));
-    out->bytes = (uint64_t)bytes;
+    out->bits = out->dtype == RT_DTYPE_NONE ? 0 : rt_dtype_bits(out->dtype);
+    out->bytes = (uint64_t)(bits + 7) / 8;
     return 0;
 }
 
@@ -261,8 +275,12 @@ static int resolve_typed(struct resolver *resolver) {
         if (more < 0) return FAIL(resolver, 302, "%s: bad packed field", quoted(resolver));
         count += more;
     }
-    if (count != resolver->out->count)
-        return wrong_size(resolver, (uint64_t)count * rt_dtype_bytes(resolver->out->dtype));
+    if (resolver->out->bits == 6) { /* in int32_data, elements of 6 bits are not packed */
+        resolver->out->bits = 8;
+        resolver->out->bytes = (uint64_t)resolver->out->count;
+    }
+    const uint64_t bytes = (uint64_t)count * rt_dtype_bytes(resolver->out->dtype);
+    if (bytes != resolver->out->bytes) return wrong_size(resolver, bytes);
     resolver->out->in_file = is_plain(resolver);
     if (resolver->out->in_file) resolver->out->offset = resolver->spans[0].offset;
     return 0;
@@ -284,6 +302,7 @@ static bool find_elsewhere(const struct onnx_model *model, const Onnx__TensorPro
     const struct onnx_elsewhere *elsewhere = &model->elsewhere.at[at];
     out->declared = out->dtype;
     out->dtype = elsewhere->dtype;
+    out->bits = (int)rt_dtype_bytes(out->dtype) * 8;
     out->bytes = (uint64_t)out->count * rt_dtype_bytes(out->dtype);
     out->in_file = true;
     out->file = elsewhere->file;

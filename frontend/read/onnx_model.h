@@ -86,7 +86,8 @@ struct onnx_tensor {
     int64_t dims[ONNX_DIMS];
     const char *name; /* "" if it has none */
     int64_t count;    /* elements: the product of dims */
-    uint64_t bytes;   /* count x element size */
+    int bits;         /* of an element in `data`: below 8, the elements are packed (rt_unpack) */
+    uint64_t bytes;   /* of `data` */
     /* The elements, row-major, little endian, unaligned; NULL only if bytes is 0. Owned by the model: valid until
      * onnx_close. */
     const void *data;

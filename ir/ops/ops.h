@@ -14,6 +14,10 @@
 #define EVAL(name) int name(struct eval *eval)
 
 DIMS_FN(dims_matmul);
+DIMS_FN(dims_unpack);
+DIMS_FN(dims_dequant_matmul);
+DIMS_FN(dims_int_matmul);
+DIMS_FN(dims_int_conv);
 DIMS_FN(dims_along);
 DIMS_FN(dims_class_terms);
 DIMS_FN(dims_class_terms_grad);

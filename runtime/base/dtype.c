@@ -1,5 +1,6 @@
 #include "dtype.h"
 
+#include "codes.h"
 #include "half.h"
 
 #include <float.h>
@@ -11,6 +12,24 @@ const struct rt_dtype_info rt_dtypes[RT_DTYPE_COUNT] = {
     RT_DTYPES(DTYPE)
 #undef DTYPE
 };
+
+int rt_dtype_bits(enum rt_dtype t) {
+    static const unsigned char fewer[RT_DTYPE_COUNT] = {
+        [RT_E3M2] = 6, [RT_E2M3] = 6, [RT_E2M1] = 4, [RT_I4] = 4, [RT_U4] = 4, [RT_I2] = 2, [RT_U2] = 2};
+    return fewer[t] ? fewer[t] : (int)rt_dtypes[t].bytes * 8;
+}
+
+void rt_unpack(void *dst, const void *packed, enum rt_dtype dtype, size_t first, size_t count) {
+    const size_t bits = (size_t)rt_dtype_bits(dtype);
+    const unsigned char *in = packed;
+    unsigned char *out = dst;
+    for (size_t i = 0; i < count; i++) {
+        const size_t at = (first + i) * bits, shift = at % 8;
+        unsigned code = (unsigned)in[at / 8] >> shift;
+        if (shift + bits > 8) code |= (unsigned)in[at / 8 + 1] << (8 - shift);
+        out[i] = (unsigned char)(code & ((1u << bits) - 1));
+    }
+}
 
 enum rt_dtype rt_dtype_by_name(const char *name) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
@@ -27,14 +46,15 @@ enum rt_dtype rt_dtype_by_onnx(int number) {
 enum rt_dtype rt_dtype_by_npy(const char *descr) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
         if (strcmp(rt_dtypes[t].npy, descr) == 0) return (enum rt_dtype)t;
-    return RT_DTYPE_NONE;
+    bool bytes = strcmp(descr, "<V1") == 0 || strcmp(descr, "<f1") == 0; /* as package ml_dtypes writes them */
+    return bytes ? RT_BYTES : RT_DTYPE_NONE;
 }
 
 /* Note [Wide values]
- * Direct conversions between thirteen types would be 169 functions. Instead, values are widened to double, int64_t or
- * uint64_t, each of which represents its source types exactly, and narrowed from there: 13 loaders and 3 x 13 storers.
- * Narrowing rounds once: double to a 16-bit float goes through an f32 rounded to odd, which preserves on which side of
- * a tie the value lies. */
+ * Direct conversions between 25 types would be 625 functions. Instead, values are widened to double, int64_t or
+ * uint64_t, each of which represents its source types exactly, and narrowed from there: 25 loaders and 3 x 25 storers.
+ * Narrowing rounds once: double to a float of 16 bits or fewer goes through an f32 rounded to odd, which preserves on
+ * which side of a tie the value lies. */
 enum wide { WIDE_REAL, WIDE_SIGNED, WIDE_UNSIGNED };
 
 #define PIECE 512
@@ -80,32 +100,56 @@ static uint64_t natural_of_real(double value, uint64_t high) {
 }
 
 /* Narrowing of a wide value x to each element type; one macro per type. */
-#define REAL_F32(x)           (float)(x)
-#define REAL_F64(x)           (x)
-#define REAL_F16(x)           rt_f32_to_f16(odd_of_real(x))
-#define REAL_BF16(x)          rt_f32_to_bf16(odd_of_real(x))
-#define REAL_I64(x)           integer_of_real(x, INT64_MIN, INT64_MAX)
-#define REAL_I32(x)           (int32_t) integer_of_real(x, INT32_MIN, INT32_MAX)
-#define REAL_I16(x)           (int16_t) integer_of_real(x, INT16_MIN, INT16_MAX)
-#define REAL_I8(x)            (int8_t) integer_of_real(x, INT8_MIN, INT8_MAX)
-#define REAL_U64(x)           natural_of_real(x, UINT64_MAX)
-#define REAL_U32(x)           (uint32_t) natural_of_real(x, UINT32_MAX)
-#define REAL_U16(x)           (uint16_t) natural_of_real(x, UINT16_MAX)
-#define REAL_U8(x)            (uint8_t) natural_of_real(x, UINT8_MAX)
-#define REAL_BOOL(x)          (uint8_t)((x) != 0)
-#define WHOLE_F32(x, sticky)  (float)(x)
-#define WHOLE_F64(x, sticky)  (double)(x)
-#define WHOLE_F16(x, sticky)  rt_f32_to_f16(odd_of_real(sticky(x)))
-#define WHOLE_BF16(x, sticky) rt_f32_to_bf16(odd_of_real(sticky(x)))
-#define WHOLE_I64(x, sticky)  (int64_t)(x)
-#define WHOLE_I32(x, sticky)  (int32_t)(x)
-#define WHOLE_I16(x, sticky)  (int16_t)(x)
-#define WHOLE_I8(x, sticky)   (int8_t)(x)
-#define WHOLE_U64(x, sticky)  (uint64_t)(x)
-#define WHOLE_U32(x, sticky)  (uint32_t)(x)
-#define WHOLE_U16(x, sticky)  (uint16_t)(x)
-#define WHOLE_U8(x, sticky)   (uint8_t)(x)
-#define WHOLE_BOOL(x, sticky) (uint8_t)((x) != 0)
+#define REAL_F32(x)               (float)(x)
+#define REAL_F64(x)               (x)
+#define REAL_F16(x)               rt_f32_to_f16(odd_of_real(x))
+#define REAL_BF16(x)              rt_f32_to_bf16(odd_of_real(x))
+#define REAL_I64(x)               integer_of_real(x, INT64_MIN, INT64_MAX)
+#define REAL_I32(x)               (int32_t) integer_of_real(x, INT32_MIN, INT32_MAX)
+#define REAL_I16(x)               (int16_t) integer_of_real(x, INT16_MIN, INT16_MAX)
+#define REAL_I8(x)                (int8_t) integer_of_real(x, INT8_MIN, INT8_MAX)
+#define REAL_U64(x)               natural_of_real(x, UINT64_MAX)
+#define REAL_U32(x)               (uint32_t) natural_of_real(x, UINT32_MAX)
+#define REAL_U16(x)               (uint16_t) natural_of_real(x, UINT16_MAX)
+#define REAL_U8(x)                (uint8_t) natural_of_real(x, UINT8_MAX)
+#define REAL_BOOL(x)              (uint8_t)((x) != 0)
+#define REAL_E4M3FN(x)            rt_f32_to_code_e4m3fn(odd_of_real(x))
+#define REAL_E4M3FNUZ(x)          rt_f32_to_code_e4m3fnuz(odd_of_real(x))
+#define REAL_E5M2(x)              rt_f32_to_code_e5m2(odd_of_real(x))
+#define REAL_E5M2FNUZ(x)          rt_f32_to_code_e5m2fnuz(odd_of_real(x))
+#define REAL_E8M0(x)              rt_f32_to_code_e8m0(odd_of_real(x))
+#define REAL_E3M2(x)              rt_f32_to_code_e3m2(odd_of_real(x))
+#define REAL_E2M3(x)              rt_f32_to_code_e2m3(odd_of_real(x))
+#define REAL_E2M1(x)              rt_f32_to_code_e2m1(odd_of_real(x))
+#define REAL_I4(x)                rt_code_of_i4((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
+#define REAL_U4(x)                rt_code_of_u4((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
+#define REAL_I2(x)                rt_code_of_i2((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
+#define REAL_U2(x)                rt_code_of_u2((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
+#define WHOLE_F32(x, sticky)      (float)(x)
+#define WHOLE_F64(x, sticky)      (double)(x)
+#define WHOLE_F16(x, sticky)      rt_f32_to_f16(odd_of_real(sticky(x)))
+#define WHOLE_BF16(x, sticky)     rt_f32_to_bf16(odd_of_real(sticky(x)))
+#define WHOLE_I64(x, sticky)      (int64_t)(x)
+#define WHOLE_I32(x, sticky)      (int32_t)(x)
+#define WHOLE_I16(x, sticky)      (int16_t)(x)
+#define WHOLE_I8(x, sticky)       (int8_t)(x)
+#define WHOLE_U64(x, sticky)      (uint64_t)(x)
+#define WHOLE_U32(x, sticky)      (uint32_t)(x)
+#define WHOLE_U16(x, sticky)      (uint16_t)(x)
+#define WHOLE_U8(x, sticky)       (uint8_t)(x)
+#define WHOLE_BOOL(x, sticky)     (uint8_t)((x) != 0)
+#define WHOLE_E4M3FN(x, sticky)   rt_f32_to_code_e4m3fn(odd_of_real(sticky(x)))
+#define WHOLE_E4M3FNUZ(x, sticky) rt_f32_to_code_e4m3fnuz(odd_of_real(sticky(x)))
+#define WHOLE_E5M2(x, sticky)     rt_f32_to_code_e5m2(odd_of_real(sticky(x)))
+#define WHOLE_E5M2FNUZ(x, sticky) rt_f32_to_code_e5m2fnuz(odd_of_real(sticky(x)))
+#define WHOLE_E8M0(x, sticky)     rt_f32_to_code_e8m0(odd_of_real(sticky(x)))
+#define WHOLE_E3M2(x, sticky)     rt_f32_to_code_e3m2(odd_of_real(sticky(x)))
+#define WHOLE_E2M3(x, sticky)     rt_f32_to_code_e2m3(odd_of_real(sticky(x)))
+#define WHOLE_E2M1(x, sticky)     rt_f32_to_code_e2m1(odd_of_real(sticky(x)))
+#define WHOLE_I4(x, sticky)       rt_code_of_i4((uint64_t)(x))
+#define WHOLE_U4(x, sticky)       rt_code_of_u4((uint64_t)(x))
+#define WHOLE_I2(x, sticky)       rt_code_of_i2((uint64_t)(x))
+#define WHOLE_U2(x, sticky)       rt_code_of_u2((uint64_t)(x))
 
 #define STORE(id, c_type, value)                                                                                       \
     case RT_##id:                                                                                                      \
@@ -167,6 +211,18 @@ static void load(union piece *to, const unsigned char *from, enum rt_dtype dtype
         LOAD(U16, uint16_t, natural, x)
         LOAD(U8, uint8_t, natural, x)
         LOAD(BOOL, uint8_t, natural, x != 0)
+        LOAD(E4M3FN, uint8_t, real, (double)rt_code_e4m3fn_to_f32(x))
+        LOAD(E4M3FNUZ, uint8_t, real, (double)rt_code_e4m3fnuz_to_f32(x))
+        LOAD(E5M2, uint8_t, real, (double)rt_code_e5m2_to_f32(x))
+        LOAD(E5M2FNUZ, uint8_t, real, (double)rt_code_e5m2fnuz_to_f32(x))
+        LOAD(E8M0, uint8_t, real, (double)rt_code_e8m0_to_f32(x))
+        LOAD(E3M2, uint8_t, real, (double)rt_code_e3m2_to_f32(x))
+        LOAD(E2M3, uint8_t, real, (double)rt_code_e2m3_to_f32(x))
+        LOAD(E2M1, uint8_t, real, (double)rt_code_e2m1_to_f32(x))
+        LOAD(I4, uint8_t, integer, rt_code_i4(x))
+        LOAD(U4, uint8_t, natural, rt_code_u4(x))
+        LOAD(I2, uint8_t, integer, rt_code_i2(x))
+        LOAD(U2, uint8_t, natural, rt_code_u2(x))
     case RT_DTYPE_NONE: break;
     }
 }
@@ -174,9 +230,12 @@ static void load(union piece *to, const unsigned char *from, enum rt_dtype dtype
 static enum wide wide_of(enum rt_dtype dtype) {
     switch (rt_dtypes[dtype].kind) {
     case RT_KIND_FLOAT:
-    case RT_KIND_HALF: return WIDE_REAL;
-    case RT_KIND_INT: return WIDE_SIGNED;
+    case RT_KIND_HALF:
+    case RT_KIND_CODE_FLOAT: return WIDE_REAL;
+    case RT_KIND_INT:
+    case RT_KIND_CODE_INT: return WIDE_SIGNED;
     case RT_KIND_UINT:
+    case RT_KIND_CODE_UINT:
     case RT_KIND_BOOL: break;
     }
     return WIDE_UNSIGNED;

@@ -7,7 +7,7 @@
 
 #include "half.h"
 
-enum rt_fp8 { RT_E4M3, RT_E5M2 };
+enum rt_fp8 { RT_FP8_E4M3, RT_FP8_E5M2 };
 
 RT_INLINE float rt_e4m3_to_f32(uint8_t code) {
     uint32_t sign = (uint32_t)(code & 0x80) << 24, magnitude = code & 0x7f;

@@ -171,8 +171,20 @@ static bool survey(struct message *m, const void *file, size_t bytes) {
            rt_refuse(m->why, "tensor data_type %" PRId64 " is not supported", m->data_type);
 }
 
-/* Stores one element of a typed field at `out`; false if it is out of the type's range. 16-bit floats are bit
- * patterns. */
+/* Types of fewer than 8 bits are packed in both raw_data and int32_data, but there those of 6 bits are not. */
+static bool is_packed(const struct message *m) {
+    const int bits = rt_dtype_bits(m->tensor->dtype);
+    return bits < 8 && (bits < 6 || m->raw.at != m->raw.end);
+}
+
+/* Elements, or bytes of packed elements. */
+static int64_t stored_count(const struct message *m) {
+    const int bits = rt_dtype_bits(m->tensor->dtype);
+    return is_packed(m) ? m->tensor->count / 8 * bits + (m->tensor->count % 8 * bits + 7) / 8 : m->tensor->count;
+}
+
+/* Stores one element of a typed field at `out`; false if it is out of the type's range. 16-bit floats and codes are
+ * bit patterns. */
 static bool store_number(unsigned char *out, enum rt_dtype dtype, uint64_t value) {
     int64_t number = (int64_t)value;
     switch (dtype) {
@@ -197,6 +209,8 @@ static bool store_number(unsigned char *out, enum rt_dtype dtype, uint64_t value
         if (value > UINT8_MAX) return false;
         break;
     case RT_BOOL: value = value != 0; break;
+    case RT_E3M2:
+    case RT_E2M3: value &= 0x3f; break;
     default: break;
     }
     for (size_t i = 0; i < rt_dtype_bytes(dtype); i++) out[i] = (unsigned char)(value >> (8 * i));
@@ -205,11 +219,12 @@ static bool store_number(unsigned char *out, enum rt_dtype dtype, uint64_t value
 
 static bool take_typed(struct message *m, struct item *item, enum wire wire, int64_t *done) {
     struct rt_tensor *t = m->tensor;
-    unsigned char *out = t->owned;
+    unsigned char *out = (unsigned char *)t->owned + (is_packed(m) ? t->count : 0);
     uint64_t value;
     bool malformed = false;
     while (next_number(item, wire, &value, &malformed)) {
-        if (*done == t->count) return rt_refuse(m->why, "more elements than the %" PRId64 " of its shape", t->count);
+        if (*done == stored_count(m))
+            return rt_refuse(m->why, "more elements than the %" PRId64 " of its shape", t->count);
         if (!store_number(out + (size_t)*done * rt_dtype_bytes(t->dtype), t->dtype, value))
             return rt_refuse(m->why, "element %" PRId64 " does not fit its type", *done);
         (*done)++;
@@ -224,29 +239,30 @@ static bool fill_typed(struct message *m, const void *file, size_t bytes) {
     int64_t done = 0;
     while (from.at < from.end && read_item(&from, &item))
         if (item.number == typed.field && !take_typed(m, &item, typed.wire, &done)) return false;
-    return done == m->tensor->count ||
+    return done == stored_count(m) ||
            rt_refuse(m->why, "the shape has %" PRId64 " elements, but the data has %" PRId64, m->tensor->count, done);
 }
 
 static bool fill_raw(struct message *m) {
     struct rt_tensor *t = m->tensor;
-    uint64_t needed = (uint64_t)t->count * rt_dtype_bytes(t->dtype), there = (uint64_t)(m->raw.end - m->raw.at);
+    uint64_t needed = (uint64_t)stored_count(m) * rt_dtype_bytes(t->dtype), there = (uint64_t)(m->raw.end - m->raw.at);
     if (needed != there)
         return rt_refuse(m->why, "the tensor needs %" PRIu64 " bytes, but raw_data has %" PRIu64, needed, there);
-    if (there > 0) memcpy(t->owned, m->raw.at, there);
+    if (there > 0) memcpy((unsigned char *)t->owned + (is_packed(m) ? t->count : 0), m->raw.at, there);
     unsigned char *truth = t->owned;
     for (uint64_t i = 0; t->dtype == RT_BOOL && i < there; i++) truth[i] = truth[i] != 0;
     return true;
 }
 
-/* Each element takes at least one byte of the file, so the file's size bounds the shape before memory is allocated. */
+/* Each element takes at least 2 bits of the file, so the file's size bounds the shape before memory is allocated.
+ * Packed elements lie behind the room for the tensor's bytes until they are unpacked. */
 static bool allocate(struct message *m, size_t file_bytes) {
     struct rt_tensor *t = m->tensor;
     if (!rt_product(t->dims, t->ndim, &t->count)) return rt_refuse(m->why, "the number of elements overflows");
-    if ((uint64_t)t->count > file_bytes)
+    if ((uint64_t)stored_count(m) > file_bytes)
         return rt_refuse(m->why, "the shape has %" PRId64 " elements, but the file only %zu bytes", t->count,
                          file_bytes);
-    size_t bytes = (size_t)t->count * rt_dtype_bytes(t->dtype);
+    size_t bytes = (size_t)t->count * rt_dtype_bytes(t->dtype) + (is_packed(m) ? (size_t)stored_count(m) : 0);
     t->data = t->owned = calloc(bytes > 0 ? bytes : 1, 1);
     return t->owned || rt_refuse_memory(m->why, bytes);
 }
@@ -258,9 +274,11 @@ bool rt_tensor_pb_parse(struct rt_tensor *out, const void *file, size_t bytes, s
     bool typed = m.seen[typed_field_of(out->dtype).field], raw = m.raw.at != m.raw.end;
     if (typed && raw) return rt_refuse(why, "the tensor has its data twice: raw_data and a typed field");
     if (!allocate(&m, bytes)) return false;
-    if (typed ? fill_typed(&m, file, bytes) : fill_raw(&m)) return true;
-    rt_tensor_free(out);
-    return false;
+    bool filled = typed ? fill_typed(&m, file, bytes) : fill_raw(&m);
+    if (!filled) rt_tensor_free(out);
+    if (filled && is_packed(&m))
+        rt_unpack(out->owned, (unsigned char *)out->owned + out->count, out->dtype, 0, (size_t)out->count);
+    return filled;
 }
 
 bool rt_tensor_pb_read(struct rt_tensor *out, const char *path, struct rt_reason *why) {

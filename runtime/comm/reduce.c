@@ -45,9 +45,12 @@ typedef void fold_fn(void *out, const void *left, const void *right, size_t coun
     FOLD(sum_##id, c_type, c_type, (c_type)(a || b))                                                                   \
     FOLD(max_##id, c_type, c_type, (c_type)(a || b))                                                                   \
     FOLD(min_##id, c_type, c_type, (c_type)(a && b))
-#define WIDE(id, b) WIDE_##id(b)
-#define WIDE_F16    rt_f16_to_f32
-#define WIDE_BF16   rt_bf16_to_f32
+#define FOLD_CODE_FLOAT(id, c_type) FOLD_INT(id, c_type) /* never called: there is no arithmetic on codes */
+#define FOLD_CODE_INT(id, c_type)   FOLD_INT(id, c_type)
+#define FOLD_CODE_UINT(id, c_type)  FOLD_INT(id, c_type)
+#define WIDE(id, b)                 WIDE_##id(b)
+#define WIDE_F16                    rt_f16_to_f32
+#define WIDE_BF16                   rt_bf16_to_f32
 #define FOLD_HALF(id, c_type)                                                                                          \
     FOLD(sum_##id, float, c_type, a + WIDE(id, b))                                                                     \
     FOLD(max_##id, float, c_type, WIDE(id, b) > a || WIDE(id, b) != WIDE(id, b) ? WIDE(id, b) : a)                     \

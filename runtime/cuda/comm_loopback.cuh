@@ -162,6 +162,9 @@ static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
 #define RT_FOLD_UINT(id, T)                             rt_fold_whole<T>
 #define RT_FOLD_BOOL(id, T)                             rt_fold_truth
 #define RT_FOLD_HALF(id, T)                             RT_FOLD_##id
+#define RT_FOLD_CODE_FLOAT(id, T)                       rt_fold_whole<T> /* never called */
+#define RT_FOLD_CODE_INT(id, T)                         rt_fold_whole<T>
+#define RT_FOLD_CODE_UINT(id, T)                        rt_fold_whole<T>
 #define RT_FOLD_F16                                     rt_fold_f16
 #define RT_FOLD_BF16                                    rt_fold_bf16
 #define DTYPE(id, name, onnx, bytes, kind, T, npy, eps) loopback_fold<RT_FOLD_##kind(id, T)>,

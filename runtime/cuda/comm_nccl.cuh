@@ -170,8 +170,11 @@ struct nccl_type {
 static const nccl_type nccl_types[RT_DTYPE_COUNT] = {
     {ncclFloat32, true}, {ncclFloat64, true}, {ncclFloat16, true}, {ncclBfloat16, true}, {ncclInt64, true},
     {ncclInt32, true},   {ncclInt8, false},   {ncclInt8, true},    {ncclUint64, true},   {ncclUint32, true},
-    {ncclUint8, false},  {ncclUint8, true},   {ncclUint8, true}};
-static_assert(RT_F32 == 0 && RT_F64 == 1 && RT_F16 == 2 && RT_BF16 == 3 && RT_I64 == 4 && RT_BOOL == 12,
+    {ncclUint8, false},  {ncclUint8, true},   {ncclUint8, true},   {ncclUint8, false},   {ncclUint8, false},
+    {ncclUint8, false},  {ncclUint8, false},  {ncclUint8, false},  {ncclUint8, false},   {ncclUint8, false},
+    {ncclUint8, false},  {ncclUint8, false},  {ncclUint8, false},  {ncclUint8, false},   {ncclUint8, false}};
+static_assert(RT_F32 == 0 && RT_F64 == 1 && RT_F16 == 2 && RT_BF16 == 3 && RT_I64 == 4 && RT_BOOL == 12 &&
+                  RT_DTYPE_COUNT == 25,
               "the order of dtype.h");
 
 static int nccl_refuse(struct rt_comm *comm, enum rt_dtype dtype) {

@@ -6,10 +6,10 @@
 #include "product.cuh"
 
 static inline __device__ uint8_t rt_fp8_code(float value, enum rt_fp8 format) {
-    return format == RT_E4M3 ? rt_f32_to_e4m3(value) : rt_f32_to_e5m2(value);
+    return format == RT_FP8_E4M3 ? rt_f32_to_e4m3(value) : rt_f32_to_e5m2(value);
 }
 static inline __device__ float rt_fp8_value(uint8_t code, enum rt_fp8 format) {
-    return format == RT_E4M3 ? rt_e4m3_to_f32(code) : rt_e5m2_to_f32(code);
+    return format == RT_FP8_E4M3 ? rt_e4m3_to_f32(code) : rt_e5m2_to_f32(code);
 }
 
 /* Maximum of magnitudes as bit patterns, whose order is the same; NaN is the largest. */

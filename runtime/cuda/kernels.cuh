@@ -10,6 +10,7 @@
 #include "index.cuh"
 #include "move.cuh"
 #include "product.cuh"
+#include "quantised.cuh"
 #include "random.cuh"
 #include "recurrence.cuh"
 #include "reduce.cuh"

@@ -251,7 +251,7 @@ static int library_product(struct rt *rt, const rt_product *product) {
  * row-major a(m,k) and b(n,k). Extents must be multiples of 16. Scales are read from GPU memory when the product
  * runs. */
 static cudaDataType_t lt_element_of(enum rt_fp8 format) {
-    return format == RT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+    return format == RT_FP8_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
 static int check_fp8(struct rt *rt) {

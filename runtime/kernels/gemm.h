@@ -49,12 +49,19 @@ struct rt_packed_product {
     const struct rt_epilogue *epilogue;
 };
 
-/* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. */
+/* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. If `pack` is set, b is not read:
+ * pack(to, source, p, depth, j, width) writes rows [p, p + depth) and columns [j, j + width) of it as a panel of depth
+ * rows, zeros in the panel's further columns; depth <= RT_GEMM_DEPTH, width <= RT_PANEL. */
 struct rt_turned_product {
     float *y;
     const float *a, *b;
     int64_t y_row, a_row, b_row, m, k, n;
+    void (*pack)(float *to, const void *source, int64_t p, int64_t depth, int64_t j, int64_t width);
+    const void *source;
 };
+
+/* A part of b as a panel: to[q * RT_PANEL + c] = from[c * from_row + q] for c < width, else 0; width <= RT_PANEL. */
+void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width);
 
 /* The kernels of an instruction set, one row each, the best first. All use fused multiply-adds (Note [Products with
  * panels] in gemm_packed.c) except the last, which gives the reference's bits and is always available (is_present is
@@ -103,6 +110,17 @@ struct rt_fp8_product {
     enum rt_fp8 format_a, format_b;
 };
 int rt_gemm_fp8(const struct rt_fp8_product *product, int64_t m, int64_t n, int library);
+
+/* y(m,n) = (x(m,k) - x_zero) (w(k,n) - w_zero) for i8 and u8, on one thread; turned: w is stored as (n,k). Exact: with
+ * and without `library` the same bits. Needs 200 KB of stack. */
+struct rt_int_product {
+    int32_t *y;
+    const void *x, *w;
+    int64_t y_row, x_row, w_row, m, k, n;
+    int x_signed, w_signed, turned;
+    int32_t x_zero, w_zero;
+};
+void rt_gemm_int(const struct rt_int_product *product, int library);
 
 /* One block of a longer product, as rt_gemm_reference_add_f32; n >= 2 and k <= RT_GEMM_DEPTH. */
 int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,

@@ -74,21 +74,27 @@ static inline void turn_quads(float *to, const float *from, int64_t from_row) {
     for (int i = 0; i < 4; i++) memcpy(to + i * RT_PANEL, &rows[i], sizeof rows[i]);
 }
 
-/* Packs rows [p, p + depth) and columns [j, j + width) of b as a panel of depth rows, TURNED rows at a time, which stay
- * in the L1 cache. Columns beyond those of b are zeros. */
-static inline void pack_turned(float *to, const struct rt_turned_product *t, int64_t p, int64_t depth, int64_t j,
-                               int64_t width) {
-    const float *from = t->b + j * t->b_row + p;
+/* TURNED rows at a time, which stay in the L1 cache. */
+void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width) {
     if (width < RT_PANEL) memset(to, 0, (size_t)(depth * RT_PANEL) * sizeof *to);
     for (int64_t first = 0; first < depth; first += TURNED) {
         const int64_t end = smaller(first + TURNED, depth), quads = first + (end - first) / 4 * 4,
                       whole = width / 4 * 4;
         for (int64_t c = 0; c < whole; c += 4)
             for (int64_t q = first; q < quads; q += 4)
-                turn_quads(to + q * RT_PANEL + c, from + c * t->b_row + q, t->b_row);
+                turn_quads(to + q * RT_PANEL + c, from + c * from_row + q, from_row);
         for (int64_t c = 0; c < width; c++)
-            for (int64_t q = c < whole ? quads : first; q < end; q++) to[q * RT_PANEL + c] = from[c * t->b_row + q];
+            for (int64_t q = c < whole ? quads : first; q < end; q++) to[q * RT_PANEL + c] = from[c * from_row + q];
     }
+}
+
+/* Packs rows [p, p + depth) and columns [j, j + width) of b. */
+static inline void pack_panel(float *to, const struct rt_turned_product *t, int64_t p, int64_t depth, int64_t j,
+                              int64_t width) {
+    if (t->pack)
+        t->pack(to, t->source, p, depth, j, width);
+    else
+        rt_gemm_turn(to, t->b + j * t->b_row + p, t->b_row, depth, width);
 }
 
 /* Each panel is a matrix of its own. */

@@ -148,7 +148,7 @@ DEFINE_PRODUCTS(bf16)
 DEFINE_PRODUCTS(fp16)
 
 int rt_gemm_fp8(const struct rt_fp8_product *p, int64_t m, int64_t n, int library) {
-    static widen_fn *const widens[] = {[RT_E4M3] = widen_e4m3, [RT_E5M2] = widen_e5m2};
+    static widen_fn *const widens[] = {[RT_FP8_E4M3] = widen_e4m3, [RT_FP8_E5M2] = widen_e5m2};
     static round_fn *const rounds[RT_DTYPE_COUNT] = {
         [RT_F32] = round_f32, [RT_BF16] = round_bf16, [RT_F16] = round_fp16};
     const struct result result = {p->y, (int64_t)rt_dtype_bytes(p->dtype), p->y_row, p->factor, rounds[p->dtype]};

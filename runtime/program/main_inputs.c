@@ -128,17 +128,17 @@ struct shape_text shape_format(int ndim, const int64_t *dims) {
 
 /* Least and greatest value of an integer type, clamped to the range of the return type. */
 static int64_t least_of(enum rt_dtype t) {
-    return rt_dtypes[t].kind == RT_KIND_INT ? -(int64_t)(UINT64_MAX >> (65 - 8 * rt_dtype_bytes(t))) - 1 : 0;
+    return rt_dtype_is_signed(t) ? -(int64_t)(UINT64_MAX >> (65 - rt_dtype_bits(t))) - 1 : 0;
 }
 
 static uint64_t greatest_of(enum rt_dtype t) {
-    return UINT64_MAX >> (64 - 8 * rt_dtype_bytes(t) + (rt_dtypes[t].kind == RT_KIND_INT));
+    return UINT64_MAX >> (64 - rt_dtype_bits(t) + rt_dtype_is_signed(t));
 }
 
 /* Index of the first element that is out of the range of integer type `to`; -1: none. */
 static int64_t first_misfit(const struct rt_tensor *tensor, enum rt_dtype to) {
     const unsigned char *at = tensor->data;
-    const bool is_signed = rt_dtypes[tensor->dtype].kind == RT_KIND_INT;
+    const bool is_signed = rt_dtype_is_signed(tensor->dtype);
     for (int64_t i = 0; i < tensor->count; i++, at += rt_dtype_bytes(tensor->dtype)) {
         int64_t integer = 0;
         uint64_t natural;
@@ -149,19 +149,19 @@ static int64_t first_misfit(const struct rt_tensor *tensor, enum rt_dtype to) {
     return -1;
 }
 
-static bool is_whole(enum rt_dtype t) {
-    return rt_dtypes[t].kind == RT_KIND_INT || rt_dtypes[t].kind == RT_KIND_UINT;
-}
-
 /* Converts between widths but not between kinds: a float file for an integer input is most likely a mistake. */
 static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char *name, struct failure *failure) {
     const enum rt_dtype from = tensor->dtype;
     if (from == to) return EXIT_OK;
-    if (!(rt_dtype_is_float(from) && rt_dtype_is_float(to)) && !(is_whole(from) && is_whole(to)))
+    if (from == RT_BYTES && rt_dtype_is_code(to)) {
+        tensor->dtype = to;
+        return EXIT_OK;
+    }
+    if (!(rt_dtype_is_float(from) && rt_dtype_is_float(to)) && !(rt_dtype_is_integer(from) && rt_dtype_is_integer(to)))
         return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT,
                            "input '%s' has data type %s, but the model needs %s", rt_quote_text(name).text,
                            rt_dtypes[from].name, rt_dtypes[to].name);
-    int64_t misfit = is_whole(from) ? first_misfit(tensor, to) : -1;
+    int64_t misfit = rt_dtype_is_integer(from) ? first_misfit(tensor, to) : -1;
     if (misfit >= 0)
         return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s': element %" PRId64 " does not fit %s",
                            rt_quote_text(name).text, misfit, rt_dtypes[to].name);

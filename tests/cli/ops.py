@@ -18,7 +18,7 @@ except ImportError:
 ROWS = Path(__file__).parents[2] / "ir" / "ops.def"
 TYPES = {"f32": "FLOAT", "f64": "DOUBLE", "i64": "INT64", "i32": "INT32", "i16": "INT16", "i8": "INT8", "u64": "UINT64",
          "u32": "UINT32", "u16": "UINT16", "u8": "UINT8", "bool": "BOOL", "fp16": "FLOAT16",
-         "bf16": "BFLOAT16"}
+         "bf16": "BFLOAT16"}  # those of quantised tensors are newer than Debian's onnx
 
 OLDEST, MANY = 6, 2**31 - 1
 

@@ -417,8 +417,25 @@ static void element_types(void **state) {
     refused_tensor(tensor_raw("w", COMPLEX64, DIMS(1), "12345678", 8), 407, EXIT_UNSUPPORTED,
                    "dtype COMPLEX64 not supported: 'w'");
     refused_tensor(tensor("w", STRING, SCALAR), 407, EXIT_UNSUPPORTED, "dtype STRING");
-    refused_tensor(tensor_raw("w", 22, DIMS(2), "1", 1), 407, EXIT_UNSUPPORTED, "dtype INT4");
-    refused_tensor(tensor_raw("w", 17, DIMS(1), "1", 1), 407, EXIT_UNSUPPORTED, "dtype FLOAT8E4M3FN");
+    refused_tensor(tensor_raw("w", 15, DIMS(1), "1234567812345678", 16), 407, EXIT_UNSUPPORTED, "dtype COMPLEX128");
+}
+
+/* Elements of fewer than 8 bits are packed, the first in the lowest bits. */
+static void packed_elements(void **state) {
+    (void)state;
+    struct onnx_tensor t;
+    struct opened *o = open_wire(model_with(tensor_raw("w", 22, DIMS(3), "\x21\x03", 2))); /* INT4 */
+    assert_tensor(o, 0, &t);
+    assert_int_equal(t.dtype, RT_I4);
+    assert_int_equal(t.count, 3);
+    assert_int_equal(t.bytes, 2);
+    assert_int_equal(t.bits, 4);
+    unsigned char codes[3];
+    rt_unpack(codes, t.data, t.dtype, 0, 3);
+    assert_memory_equal(codes, "\1\2\3", 3);
+    release(o);
+    refused(model_with(tensor_raw("w", 22, DIMS(3), "123", 3)), 353, EXIT_MALFORMED, "needs 2 bytes, but has 3");
+    refused(model_with(tensor_raw("w", 28, DIMS(4), "1234", 4)), 353, EXIT_MALFORMED, "needs 3 bytes, but has 4");
 }
 
 static void empty_tensors(void **state) {
@@ -732,6 +749,7 @@ int main(void) {
         WIRE_TEST(data_in_two_places),
         WIRE_TEST(elements_out_of_range),
         WIRE_TEST(element_types),
+        WIRE_TEST(packed_elements),
         WIRE_TEST(empty_tensors),
         WIRE_TEST(segments_and_names),
         WIRE_TEST(external_data_is_found),

@@ -140,7 +140,10 @@ static int random_tensor(struct graph *graph, struct random *random) {
     const char *name = random_name(graph->arena, random);
     unsigned char bytes[24 * 8];
     for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = dtype == RT_BOOL ? (unsigned char)random_below(random, 2) : (unsigned char)random_below(random, 256);
+        bytes[i] =
+            dtype == RT_BOOL
+                ? (unsigned char)random_below(random, 2)
+                : (unsigned char)random_below(random, rt_dtype_bits(dtype) < 8 ? 1 << rt_dtype_bits(dtype) : 256);
     if (kind == 0) return graph_add_const(graph, name, dtype, ndim, dims, bytes);
     int id = graph_add_tensor(graph, kind == 1 ? TENSOR_WEIGHT : TENSOR_INPUT, name, dtype, ndim, dims);
     if (kind == 2)
@@ -251,6 +254,7 @@ static void test_numbers_round_trip(void **state) {
             uint64_t bits = random_bits(&random), again = 0;
             char text[NUMBER_TEXT];
             if (t == RT_BOOL) bits &= 1;
+            if (rt_dtype_bits((enum rt_dtype)t) < 8) bits &= (1u << rt_dtype_bits((enum rt_dtype)t)) - 1;
             number_print(text, (enum rt_dtype)t, &bits);
             assert_true(number_parse(text, (enum rt_dtype)t, &again));
             assert_memory_equal(&again, &bits, rt_dtype_bytes((enum rt_dtype)t));

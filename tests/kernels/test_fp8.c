@@ -18,8 +18,8 @@ static const struct format {
     uint8_t infinity;
     float (*to_f32)(uint8_t code);
     uint8_t (*of_f32)(float value);
-} formats[] = {{"e4m3", RT_E4M3, e4m3_values, e4m3_thresholds, 127, 448, 0x7f, rt_e4m3_to_f32, rt_f32_to_e4m3},
-               {"e5m2", RT_E5M2, e5m2_values, e5m2_thresholds, 124, 57344, 0x7c, rt_e5m2_to_f32, rt_f32_to_e5m2}};
+} formats[] = {{"e4m3", RT_FP8_E4M3, e4m3_values, e4m3_thresholds, 127, 448, 0x7f, rt_e4m3_to_f32, rt_f32_to_e4m3},
+               {"e5m2", RT_FP8_E5M2, e5m2_values, e5m2_thresholds, 124, 57344, 0x7c, rt_e5m2_to_f32, rt_f32_to_e5m2}};
 
 static void test_codes_are_values(void **state) {
     (void)state;
@@ -99,11 +99,11 @@ static void test_not_finite_is_seen(void **state) {
     uint8_t q[3];
     float most;
     (void)state;
-    rt_quantize_f32(q, &most, x, &scale, 1, 3, RT_E5M2);
+    rt_quantize_f32(q, &most, x, &scale, 1, 3, RT_FP8_E5M2);
     assert_true(isinf(most) && q[1] == 0xfc);
-    rt_quantize_f32(q, &most, x, &scale, 3, 1, RT_E4M3);
+    rt_quantize_f32(q, &most, x, &scale, 3, 1, RT_FP8_E4M3);
     assert_true(isinf(most) && isnan(rt_e4m3_to_f32(q[1])));
-    rt_quantize_f32(q, &most, y, &scale, 1, 3, RT_E4M3);
+    rt_quantize_f32(q, &most, y, &scale, 1, 3, RT_FP8_E4M3);
     assert_true(isnan(most) && isnan(rt_e4m3_to_f32(q[1])));
 }
 
@@ -117,14 +117,14 @@ static void test_types(void **state) {
     (void)state;
     test_f32(x, N);
     for (int i = 0; i < N; i++) wide[i] = (double)x[i];
-    rt_quantize_f32(codes, &expected, x, &scale, 10, 20, RT_E4M3);
-    rt_quantize_f64(q, &most, wide, &scale, 10, 20, RT_E4M3);
+    rt_quantize_f32(codes, &expected, x, &scale, 10, 20, RT_FP8_E4M3);
+    rt_quantize_f64(q, &most, wide, &scale, 10, 20, RT_FP8_E4M3);
     assert_true(most == expected && memcmp(q, codes, N) == 0);
     for (int kind = 0; kind < 2; kind++) {
         rt_convert(half, kind ? RT_F16 : RT_BF16, x, RT_F32, N);
         rt_convert(x, RT_F32, half, kind ? RT_F16 : RT_BF16, N);
-        rt_quantize_f32(codes, &expected, x, &scale, 10, 20, RT_E5M2);
-        (kind ? rt_quantize_fp16 : rt_quantize_bf16)(q, &most, half, &scale, 10, 20, RT_E5M2);
+        rt_quantize_f32(codes, &expected, x, &scale, 10, 20, RT_FP8_E5M2);
+        (kind ? rt_quantize_fp16 : rt_quantize_bf16)(q, &most, half, &scale, 10, 20, RT_FP8_E5M2);
         assert_true(most == expected && memcmp(q, codes, N) == 0);
     }
 }

@@ -25,7 +25,7 @@
     void rt_quantize_##s(uint8_t *q, float *most, const T *x, const float *scale, int64_t m, int64_t c,            \
                          enum rt_fp8 format) {                                                                     \
         uint32_t (*const row)(uint8_t *, const T *, float, int64_t) =                                              \
-            format == RT_E4M3 ? quantize_e4m3_##s : quantize_e5m2_##s;                                             \
+            format == RT_FP8_E4M3 ? quantize_e4m3_##s : quantize_e5m2_##s;                                             \
         const float factor = *scale;                                                                               \
         uint32_t all = 0;                                                                                          \
         _Pragma("omp parallel for schedule(static) reduction(max : all) if (m * c >= PARALLEL_WORK)")              \

@@ -93,6 +93,35 @@ int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, co
                      const uint8_t *b /* (n,k) */, const float *unscale_a, const float *unscale_b, int64_t m, int64_t k,
                      int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b, int fast);
 
+/* --- Quantised tensors --- */
+
+/* Elements of a type of fewer than 8 bits, one per byte, from packed ones. */
+void rt_unpack_codes(void *y /* (count) */, const uint8_t *x, enum rt_dtype dtype, int64_t count);
+
+/* y = x(m,k) (w(k,n) - zero(groups,n)) scale(groups,n): weights of type `codes`, packed unless `type` is the same.
+ * groups 0 stands for 1, zero NULL for `offset`. With `turned` they are stored as (n,k) and (n,groups). Each element of
+ * y is summed in order of k. */
+#define RT_DECLARE_DEQUANT(T, s)                                                                                       \
+    int rt_dequant_matmul_##s(struct rt *rt, T *y, const T *x, const void *w, const T *scale, const void *zero,        \
+                              int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,                     \
+                              enum rt_dtype codes, double offset, int turned);
+
+RT_DECLARE_DEQUANT(float, f32)
+RT_DECLARE_DEQUANT(double, f64)
+
+/* y(batch,m,n) = (x(batch,m,k) - x_zero) (w(batch,k,n) - w_zero), exact in 32 bits; w as (batch,n,k) with `turned`. x
+ * and w are of i8 or u8. A zero point is NULL for 0, or of its operand's type; with per_column, w_zero has n
+ * elements. */
+int rt_int_matmul(struct rt *rt, int32_t *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
+                  enum rt_dtype x_type, enum rt_dtype w_type, int per_column, int64_t batch, int64_t m, int64_t k,
+                  int64_t n, int turned);
+
+/* The same for ONNX ConvInteger-10: windows as in rt_conv_f32; per_channel: a zero point per output channel. */
+int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
+                enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim, const int64_t *x_dims,
+                const int64_t *w_dims, const int64_t *y_dims, int64_t groups, const int64_t *stride,
+                const int64_t *dilation, const int64_t *before);
+
 /* --- Normalisation --- */
 
 /* ONNX Softmax-13, LogSoftmax-13 over the middle dimension: e / sum(e) with e = exp(x - max(x)), and its logarithm

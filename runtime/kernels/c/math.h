@@ -18,6 +18,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "../../base/codes.h"
 #include "../../base/dtype.h"
 #include "../../base/half.h"
 
@@ -298,9 +299,10 @@ RT_INLINE double rt_softplus_f64(double x) {
 
 /* --- Casts --- */
 
-/* ONNX Cast-13: rt_cast_<from>_<to>(x) for every two types of base/dtype.h, as rt_convert does it: floats to
- * integers truncate, out of range gives the nearest bound and NaN 0; integers keep their low bits; to bool is "not
- * zero"; a result is rounded once, to nearest even. Halves are their bits in a uint16_t. */
+/* ONNX Cast-13: rt_cast_<from>_<to>(x) for every two types of base/dtype.h of which at least one is none of
+ * base/codes.h, as rt_convert does it: floats to integers truncate, out of range gives the nearest bound and NaN 0;
+ * integers keep their low bits; to bool is "not zero"; a result is rounded once, to nearest even. Halves are their bits
+ * in a uint16_t. */
 RT_INLINE float rt_cast_f32_f32(float x) {
     return x;
 }
@@ -481,5 +483,74 @@ RT_CAST_WIDE_HALF(int64_t, i64, rt_odd_i64)
 RT_CAST_WIDE_HALF(int32_t, i32, (double))
 RT_CAST_WIDE_HALF(uint64_t, u64, rt_odd_u64)
 RT_CAST_WIDE_HALF(uint32_t, u32, (double))
+
+/* The types of base/codes.h, from and to all others (bool, a macro of C, is spelled out); one code becomes another by
+ * way of f32, which holds all of them. CAST(type, name, a conversion to f32 after which one rounding is left, code) */
+#define RT_CAST_TYPES(CAST, code)                                                                                      \
+    CAST(float, f32, (float), code)                                                                                    \
+    CAST(double, f64, rt_odd_f32, code)                                                                                \
+    CAST(uint16_t, fp16, rt_f16_to_f32, code)                                                                          \
+    CAST(uint16_t, bf16, rt_bf16_to_f32, code)                                                                         \
+    CAST(int64_t, i64, rt_odd_f32_i64, code)                                                                           \
+    CAST(int32_t, i32, rt_odd_f32, code)                                                                               \
+    CAST(int16_t, i16, (float), code)                                                                                  \
+    CAST(int8_t, i8, (float), code)                                                                                    \
+    CAST(uint64_t, u64, rt_odd_f32_u64, code)                                                                          \
+    CAST(uint32_t, u32, rt_odd_f32, code)                                                                              \
+    CAST(uint16_t, u16, (float), code)                                                                                 \
+    CAST(uint8_t, u8, (float), code)
+
+RT_INLINE float rt_odd_f32_i64(int64_t x) {
+    return rt_odd_f32(rt_odd_i64(x));
+}
+RT_INLINE float rt_odd_f32_u64(uint64_t x) {
+    return rt_odd_f32(rt_odd_u64(x));
+}
+
+#define RT_CAST_FLOAT_CODE(T, t, TO_F32, code)                                                                         \
+    RT_INLINE uint8_t rt_cast_##t##_##code(T x) {                                                                      \
+        return rt_f32_to_code_##code(TO_F32(x));                                                                       \
+    }                                                                                                                  \
+    RT_INLINE T rt_cast_##code##_##t(uint8_t x) {                                                                      \
+        return rt_cast_f32_##t(rt_code_##code##_to_f32(x));                                                            \
+    }
+#define RT_CAST_FLOAT_CODES(code)                                                                                      \
+    RT_CAST_TYPES(RT_CAST_FLOAT_CODE, code)                                                                            \
+    RT_INLINE uint8_t rt_cast_bool_##code(uint8_t x) {                                                                 \
+        return rt_f32_to_code_##code((float)(x != 0));                                                                 \
+    }                                                                                                                  \
+    RT_INLINE uint8_t rt_cast_##code##_bool(uint8_t x) {                                                               \
+        return rt_code_##code##_to_f32(x) != 0;                                                                        \
+    }
+RT_CAST_FLOAT_CODES(e4m3fn)
+RT_CAST_FLOAT_CODES(e4m3fnuz)
+RT_CAST_FLOAT_CODES(e5m2)
+RT_CAST_FLOAT_CODES(e5m2fnuz)
+RT_CAST_FLOAT_CODES(e8m0)
+RT_CAST_FLOAT_CODES(e3m2)
+RT_CAST_FLOAT_CODES(e2m3)
+RT_CAST_FLOAT_CODES(e2m1)
+
+#define RT_CAST_WHOLE_CODE(T, t, wide, code)                                                                           \
+    RT_INLINE uint8_t rt_cast_##t##_##code(T x) {                                                                      \
+        return rt_code_of_##code((uint64_t)rt_cast_##t##_i64(x));                                                      \
+    }                                                                                                                  \
+    RT_INLINE T rt_cast_##code##_##t(uint8_t x) {                                                                      \
+        return rt_cast_##wide##_##t(rt_code_##code(x));                                                                \
+    }
+#define RT_CAST_SIGNED_CODE(T, t, TO_F32, code)   RT_CAST_WHOLE_CODE(T, t, i8, code)
+#define RT_CAST_UNSIGNED_CODE(T, t, TO_F32, code) RT_CAST_WHOLE_CODE(T, t, u8, code)
+#define RT_CAST_WHOLE_CODES(CAST, code)                                                                                \
+    RT_CAST_TYPES(CAST, code)                                                                                          \
+    RT_INLINE uint8_t rt_cast_bool_##code(uint8_t x) {                                                                 \
+        return rt_code_of_##code(x != 0);                                                                              \
+    }                                                                                                                  \
+    RT_INLINE uint8_t rt_cast_##code##_bool(uint8_t x) {                                                               \
+        return rt_code_##code(x) != 0;                                                                                 \
+    }
+RT_CAST_WHOLE_CODES(RT_CAST_SIGNED_CODE, i4)
+RT_CAST_WHOLE_CODES(RT_CAST_UNSIGNED_CODE, u4)
+RT_CAST_WHOLE_CODES(RT_CAST_SIGNED_CODE, i2)
+RT_CAST_WHOLE_CODES(RT_CAST_UNSIGNED_CODE, u2)
 
 #endif

@@ -53,7 +53,7 @@ def load(path, dtype):
     values = np.load(path)
     if dtype == "bf16":
         values = (values.view("u2").astype("u4") << 16).view("f4")
-    return Tensor(dtype, values)
+    return Tensor(dtype, values.view("u1") if values.dtype.kind == "V" else values)
 
 
 def rounded(values, dtype):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "bf16": "f4", "i64": "i8", "i32": "i4", "u8": "u1",
-          "bool": "?"}  # bf16: what holds it
+          "i8": "i1", "u4": "u1", "bool": "?"}  # bf16: what holds it
 
 
 def round_to_bf16(x):
@@ -53,6 +53,40 @@ def matmul(a, b, attributes):
     if attributes.get("trans_b"):
         b = np.swapaxes(b, -1, -2)
     return np.matmul(a, b)
+
+
+def unpack(x, a):
+    """Codes of fewer than 8 bits, the first in the lowest bits."""
+    width = int(re.search(r"\d", a["to"])[0]) if a["to"][0] in "iu" else {"e3m2": 6, "e2m3": 6, "e2m1": 4}[a["to"]]
+    bits = np.unpackbits(x.astype("u1"), axis=-1, bitorder="little")
+    bits = bits.reshape(*x.shape[:-1], -1, width)
+    return (bits << np.arange(width, dtype="u1")).sum(-1).astype("u1")
+
+
+def dequant_matmul(x, w, scale, *rest):
+    """Weights (k, n) or, with trans_b, (n, k); scales and zero points per group along k."""
+    a, zero = rest[-1], rest[0] if len(rest) > 1 else rest[-1]["offset"]
+    width = int(a["codes"][1:])
+    codes = unpack(w, {"to": a["codes"]}).astype("f8") if width < 8 else w.astype("f8")
+    if width < 8 and a["codes"][0] == "i":
+        codes = np.where(codes >= 2 ** (width - 1), codes - 2 ** width, codes)
+    along = 1 if a["trans_b"] else 0
+    spread = lambda values: np.repeat(values, codes.shape[along] // scale.shape[along], along)
+    weights = (codes - (spread(zero) if len(rest) > 1 else zero)) * spread(scale)
+    return x @ (weights.T if a["trans_b"] else weights)
+
+
+def int_matmul(x, w, *rest):
+    zeros = [*rest[:-1], 0, 0][:2]
+    return matmul(x.astype("i4") - zeros[0], w.astype("i4") - np.expand_dims(zeros[1], -1 if rest[-1].get("trans_b") else 0)
+                  if np.ndim(zeros[1]) else w.astype("i4") - zeros[1], rest[-1]).astype("i4")
+
+
+def int_conv(x, w, *rest):
+    """Padding counts as 0."""
+    zeros = [*rest[:-1], 0, 0][:2]
+    shift = np.reshape(zeros[1], (-1,) + (1,) * (w.ndim - 1)) if np.ndim(zeros[1]) else zeros[1]
+    return conv(x.astype("f8") - zeros[0], w.astype("f8") - shift, rest[-1]).round().astype("i4")
 
 
 def decoded(codes, form):
@@ -565,6 +599,10 @@ REFERENCE = {
     "Where": lambda c, x, y, a: np.where(c, x, y),
     "Fused": fused,
     "MatMul": matmul,
+    "Unpack": unpack,
+    "DequantMatMul": dequant_matmul,
+    "IntMatMul": int_matmul,
+    "IntConv": int_conv,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "ConvWeightGrad": conv_weight_grad,

@@ -1,0 +1,331 @@
+/* Replaces products of dequantised tensors. DequantizeLinear is (Cast(codes) - zero) * scale after import:
+ *
+ *   MatMul(x, dequantised weights)                   DequantMatMul: weights are dequantised in blocks inside the kernel
+ *   MatMul(dequantised a, dequantised b), and Conv    product of integers, times both scales
+ *   Gather(dequantised rows, index)                  the rows are gathered first, and then dequantised
+ *
+ * So stored weights keep their small types in memory. Weights whose scales differ along k other than in blocks are left
+ * as they are. */
+#include <string.h>
+
+#include "ir/build.h"
+#include "ir/expr/eval.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/pattern.h"
+#include "passes/rewrite/rewrite.h"
+
+/* A dequantised tensor: (codes - zero) * scale. */
+struct dequantised {
+    int codes;  /* tensor of the same shape */
+    int packed; /* the bytes that codes is unpacked from, -1: none */
+    int scale;  /* broadcasts to the shape, or to one with a dimension divided into blocks */
+    int zero;   /* the same; of the type of codes, or a float; -1: 0 */
+    int ndim;   /* of the shape in which scale and zero broadcast */
+    int64_t dims[RT_MAX_NDIM];
+};
+
+static const struct tensor *tensor_of(const struct graph *graph, int tensor) {
+    return &graph->tensors.at[tensor];
+}
+
+static bool is_code(enum rt_dtype dtype) {
+    return dtype == RT_I8 || dtype == RT_U8 || rt_dtype_is_code(dtype);
+}
+
+/* The tensor before reshapes and casts of codes. */
+static int before_views(const struct graph *graph, int tensor) {
+    for (int p; (p = tensor_of(graph, tensor)->producer) >= 0; tensor = graph->nodes.at[p].inputs[0]) {
+        const enum op_id op = graph->nodes.at[p].op->id;
+        if (op != OP_Reshape && (op != OP_Cast || is_code(tensor_of(graph, tensor)->dtype))) break;
+    }
+    return tensor;
+}
+
+static bool same_shape(const struct tensor *a, const struct tensor *b) {
+    return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
+}
+
+/* Reads the product of `scale` and `shifted`, codes or codes minus their zero point. */
+static bool read_shifted(const struct graph *graph, int shifted, int scale, struct dequantised *out) {
+    const struct node *sub = made_by(graph, shifted, OP_Sub);
+    out->codes = before_views(graph, sub ? sub->inputs[0] : shifted);
+    out->zero = sub ? sub->inputs[1] : -1;
+    out->scale = scale;
+    out->packed = -1;
+    const struct node *unpack = made_by(graph, out->codes, OP_Unpack);
+    if (unpack) out->packed = unpack->inputs[0];
+    return is_code(tensor_of(graph, out->codes)->dtype);
+}
+
+static bool is_scalar(const struct graph *graph, int tensor) {
+    return tensor < 0 || tensor_elements(tensor_of(graph, tensor)) == 1;
+}
+
+/* Reads how `tensor` is dequantised; false if it is not. codes has its shape, or both scale and zero are scalars. */
+static bool read_dequantised(const struct graph *graph, int tensor, struct dequantised *out) {
+    const struct node *reshape = made_by(graph, tensor, OP_Reshape);
+    const int inner = reshape ? reshape->inputs[0] : tensor;
+    const struct node *mul = made_by(graph, inner, OP_Mul);
+    if (!mul) return false;
+    out->ndim = tensor_of(graph, inner)->ndim;
+    memcpy(out->dims, tensor_of(graph, inner)->dims, sizeof out->dims);
+    for (int k = 0; k < 2; k++)
+        if (read_shifted(graph, mul->inputs[k], mul->inputs[1 - k], out))
+            return tensor_elements(tensor_of(graph, out->codes)) == tensor_elements(tensor_of(graph, tensor)) &&
+                   tensor_elements(tensor_of(graph, out->scale)) < tensor_elements(tensor_of(graph, tensor)) &&
+                   (same_shape(tensor_of(graph, out->codes), tensor_of(graph, tensor)) ||
+                    (is_scalar(graph, out->scale) && is_scalar(graph, out->zero)));
+    return false;
+}
+
+enum { UNCHANGED = -2 };
+
+static bool is_stored(const struct graph *graph, const struct dequantised *d) {
+    return tensor_is_stored(tensor_of(graph, d->packed < 0 ? d->codes : before_views(graph, d->packed)));
+}
+
+/* Zero points as integers of the type of the codes: where their Cast was folded, the constant is converted back. */
+static int integer_zero(struct build *builder, const struct dequantised *d) {
+    const enum rt_dtype dtype = tensor_of(builder->graph, d->codes)->dtype;
+    const struct tensor zero = *tensor_of(builder->graph, d->zero);
+    int before = before_views(builder->graph, d->zero);
+    if (tensor_of(builder->graph, before)->dtype == dtype) return build_reshape(builder, before, zero.ndim, zero.dims);
+    if (zero.kind != TENSOR_CONST) return -1;
+    const int64_t n = tensor_elements(&zero);
+    unsigned char *values = arena_alloc(builder->graph->arena, (size_t)n + 1, 1), back[8], element[8];
+    rt_convert(values, dtype, zero.data, zero.dtype, (size_t)n);
+    for (int64_t i = 0; i < n; i++) { /* a zero point that is no integer of the type */
+        memcpy(element, (const char *)zero.data + i * (int64_t)rt_dtype_bytes(zero.dtype), rt_dtype_bytes(zero.dtype));
+        rt_convert(back, zero.dtype, values + i, dtype, 1);
+        if (memcmp(back, element, rt_dtype_bytes(zero.dtype)) != 0) return -1;
+    }
+    return graph_add_const(builder->graph, zero.name, dtype, zero.ndim, zero.dims, values);
+}
+
+/* Scales or zero points of weights (k, n), or (n, k) if `turned`, as (groups, n) or (n, groups); -1: they have another
+ * form, -2 after a diagnostic. */
+static int in_groups(struct build *builder, int tensor, const struct dequantised *d, bool turned) {
+    const struct tensor t = *tensor_of(builder->graph, tensor), *w = tensor_of(builder->graph, d->codes);
+    const int64_t n = w->dims[!turned];
+    const bool blocked = d->ndim == 3;
+    int64_t dims[3] = {1, 1, 1};
+    if (t.ndim > d->ndim || d->ndim > 3) return -1;
+    for (int i = 0; i < t.ndim; i++) dims[d->ndim - t.ndim + i] = t.dims[i];
+    if (tensor_elements(&t) == 1) {
+        const int64_t one[] = {1, 1}, all[] = {turned ? n : 1, turned ? 1 : n};
+        return build_expand(builder, build_reshape(builder, tensor, 2, one), 2, all);
+    }
+    const int64_t groups = !blocked ? 1 : turned ? d->dims[1] : d->dims[0];
+    const int64_t per_n[] = {turned ? n : groups, turned ? groups : n};
+    const bool fits = blocked ? (turned ? dims[0] == n && dims[1] == groups && dims[2] == 1
+                                        : dims[0] == groups && dims[1] == 1 && dims[2] == n)
+                              : dims[turned ? 0 : 1] == n && dims[turned ? 1 : 0] == 1;
+    return fits ? build_reshape(builder, tensor, 2, per_n) : -1;
+}
+
+/* The codes in the shape of the tensor that is dequantised from them. */
+static int codes_as(struct build *builder, const struct dequantised *d, int tensor) {
+    const struct tensor t = *tensor_of(builder->graph, tensor);
+    return build_reshape(builder, d->codes, t.ndim, t.dims);
+}
+
+/* Weights per k (groups of indices that are not blocks, packed rows that are divided otherwise) are not supported. */
+static bool fits_blocks(const struct graph *graph, const struct dequantised *d, bool turned) {
+    const struct tensor *w = tensor_of(graph, d->codes);
+    const int bits = d->packed < 0 ? 8 : rt_dtype_bits(w->dtype);
+    if (w->ndim != 2 || bits == 6 || d->ndim < 2 || d->ndim > 3) return false;
+    if (d->ndim == 2) return true;
+    const int64_t block = turned ? d->dims[2] : d->dims[1];
+    return (turned ? d->dims[0] == w->dims[0] : d->dims[2] == w->dims[1]) && (!turned || block * bits % 8 == 0);
+}
+
+static int by_weights(struct build *builder, const struct node *node, const struct dequantised *d) {
+    const bool turned = attr_int(node, "trans_b", 0);
+    if (!same_shape(tensor_of(builder->graph, d->codes), tensor_of(builder->graph, node->inputs[1])) ||
+        !fits_blocks(builder->graph, d, turned) || attr_int(node, "trans_a", 0))
+        return UNCHANGED;
+    const enum rt_dtype real = tensor_of(builder->graph, node->inputs[0])->dtype;
+    int scale = in_groups(builder, d->scale, d, turned), zero = -1;
+    if (scale < 0) return UNCHANGED;
+    scale = build_cast(builder, scale, real);
+    double offset = 0;
+    const struct tensor *z = d->zero < 0 ? NULL : tensor_of(builder->graph, d->zero);
+    if (z && z->kind == TENSOR_CONST && tensor_elements(z) == 1) {
+        offset = eval_load(z->data, z->dtype, 0).f;
+    } else if (z) {
+        struct dequantised integers = *d;
+        integers.zero = integer_zero(builder, d);
+        if (integers.zero < 0) return UNCHANGED;
+        zero = in_groups(builder, integers.zero, d, turned);
+        if (zero < 0) return UNCHANGED;
+    }
+    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[tensor_of(builder->graph, d->codes)->dtype].name),
+                                 attr_of_float("offset", offset), attr_of_int("trans_b", turned)};
+    const int inputs[] = {node->inputs[0], d->packed < 0 ? d->codes : d->packed, scale, zero};
+    return build(builder, OP_DequantMatMul, 4, inputs, 3, attrs);
+}
+
+static bool is_byte(const struct graph *graph, const struct dequantised *d) {
+    const enum rt_dtype dtype = tensor_of(graph, d->codes)->dtype;
+    return dtype == RT_I8 || dtype == RT_U8;
+}
+
+/* A scalar zero point of the type of the codes; *zero is -1 for 0. False: it is none. */
+static bool scalar_zero(struct build *builder, const struct dequantised *d, int *zero) {
+    *zero = -1;
+    if (d->zero < 0) return true;
+    if (!is_scalar(builder->graph, d->zero) || (*zero = integer_zero(builder, d)) < 0) return false;
+    *zero = build_reshape(builder, *zero, 0, NULL);
+    return *zero >= 0;
+}
+
+/* Weights that are transposed in their last two dimensions are read as they are stored. */
+static bool turn_back(const struct graph *graph, struct dequantised *d) {
+    const struct node *turn = made_by(graph, d->codes, OP_Transpose);
+    int n;
+    const int64_t *perm = turn ? attr_ints(turn, "perm", &n) : NULL;
+    if (!perm || n < 2 || d->ndim != n || perm[n - 1] != n - 2 || perm[n - 2] != n - 1) return false;
+    for (int i = 0; i < n - 2; i++)
+        if (perm[i] != i) return false;
+    d->codes = turn->inputs[0];
+    return true;
+}
+
+/* The product of integers of two dequantised tensors, a with one scale, b with one or one per column or channel. */
+static int of_integers(struct build *builder, const struct node *node, const struct dequantised *a,
+                       const struct dequantised *b) {
+    const bool conv = node->op->id == OP_Conv, turned = attr_int(node, "trans_b", 0) != 0;
+    const struct tensor w = *tensor_of(builder->graph, b->codes), scales = *tensor_of(builder->graph, b->scale);
+    const int dim = conv     ? 0
+                    : turned ? w.ndim - 2
+                             : w.ndim - 1,
+              ndim = tensor_of(builder->graph, node->outputs[0])->ndim;
+    const enum rt_dtype real = tensor_of(builder->graph, node->outputs[0])->dtype;
+    int a_zero, b_zero;
+    bool fits = is_byte(builder->graph, a) && is_byte(builder->graph, b) && is_scalar(builder->graph, a->scale) &&
+                !attr_int(node, "trans_a", 0) && b->ndim == w.ndim &&
+                same_shape(&w, tensor_of(builder->graph, node->inputs[1]));
+    if (!is_scalar(builder->graph, b->scale)) /* one per index of dimension `dim` */
+        for (int d = 0; fits && d < scales.ndim; d++)
+            fits = scales.dims[d] == (d + w.ndim - scales.ndim == dim ? w.dims[dim] : 1);
+    if (!fits || (!conv && w.ndim > 2 && !is_scalar(builder->graph, b->scale)) || !scalar_zero(builder, a, &a_zero) ||
+        !scalar_zero(builder, b, &b_zero))
+        return UNCHANGED;
+    struct dequantised stored = *b;
+    const struct attr trans_b = attr_of_int("trans_b", !conv && turn_back(builder->graph, &stored) ? !turned : turned);
+    const int inputs[] = {codes_as(builder, a, node->inputs[0]), stored.codes, a_zero, b_zero};
+    if (inputs[0] < 0) return -1;
+    int sums = conv ? build(builder, OP_IntConv, 4, inputs, node->nattrs, node->attrs)
+                    : build(builder, OP_IntMatMul, 4, inputs, 1, &trans_b);
+    if (sums < 0) return -1;
+    int64_t shape[RT_MAX_NDIM];
+    for (int d = 0; d < ndim; d++) shape[d] = 1;
+    int scale = build_reshape(builder, a->scale, 0, NULL), other = b->scale;
+    shape[conv ? 1 : ndim - 1] = is_scalar(builder->graph, other) ? 1 : w.dims[dim];
+    other = is_scalar(builder->graph, other) ? build_reshape(builder, other, 0, NULL)
+                                             : build_reshape(builder, other, ndim, shape);
+    if (scale < 0 || other < 0 || (scale = build2(builder, OP_Mul, scale, other)) < 0) return -1;
+    sums = build_cast(builder, sums, real);
+    return sums < 0 ? -1 : build2(builder, OP_Mul, sums, build_cast(builder, scale, real));
+}
+
+/* Rows of `tensor`, which has one per row of the gathered matrix, one for all rows, or one per column. */
+static int rows_of(struct build *builder, int tensor, const struct dequantised *d, const struct node *gather) {
+    const struct tensor t = *tensor_of(builder->graph, tensor);
+    if (tensor_elements(&t) == 1) return build_reshape(builder, tensor, 0, NULL);
+    if (t.ndim < d->ndim || t.dims[0] == 1)
+        return t.ndim <= 1 ? tensor : build_reshape(builder, tensor, t.ndim - 1, t.dims + 1);
+    return build(builder, OP_Gather, 2, (int[]){tensor, gather->inputs[1]}, gather->nattrs, gather->attrs);
+}
+
+static int of_rows(struct build *builder, const struct node *node, const struct dequantised *d) {
+    const enum rt_dtype real = tensor_of(builder->graph, node->outputs[0])->dtype;
+    const struct tensor codes = *tensor_of(builder->graph, d->codes);
+    if (attr_int(node, "axis", 0) != 0 || d->ndim != codes.ndim ||
+        !same_shape(&codes, tensor_of(builder->graph, node->inputs[0])) || codes.ndim < 2 ||
+        !is_stored(builder->graph, d))
+        return UNCHANGED;
+    const int inputs[] = {d->packed < 0 ? d->codes : d->packed, node->inputs[1]};
+    int y = build(builder, OP_Gather, 2, inputs, node->nattrs, node->attrs);
+    const struct attr to = attr_of_text("to", rt_dtypes[codes.dtype].name);
+    if (y >= 0 && d->packed >= 0) y = build(builder, OP_Unpack, 1, &y, 1, &to);
+    if (y < 0 || (y = build_cast(builder, y, real)) < 0) return -1;
+    int zero = d->zero < 0 ? -1 : rows_of(builder, d->zero, d, node), scale = rows_of(builder, d->scale, d, node);
+    if (scale < 0 || (d->zero >= 0 && zero < 0)) return -1;
+    if (zero >= 0) y = build2(builder, OP_Sub, y, zero);
+    return y < 0 ? -1 : build2(builder, OP_Mul, y, scale);
+}
+
+/* Quantised again with the same scale and zero point after it was only moved: the codes, moved. Reads
+ * Cast(Min(Max(Round(x / scale) + zero, least), most)), of which x is a dequantised tensor after transposes and
+ * reshapes. */
+static int moved_codes(struct build *builder, const struct node *node) {
+    struct graph *graph = builder->graph;
+    const struct node *step = node;
+    struct node moves[4];
+    const enum rt_dtype dtype = tensor_of(graph, node->outputs[0])->dtype;
+    int zero = -1, nmoves = 0;
+    if ((step = made_by(graph, step->inputs[0], OP_Min)) && (step = made_by(graph, step->inputs[0], OP_Max))) {
+        const struct node *add = made_by(graph, step->inputs[0], OP_Add);
+        if (add) zero = add->inputs[1];
+        step = made_by(graph, (add ? add : step)->inputs[0], OP_Round);
+    }
+    if (!step || !(step = made_by(graph, step->inputs[0], OP_Div))) return UNCHANGED;
+    const int scale = step->inputs[1];
+    int x = step->inputs[0];
+    struct dequantised d;
+    while (!read_dequantised(graph, x, &d)) {
+        const struct node *move = made_by(graph, x, OP_Transpose);
+        if (!move) move = made_by(graph, x, OP_Reshape);
+        if (!move || nmoves == 4) return UNCHANGED;
+        moves[nmoves++] = *move;
+        x = move->inputs[0];
+    }
+    if (d.scale != scale || d.zero != zero || tensor_elements(tensor_of(graph, scale)) != 1 ||
+        tensor_of(graph, d.codes)->dtype != dtype)
+        return UNCHANGED;
+    int y = codes_as(builder, &d, x);
+    while (nmoves > 0 && y >= 0) {
+        const struct node *move = &moves[--nmoves];
+        y = build(builder, move->op->id, 1, &y, move->nattrs, move->attrs);
+    }
+    return y;
+}
+
+/* The tensor that replaces the node's result; UNCHANGED if nothing does, -1 after a diagnostic. */
+static int replaced(struct build *builder, const struct node *node) {
+    struct dequantised a, b;
+    if (node->op->id == OP_Gather)
+        return read_dequantised(builder->graph, node->inputs[0], &a) ? of_rows(builder, node, &a) : UNCHANGED;
+    if (node->op->id == OP_Cast && is_code(tensor_of(builder->graph, node->outputs[0])->dtype))
+        return moved_codes(builder, node);
+    if (node->op->id != OP_MatMul && node->op->id != OP_Conv) return UNCHANGED;
+    if (node->ninputs != 2 || !read_dequantised(builder->graph, node->inputs[1], &b)) return UNCHANGED;
+    if (read_dequantised(builder->graph, node->inputs[0], &a)) {
+        const int product = of_integers(builder, node, &a, &b);
+        if (product != UNCHANGED) return product;
+    }
+    if (node->op->id != OP_MatMul || !is_stored(builder->graph, &b)) return UNCHANGED;
+    return by_weights(builder, node, &b);
+}
+
+int pass_quantised_products(struct graph *graph, const struct pass_context *context) {
+    struct rewrite rewrite;
+    if (graph->train) return 0;
+    rewrite_begin(&rewrite, graph);
+    for (int i = 0; i < rewrite.order_n; i++) {
+        const int id = rewrite_next(&rewrite, i);
+        const struct node node = graph->nodes.at[id];
+        struct build builder = {graph, context->diags, node.name};
+        const int result = replaced(&builder, &node);
+        if (result == UNCHANGED) {
+            rewrite_keep(&rewrite, id);
+            continue;
+        }
+        if (result < 0) return -1;
+        graph->tensors.at[result].name = graph->tensors.at[node.outputs[0]].name;
+        rewrite_replace(&rewrite, node.outputs[0], result);
+    }
+    rewrite_end(&rewrite);
+    return 0;
+}

@@ -1,0 +1,319 @@
+#!/usr/bin/python3
+"""Quantised models against ONNX Runtime: values, memory and splits.
+
+    quantised.py --rankc RANKC [--table FILE.md] [--keep DIR] [NAME...]
+    quantised.py --record DIR
+
+Makes four small models with random weights (GPT-2, BERT, Llama, ResNet), quantises each as onnxruntime.quantization does in
+every form of the table FORMS, compiles and runs them, and compares with ONNX Runtime. A NAME is a model or a form. Results
+must equal those of the graph as written (ONNX Runtime with optimisation off) within one unit of the last quantisation: its scale where the graph ends with one (qdq, qoperator), else 1/255
+of the range of the result. The memory of weights is that of `rankc show`. Splits: tp 2 must equal one rank within the same
+unit.
+
+With --record, writes small models with inputs and ONNX Runtime's results for recorded.py, which the test suite runs.
+
+Needs torch, transformers, torchvision, onnx, onnxscript and onnxruntime of today in the Python that runs it:
+
+    python3 -m venv today && today/bin/pip install torch torchvision transformers onnx onnxscript onnxruntime
+    today/bin/python tests/quantised/quantised.py --rankc build/frontend/rankc --table docs/quantised-models.md"""
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    import torch
+    import torchvision
+    import transformers
+    from onnxruntime.quantization import (CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic,
+                                          quantize_static)
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+SAMPLES = 4
+TOKENS = 16
+SPREAD = 0.1  # of weights: activations then are of the order of 1, as in trained models, and norms do not amplify steps
+
+
+class Logits(torch.nn.Module):
+    """A language model's scores alone, of whole sequences: no cache."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids):
+        return self.model(input_ids=input_ids, use_cache=False)[0]
+
+
+def language(model, vocabulary=512):
+    return Logits(model.eval()), ["input_ids"], \
+        lambda random: [random.integers(0, vocabulary, (2, TOKENS)).astype(np.int64)]
+
+
+class Linear(torch.nn.Module):
+    """GPT-2's Conv1D as a product and a sum, which the quantiser to few bits knows; it does not know Gemm."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.weight, self.bias = of.weight, of.bias
+
+    def forward(self, x):
+        return torch.matmul(x, self.weight) + self.bias
+
+
+def as_products(model, vocabulary):
+    for block in model.transformer.h:
+        for part, name in [(block.attn, "c_attn"), (block.attn, "c_proj"), (block.mlp, "c_fc"), (block.mlp, "c_proj")]:
+            setattr(part, name, Linear(getattr(part, name)))
+    return language(model, vocabulary)
+
+
+def gpt2():
+    config = transformers.GPT2Config(vocab_size=512, n_positions=64, n_embd=128, n_layer=2, n_head=4,
+                                     initializer_range=SPREAD)
+    return as_products(transformers.GPT2LMHeadModel(config), 512)
+
+
+def bert():
+    config = transformers.BertConfig(vocab_size=512, hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
+                                     intermediate_size=512, max_position_embeddings=64,
+                                     initializer_range=SPREAD)
+    return language(transformers.BertModel(config))
+
+
+def llama():
+    config = transformers.LlamaConfig(vocab_size=512, hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, intermediate_size=352,
+                                      max_position_embeddings=64, initializer_range=SPREAD)
+    return language(transformers.LlamaForCausalLM(config))
+
+
+def resnet():
+    model = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=10)
+    return model.eval(), ["image"], lambda random: [random.standard_normal((1, 3, 64, 64)).astype(np.float32)]
+
+
+MODELS = [gpt2, bert, llama, resnet]
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self, names, draw):
+        random = np.random.default_rng(7)
+        self.left = [dict(zip(names, draw(random))) for _ in range(SAMPLES)]
+
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+
+def static(form):
+    def quantise(source, target, names, draw):
+        quantize_static(source, target, Samples(names, draw), quant_format=form, per_channel=form == QuantFormat.QDQ,
+                        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    return quantise
+
+
+def dynamic(source, target, names, draw):
+    quantize_dynamic(source, target, weight_type=QuantType.QInt8)
+
+
+def nbits(bits, symmetric, form):
+    def quantise(source, target, names, draw):
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), bits=bits, block_size=32, is_symmetric=symmetric,
+                                         quant_format=form)
+        quantizer.process()
+        quantizer.model.save_model_to_file(target)
+    return quantise
+
+
+FORMS = {"f32": None, "qdq": static(QuantFormat.QDQ), "qoperator": static(QuantFormat.QOperator), "dynamic": dynamic,
+         "nbits4": nbits(4, True, QuantFormat.QOperator), "nbits4-zero": nbits(4, False, QuantFormat.QOperator),
+         "nbits8": nbits(8, True, QuantFormat.QOperator), "nbits4-qdq": nbits(4, True, QuantFormat.QDQ)}
+
+
+def call(command):
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, NO_COLOR="1"))
+    if done.returncode:
+        raise RuntimeError(f"exit {done.returncode}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else ''}")
+    return done.stdout
+
+
+def run(rankc, model, work, inputs, plan):
+    out = os.path.join(work, "out")
+    call([rankc, "compile", model, "-o", work, "-q", "--reuse", "override", *plan])
+    call([rankc, "run", work, "--threads", "1", "--output-dir", out,
+          *(f"--input={name}={path}" for name, path in inputs.items())])
+    with open(os.path.join(out, "outputs.json")) as file:
+        value = np.load(os.path.join(out, json.load(file)["outputs"][0]["file"]))
+    shown = json.loads(call([rankc, "show", "--json", work]))
+    return value, [rank["memory"]["weights"] for rank in shown["ranks"]], {node["op"] for node in shown["nodes"]}
+
+
+def last_scale(path):
+    """The scale of the quantisation that the first output is dequantised from; None: it is not."""
+    graph = onnx.load(path).graph
+    made = {out: node for node in graph.node for out in node.output}
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    node = made.get(graph.output[0].name)
+    return float(np.max(values[node.input[1]])) if node is not None and node.op_type == "DequantizeLinear" else None
+
+
+def export(make, path):
+    torch.manual_seed(0)
+    module, names, draw = make()
+    example = tuple(torch.from_numpy(value) for value in draw(np.random.default_rng(0)))
+    torch.onnx.export(module, example, path, input_names=names, opset_version=21, dynamo=True, verbose=False,
+                      external_data=False)
+    model = onnx.load(path)
+    del model.graph.value_info[:]  # the quantisers change weights, but not the declared shapes
+    onnx.save(model, path)
+    return names, draw
+
+
+def stored_bytes(path):
+    """What the file stores: initializers with more than one element."""
+    return sum(len(tensor.raw_data) for tensor in onnx.load(path).graph.initializer if tensor.ByteSize() > 16)
+
+
+def peer(path, level, inputs):
+    """The first output by ONNX Runtime at that level of optimisation."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)[0].astype(np.float64)
+
+
+def check(args, name, form, path, names, draw, directory):
+    values = draw(np.random.default_rng(3))
+    inputs = {}
+    for input_name, value in zip(names, values):
+        inputs[input_name] = os.path.join(directory, f"{input_name}.npy")
+        np.save(inputs[input_name], value)
+    written, fused = (peer(path, level, dict(zip(names, values))) for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"))
+    unit = last_scale(path) or float(written.max() - written.min()) / 255
+    one, weights, ops = run(args.rankc, path, os.path.join(directory, "one"), inputs, [])
+    two, parts, _ = run(args.rankc, path, os.path.join(directory, "two"), inputs, ["--pas", "tp", "--plan-ngpus", "2"])
+    off, off_fused = (float(np.abs(one - expected).max()) / unit for expected in (written, fused))
+    apart = float(np.abs(two.astype(np.float64) - one).max()) / unit
+    products = sorted(ops & {"IntMatMul", "IntConv", "DequantMatMul", "MatMul", "Conv"})
+    return off, off_fused, apart, weights[0], max(parts), stored_bytes(path), products
+
+
+def tiny_gpt2():
+    config = transformers.GPT2Config(vocab_size=96, n_positions=16, n_embd=64, n_layer=1, n_head=4, n_inner=128,
+                                     initializer_range=SPREAD)
+    return as_products(transformers.GPT2LMHeadModel(config), 96)
+
+
+def tiny_cnn():
+    """Convolutions, one of them in groups, between pools, and a product."""
+    layers = [torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+              torch.nn.Conv2d(16, 32, 3, stride=2, padding=1), torch.nn.ReLU(),
+              torch.nn.Conv2d(32, 32, 3, padding=1, groups=4), torch.nn.Sigmoid(), torch.nn.AdaptiveAvgPool2d(1),
+              torch.nn.Flatten(), torch.nn.Linear(32, 10)]
+    return torch.nn.Sequential(*layers).eval(), ["image"], \
+        lambda random: [random.standard_normal((2, 3, 17, 19)).astype(np.float32)]
+
+
+RECORDED = {tiny_gpt2: ["qdq", "qoperator", "dynamic", "nbits4-zero", "nbits8", "nbits4-qdq"],
+            tiny_cnn: ["qdq", "qoperator", "dynamic"]}
+
+
+def record(root):
+    for make, forms in RECORDED.items():
+        with tempfile.TemporaryDirectory(prefix="rankc-quantised-") as temporary:
+            source = os.path.join(temporary, "f32.onnx")
+            names, draw = export(make, source)
+            values = draw(np.random.default_rng(3))
+            for form in forms:
+                directory = os.path.join(root, f"{make.__name__}-{form}")
+                os.makedirs(directory, exist_ok=True)
+                path = os.path.join(directory, "model.onnx")
+                FORMS[form](source, path, names, draw)
+                small = onnx.load(path)
+                del small.graph.value_info[:]
+                for node in small.graph.node:
+                    del node.metadata_props[:]
+                    node.doc_string = ""
+                onnx.save(small, path)
+                for name, value in zip(names, values):
+                    np.save(os.path.join(directory, f"{name}.npy"), value)
+                expected = peer(path, "ORT_DISABLE_ALL", dict(zip(names, values)))
+                np.save(os.path.join(directory, "expected.npy"), expected.astype(np.float32))
+                unit = last_scale(path) or float(expected.max() - expected.min()) / 255
+                with open(os.path.join(directory, "expected.json"), "w") as file:
+                    json.dump({"inputs": names, "unit": unit, "stored": stored_bytes(path)}, file)
+                    file.write("\n")
+
+
+HEAD = """# Quantised models
+
+Written by `tests/quantised/quantised.py --table`: models with random weights, quantised by onnxruntime.quantization and
+its matmul_nbits_quantizer, against ONNX Runtime. "off" is the largest difference from ONNX Runtime on the graph as it is
+written (optimisation off), in units of the last quantisation: its scale if the result is dequantised, else 1/255 of the
+result's range. It should be at most 1; more (dynamic quantisation of Llama) comes from attention, whose sums rankc rounds
+elsewhere, before a quantisation. "off, fused" is the difference from ONNX Runtime with its own fusions, which round
+differently: where a value lies between two steps, a step more or less spreads through the layers behind it. "tp 2" is the largest difference between two ranks
+and one, in the same unit. Bytes: initializers in the file; weights per rank as `rankc show` says, on one rank and on two.
+
+| model | form | off | off, fused | tp 2 | file | weights | weights, tp 2 | products |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", default="rankc")
+    parser.add_argument("--record", metavar="DIR")
+    parser.add_argument("--table", metavar="FILE")
+    parser.add_argument("--keep", metavar="DIR", help="writes the models there")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    if args.record:
+        return record(args.record)
+    rows, failed = [], 0
+    with tempfile.TemporaryDirectory(prefix="rankc-quantised-") as temporary:
+        root = args.keep or temporary
+        chosen = [model for model in MODELS if model.__name__ in args.names] or MODELS
+        for make in chosen:
+            directory = os.path.join(root, make.__name__)
+            os.makedirs(directory, exist_ok=True)
+            source = os.path.join(directory, "f32.onnx")
+            names, draw = export(make, source)
+            for form, quantise in FORMS.items():
+                if set(args.names) & set(FORMS) and form not in args.names:
+                    continue
+                path = os.path.join(directory, f"{form}.onnx")
+                if quantise:
+                    quantise(source, path, names, draw)
+                work = os.path.join(directory, form)
+                os.makedirs(work, exist_ok=True)
+                try:
+                    off, off_fused, apart, weights, part, stored, products = check(args, make.__name__, form, path, names, draw, work)
+                    bad = off > 1.001 or apart > 1.001  # in f32, a step is not exactly one
+                    row = f"{off:.3f} | {off_fused:.3f} | {apart:.3f} | {stored} | {weights} | {part} | {', '.join(products)}"
+                except RuntimeError as error:
+                    bad, row = True, f"{error} | | | | | |"
+                failed += bad
+                rows.append(f"| {make.__name__} | {form} | {row} |")
+                print(rows[-1] + (" FAILED" if bad else ""), flush=True)
+    if args.table:
+        with open(args.table, "w") as file:
+            file.write(HEAD + "\n".join(rows) + "\n")
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
