@@ -295,8 +295,9 @@ static int check_counts(struct lower *lower) {
     if (!lower->noutputs || lower->noutputs > op->out_max)
         return lower_error(lower, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
                            op->out_max == 1 ? "" : "s", lower->noutputs);
-    if (!*onnx_text(lower->node->output[0])) return lower_error(lower, 332, EXIT_MALFORMED, "output 0 has no name");
-    return 0;
+    for (int o = 0; o < lower->noutputs; o++)
+        if (*onnx_text(lower->node->output[o])) return 0;
+    return lower_error(lower, 332, EXIT_MALFORMED, "no output has a name");
 }
 
 static int check_sequences(struct lower *lower) {

@@ -261,14 +261,135 @@ static int check_reach(struct lower *lower, const struct window *window) {
     return 0;
 }
 
+/* Places in a plane, counted with the first dimension fastest instead of the last. */
+static int columns_first(struct lower *lower, int places, const struct tensor *x) {
+    int64_t step = 1;
+    int rest = places, sum = -1;
+    for (int d = SPATIAL; d < x->ndim; d++) step *= x->dims[d];
+    for (int d = x->ndim - 1; d >= SPATIAL; d--) {
+        const int64_t extent = x->dims[d];
+        const int index = emit_with(lower, OP_Mod, rest, (double)extent);
+        rest = emit_with(lower, OP_Div, rest, (double)extent);
+        step /= extent ? extent : 1;
+        const int moved = emit_with(lower, OP_Mul, index, (double)step);
+        sum = sum < 0 ? moved : emit2(lower, OP_Add, sum, moved);
+        if (sum < 0) return -1;
+    }
+    return sum;
+}
+
+/* Output Indices of MaxPool: places in the whole input. */
+static int emit_indices(struct lower *lower, int x, const struct window *window) {
+    const struct tensor t = lower_tensor(lower, x);
+    int64_t dims[RT_MAX_NDIM], planes = t.dims[0] * t.dims[1], elements = extent_between(&t, SPATIAL, t.ndim);
+    int64_t *first = ARENA_ARRAY(lower->builder.graph->arena, int64_t, planes + 1);
+    for (int d = 0; d < t.ndim; d++) dims[d] = d < SPATIAL ? t.dims[d] : 1;
+    for (int64_t plane = 0; plane < planes; plane++) first[plane] = plane * elements;
+    int places = pool(lower, OP_MaxPoolPlaces, x, window, false);
+    if (places >= 0 && lower_given(lower, "storage_order") && lower_int(lower, "storage_order"))
+        places = columns_first(lower, places, &t);
+    return emit2(lower, OP_Add, places, emit_ints(lower, (int)planes, first, t.ndim, dims));
+}
+
 /* ONNX MaxPool-12. Integers of 8 bits are exact in a float. */
 int lower_max_pool(struct lower *lower) {
     struct window window = {0};
     enum rt_dtype dtype = lower_dtype(lower, lower->inputs[0]);
-    if (lower_wants(lower, 1)) return lower_unsupported(lower, "output Indices");
     if (read_pooling(lower, &window) < 0 || check_reach(lower, &window) < 0) return -1;
     int x = rt_dtype_is_float(dtype) ? lower->inputs[0] : emit_cast(lower, lower->inputs[0], RT_F32);
+    if (lower_wants(lower, 1) && (lower->outputs[1] = emit_indices(lower, x, &window)) < 0) return -1;
     return lower_result(lower, emit_cast(lower, pool(lower, OP_MaxPool, x, &window, false), dtype));
+}
+
+/* Zeros of x's type, one dimension of n elements. */
+static int emit_zeros(struct lower *lower, int x, int64_t n) {
+    return emit_expand(lower, emit_like(lower, x, 0), 1, &n);
+}
+
+/* ONNX MaxUnpool-22: elements go to their indices in the input of the pooling; an output_shape may be larger than
+ * that. */
+int lower_max_unpool(struct lower *lower) {
+    struct window window = {0};
+    struct tensor x = lower_input(lower, 0), indices = lower_input(lower, 1), whole = x;
+    int64_t n = tensor_elements(&x), elements;
+    if (check_input(lower, &window) < 0 || read_list(lower, "kernel_shape", window.n, 1, window.extent) < 0 ||
+        read_steps(lower, &window) < 0 || read_pads(lower, &window) < 0)
+        return -1;
+    if (tensor_elements(&indices) != n) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    for (int d = 0; d < window.n; d++) {
+        whole.dims[SPATIAL + d] =
+            (x.dims[SPATIAL + d] - 1) * window.stride[d] + window.extent[d] - window.begin[d] - window.end[d];
+        if (whole.dims[SPATIAL + d] < 1 || whole.dims[SPATIAL + d] > MOST)
+            return lower_error(lower, 374, EXIT_MALFORMED, "dimension %d of the result is empty", SPATIAL + d);
+    }
+    if (!rt_product(whole.dims, x.ndim, &elements) || elements >> 43)
+        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    struct attr axis = attr_of_int("axis", 0);
+    const int operands[] = {emit_zeros(lower, lower->inputs[0], elements), emit_reshape(lower, lower->inputs[1], 1, &n),
+                            emit_reshape(lower, lower->inputs[0], 1, &n)};
+    if (operands[0] < 0 || operands[1] < 0 || operands[2] < 0) return -1;
+    int y = emit_reshape(lower, emit(lower, OP_ScatterElements, 3, operands, 1, &axis), x.ndim, whole.dims);
+    if (y < 0 || !lower_has(lower, 2)) return lower_result(lower, y);
+    int count;
+    const int64_t *shape = lower_known(lower, 2, "output_shape", &count);
+    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
+    if (!shape) return -1;
+    for (int d = 0; d < x.ndim && count == x.ndim; d++) end[d] = shape[d] - whole.dims[d];
+    for (int d = 0; d < x.ndim; d++)
+        if (count != x.ndim || end[d] < 0 || end[d] > MOST)
+            return lower_error(lower, 378, EXIT_MALFORMED, "output_shape does not hold the result");
+    struct attr pad[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
+    return lower_result(lower, emit(lower, OP_Pad, 2, (int[]){y, emit_like(lower, y, 0)}, 2, pad));
+}
+
+/* Weights (channels k, 1, window..) that put element i of each k to place i of the window. */
+static int emit_places(struct lower *lower, const struct window *window, int64_t channels, int64_t k) {
+    int64_t dims[RT_MAX_NDIM] = {channels * k, 1};
+    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, channels *k *k + 1);
+    for (int64_t i = 0; i < channels * k; i++) values[i * k + i % k] = 1;
+    for (int d = 0; d < window->n; d++) dims[SPATIAL + d] = window->extent[d];
+    struct graph *graph = lower->builder.graph;
+    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
+    return emit_cast(lower, graph_add_const(graph, name, RT_F64, SPATIAL + window->n, dims, values),
+                     lower_dtype(lower, lower->inputs[0]));
+}
+
+/* ONNX Col2Im-18: a transposed convolution of each channel, which puts every column to its place. */
+int lower_col2im(struct lower *lower) {
+    struct window window = {0};
+    struct tensor x = lower_input(lower, 0);
+    int n, nblock;
+    const int64_t *image = lower_known(lower, 1, "image_shape", &n);
+    const int64_t *block = image ? lower_known(lower, 2, "block_shape", &nblock) : NULL;
+    int64_t shape[RT_MAX_NDIM] = {x.dims[0]}, k = 1, blocks = 1;
+    if (!block) return -1;
+    if (n > MAX_SPATIAL) return lower_unsupported(lower, "an image of %d dimensions", n);
+    if (n < 1 || n != nblock || x.ndim != 3)
+        return lower_error(lower, 378, EXIT_MALFORMED, "image_shape and block_shape do not fit each other or %s",
+                           tensor_type(lower->builder.graph->arena, &x));
+    window.n = n;
+    for (int d = 0; d < n; d++) window.extent[d] = block[d];
+    if (read_steps(lower, &window) < 0 || read_pads(lower, &window) < 0) return -1;
+    for (int d = 0; d < n; d++) {
+        const int64_t room = image[d] + window.begin[d] + window.end[d] - span(&window, d);
+        if (image[d] < 1 || image[d] > MOST || room < 0 || !rt_mul(k, block[d], &k))
+            return lower_error(lower, 374, EXIT_MALFORMED, "a block of %lld does not fit an image of %lld",
+                               (long long)block[d], (long long)image[d]);
+        shape[SPATIAL + d] = room / window.stride[d] + 1;
+        window.end[d] = (shape[SPATIAL + d] - 1) * window.stride[d] + span(&window, d) - window.begin[d] - image[d];
+        if (!rt_mul(blocks, shape[SPATIAL + d], &blocks)) return -1;
+    }
+    if (k > 1 << 12 || x.dims[1] % k || x.dims[2] != blocks)
+        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not have %lld blocks of %lld elements",
+                           tensor_type(lower->builder.graph->arena, &x), (long long)blocks, (long long)k);
+    shape[1] = x.dims[1];
+    struct attr attrs[5];
+    int count = window_attrs(&window, attrs);
+    attrs[count++] = attr_of_int("group", x.dims[1] / k);
+    const int operands[] = {emit_reshape(lower, lower->inputs[0], SPATIAL + n, shape),
+                            emit_places(lower, &window, x.dims[1] / k, k)};
+    if (operands[0] < 0 || operands[1] < 0) return -1;
+    return lower_result(lower, emit(lower, OP_ConvTranspose, 2, operands, count, attrs));
 }
 
 /* ONNX AveragePool-19. */
@@ -292,12 +413,24 @@ static int read_p(struct lower *lower, double *p) {
     return *p > 0 ? 0 : lower_error(lower, 335, EXIT_MALFORMED, "p is %g", *p);
 }
 
+/* With ceil_mode: padding at the end so that the last window lies inside of it. It adds zeros to the sum. */
+static void pad_last_window(struct window *window, const struct tensor *x) {
+    for (int d = 0; d < window->n && window->ceil; d++) {
+        const int64_t in = x->dims[SPATIAL + d] + window->begin[d], room = in + window->end[d] - span(window, d);
+        int64_t last = (room + window->stride[d] - 1) / window->stride[d] * window->stride[d];
+        if (last >= in) last -= window->stride[d];
+        if (last + span(window, d) - in > window->end[d]) window->end[d] = last + span(window, d) - in;
+    }
+    window->ceil = false;
+}
+
 /* ONNX LpPool-18. The sum of powers is the mean over the padded window times the window's number of elements. */
 int lower_lp_pool(struct lower *lower) {
     struct window window = {0};
     double p, elements = 1;
+    const struct tensor x = lower_input(lower, 0);
     if (read_pooling(lower, &window) < 0 || read_p(lower, &p) < 0) return -1;
-    if (window.ceil) return lower_unsupported(lower, "ceil_mode");
+    pad_last_window(&window, &x);
     for (int d = 0; d < window.n; d++) elements *= (double)window.extent[d];
     int mean = pool(lower, OP_AveragePool, power(lower, emit1(lower, OP_Abs, lower->inputs[0]), p), &window, true);
     return lower_result(lower, root(lower, emit_with(lower, OP_Mul, mean, elements), p));

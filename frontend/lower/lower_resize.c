@@ -15,6 +15,7 @@ enum { MAX_TAPS = 4 };
 struct axis {
     int64_t in, out;
     double num, den;
+    double start, end; /* tf_crop_and_resize: the part of the input, in units of its extent */
 };
 
 typedef double coordinate_fn(const struct axis *axis, double o);
@@ -42,6 +43,13 @@ static double half_pixel_symmetric(const struct axis *axis, double o) {
     return in / 2 * (1 - (double)axis->out / exact) + half_pixel(axis, o);
 }
 
+/* The result shows the part of the input from start to end. */
+static double crop_and_resize(const struct axis *axis, double o) {
+    const double last = (double)(axis->in - 1);
+    if (axis->out <= 1) return 0.5 * (axis->start + axis->end) * last;
+    return axis->start * last + o * (axis->end - axis->start) * last / (double)(axis->out - 1);
+}
+
 static const struct {
     const char *name;
     coordinate_fn *at;
@@ -50,7 +58,8 @@ static const struct {
                    {"align_corners", align_corners},
                    {"asymmetric", asymmetric},
                    {"tf_half_pixel_for_nn", tf_half_pixel},
-                   {"half_pixel_symmetric", half_pixel_symmetric}};
+                   {"half_pixel_symmetric", half_pixel_symmetric},
+                   {"tf_crop_and_resize", crop_and_resize}};
 
 static double prefer_floor(double x) {
     return ceil(x - 0.5);
@@ -76,7 +85,8 @@ struct resize {
     double (*round)(double x);
     struct taps (*taps)(const struct resize *resize, double x);
     double cubic;
-    bool exclude_outside;
+    bool exclude_outside, antialias;
+    double outside; /* tf_crop_and_resize: the value of results outside of the input */
 };
 
 static struct taps nearest_taps(const struct resize *resize, double x) {
@@ -166,8 +176,64 @@ static int emit_weights(struct lower *lower, const struct tensor *x, int dim, in
                      x->dtype);
 }
 
+/* Antialias: with `scale` < 1 the filter is 1 / scale as wide, so that every element has a part in some result. The
+ * weights of element e at distance (e - x) scale are scaled to a sum of 1. */
+static void fill_wide_row(const struct resize *resize, const struct axis *axis, int64_t o, double *row) {
+    const double x = resize->at(axis, (double)o), scale = axis->den / axis->num;
+    const double reach = (resize->taps == cubic_taps ? 2 : 1) / scale;
+    double sum = 0;
+    for (double e = ceil(x - reach); e <= floor(x + reach); e++) {
+        const double t = fabs((e - x) * scale), inside = fmax(0, fmin(e, (double)(axis->in - 1)));
+        const double weight = resize->taps == cubic_taps ? keys(resize->cubic, t) : fmax(0, 1 - t);
+        if (resize->exclude_outside && e != inside) continue;
+        row[(int64_t)inside] += weight;
+        sum += weight;
+    }
+    for (int64_t i = 0; i < axis->in && sum != 0; i++) row[i] /= sum;
+}
+
+/* Resamples by a product with a matrix of weights (in, out). */
+static int resample_wide(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
+    const struct tensor tensor = lower_tensor(lower, x);
+    struct graph *graph = lower->builder.graph;
+    int64_t perm[RT_MAX_NDIM], elements;
+    if (!rt_mul(axis->in, axis->out, &elements) || elements > 1 << 26)
+        return lower_unsupported(lower, "antialias from %lld to %lld elements", (long long)axis->in,
+                                 (long long)axis->out);
+    double *rows = ARENA_ARRAY(graph->arena, double, elements + 1);
+    for (int64_t o = 0; o < axis->out; o++) fill_wide_row(resize, axis, o, rows + o * axis->in);
+    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
+    const int64_t dims[] = {axis->out, axis->in};
+    const int weights = emit_cast(lower, graph_add_const(graph, name, RT_F64, 2, dims, rows), tensor.dtype);
+    for (int d = 0; d < tensor.ndim; d++) perm[d] = d;
+    perm[dim] = tensor.ndim - 1;
+    perm[tensor.ndim - 1] = dim;
+    if (tensor.ndim == 1) { /* a product needs two dimensions */
+        const int row = emit_matmul(lower, emit_unsqueeze(lower, x, 0), weights, false, true);
+        return emit_squeeze(lower, row, 0);
+    }
+    return emit_transpose(lower, emit_matmul(lower, emit_transpose(lower, x, perm), weights, false, true), perm);
+}
+
+/* tf_crop_and_resize: results of coordinates outside of the input get a given value. */
+static int mask_outside(struct lower *lower, int y, int dim, const struct resize *resize, const struct axis *axis) {
+    if (y < 0 || resize->at != crop_and_resize) return y;
+    const int ndim = lower_ndim(lower, y);
+    int64_t dims[RT_MAX_NDIM], *inside = ARENA_ARRAY(lower->builder.graph->arena, int64_t, axis->out + 1), count = 0;
+    for (int d = dim; d < ndim; d++) dims[d - dim] = d == dim ? axis->out : 1;
+    for (int64_t o = 0; o < axis->out; o++) {
+        const double x = resize->at(axis, (double)o);
+        count += inside[o] = x >= 0 && x <= (double)(axis->in - 1);
+    }
+    if (count == axis->out) return y;
+    const int mask = emit_cast(lower, emit_ints(lower, (int)axis->out, inside, ndim - dim, dims), RT_BOOL);
+    return emit3(lower, OP_Where, mask, y, emit_like(lower, y, resize->outside));
+}
+
 static int resample(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     if (x < 0) return -1;
+    if (resize->antialias && axis->out < axis->in && resize->taps != nearest_taps)
+        return resample_wide(lower, x, dim, resize, axis);
     struct tensor tensor = lower_tensor(lower, x);
     struct picks picks = make_picks(lower, resize, axis);
     int sum = -1;
@@ -231,7 +297,7 @@ static int set_scales(struct lower *lower, const struct tensor *x, int n, const 
             return lower_error(lower, 384, EXIT_MALFORMED, "scale %g in dimension %d is not greater than 0", scales[i],
                                axes[i]);
         if ((double)a->in * scales[i] > 1 << 24) return too_large(lower);
-        *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i]};
+        *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i], a->start, a->end};
     }
     return 0;
 }
@@ -245,7 +311,7 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
             return lower_error(lower, 384, EXIT_MALFORMED, "size %lld in dimension %d is negative", (long long)sizes[i],
                                axes[i]);
         if (sizes[i] > 1 << 24) return too_large(lower);
-        *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i]};
+        *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i], a->start, a->end};
     }
     return 0;
 }
@@ -265,11 +331,12 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
     for (int grows = 0; grows < 2; grows++) /* those that shrink first: less work for the others */
         for (int d = 0; d < x.ndim; d++)
             if ((axis[d].out >= axis[d].in) == grows) y = resample(lower, y, d, resize, &axis[d]);
+    for (int d = 0; d < x.ndim; d++) y = mask_outside(lower, y, d, resize, &axis[d]);
     return lower_result(lower, y);
 }
 
 static void begin_axes(const struct tensor *x, struct axis *axis) {
-    for (int d = 0; d < x->ndim; d++) axis[d] = (struct axis){x->dims[d], x->dims[d], 1, 1};
+    for (int d = 0; d < x->ndim; d++) axis[d] = (struct axis){x->dims[d], x->dims[d], 1, 1, 0, 1};
 }
 
 static int read_mode(struct lower *lower, struct resize *resize) {
@@ -308,10 +375,10 @@ int lower_upsample(struct lower *lower) {
 static int read_manner(struct lower *lower, struct resize *resize) {
     const char *at = lower_text(lower, "coordinate_transformation_mode"), *round = lower_text(lower, "nearest_mode");
     *resize = (struct resize){.cubic = lower_float(lower, "cubic_coeff_a"),
-                              .exclude_outside = lower_int(lower, "exclude_outside") != 0};
+                              .exclude_outside = lower_int(lower, "exclude_outside") != 0,
+                              .antialias = lower->op->since >= 18 && lower_int(lower, "antialias") != 0,
+                              .outside = lower_float(lower, "extrapolation_value")};
     if (read_mode(lower, resize) < 0) return -1;
-    if (strcmp(at, "tf_crop_and_resize") == 0)
-        return lower_unsupported(lower, "coordinate_transformation_mode tf_crop_and_resize");
     for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
         if (strcmp(coordinates[i].name, at) == 0) resize->at = coordinates[i].at;
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
@@ -325,15 +392,42 @@ static int read_manner(struct lower *lower, struct resize *resize) {
     return 0;
 }
 
-/* Refuses additions of opset 18 that are not supported. */
-static int check_new_forms(struct lower *lower, const struct resize *resize, const struct axis *axis, int ndim) {
-    bool smaller = false;
-    for (int d = 0; d < ndim; d++) smaller = smaller || axis[d].out < axis[d].in;
-    if (lower->op->since < 18) return 0;
-    if (strcmp(lower_text(lower, "keep_aspect_ratio_policy"), "stretch") != 0 && !is_empty(lower, 3))
-        return lower_unsupported(lower, "keep_aspect_ratio_policy");
-    if (smaller && resize->taps != nearest_taps && lower_int(lower, "antialias"))
-        return lower_unsupported(lower, "antialias");
+/* keep_aspect_ratio_policy: all dimensions get the smallest or the largest of the scales that the sizes give. */
+static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct axis *axis) {
+    const char *policy = lower->op->since >= 18 ? lower_text(lower, "keep_aspect_ratio_policy") : "stretch";
+    const bool smaller = strcmp(policy, "not_larger") == 0;
+    int axes[RT_MAX_NDIM];
+    double scale = 0;
+    if (strcmp(policy, "stretch") == 0) return 0;
+    if (!smaller && strcmp(policy, "not_smaller") != 0)
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown keep_aspect_ratio_policy %s",
+                           diag_quote(lower->builder.diags, policy));
+    if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
+    for (int i = 0; i < n; i++) {
+        const struct axis *a = &axis[axes[i]];
+        const double own = a->in ? (double)a->out / (double)a->in : 0;
+        if (i == 0 || (smaller ? own < scale : own > scale)) scale = own;
+    }
+    if (!(scale > 0)) return lower_error(lower, 384, EXIT_MALFORMED, "a size or an extent is 0");
+    for (int i = 0; i < n; i++) {
+        struct axis *a = &axis[axes[i]];
+        if ((double)a->in * scale > 1 << 24) return too_large(lower);
+        *a = (struct axis){a->in, (int64_t)floor(scale * (double)a->in + 0.5), 1, scale, a->start, a->end};
+    }
+    return 0;
+}
+
+/* The part of the input that tf_crop_and_resize shows: starts, then ends, of the dimensions `axes`, or of all. */
+static int read_roi(struct lower *lower, const struct resize *resize, const struct tensor *x, struct axis *axis) {
+    int n, axes[RT_MAX_NDIM];
+    if (resize->at != crop_and_resize) return 0;
+    if (is_empty(lower, 1)) return lower_error(lower, 384, EXIT_MALFORMED, "tf_crop_and_resize needs roi");
+    const double *roi = known_floats(lower, 1, "roi", &n);
+    if (!roi || read_axes(lower, x->ndim, n / 2, axes) < 0) return -1;
+    for (int i = 0; i < n / 2; i++) {
+        axis[axes[i]].start = roi[i];
+        axis[axes[i]].end = roi[n / 2 + i];
+    }
     return 0;
 }
 
@@ -347,12 +441,13 @@ int lower_resize(struct lower *lower) {
     if (is_empty(lower, 2) == is_empty(lower, 3))
         return lower_error(lower, 384, EXIT_MALFORMED, "exactly one of scales and sizes must be given");
     begin_axes(&x, axis);
+    if (read_roi(lower, &resize, &x, axis) < 0) return -1;
     if (!is_empty(lower, 3)) {
         const int64_t *sizes = lower_known(lower, 3, "sizes", &n);
-        if (!sizes || set_sizes(lower, &x, n, sizes, axis) < 0) return -1;
+        if (!sizes || set_sizes(lower, &x, n, sizes, axis) < 0 || keep_ratio(lower, &x, n, axis) < 0) return -1;
     } else {
         const double *scales = known_floats(lower, 2, "scales", &n);
         if (!scales || set_scales(lower, &x, n, scales, axis) < 0) return -1;
     }
-    return check_new_forms(lower, &resize, axis, x.ndim) < 0 ? -1 : run(lower, &resize, axis);
+    return run(lower, &resize, axis);
 }

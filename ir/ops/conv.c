@@ -259,6 +259,18 @@ DIMS_FN(dims_pool) {
     return bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_PASS}, why);
 }
 
+/* Places count from the beginning of the plane, so that only samples and channels are divided. */
+DIMS_FN(dims_max_pool_places) {
+    const struct tensor *x = input(graph, node, 0);
+    struct window window;
+    if (read_extents(dims, node, x, &window, why) < 0) return -1;
+    bind_planes(dims, x);
+    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_WHOLE}, why) < 0) return -1;
+    for (int f = SPATIAL; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_PASS) dims->factor[f].kind = FACTOR_WHOLE;
+    return 0;
+}
+
 /* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so its spatial
  * dimensions are not split. */
 DIMS_FN(dims_max_pool_grad) {

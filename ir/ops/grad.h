@@ -23,6 +23,8 @@ GRAD(grad_layernorm);
 GRAD(grad_rmsnorm);
 GRAD(grad_rope);
 GRAD(grad_recurrence);
+GRAD(grad_sample);
+GRAD(grad_roi_pool);
 GRAD(grad_flash_attention);
 GRAD(grad_reduce_sum);
 GRAD(grad_reduce_extreme); /* ReduceMax and ReduceMin */

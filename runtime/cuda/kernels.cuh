@@ -15,6 +15,7 @@
 #include "recurrence.cuh"
 #include "reduce.cuh"
 #include "rows.cuh"
+#include "sampling.cuh"
 #include "topk.cuh"
 #include "window.cuh"
 

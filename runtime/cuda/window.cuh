@@ -169,6 +169,18 @@ static inline int rt_max_pool(struct rt *rt, T *y, const T *x, int ndim, const r
     });
 }
 
+template <class T>
+static inline int rt_max_pool_places(struct rt *rt, int64_t *y, const T *x, int ndim, const rt_dims &x_dims,
+                                     const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
+                                     const rt_dims &dilation, const rt_dims &begin) {
+    const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
+    return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
+        int64_t plane = p;
+        const rt_at3 o = rt_unravel3(rt_take(&plane, window.y_plane), window.y);
+        y[p] = rt_largest_place(x + plane * window.x_plane, window, o);
+    });
+}
+
 /* One thread per element of dx: checks for all windows that read the element whether they selected it. */
 template <class T>
 static inline int rt_max_pool_grad(struct rt *rt, T *dx, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
@@ -268,6 +280,11 @@ template <class F> static inline int rt_convolve(struct rt *rt, const rt_convolu
                                    const rt_dims &y_dims, const rt_dims &window, const rt_dims &stride,                \
                                    const rt_dims &dilation, const rt_dims &begin) {                                    \
         return rt_max_pool(rt, y, x, ndim, x_dims, y_dims, window, stride, dilation, begin);                           \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_max_pool_places_##s(struct rt *rt, int64_t *y, const T *x, int ndim, const rt_dims &x_dims,      \
+                                          const rt_dims &y_dims, const rt_dims &window, const rt_dims &stride,         \
+                                          const rt_dims &dilation, const rt_dims &begin) {                             \
+        return rt_max_pool_places(rt, y, x, ndim, x_dims, y_dims, window, stride, dilation, begin);                    \
     }                                                                                                                  \
     RT_ON_CALL int rt_max_pool_grad_##s(struct rt *rt, T *dx, const T *x, const T *dy, int ndim,                       \
                                         const rt_dims &x_dims, const rt_dims &y_dims, const rt_dims &window,           \

@@ -66,10 +66,63 @@ static void recurrence(const struct call *call) {
                           &shape);
 }
 
+/* The row of `names` that an attribute names. */
+static int named(const struct node *node, const char *key, const char *const *names) {
+    int i = 0;
+    while (strcmp(names[i], attr_text(node, key, "")) != 0) i++;
+    return i;
+}
+
+static void sample(const struct call *call) {
+    static const char *const modes[] = {"nearest", "linear", "cubic"}, *const paddings[] = {"zeros", "border",
+                                                                                            "reflection"};
+    const struct node *node = call->node;
+    const enum op_id op = node->op->id;
+    const struct tensor *points = input(call, op == OP_SamplePointsGrad ? 2 : 1), *y = input(call, 0);
+    const struct tensor *image = op == OP_SamplePointsGrad ? input(call, 1)
+                                 : op == OP_SampleGrad     ? &call->graph->tensors.at[node->outputs[0]]
+                                                           : input(call, 0);
+    const int ndim = (int)points->dims[points->ndim - 1], align = (int)attr_int(node, "align", 0);
+    const int64_t n = y->dims[0], c = y->dims[1], p = tensor_elements(points) / n / ndim;
+    const enum rt_sample_mode mode = (enum rt_sample_mode)named(node, "mode", modes);
+    const enum rt_sample_padding padding = (enum rt_sample_padding)named(node, "padding", paddings);
+    if (op == OP_Sample)
+        rt_sample_f64(call->y[0], x(call, 0), x(call, 1), n, c, p, ndim, image->dims, mode, padding, align);
+    else if (op == OP_SampleGrad)
+        rt_sample_grad_f64(call->y[0], x(call, 0), x(call, 1), n, c, p, ndim, image->dims, mode, padding, align);
+    else
+        rt_sample_points_grad_f64(call->y[0], x(call, 0), x(call, 1), x(call, 2), n, c, p, ndim, image->dims, mode,
+                                  padding, align);
+}
+
+static void roi_pool(const struct call *call) {
+    static const char *const modes[] = {"avg", "max", "bins"};
+    const struct node *node = call->node;
+    const bool back = node->op->id == OP_RoiPoolGrad;
+    const struct tensor *image = back ? &call->graph->tensors.at[node->outputs[0]] : input(call, 0);
+    const struct rt_roi roi = {(enum rt_roi_mode)named(node, "mode", modes),
+                               image->dims[0],
+                               image->dims[1],
+                               image->dims[2],
+                               image->dims[3],
+                               input(call, 1)->dims[0],
+                               attr_int(node, "rows", 0),
+                               attr_int(node, "columns", 0),
+                               attr_int(node, "samples", 0),
+                               attr_float(node, "scale", 1),
+                               attr_float(node, "shift", 0)};
+    if (back)
+        rt_roi_pool_grad_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), &roi);
+    else
+        rt_roi_pool_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), &roi);
+}
+
 static const struct {
     enum op_id op;
     void (*run)(const struct call *call);
-} rows[] = {{OP_Recurrence, recurrence}, {OP_RecurrenceGrad, recurrence}};
+} rows[] = {{OP_Recurrence, recurrence}, {OP_RecurrenceGrad, recurrence}, {OP_Sample, sample},
+            {OP_SampleGrad, sample},     {OP_SamplePointsGrad, sample},   {OP_RoiPool, roi_pool},
+            {OP_RoiPoolGrad, roi_pool}};
 
 static int row_of(const struct op *op) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -21,9 +21,9 @@
 
 static struct golden golden;
 
-static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt",
-                                    "tests/dims/attention.txt",   "tests/dims/conv.txt",
-                                    "tests/dims/move.txt",        "tests/dims/recurrent.txt"};
+static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt", "tests/dims/attention.txt",
+                                    "tests/dims/conv.txt",        "tests/dims/move.txt",     "tests/dims/recurrent.txt",
+                                    "tests/dims/sample.txt"};
 enum { FILES = sizeof files / sizeof *files };
 
 static void print_place(struct strbuf *out, const struct dims *dims, int operand, int dim) {

@@ -25,6 +25,8 @@ struct rt;
  * conv_weight_grad  gradient of conv's weights, dw of shape w_dims, dy of the shape of conv's y. For conv_transpose:
  *                   pass its dy as x and its x as dy.
  * max_pool          ONNX MaxPool-12: a NaN in the window gives NaN (as in PyTorch); a window outside x gives -inf.
+ * max_pool_places   where in its plane max_pool found y(o): at the first of equal elements, or the last NaN; -1: the
+ *                   window is outside x.
  * max_pool_grad     gradient of max_pool: dy(o) is added to dx where max_pool found y(o): at the first of equal
  *                   elements but the last NaN, as in PyTorch; nowhere for a window outside x.
  * average_pool      ONNX AveragePool-19: the sum divided by the number of elements inside x or, with
@@ -41,6 +43,9 @@ struct rt;
                                 const T *dy /* (y_dims) */, int ndim, const int64_t *x_dims, const int64_t *w_dims,    \
                                 const int64_t *y_dims, int64_t group, const int64_t *stride, const int64_t *dilation,  \
                                 const int64_t *begin);                                                                 \
+    void rt_max_pool_places_##s(int64_t *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims, \
+                                const int64_t *y_dims, const int64_t *window, const int64_t *stride,                   \
+                                const int64_t *dilation, const int64_t *begin);                                        \
     void rt_max_pool_grad_##s(T *dx /* (x_dims) */, const T *x /* (x_dims) */, const T *dy /* (y_dims) */, int ndim,   \
                               const int64_t *x_dims, const int64_t *y_dims, const int64_t *window,                     \
                               const int64_t *stride, const int64_t *dilation, const int64_t *begin);                   \

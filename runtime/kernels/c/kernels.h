@@ -459,4 +459,8 @@ RT_DECLARE_DROPOUT(double, f64)
 
 #include "recurrence.h"
 
+/* --- Sampling --- */
+
+#include "sampling.h"
+
 #endif

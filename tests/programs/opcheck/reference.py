@@ -2,6 +2,7 @@
 
 A function takes the inputs (floats as f64, whatever the sample's type; None where left out) and the attributes, and gives
 the result."""
+import math
 import re
 
 import numpy as np
@@ -502,6 +503,110 @@ def recurrence_of(x, weights, states, vector, lengths, a, given=None):
     return torch.stack(after, 1), mixed
 
 
+def sample(x, points, a):
+    """By grid_sample, whose points are in [-1, 1], the edges or centres of the first and last elements; one dimension is a row of two."""
+    size = torch.tensor(x.shape[:1:-1], dtype=points.dtype)
+    grid = 2 * points / (size - 1) - 1 if a["align"] else (2 * points + 1) / size - 1
+    shape, one = (*x.shape[:2], *points.shape[1:-1]), x.ndim == 3
+    if one:
+        return sample_row(x, points, a)
+    lead = [1] * (x.ndim - 2 - (points.ndim - 2))
+    grid = grid.reshape(grid.shape[0], *lead, *grid.shape[1:])
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(a["mode"], a["mode"])
+    return torch.nn.functional.grid_sample(x, grid, mode, a["padding"], bool(a["align"])).reshape(shape)
+
+
+def sample_row(x, points, a):
+    """Cubic convolution of one dimension, zeros outside."""
+    at = points[..., 0]
+    result = torch.zeros(*x.shape[:2], *at.shape[1:], dtype=x.dtype)
+    for tap in range(-1, 3):
+        index = torch.floor(at) + tap
+        d, inside = (at - index).abs(), (index >= 0) & (index < x.shape[2])
+        weight = torch.where(d <= 1, (1.25 * d - 2.25) * d * d + 1, -0.75 * (((d - 5) * d + 8) * d - 4)) * inside
+        values = torch.stack([row[:, i] for row, i in zip(x, index.clamp(0, x.shape[2] - 1).long())])
+        result += values * weight[:, None]
+    return result
+
+
+def sample_grad(dy, points, a):
+    x = torch.zeros(*dy.shape[:2], *a["spatial"], dtype=dy.dtype, requires_grad=True)
+    sample(x, points, a).backward(dy)
+    return x.grad
+
+
+def sample_points_grad(dy, x, points, a):
+    points.requires_grad_()
+    sample(x, points, a).backward(dy)
+    return points.grad
+
+
+def in_torch(function):
+    """A function of tensors, for arrays."""
+    return lambda *x: function(*(torch.from_numpy(np.array(t)) for t in x[:-1]), x[-1]).numpy()
+
+
+def bilinear(plane, y, x):
+    """The four weighted elements that RoiAlign makes a sample of; zeros outside."""
+    h, w = plane.shape
+    if not (-1 <= y <= h and -1 <= x <= w):
+        return np.zeros(4)
+    y, x = min(max(y, 0), h - 1), min(max(x, 0), w - 1)
+    top, left = int(y), int(x)
+    bottom, right, v, u = min(top + 1, h - 1), min(left + 1, w - 1), y - top, x - left
+    return np.array([plane[top, left] * (1 - v) * (1 - u), plane[top, right] * (1 - v) * u, plane[bottom, left] * v * (1 - u),
+                     plane[bottom, right] * v * u])
+
+
+def aligned_bin(plane, corners, row, column, a):
+    x1, y1, x2, y2 = corners * a["scale"] - a["shift"]
+    h, w = (max(e, 1) if a["shift"] == 0 else e for e in (y2 - y1, x2 - x1))
+    h, w, n = h / a["rows"], w / a["columns"], a["samples"]
+    values = [bilinear(plane, y1 + (row + (i + 0.5) / n) * h, x1 + (column + (j + 0.5) / n) * w) for i in range(n) for j in range(n)]
+    return np.sum(values) / n ** 2 if a["mode"] == "avg" else np.max(values)
+
+
+def largest_in_bin(plane, corners, row, column, a):
+    def span(first, last, bin, bins, size):
+        start = math.floor(first * a["scale"] + 0.5)
+        extent = max(math.floor(last * a["scale"] + 0.5) - start + 1, 1) / bins
+        return slice(*np.clip([math.floor(bin * extent) + start, math.ceil((bin + 1) * extent) + start], 0, size))
+    part = plane[span(corners[1], corners[3], row, a["rows"], plane.shape[0]), span(corners[0], corners[2], column, a["columns"], plane.shape[1])]
+    return part.max() if part.size else 0
+
+
+def roi_pool(x, rois, images, a):
+    make = largest_in_bin if a["mode"] == "bins" else aligned_bin
+    return np.array([[[[make(plane, corners, i, j, a) for j in range(a["columns"])] for i in range(a["rows"])] for plane in x[image]]
+                     for corners, image in zip(rois, images)])
+
+
+def roi_pool_grad(dy, rois, images, a):
+    """The mean is linear: the gradient of each element is what a one there adds."""
+    n, h, w = a["spatial"]
+    dx = np.zeros((n, dy.shape[1], h, w))
+    for place in np.ndindex(h, w):
+        unit = np.zeros((n, 1, h, w))
+        unit[:, :, place[0], place[1]] = 1
+        weights = roi_pool(unit, rois, images, a)
+        for r, image in enumerate(images):
+            dx[image, :, place[0], place[1]] += (dy[r] * weights[r]).sum((1, 2))
+    return dx
+
+
+def max_pool_places(x, a):
+    """The index of the maximum by ONNX's rule, the first of equals, in a padded image of which each element knows its place."""
+    planes, places = x.reshape(-1, *x.shape[2:]), np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:])
+    pads = list(zip(a["begin"], a["end"]))
+    padded, known = np.pad(planes, [(0, 0), *pads], constant_values=-np.inf), np.pad(places, pads, constant_values=-1)
+    shape = [(n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(known.shape, a["window"], a["dilation"], a["stride"])]
+    result = np.zeros((len(planes), *shape), "i8")
+    for o in np.ndindex(*shape):
+        window = tuple(slice(i * s, i * s + (k - 1) * d + 1, d) for i, k, d, s in zip(o, a["window"], a["dilation"], a["stride"]))
+        result[(slice(None), *o)] = known[window].reshape(-1)[padded[(slice(None), *window)].reshape(len(planes), -1).argmax(1)]
+    return result.reshape(*x.shape[:2], *shape)
+
+
 def tensors_of(operands, n):
     """As many operands, None for those left out at the end, and the attributes."""
     *given, attributes = operands
@@ -618,6 +723,12 @@ REFERENCE = {
     "RMSNorm": rms_norm,
     "Attention": attention,
     "Rope": rope,
+    "Sample": in_torch(sample),
+    "SampleGrad": in_torch(sample_grad),
+    "SamplePointsGrad": in_torch(sample_points_grad),
+    "RoiPool": roi_pool,
+    "RoiPoolGrad": roi_pool_grad,
+    "MaxPoolPlaces": max_pool_places,
     "Recurrence": recurrence,
     "RecurrenceGrad": recurrence_grad,
     "ReduceSum": reduction(np.sum),

@@ -1,0 +1,236 @@
+/* Sampling of images at computed points: grids, regions, deformable convolution. */
+#include "frontend/lower/onnx_lower.h"
+
+#include <string.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/sampling.h"
+
+enum { SPATIAL = 2, MOST = 1 << 24 };
+
+/* A constant of x's type. */
+static int emit_floats(struct lower *lower, int x, int ndim, const int64_t *dims, const double *values) {
+    struct graph *graph = lower->builder.graph;
+    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
+    return emit_cast(lower, graph_add_const(graph, name, RT_F64, ndim, dims, values), lower_dtype(lower, x));
+}
+
+/* Grids ------------------------------------------------------------------------------------------------------------ */
+
+/* Points in units of elements from points in [-1, 1] (.., ndim), which are the edges of the image of x or, with
+ * align_corners, the centres of its first and last elements. The innermost dimension is the first coordinate. */
+static int emit_unnormalised(struct lower *lower, int grid, const struct tensor *x, bool align) {
+    const int n = x->ndim - SPATIAL;
+    const int64_t dims[] = {n};
+    double size[RT_SAMPLE_DIMS];
+    for (int d = 0; d < n; d++) size[d] = (double)x->dims[x->ndim - 1 - d] - (align ? 1 : 0);
+    int shifted = emit_with(lower, OP_Add, grid, 1);
+    shifted = emit2(lower, OP_Mul, shifted, emit_floats(lower, grid, 1, dims, size));
+    return emit_with(lower, OP_Mul, align ? shifted : emit_with(lower, OP_Sub, shifted, 1), 0.5);
+}
+
+/* The sample modes that opset 16 calls bilinear and bicubic. */
+static const char *mode_of(const char *text) {
+    static const char *const names[][2] = {
+        {"bilinear", "linear"}, {"linear", "linear"}, {"nearest", "nearest"}, {"bicubic", "cubic"}, {"cubic", "cubic"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i][0], text) == 0) return names[i][1];
+    return NULL;
+}
+
+/* ONNX GridSample-22. Integers are interpolated as f32 and truncated. */
+int lower_grid_sample(struct lower *lower) {
+    const struct tensor x = lower_input(lower, 0), grid = lower_input(lower, 1);
+    const bool align = lower_int(lower, "align_corners") != 0, cast = !rt_dtype_is_float(x.dtype);
+    const char *mode = mode_of(lower_text(lower, "mode")), *padding = lower_text(lower, "padding_mode");
+    const int n = x.ndim - SPATIAL;
+    if (!mode ||
+        (strcmp(padding, "zeros") != 0 && strcmp(padding, "border") != 0 && strcmp(padding, "reflection") != 0))
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or padding_mode %s",
+                           diag_quote(lower->builder.diags, lower_text(lower, "mode")),
+                           diag_quote(lower->builder.diags, padding));
+    if (n < 1 || grid.ndim != x.ndim || grid.dims[0] != x.dims[0] || grid.dims[grid.ndim - 1] != n)
+        return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (n > RT_SAMPLE_DIMS) return lower_unsupported(lower, "an input of %d spatial dimensions", n);
+    for (int d = SPATIAL; d < x.ndim; d++)
+        if (x.dims[d] < 1) return lower_error(lower, 384, EXIT_MALFORMED, "dimension %d has no elements", d);
+    const enum rt_dtype dtype = cast ? RT_F32 : x.dtype;
+    int points = emit_cast(lower, emit_unnormalised(lower, lower->inputs[1], &x, align), dtype);
+    struct attr attrs[] = {attr_of_text("mode", mode), attr_of_text("padding", padding), attr_of_int("align", align)};
+    const int image = emit_cast(lower, lower->inputs[0], dtype);
+    if (points < 0 || image < 0) return -1;
+    const int y = emit(lower, OP_Sample, 2, (int[]){image, points}, 3, attrs);
+    return lower_result(lower, emit_cast(lower, y, x.dtype));
+}
+
+/* ONNX AffineGrid-20: the product of the places of the grid's points, with a 1 behind each, and theta. */
+int lower_affine_grid(struct lower *lower) {
+    const struct tensor theta = lower_input(lower, 0);
+    const bool align = lower_int(lower, "align_corners") != 0;
+    int count, n = theta.ndim == 3 ? (int)theta.dims[1] : 0;
+    const int64_t *size = lower_known(lower, 1, "size", &count);
+    int64_t points = 1, shape[RT_MAX_NDIM], place[RT_SAMPLE_DIMS] = {0};
+    if (!size) return -1;
+    if (count != n + SPATIAL || n < 2 || n > 3 || theta.dims[2] != n + 1 || size[0] != theta.dims[0])
+        return lower_error(lower, 378, EXIT_MALFORMED, "size does not fit theta %s",
+                           tensor_type(lower->builder.graph->arena, &theta));
+    for (int d = 0; d < n; d++) {
+        if (size[SPATIAL + d] < 1 || !rt_mul(points, size[SPATIAL + d], &points) || points > MOST)
+            return lower_error(lower, 505, EXIT_LIMIT, "a grid without points, or with more than %d", MOST);
+        shape[1 + d] = size[SPATIAL + d];
+    }
+    double *base = ARENA_ARRAY(lower->builder.graph->arena, double, points *(n + 1));
+    for (int64_t p = 0; p < points; p++) {
+        for (int d = 0; d < n; d++) { /* the innermost dimension first */
+            const double extent = (double)size[SPATIAL + n - 1 - d], at = (double)place[n - 1 - d];
+            base[p * (n + 1) + d] = align ? (extent > 1 ? 2 * at / (extent - 1) - 1 : 0) : (2 * at + 1) / extent - 1;
+        }
+        base[p * (n + 1) + n] = 1;
+        for (int d = n - 1; d >= 0 && ++place[d] == size[SPATIAL + d]; d--) place[d] = 0;
+    }
+    const int64_t rows[] = {1, points, n + 1};
+    shape[0] = size[0];
+    shape[n + 1] = n;
+    const int grid =
+        emit_matmul(lower, emit_floats(lower, lower->inputs[0], 3, rows, base), lower->inputs[0], false, true);
+    return lower_result(lower, emit_reshape(lower, grid, n + 2, shape));
+}
+
+/* Regions ---------------------------------------------------------------------------------------------------------- */
+
+static int emit_regions(struct lower *lower, int rois, int batch, const char *mode, int64_t rows, int64_t columns,
+                        int64_t samples, double shift) {
+    const struct tensor x = lower_input(lower, 0);
+    if (x.ndim != 4) return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, not 4", x.ndim);
+    if (rows < 1 || columns < 1 || rows > MOST || columns > MOST || samples < 0 || samples > MOST || x.dims[2] < 1 ||
+        x.dims[3] < 1)
+        return lower_error(lower, 374, EXIT_MALFORMED, "an image or a region without elements");
+    struct attr attrs[] = {attr_of_text("mode", mode),
+                           attr_of_int("rows", rows),
+                           attr_of_int("columns", columns),
+                           attr_of_int("samples", samples),
+                           attr_of_float("scale", lower_float(lower, "spatial_scale")),
+                           attr_of_float("shift", shift)};
+    return rois < 0 || batch < 0 ? -1 : emit(lower, OP_RoiPool, 3, (int[]){lower->inputs[0], rois, batch}, 6, attrs);
+}
+
+/* ONNX RoiAlign-22; up to opset 15 without a shift of half an element. */
+int lower_roi_align(struct lower *lower) {
+    const char *mode = lower_text(lower, "mode"), *coordinates = "output_half_pixel";
+    if (lower->op->since >= 16) coordinates = lower_text(lower, "coordinate_transformation_mode");
+    const bool half = strcmp(coordinates, "half_pixel") == 0;
+    if ((strcmp(mode, "avg") != 0 && strcmp(mode, "max") != 0) ||
+        (!half && strcmp(coordinates, "output_half_pixel") != 0))
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or coordinate_transformation_mode %s",
+                           diag_quote(lower->builder.diags, mode), diag_quote(lower->builder.diags, coordinates));
+    return lower_result(lower, emit_regions(lower, lower->inputs[1], emit_cast(lower, lower->inputs[2], RT_I64), mode,
+                                            lower_int(lower, "output_height"), lower_int(lower, "output_width"),
+                                            lower_int(lower, "sampling_ratio"), half ? 0.5 : 0));
+}
+
+/* ONNX MaxRoiPool-22: the first of a region's five numbers is its image. */
+int lower_max_roi_pool(struct lower *lower) {
+    const struct tensor rois = lower_input(lower, 1);
+    int n;
+    const int64_t *shape = lower_ints(lower, "pooled_shape", &n);
+    if (n != 2 || rois.ndim != 2 || rois.dims[1] != 5)
+        return lower_error(lower, 378, EXIT_MALFORMED, "regions have 5 numbers, and pooled_shape 2");
+    const int batch = emit_squeeze(lower, emit_piece(lower, lower->inputs[1], 1, 0, 1, 1), 1);
+    return lower_result(lower, emit_regions(lower, emit_piece(lower, lower->inputs[1], 1, 1, 1, 4),
+                                            emit_cast(lower, batch, RT_I64), "bins", shape[0], shape[1], 0, 0));
+}
+
+/* Deformable convolution ------------------------------------------------------------------------------------------- */
+
+struct deform {
+    int64_t n, c, h, w, m, group, offset_group, kh, kw, oh, ow;
+    int64_t stride[2], dilation[2], pads[4];
+};
+
+static int read_pair(struct lower *lower, const char *name, int count, int64_t fallback, int64_t *values) {
+    int n;
+    const int64_t *list = lower_ints(lower, name, &n);
+    if (list && n != count) return lower_error(lower, 372, EXIT_MALFORMED, "%s has %d values, not %d", name, n, count);
+    for (int i = 0; i < count; i++) {
+        values[i] = list ? list[i] : fallback;
+        if (values[i] < fallback || values[i] > MOST)
+            return lower_error(lower, 374, EXIT_MALFORMED, "%s %lld is out of range", name, (long long)values[i]);
+    }
+    return 0;
+}
+
+static int read_deform(struct lower *lower, struct deform *d) {
+    const struct tensor x = lower_input(lower, 0), w = lower_input(lower, 1), offset = lower_input(lower, 2);
+    if (x.ndim != 4 || w.ndim != 4 || offset.ndim != 4) {
+        if (x.ndim >= 3 && w.ndim == x.ndim) return lower_unsupported(lower, "an input of %d dimensions", x.ndim);
+        return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    }
+    *d = (struct deform){x.dims[0],
+                         x.dims[1],
+                         x.dims[2],
+                         x.dims[3],
+                         w.dims[0],
+                         lower_int(lower, "group"),
+                         lower_int(lower, "offset_group"),
+                         w.dims[2],
+                         w.dims[3],
+                         offset.dims[2],
+                         offset.dims[3]};
+    if (read_pair(lower, "strides", 2, 1, d->stride) < 0 || read_pair(lower, "dilations", 2, 1, d->dilation) < 0 ||
+        read_pair(lower, "pads", 4, 0, d->pads) < 0)
+        return -1;
+    const bool groups = d->group > 0 && d->offset_group > 0 && d->c % d->group == 0 && d->m % d->group == 0 &&
+                        d->c % d->offset_group == 0;
+    if (!groups || w.dims[1] != d->c / d->group || offset.dims[0] != d->n ||
+        offset.dims[1] != d->offset_group * d->kh * d->kw * 2)
+        return lower_error(lower, 373, EXIT_MALFORMED, "weights or offsets do not fit the groups and the input %s",
+                           tensor_type(lower->builder.graph->arena, &x));
+    return 0;
+}
+
+/* Where the window's elements lie without offsets: (kh kw, oh, ow, 2), the column first. */
+static int emit_places(struct lower *lower, const struct deform *d) {
+    const int64_t k = d->kh * d->kw, dims[] = {k, d->oh, d->ow, 2};
+    double *places = ARENA_ARRAY(lower->builder.graph->arena, double, k * d->oh * d->ow * 2 + 1), *at = places;
+    for (int64_t tap = 0; tap < k; tap++)
+        for (int64_t i = 0; i < d->oh; i++)
+            for (int64_t j = 0; j < d->ow; j++) {
+                *at++ = (double)(j * d->stride[1] - d->pads[1] + tap % d->kw * d->dilation[1]);
+                *at++ = (double)(i * d->stride[0] - d->pads[0] + tap / d->kw * d->dilation[0]);
+            }
+    return emit_floats(lower, lower->inputs[0], 4, dims, places);
+}
+
+/* The points of all windows, (n offset_group, kh kw, oh, ow, 2). Offsets are rows, then columns. */
+static int emit_deformed(struct lower *lower, const struct deform *d) {
+    static const int64_t last[] = {0, 1, 3, 4, 2};
+    const int64_t k = d->kh * d->kw, split[] = {d->n * d->offset_group, k, 2, d->oh, d->ow};
+    const int moved = emit_transpose(lower, emit_reshape(lower, lower->inputs[2], 5, split), last);
+    const int turned = moved < 0 ? -1 : emit_piece(lower, moved, 4, 1, -1, 2);
+    return emit2(lower, OP_Add, turned, emit_places(lower, d));
+}
+
+/* ONNX DeformConv-22: the elements that each window reads are sampled, weighted by the mask, and multiplied with the
+ * weights by a convolution of windows of 1. */
+int lower_deform_conv(struct lower *lower) {
+    static const int64_t one[] = {1, 1}, none[] = {0, 0};
+    struct deform d;
+    if (read_deform(lower, &d) < 0) return -1;
+    const int64_t k = d.kh * d.kw, images = d.n * d.offset_group, channels = d.c / d.offset_group;
+    const int64_t split[] = {images, channels, d.h, d.w}, masked[] = {images, 1, k, d.oh, d.ow};
+    const int64_t columns[] = {d.n, d.c * k, d.oh, d.ow}, weights[] = {d.m, d.c / d.group * k, 1, 1};
+    struct attr attrs[] = {attr_of_text("mode", "linear"), attr_of_text("padding", "zeros"), attr_of_int("align", 1)};
+    const int image = emit_reshape(lower, lower->inputs[0], 4, split), points = emit_deformed(lower, &d);
+    if (image < 0 || points < 0) return -1;
+    int sampled = emit(lower, OP_Sample, 2, (int[]){image, points}, 3, attrs);
+    if (lower_has(lower, 4)) sampled = emit2(lower, OP_Mul, sampled, emit_reshape(lower, lower->inputs[4], 5, masked));
+    struct attr window[] = {attr_of_ints("stride", 2, one), attr_of_ints("dilation", 2, one),
+                            attr_of_ints("begin", 2, none), attr_of_ints("end", 2, none),
+                            attr_of_int("group", d.group)};
+    const int operands[] = {emit_reshape(lower, sampled, 4, columns),
+                            emit_reshape(lower, lower->inputs[1], 4, weights)};
+    if (operands[0] < 0 || operands[1] < 0) return -1;
+    const int y = emit(lower, OP_Conv, 2, operands, 5, window);
+    if (y < 0 || !lower_has(lower, 3)) return lower_result(lower, y);
+    return lower_result(lower, emit2(lower, OP_Add, y, emit_per_channel(lower, lower->inputs[3], 4)));
+}

@@ -1,0 +1,228 @@
+/* Dimension annotations of operators that sample images at points (runtime/base/sampling.h), and their derivatives.
+ * Images, channels and points may be divided; every point may need all of its plane. */
+#include "runtime/base/sampling.h"
+
+#include <string.h>
+
+#include "ir/ops/grad.h"
+#include "ir/ops/ops.h"
+
+enum { SPATIAL = 2 }; /* the first spatial dimension */
+
+static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
+    return &graph->tensors.at[node->inputs[i]];
+}
+
+static bool is_one_of(const struct node *node, const char *key, int n, const char *const *names) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(attr_text(node, key, ""), names[i]) == 0) return true;
+    return false;
+}
+
+static int check_sample(struct dims *dims, const struct node *node, const char **why) {
+    static const char *const modes[] = {"nearest", "linear", "cubic"}, *const paddings[] = {"zeros", "border",
+                                                                                            "reflection"};
+    if (is_one_of(node, "mode", 3, modes) && is_one_of(node, "padding", 3, paddings)) return 0;
+    return refuse(dims, why, "attribute mode or padding is unknown");
+}
+
+/* The factors of a sample's operands: n and c of the image, the k spatial dimensions i.., and those p.. of the points,
+ * of which there are `np`. */
+struct factors {
+    int n, c, i, p, k, nspatial, np;
+};
+
+/* Spatial extents `size`; points (n, p.., k). */
+static int bind_factors(struct dims *dims, const struct tensor *points, int64_t c, int nspatial, const int64_t *size,
+                        enum factor_kind channels, enum factor_kind positions, struct factors *f, const char **why) {
+    const int np = points->ndim - 2;
+    if (nspatial < 1 || nspatial > RT_SAMPLE_DIMS || np < 1 || points->dims[points->ndim - 1] != nspatial)
+        return refuse(dims, why, "points %s do not fit images of %d dimensions", tensor_type(dims->arena, points),
+                      nspatial);
+    *f = (struct factors){.nspatial = nspatial, .np = np};
+    f->n = dims_factor(dims, "n", -1, points->dims[0], FACTOR_PASS);
+    f->c = dims_factor(dims, "c", -1, c, channels);
+    for (int d = 0; d < nspatial; d++) {
+        const int factor = dims_factor(dims, "i", d, size[d], FACTOR_WHOLE);
+        f->i = d ? f->i : factor;
+    }
+    for (int d = 0; d < np; d++) {
+        const int factor = dims_factor(dims, "p", d, points->dims[1 + d], positions);
+        f->p = d ? f->p : factor;
+    }
+    f->k = dims_factor(dims, "k", -1, nspatial, FACTOR_WHOLE);
+    return 0;
+}
+
+static void bind_image(struct operand *operand, const struct factors *f) {
+    operand->ndim = SPATIAL + f->nspatial;
+    dims_set(operand, 0, f->n);
+    dims_set(operand, 1, f->c);
+    for (int d = 0; d < f->nspatial; d++) dims_set(operand, SPATIAL + d, f->i + d);
+}
+
+static void bind_points(struct operand *operand, const struct factors *f) {
+    operand->ndim = f->np + 2;
+    dims_set(operand, 0, f->n);
+    for (int d = 0; d < f->np; d++) dims_set(operand, 1 + d, f->p + d);
+    dims_set(operand, 1 + f->np, f->k);
+}
+
+/* (n, c, p..) */
+static void bind_samples(struct operand *operand, const struct factors *f) {
+    operand->ndim = SPATIAL + f->np;
+    dims_set(operand, 0, f->n);
+    dims_set(operand, 1, f->c);
+    for (int d = 0; d < f->np; d++) dims_set(operand, SPATIAL + d, f->p + d);
+}
+
+/* Checks the shapes of all inputs against the annotation. */
+static int check_shapes(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
+    for (int i = 0; i < node->ninputs; i++) {
+        const struct tensor *x = input(graph, node, i);
+        bool fits = x->ndim == dims->operand[i].ndim;
+        for (int d = 0; d < x->ndim && fits; d++) fits = x->dims[d] == dims_extent(dims, i, d);
+        if (!fits) return refuse(dims, why, "%s does not fit the other inputs", tensor_type(dims->arena, x));
+    }
+    return 0;
+}
+
+DIMS_FN(dims_sample_images) {
+    const struct tensor *x = input(graph, node, 0);
+    struct factors f;
+    if (check_sample(dims, node, why) < 0) return -1;
+    if (x->ndim <= SPATIAL) return refuse(dims, why, "an image has at least 3 dimensions");
+    if (bind_factors(dims, input(graph, node, 1), x->dims[1], x->ndim - SPATIAL, x->dims + SPATIAL, FACTOR_PASS,
+                     FACTOR_PASS, &f, why) < 0)
+        return -1;
+    bind_image(&dims->operand[0], &f);
+    bind_points(&dims->operand[1], &f);
+    bind_samples(&dims->operand[2], &f);
+    dims->points = (double)x->dims[1] * (double)tensor_elements(input(graph, node, 1));
+    return check_shapes(dims, graph, node, why);
+}
+
+/* dy (n, c, p..) and points -> (n, c, size..) */
+DIMS_FN(dims_sample_grad) {
+    const struct tensor *dy = input(graph, node, 0);
+    int n;
+    const int64_t *size = attr_ints(node, "spatial", &n);
+    struct factors f;
+    if (check_sample(dims, node, why) < 0) return -1;
+    if (dy->ndim <= SPATIAL || n > RT_SAMPLE_DIMS) return refuse(dims, why, "needs attribute spatial");
+    if (bind_factors(dims, input(graph, node, 1), dy->dims[1], n, size, FACTOR_PASS, FACTOR_SUM, &f, why) < 0)
+        return -1;
+    bind_samples(&dims->operand[0], &f);
+    bind_points(&dims->operand[1], &f);
+    bind_image(&dims->operand[2], &f);
+    dims->points = (double)dy->dims[1] * (double)tensor_elements(input(graph, node, 1));
+    return check_shapes(dims, graph, node, why);
+}
+
+/* dy (n, c, p..), x and points -> (n, p.., k) */
+DIMS_FN(dims_sample_points_grad) {
+    const struct tensor *x = input(graph, node, 1);
+    struct factors f;
+    if (check_sample(dims, node, why) < 0) return -1;
+    if (x->ndim <= SPATIAL) return refuse(dims, why, "an image has at least 3 dimensions");
+    if (bind_factors(dims, input(graph, node, 2), x->dims[1], x->ndim - SPATIAL, x->dims + SPATIAL, FACTOR_SUM,
+                     FACTOR_PASS, &f, why) < 0)
+        return -1;
+    bind_samples(&dims->operand[0], &f);
+    bind_image(&dims->operand[1], &f);
+    bind_points(&dims->operand[2], &f);
+    bind_points(&dims->operand[3], &f);
+    dims->points = (double)x->dims[1] * (double)tensor_elements(input(graph, node, 2));
+    return check_shapes(dims, graph, node, why);
+}
+
+/* Regions ---------------------------------------------------------------------------------------------------------- */
+
+static int check_rois(struct dims *dims, const struct node *node, const struct tensor *rois, const char **why) {
+    static const char *const modes[] = {"avg", "max", "bins"};
+    if (!is_one_of(node, "mode", 3, modes)) return refuse(dims, why, "attribute mode is unknown");
+    if (rois->ndim != 2 || rois->dims[1] != 4) return refuse(dims, why, "a region needs 4 coordinates");
+    if (attr_int(node, "rows", 0) < 1 || attr_int(node, "columns", 0) < 1 || attr_int(node, "samples", 0) < 0)
+        return refuse(dims, why, "needs attributes rows and columns of at least 1, and samples of at least 0");
+    return 0;
+}
+
+/* Binds n c i.. to the images, r and the corners to the regions, and (r, c, rows, columns) to the bins. */
+static int bind_rois(struct dims *dims, const struct graph *graph, const struct node *node, const int64_t *image,
+                     enum factor_kind regions, int images, int bins, const char **why) {
+    const struct tensor *rois = input(graph, node, 1);
+    struct operand *x = &dims->operand[images], *y = &dims->operand[bins];
+    if (check_rois(dims, node, rois, why) < 0) return -1;
+    const int n = dims_factor(dims, "n", -1, image[0], FACTOR_WHOLE),
+              c = dims_factor(dims, "c", -1, image[1], FACTOR_PASS);
+    const int h = dims_factor(dims, "i", 0, image[2], FACTOR_WHOLE),
+              w = dims_factor(dims, "i", 1, image[3], FACTOR_WHOLE);
+    const int r = dims_factor(dims, "r", -1, rois->dims[0], regions), k = dims_factor(dims, "k", -1, 4, FACTOR_WHOLE);
+    const int rows = dims_factor(dims, "o", 0, attr_int(node, "rows", 0), FACTOR_WHOLE),
+              columns = dims_factor(dims, "o", 1, attr_int(node, "columns", 0), FACTOR_WHOLE);
+    const int of_x[] = {n, c, h, w}, of_y[] = {r, c, rows, columns};
+    x->ndim = y->ndim = 4;
+    for (int d = 0; d < 4; d++) {
+        dims_set(x, d, of_x[d]);
+        dims_set(y, d, of_y[d]);
+    }
+    dims->operand[1].ndim = 2;
+    dims_set(&dims->operand[1], 0, r);
+    dims_set(&dims->operand[1], 1, k);
+    dims->operand[2].ndim = 1;
+    dims_set(&dims->operand[2], 0, r);
+    dims->points = (double)rois->dims[0] * (double)image[1] * (double)attr_int(node, "rows", 0) *
+                   (double)attr_int(node, "columns", 0);
+    return check_shapes(dims, graph, node, why);
+}
+
+DIMS_FN(dims_roi_pool) {
+    const struct tensor *x = input(graph, node, 0);
+    if (x->ndim != 4) return refuse(dims, why, "images have 4 dimensions");
+    return bind_rois(dims, graph, node, x->dims, FACTOR_PASS, 0, 3, why);
+}
+
+DIMS_FN(dims_roi_pool_grad) {
+    int n;
+    const int64_t *size = attr_ints(node, "spatial", &n);
+    const struct tensor *dy = input(graph, node, 0);
+    if (n != 3 || dy->ndim != 4) return refuse(dims, why, "needs attribute spatial of 3 numbers");
+    const int64_t image[] = {size[0], dy->dims[1], size[1], size[2]};
+    return bind_rois(dims, graph, node, image, FACTOR_SUM, 3, 0, why);
+}
+
+/* Derivatives ------------------------------------------------------------------------------------------------------ */
+
+/* Adds a node with the attributes of the forward node and attribute *more. */
+static int build_like(struct gradient *gradient, enum op_id op, int n, const int *inputs, const struct attr *more) {
+    int count = gradient->node.nattrs;
+    struct attr *attrs = ARENA_ARRAY(gradient->builder.graph->arena, struct attr, count + 1);
+    memcpy(attrs, gradient->node.attrs, (size_t)count * sizeof *attrs);
+    if (more) attrs[count++] = *more;
+    return build(&gradient->builder, op, n, inputs, count, attrs);
+}
+
+GRAD(grad_sample) {
+    const struct tensor x = *gradient_input(gradient, 0);
+    const int *in = gradient->node.inputs, dy = gradient->dy;
+    const struct attr size = attr_of_ints("spatial", x.ndim - SPATIAL, x.dims + SPATIAL);
+    if (gradient->wanted[0] &&
+        (gradient->dx[0] = build_like(gradient, OP_SampleGrad, 2, (int[]){dy, in[1]}, &size)) < 0)
+        return -1;
+    if (gradient->wanted[1] &&
+        (gradient->dx[1] = build_like(gradient, OP_SamplePointsGrad, 3, (int[]){dy, in[0], in[1]}, NULL)) < 0)
+        return -1;
+    return 0;
+}
+
+/* The regions themselves have no gradient, as in torchvision. */
+GRAD(grad_roi_pool) {
+    const struct tensor x = *gradient_input(gradient, 0);
+    const int *in = gradient->node.inputs;
+    const struct attr size = attr_of_ints("spatial", 3, (int64_t[]){x.dims[0], x.dims[2], x.dims[3]});
+    if (!gradient->wanted[0]) return 0;
+    if (strcmp(attr_text(&gradient->node, "mode", ""), "avg") != 0)
+        return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
+                          "RoiPool of largest elements has no gradient");
+    return gradient->dx[0] = build_like(gradient, OP_RoiPoolGrad, 3, (int[]){gradient->dy, in[1], in[2]}, &size);
+}
