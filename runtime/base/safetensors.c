@@ -3,28 +3,36 @@
 #include "checked.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HEADER_MAX ((int64_t)100000000) /* limit of the reference implementation */
 
-/* Type names: those of dtype.h in capitals, except fp16 (F16). */
+/* Type names: those of dtype.h in capitals, with these exceptions. Other types of quantised tensors have no name. */
+static const struct {
+    enum rt_dtype dtype;
+    const char *text;
+} exceptions[] = {{RT_F16, "F16"}, {RT_E4M3FN, "F8_E4M3"}, {RT_E5M2, "F8_E5M2"}, {RT_E8M0, "F8_E8M0"}};
 
 struct dtype_text {
     char text[8];
 };
 
+/* "" if the format has no name for the type. */
 static struct dtype_text text_of(enum rt_dtype dtype) {
-    struct dtype_text out = {"F16"};
+    struct dtype_text out = {""};
+    for (size_t i = 0; i < sizeof exceptions / sizeof *exceptions; i++)
+        if (exceptions[i].dtype == dtype) return snprintf(out.text, sizeof out.text, "%s", exceptions[i].text), out;
     const char *name = rt_dtypes[dtype].name;
-    for (int i = 0; dtype != RT_F16 && (i == 0 || name[i - 1]); i++)
+    for (size_t i = 0; !rt_dtype_is_code(dtype) && i + 1 < sizeof out.text && name[i]; i++)
         out.text[i] = (char)toupper((unsigned char)name[i]);
     return out;
 }
 
 static enum rt_dtype dtype_of(const char *text) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
-        if (strcmp(text_of((enum rt_dtype)t).text, text) == 0) return (enum rt_dtype)t;
+        if (*text && strcmp(text_of((enum rt_dtype)t).text, text) == 0) return (enum rt_dtype)t;
     return RT_DTYPE_NONE;
 }
 

@@ -112,7 +112,8 @@ static void npy_files_round_trip(void **state) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         assert_true(rt_npy_write(path, (enum rt_dtype)t, 3, (int64_t[]){1, 2, 3}, data, &why));
         assert_true(rt_npy_read(&tensor, path, &why));
-        assert_true(tensor.dtype == (enum rt_dtype)t && tensor.ndim == 3 && tensor.dims[2] == 3 && tensor.count == 6);
+        const enum rt_dtype read = rt_dtype_is_code((enum rt_dtype)t) ? RT_BYTES : (enum rt_dtype)t;
+        assert_true(tensor.dtype == read && tensor.ndim == 3 && tensor.dims[2] == 3 && tensor.count == 6);
         assert_memory_equal(tensor.data, data, 6 * rt_dtype_bytes((enum rt_dtype)t));
         rt_tensor_free(&tensor);
     }
@@ -308,7 +309,7 @@ static void types_have_names(void **state) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         assert_int_equal(rt_dtype_by_name(rt_dtypes[t].name), t);
         assert_int_equal(rt_dtype_by_onnx(rt_dtypes[t].onnx), t);
-        assert_int_equal(rt_dtype_by_npy(rt_dtypes[t].npy), t);
+        assert_int_equal(rt_dtype_by_npy(rt_dtypes[t].npy), rt_dtype_is_code((enum rt_dtype)t) ? (int)RT_BYTES : t);
     }
     assert_int_equal(rt_dtype_by_name("f8"), RT_DTYPE_NONE);
 }
