@@ -612,7 +612,7 @@ static void localize(struct local *local) {
  * non-finite value uses it. */
 static const char *watched(const struct rankplan *plan, const char *call) {
     const size_t length = strlen(call);
-    if (!plan->graph->controls.n || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1)
+    if (!graph_trains(plan->graph) || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1)
         return call;
     return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
 }

@@ -404,8 +404,8 @@ static int count_input_gradients(const struct graph *graph) {
 }
 
 static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
-    tmpl_set(env, "trains", graph->controls.n ? "yes" : "");
-    if (!graph->controls.n) return;
+    tmpl_set(env, "trains", graph_trains(graph) ? "yes" : "");
+    if (!graph_trains(graph)) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));

@@ -126,6 +126,10 @@ int graph_control(struct graph *graph, enum rt_control control) {
     return graph->controls.at[control];
 }
 
+bool graph_trains(const struct graph *graph) {
+    return graph->train && graph->controls.n > 0;
+}
+
 void graph_sort_phases(struct graph *graph) {
     int *sorted = ARENA_ARRAY(graph->arena, int, graph->order.n + 1), n = 0;
     for (int phase = 0; phase < PHASES; phase++)

@@ -252,6 +252,10 @@ int graph_add_copy(struct graph *graph, const struct node *node);
 /* The tensor of a control (runtime/base/controls.def). The first call adds the tensors of all controls. */
 int graph_control(struct graph *graph, enum rt_control control);
 
+/* True for a graph with the phases of a training step: a graph for training from pass autodiff on. Graphs for inference
+ * have controls too, for random operators. */
+bool graph_trains(const struct graph *graph);
+
 /* Sorts `order` by phase; the order within a phase is kept. */
 void graph_sort_phases(struct graph *graph);
 /* The phase of the node that computes the tensor; the first phase if no node does. */

@@ -18,7 +18,7 @@ int schedule_chunks(const struct graph *graph) {
 }
 
 int schedule_phases(const struct graph *graph) {
-    int phases = graph->controls.n ? PHASES : 1;
+    int phases = graph_trains(graph) ? PHASES : 1;
     for (int i = 0; i < graph->order.n; i++) {
         const int phase = (int)graph->nodes.at[graph->order.at[i]].phase;
         if (phase >= phases) phases = phase + 1;
@@ -28,7 +28,7 @@ int schedule_phases(const struct graph *graph) {
 
 enum phase schedule_update_phase(const struct graph *graph, int value) {
     const enum phase phase = graph_phase_of(graph, value);
-    return phase == PHASE_FORWARD && graph->controls.n ? PHASE_BACKWARD : phase;
+    return phase == PHASE_FORWARD && graph_trains(graph) ? PHASE_BACKWARD : phase;
 }
 
 int schedule_find(const struct graph *graph, int chunk, enum phase phase) {
@@ -176,7 +176,7 @@ static int check_slot(const struct checker *c, const struct progress *p, enum ph
     if (phase == PHASE_FORWARD && p->holds[op->slot]) return fail(c, "two micro-batches are in one slot");
     if (phase == PHASE_BACKWARD && p->holds[op->slot] != holder)
         return fail(c, "a micro-batch is not in the slot of its backward row");
-    p->holds[op->slot] = phase == PHASE_FORWARD && c->graph->controls.n ? holder : 0;
+    p->holds[op->slot] = phase == PHASE_FORWARD && graph_trains(c->graph) ? holder : 0;
     return 0;
 }
 

@@ -251,7 +251,8 @@ void rt_close(struct rt *rt);
 
 /* Runs one inference step. `inputs` and `outputs` have one pointer per port to a complete, row-major tensor of the
  * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied.
- * Collective over the job's ranks. */
+ * Random operators draw other numbers in each step; they depend on the number of steps since rt_open and on the scale
+ * unit, not on how the model is divided among ranks. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
 
 /* Training ---------------------------------------------------------------------------------------------------------

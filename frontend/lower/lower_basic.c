@@ -13,11 +13,12 @@ int lower_identity(struct lower *lower) {
 
 /* Dropout ---------------------------------------------------------------------------------------------------------- */
 
+/* In a program for training, evaluation drops nothing; in one for inference, every step drops. */
 static int dropped(struct lower *lower, int x, double ratio, int64_t key) {
     struct graph *graph = lower->builder.graph;
     struct attr attrs[] = {attr_of_float("ratio", ratio), attr_of_int("key", key)};
-    int inputs[] = {x, graph_control(graph, RT_TRAINING), graph_control(graph, RT_STEP),
-                    graph_control(graph, RT_MICRO)};
+    int training = lower->train ? graph_control(graph, RT_TRAINING) : build_scalar(&lower->builder, RT_F64, 1);
+    int inputs[] = {x, training, graph_control(graph, RT_STEP), graph_control(graph, RT_MICRO)};
     return x < 0 ? -1 : emit(lower, OP_Dropout, 4, inputs, 2, attrs);
 }
 
@@ -35,9 +36,9 @@ static int read_dropout(struct lower *lower, double *ratio, bool *drops) {
     if (!(*ratio >= 0 && *ratio < 1))
         return lower_error(lower, 387, EXIT_MALFORMED, "ratio %g is not in [0, 1)", *ratio);
     *drops = training != 0 && *ratio != 0;
-    if (!*drops || lower->train) return 0;
-    lower_unsupported(lower, "training mode without --train");
-    return diag_help(lower->builder.diags, "export the model for evaluation, or compile it with --train"), -1;
+    if (*drops && !lower->train)
+        diag_remark(lower->builder.diags, lower_where(lower), "elements are dropped: training_mode is true");
+    return 0;
 }
 
 /* ONNX Dropout-13: the identity in evaluation and for a ratio of 0. Output 1, the mask: which elements were kept. */

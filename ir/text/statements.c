@@ -83,8 +83,8 @@ bool read_control(struct reader *r) {
     const char *start = place(r);
     struct tensor *tensor = add_source(r, TENSOR_CONTROL);
     if (!tensor) return false;
-    if (!r->graph->train || r->graph->controls.n == RT_CONTROLS || tensor->dtype != RT_F64 || tensor->ndim)
-        return fail_at(r, start, "a control is f64[], and a graph that trains has at most %d", RT_CONTROLS);
+    if (r->graph->controls.n == RT_CONTROLS || tensor->dtype != RT_F64 || tensor->ndim)
+        return fail_at(r, start, "a control is f64[], and a graph has at most %d", RT_CONTROLS);
     VEC_PUSH(r->arena, &r->graph->controls, r->defined[0].tensor);
     return read_source_layout(r, tensor);
 }

@@ -123,7 +123,9 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
     struct tensors tensors = {inputs, outputs};
     const struct rt_call call = {1u << PHASE_FORWARD, 1, around, &tensors};
     const int threads = rt_begin_step(rt);
-    /* kept state, such as running statistics, is not updated */
-    rt->internal->control[RT_REAL] = rt->internal->control[RT_TRAINING] = 0;
+    double *control = rt->internal->control;
+    control[RT_REAL] = control[RT_TRAINING] = 0; /* kept state, such as running statistics, is not updated */
+    control[RT_STEP] = (double)rt->step;         /* random operators draw other numbers in each step and scale unit */
+    control[RT_MICRO] = rt->unit;
     return rt_end_step(rt, threads, rt_execute(rt, &call));
 }

@@ -277,6 +277,7 @@ static void test_rows_are_differentiable(void **state) {
                                         "ScatterNDMul",
                                         "ScatterNDMax",
                                         "ScatterNDMin",
+                                        "Uniform",
                                         "Unpack",
                                         "DequantMatMul",
                                         "IntMatMul",

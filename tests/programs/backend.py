@@ -82,17 +82,23 @@ EXCLUDED = [("strings", lambda model: STRING in element_types(model)),
             ("encoded images", lambda model: "ImageDecoder" in {node.op_type for node in model.graph.node})]
 
 
+def is_likely(drawn, p):
+    """True if the number of marked elements is within five standard deviations of its mean; p: the probability of each."""
+    p = np.broadcast_to(np.asarray(p, "f8"), drawn.shape)
+    return bool(abs(drawn.sum() - p.sum()) <= 5 * np.sqrt((p * (1 - p)).sum()))
+
+
 def are_draws(inputs, outputs):
     """Bernoulli: 0 or 1; always 0 where the probability is 0, always 1 where it is 1."""
     p, y = inputs[0], outputs[0]
-    return bool(np.isin(y, [0, 1]).all() and (y[p == 0] == 0).all() and (y[p == 1] == 1).all())
+    return bool(np.isin(y, [0, 1]).all() and (y[p == 0] == 0).all() and (y[p == 1] == 1).all()) and is_likely(y == 1, p)
 
 
 def are_dropped(inputs, outputs):
     """Dropout: an element is 0, or x / (1 - ratio) and then marked in the mask."""
     x, y, ratio = inputs[0], outputs[0], float(inputs[1]) if len(inputs) > 1 else 0.5
     mask = outputs[1] if len(outputs) > 1 else y != 0
-    return bool(np.allclose(y, np.where(mask, x / (1 - ratio), 0), rtol=1e-3))
+    return bool(np.allclose(y, np.where(mask, x / (1 - ratio), 0), rtol=1e-3)) and is_likely(mask, 1 - ratio)
 
 
 # What holds of the results of operators that draw random numbers, whose values ONNX does not fix.

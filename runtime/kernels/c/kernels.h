@@ -451,6 +451,14 @@ struct rt_region {
 RT_DECLARE_DROPOUT(float, f32)
 RT_DECLARE_DROPOUT(double, f64)
 
+/* Uniform random numbers in the open interval (0, 1): the middles of 2^23 equal parts for f32, of 2^32 for f64. They
+ * depend on the same as the mask of dropout. */
+#define RT_DECLARE_UNIFORM(T, s)                                                                                       \
+    void rt_uniform_##s(T *y, const double *step, const double *micro, const struct rt_region *region, int64_t key);
+
+RT_DECLARE_UNIFORM(float, f32)
+RT_DECLARE_UNIFORM(double, f64)
+
 /* --- Convolutions and pooling --- */
 
 #include "conv.h"

@@ -80,3 +80,31 @@ struct draw {
 
 DEFINE_DROPOUT(float, f32)
 DEFINE_DROPOUT(double, f64)
+
+#define DEFINE_UNIFORM(T, s, SPARE)                                                                                    \
+    static void draw_##s(T *y, int64_t n, uint64_t place, const struct draw *draw) {                                   \
+        struct rt_philox block = rt_philox_at(place / 4, draw->stream, draw->key);                                     \
+        for (int64_t i = 0; i < n; i++, place++) {                                                                     \
+            if (place % 4 == 0) block = rt_philox_at(place / 4, draw->stream, draw->key);                              \
+            y[i] = ((T)(block.word[place % 4] >> SPARE) + (T)0.5) * (T)(1.0 / (UINT64_C(1) << (32 - SPARE)));          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    void rt_uniform_##s(T *y, const double *step, const double *micro, const struct rt_region *region, int64_t key) {  \
+        const struct runs runs = find_runs(region);                                                                    \
+        const int64_t pieces = (runs.length + RUN - 1) / RUN;                                                          \
+        const struct draw draw = {(uint64_t)*step << 32 | (uint32_t)*micro, (uint64_t)key, 0};                         \
+        _Pragma(                                                                                                       \
+            "omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)") for (int64_t piece =   \
+                                                                                                         0;            \
+                                                                                                     piece <           \
+                                                                                                     runs.count *      \
+                                                                                                         pieces;       \
+                                                                                                     piece++) {        \
+            const int64_t run = piece / pieces, from = piece % pieces * RUN;                                           \
+            draw_##s(y + run * runs.length + from, min_i64(RUN, runs.length - from),                                   \
+                     (uint64_t)(place_of(region, &runs, run) + from), &draw);                                          \
+        }                                                                                                              \
+    }
+
+DEFINE_UNIFORM(float, f32, 9)
+DEFINE_UNIFORM(double, f64, 0)

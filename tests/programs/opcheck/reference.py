@@ -366,6 +366,14 @@ def dropout(x, training, step, micro, a):
     return x * kept / (1 - a["ratio"]) if training else x
 
 
+def uniform(x, step, micro, a):
+    """The parts of [0, 1) are fewer for f32: a sample's results are compared within its precision."""
+    place, key = np.arange(x.size), a["key"]
+    words = philox([place // 4, 0 * place, 0 * place + int(micro), 0 * place + int(step)],
+                   [key & 0xFFFFFFFF, key >> 32])
+    return ((np.choose(place % 4, words).astype("f8") + 0.5) / 2**32).reshape(x.shape)
+
+
 def counted(index, extent):
     """Indices from the end counted from the start."""
     return np.where(index < 0, index + extent, index)
@@ -767,6 +775,7 @@ REFERENCE = {
     "ClassTerms": lambda *x: class_terms(*(torch.from_numpy(np.array(t)) for t in x[:-1]), x[-1]).numpy(),
     "ClassTermsGrad": class_terms_grad,
     "Dropout": dropout,
+    "Uniform": uniform,
     "Detach": lambda x, a: x,
     "ScaledMatMul": scaled_matmul,
 }
