@@ -409,6 +409,8 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
+    const int stages = mesh_pipeline_axis(&graph->mesh);
+    tmpl_set(env, "stages", stages < 0 ? "" : arena_printf(graph->arena, "%d", stages + 1));
     tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
     tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_lr_schedule_rows[training->lr_schedule.kind].id,

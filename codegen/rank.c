@@ -279,7 +279,7 @@ static void put_updates(struct function *step, enum phase phase) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
-        if (to->offset < 0 || from->offset < 0 || in_place || schedule_update_phase(graph, u.value) != phase) continue;
+        if (to->offset < 0 || from->offset < 0 || in_place || schedule_update_phase(graph, &u) != phase) continue;
         strbuf_printf(&step->body, "\n%s%s, %s, %s);  // update\n", step->source->kernels->target->copy,
                       address_text(step, to), value_text(step, u.value), bytes_text(step, u.weight));
     }

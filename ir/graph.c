@@ -80,8 +80,12 @@ int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, 
 
 int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
                    int noutputs, const int *outputs, int nattrs, const struct attr *attrs) {
-    struct node node = {
-        .op = op, .name = arena_strdup(graph->arena, name), .ninputs = ninputs, .noutputs = noutputs, .nattrs = nattrs};
+    struct node node = {.op = op,
+                        .name = arena_strdup(graph->arena, name),
+                        .ninputs = ninputs,
+                        .noutputs = noutputs,
+                        .nattrs = nattrs,
+                        .origin = -1};
     node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
     node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
     node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
@@ -104,6 +108,7 @@ int graph_add_copy(struct graph *graph, const struct node *node) {
                             like.nattrs, like.attrs);
     memcpy(graph->nodes.at[id].split, like.split, sizeof like.split);
     graph->nodes.at[id].stage = like.stage;
+    graph->nodes.at[id].origin = like.origin;
     graph->nodes.at[id].phase = like.phase;
     return id;
 }

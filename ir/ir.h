@@ -162,6 +162,8 @@ struct node {
     struct attr *attrs;
     struct node_split split[RT_LAYOUT_AXES];
     int stage; /* pipeline stage (coordinate on the pipeline axis) that computes it, or STAGE_ALL */
+    /* BACKWARD: the node of the forward phase whose gradient it computes, or whose copy it is; -1: no single one */
+    int origin;
     enum phase phase;
 };
 

@@ -26,9 +26,19 @@ int schedule_phases(const struct graph *graph) {
     return phases;
 }
 
-enum phase schedule_update_phase(const struct graph *graph, int value) {
-    const enum phase phase = graph_phase_of(graph, value);
-    return phase == PHASE_FORWARD && graph_trains(graph) ? PHASE_BACKWARD : phase;
+static bool is_read_in_backward(const struct graph *graph, int weight) {
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && node->phase == PHASE_BACKWARD; k++)
+            if (node->inputs[k] == weight) return true;
+    }
+    return false;
+}
+
+enum phase schedule_update_phase(const struct graph *graph, const struct update *update) {
+    const enum phase phase = graph_phase_of(graph, update->value);
+    if (phase != PHASE_FORWARD || !graph_trains(graph)) return phase;
+    return schedule_chunks(graph) == 1 || is_read_in_backward(graph, update->weight) ? PHASE_BACKWARD : PHASE_FORWARD;
 }
 
 int schedule_find(const struct graph *graph, int chunk, enum phase phase) {
@@ -115,7 +125,9 @@ static int check_nodes(const struct checker *c, const struct segment *segment, i
     }
     for (int i = 0; i < graph->updates.n; i++) {
         const int value = graph->updates.at[i].value;
-        if (!has_value(graph, segment->chunk, value) || schedule_update_phase(graph, value) != segment->phase) continue;
+        if (!has_value(graph, segment->chunk, value) ||
+            schedule_update_phase(graph, &graph->updates.at[i]) != segment->phase)
+            continue;
         if (check_read(c, stamp, value) < 0) return -1;
     }
     return 0;
@@ -207,13 +219,14 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
     return 0;
 }
 
-/* A new value that forward computes is stored after backward, which may read the old one (schedule_update_phase). With
- * several slots, the forward segments in between would start from the old value, too. */
+/* Of a new value that forward computes and that is stored after backward (schedule_update_phase): with several slots,
+ * the forward segments in between would start from the old value. */
 static int check_updates(const struct checker *c, const struct rt_schedule *schedule) {
     const struct graph *graph = c->graph;
     for (int i = 0; i < graph->updates.n && schedule->slots > 1; i++) {
         const int value = graph->updates.at[i].value;
-        if (graph->tensors.at[value].producer >= 0 && graph_phase_of(graph, value) == PHASE_FORWARD)
+        if (graph->tensors.at[value].producer >= 0 && graph_phase_of(graph, value) == PHASE_FORWARD &&
+            schedule_update_phase(graph, &graph->updates.at[i]) != PHASE_FORWARD)
             return fail_on(c, "several slots, but forward updates", graph->updates.at[i].weight,
                            ", which every micro-batch must find updated");
     }

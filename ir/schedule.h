@@ -17,8 +17,10 @@ int schedule_chunks(const struct graph *graph);
 int schedule_phases(const struct graph *graph);
 
 /* The phase at whose end the new value of a weight is stored (struct update). A value from the forward phase of a
- * training program is stored after the backward phase, which may still read the old one. */
-enum phase schedule_update_phase(const struct graph *graph, int value);
+ * training program is stored after the backward phase, which may still read the old one. With pipeline stages it is
+ * stored after the forward phase if the backward phase does not read the old one, because the forward segments of
+ * further micro-batches come before that backward segment. */
+enum phase schedule_update_phase(const struct graph *graph, const struct update *update);
 
 /* The index in graph->segments of the segment of the chunk and phase; -1 if there is none. */
 int schedule_find(const struct graph *graph, int chunk, enum phase phase);

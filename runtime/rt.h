@@ -167,7 +167,9 @@ struct rt_training {
     int seeds;
     /* gradients of inputs that a program without a loss returns, as ports that follow the outputs */
     int gradients;
-    int64_t bucket_bytes;  /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
+    int64_t bucket_bytes; /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
+    /* The mesh axis of the pipeline stages, of which one alone computes the loss; 0: none, n: axis n - 1 */
+    int stages;
     double clip_grad_norm; /* 0: none */
     double lr;             /* before the schedule's factor */
     struct rt_lr_schedule schedule;
@@ -263,7 +265,8 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
  * the job's ranks. */
 
 /* A loss scale: factor() is called with the loss of a micro-batch before its backward pass and returns what the loss,
- * and so its gradient, is multiplied with. */
+ * and so its gradient, is multiplied with. With pipeline stages the result matters on the ranks that
+ * compute the loss; on others `loss` is 0. */
 struct rt_scale {
     double (*factor)(void *context, int micro_batch, double loss);
     void *context;
@@ -327,7 +330,8 @@ int rt_set_accumulate(struct rt *rt, int micro_batches);
 /* Learning rate of the last training step, with the schedule's factor. */
 double rt_learning_rate(const struct rt *rt);
 
-/* Loss of the last micro-batch of this rank's scale unit, in training or inference. NaN: the device failed. */
+/* Loss of the last micro-batch of this rank's scale unit, in training or inference. NaN: the device failed. Collective
+ * over the ranks of the unit if the program has pipeline stages. */
 double rt_loss(struct rt *rt);
 
 /* Global gradient norm of the last training step, after rt_scale_grads and before clipping. */

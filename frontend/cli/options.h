@@ -127,7 +127,8 @@ struct options {
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     bool train;
-    const char *loss, *optimizer, *lr_schedule, *clip_grad_norm, *recompute, *amp, *fp8, *reducer_bucket_cap_mb, *arch;
+    const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
+        *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits;
     int64_t accumulate, use_async_reducer;
 

@@ -7,6 +7,7 @@
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
 #include "passes/plan/recompute.h"
+#include "passes/plan/schedules.h"
 
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(struct job *job) {
@@ -40,9 +41,19 @@ static int read_buckets(struct job *job) {
 
 /* E0200 for any option of training: none is ignored silently. */
 static int refuse_training(const struct job *job) {
-    static const enum option_id of_training[] = {
-        OPT_OPTIMIZER, OPT_LR_SCHEDULE, OPT_PARAM, OPT_INIT,     OPT_CLIP_GRAD_NORM,    OPT_ACCUMULATE,
-        OPT_LOSS,      OPT_AMP,         OPT_FP8,   OPT_USE_ZERO, OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
+    static const enum option_id of_training[] = {OPT_OPTIMIZER,
+                                                 OPT_LR_SCHEDULE,
+                                                 OPT_PARAM,
+                                                 OPT_INIT,
+                                                 OPT_CLIP_GRAD_NORM,
+                                                 OPT_ACCUMULATE,
+                                                 OPT_SCHEDULE,
+                                                 OPT_LOSS,
+                                                 OPT_AMP,
+                                                 OPT_FP8,
+                                                 OPT_USE_ZERO,
+                                                 OPT_USE_ASYNC_REDUCER,
+                                                 OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
@@ -112,13 +123,12 @@ int job_read_training(struct job *job) {
     bool of_model;
     if (!job->graph->train) return refuse_training(job);
     if (job_ranks(job) < 0) return -1;
-    if (mesh_pipeline_axis(&job->graph->mesh) >= 0)
-        return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
-                          "training with pipeline stages is not supported yet: the mesh has a pipeline axis");
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .zero = zero_stage(options),
                                   .zero_groups = (int)options->zero_ngroups,
+                                  .schedule = options->schedule,
                                   .lr_schedule_text = options->lr_schedule};
+    if (options->schedule && schedule_check(options->schedule, job->diags) < 0) return -1;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||

@@ -20,6 +20,7 @@ struct call {
     int nattrs;
     int64_t stage;
     enum phase phase;
+    int origin; /* a tensor that the origin computes; -1: none */
 };
 
 static bool read_joined(struct reader *r, enum joined *joined) {
@@ -86,7 +87,13 @@ static bool skip_splits(struct reader *r, struct call *call, const char *start) 
     return expect(r, ")");
 }
 
-/* Reads key=value, split(...), node="name", stage=2 or phase=backward. */
+static bool read_origin(struct reader *r, int *tensor) {
+    const char *start = place(r);
+    if (!read_use(r, tensor)) return false;
+    return r->graph->tensors.at[*tensor].producer >= 0 || fail_at(r, start, "no node computes this tensor");
+}
+
+/* Reads key=value, split(...), node="name", stage=2, phase=backward or origin=%3. */
 static bool read_property(struct reader *r, struct call *call) {
     char key[MAX_WORD];
     const char *start = place(r);
@@ -95,6 +102,7 @@ static bool read_property(struct reader *r, struct call *call) {
     if (!expect(r, "=")) return false;
     if (strcmp(key, "node") == 0) return read_string(r, &call->name);
     if (strcmp(key, "phase") == 0) return read_phase(r, &call->phase);
+    if (strcmp(key, "origin") == 0) return read_origin(r, &call->origin);
     if (strcmp(key, "stage") == 0) return read_int(r, STAGE_ALL, MAX_STAGE, "the stage", &call->stage);
     for (int i = 0; i < call->nattrs; i++)
         if (strcmp(call->attrs[i].key, key) == 0) return fail_at(r, start, "attribute '%s' is given twice", key);
@@ -167,6 +175,7 @@ static bool add_node(struct reader *r, const struct call *call) {
                               call->nattrs, call->attrs);
     r->graph->nodes.at[node].stage = (int)call->stage;
     r->graph->nodes.at[node].phase = call->phase;
+    if (call->origin >= 0) r->graph->nodes.at[node].origin = r->graph->tensors.at[call->origin].producer;
     const char *end = r->at;
     if (!infer(r, node)) return false;
     if (call->splits && !read_splits(r, call->splits, &r->graph->nodes.at[node])) return false;
@@ -175,7 +184,7 @@ static bool add_node(struct reader *r, const struct call *call) {
 }
 
 bool read_node(struct reader *r) {
-    struct call call = {.name = ""};
+    struct call call = {.name = "", .origin = -1};
     char word[MAX_WORD];
     if (!read_results(r)) return false;
     call.at = place(r);

@@ -225,6 +225,14 @@ static void print_splits(struct printer *p, const struct node *node) {
     if (*before == ',') strbuf_putc(&p->out, ')');
 }
 
+/* The origin by its first result; nothing if it is not executed. Only pipeline stages depend on it. */
+static void print_origin(struct printer *p, int origin) {
+    const int result = p->graph->nodes.at[origin].outputs[0];
+    if (p->number[result] < 0) return;
+    strbuf_puts(&p->out, " origin=");
+    print_use(p, result);
+}
+
 static void print_call(struct printer *p, const struct node *node) {
     strbuf_printf(&p->out, " = %s(", node->op->name);
     for (int i = 0; i < node->ninputs; i++) {
@@ -240,6 +248,7 @@ static void print_call(struct printer *p, const struct node *node) {
     print_splits(p, node);
     if (node->stage) strbuf_printf(&p->out, " stage=%d", node->stage);
     if (node->phase) strbuf_printf(&p->out, " phase=%s", phase_names[node->phase]);
+    if (node->origin >= 0 && mesh_pipeline_axis(&p->graph->mesh) >= 0) print_origin(p, node->origin);
     strbuf_putc(&p->out, '\n');
 }
 

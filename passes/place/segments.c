@@ -64,8 +64,7 @@ static void find_in(struct crossing *c, int s) {
             read_value(c, s, node->inputs[k]);
     }
     for (int i = 0; i < graph->updates.n; i++)
-        if (schedule_update_phase(graph, graph->updates.at[i].value) == phase)
-            read_value(c, s, graph->updates.at[i].value);
+        if (schedule_update_phase(graph, &graph->updates.at[i]) == phase) read_value(c, s, graph->updates.at[i].value);
 }
 
 static void find_out(struct crossing *c, int s) {

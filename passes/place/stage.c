@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ir/base/map.h"
+#include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/plan/stages.h"
 #include "passes/rewrite/rewrite.h"
@@ -95,16 +96,29 @@ static void mark_needed(struct staging *s) {
     } while (mark_updates(s));
 }
 
+/* The value that is sent for `tensor`: of a result that the backward phase computes again, the original. Sending the
+ * copy would make the backward phase of the later stage wait for that of the earlier one. */
+static int original_of(const struct staging *s, int tensor) {
+    const struct graph *graph = s->graph;
+    const struct node *copy = &graph->nodes.at[graph->tensors.at[tensor].producer];
+    const int origin = attr_int(copy, "again", 0) ? copy->origin : -1;
+    for (int k = 0; k < copy->noutputs && origin >= 0; k++)
+        if (copy->outputs[k] == tensor) return graph->nodes.at[origin].outputs[k];
+    return tensor;
+}
+
 /* The tensor that has the value on `stage`; adds a Transfer if it is computed on another stage. */
 static int bring(struct staging *s, int tensor, int stage, const char *name) {
     struct graph *graph = s->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
+    if (t->kind != TENSOR_VALUE) return tensor;
+    int home = graph->nodes.at[t->producer].stage;
     const char *key = key_of(s, tensor, stage);
     int there = map_get(&s->there, key, strlen(key));
-    if (t->kind != TENSOR_VALUE) return tensor;
     if (there >= 0) return there;
-    int home = graph->nodes.at[t->producer].stage;
     if (home == stage || home == STAGE_ALL) return tensor;
+    const int original = original_of(s, tensor);
+    if (original != tensor) return bring(s, original, stage, name);
     struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage), t->dtype,
                                t->ndim, t->dims);
@@ -197,11 +211,76 @@ static void place_updates(struct staging *s) {
         }
 }
 
+/* The outputs that every rank must have. The loss of a training program stays on its stage, since a broadcast of each
+ * micro-batch would make the stages wait for each other; the runtime exchanges the losses of a step. */
+static void give_outputs(struct staging *s) {
+    struct graph *graph = s->graph;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const int output = graph->outputs.at[i];
+        if (graph->train && graph_phase_of(graph, output) <= PHASE_BACKWARD) continue;
+        graph->outputs.at[i] = broadcast(s, output, graph->output_names.at[i]);
+    }
+}
+
+/* Training by stage ------------------------------------------------------------------------------------------------ */
+
+/* Where the node comes in a phase: twice its stage's turn; what a stage sends follows its nodes. Phases of the whole
+ * step keep their order. */
+static int turn_of(const struct staging *s, const struct node *node) {
+    const bool transfer = node->op->id == OP_Transfer;
+    const int stage = transfer ? (int)attr_int(node, "from", 0) : node->stage;
+    if (node->phase > PHASE_BACKWARD) return 0;
+    return 2 * (node->phase == PHASE_FORWARD ? stage : s->stages - 1 - stage) + transfer;
+}
+
+/* Sorts the forward and the backward phase by stage, so that stages can be executed one after the other (Note [Stages
+ * in training] in passes/plan/stages.h). */
+static void sort_by_stage(struct staging *s) {
+    struct graph *graph = s->graph;
+    const int n = graph->order.n, turns = 2 * s->stages;
+    int *sorted = ARENA_ARRAY(graph->arena, int, n + 1), placed = 0;
+    for (int phase = 0; phase < PHASES; phase++)
+        for (int turn = 0; turn < (phase > PHASE_BACKWARD ? 1 : turns); turn++)
+            for (int i = 0; i < n; i++) {
+                const struct node *node = &graph->nodes.at[graph->order.at[i]];
+                if ((int)node->phase == phase && turn_of(s, node) == turn) sorted[placed++] = graph->order.at[i];
+            }
+    memcpy(graph->order.at, sorted, (size_t)n * sizeof *sorted);
+}
+
+/* E0424 for a value that goes from a later to an earlier stage in the forward phase, or the other way in the backward
+ * phase: only rules and plan files place nodes so. */
+static int check_directions(const struct staging *s, struct diags *diags) {
+    const struct graph *graph = s->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id != OP_Transfer || node->phase > PHASE_BACKWARD) continue;
+        const int64_t from = attr_int(node, "from", 0), to = attr_int(node, "to", 0);
+        if (node->phase == PHASE_FORWARD ? from < to : from > to) continue;
+        return diag_error(diags, 424, EXIT_MALFORMED, node_place(graph, graph->tensors.at[node->inputs[0]].producer),
+                          "plan: the node is on stage %lld, but node '%s' on stage %lld reads its result: in training, "
+                          "values of the %s phase go to %s stages",
+                          (long long)from, node->name, (long long)to, phase_names[node->phase],
+                          node->phase == PHASE_FORWARD ? "later" : "earlier");
+    }
+    return 0;
+}
+
+static int order_stages(struct staging *s, const struct pass_context *context) {
+    if (!s->graph->train) return 0;
+    if (pass_dce(s->graph, context) < 0 || check_directions(s, context->diags) < 0) return -1;
+    sort_by_stage(s);
+    return 0;
+}
+
 int pass_stage(struct graph *graph, const struct pass_context *context) {
     struct staging s = {.graph = graph, .axis = mesh_pipeline_axis(&graph->mesh), .nodes = graph->nodes.n};
-    (void)context;
     if (s.axis < 0 || graph->mesh.axis[s.axis].size == 1) return 0;
     s.stages = graph->mesh.axis[s.axis].size;
+    if (graph_gradient_inputs(graph))
+        return diag_error(context->diags, 415, EXIT_UNSUPPORTED, graph->name,
+                          "a model without a loss cannot be trained in pipeline stages: the functions that a caller "
+                          "composes have no schedule");
     s.recomputed = stage_recomputed(graph);
     map_init(&s.there, graph->arena);
     mark_needed(&s);
@@ -221,8 +300,7 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
     }
     rewrite_end(&s.rewrite);
     place_updates(&s);
-    for (int i = 0; i < graph->outputs.n; i++)
-        graph->outputs.at[i] = broadcast(&s, graph->outputs.at[i], graph->output_names.at[i]);
+    give_outputs(&s);
     graph_sort_phases(graph);
-    return 0;
+    return order_stages(&s, context);
 }

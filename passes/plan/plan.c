@@ -5,6 +5,7 @@
 
 #include "ir/base/map.h"
 #include "ir/op.h"
+#include "passes/plan/schedules.h"
 
 void draft_init(struct draft *draft, const struct graph *graph) {
     *draft = (struct draft){.graph = graph,
@@ -286,21 +287,22 @@ static int apply_nodes(struct applying *a) {
 
 void plan_apply_training(struct training *training, const struct plan *plan) {
     if (plan->micro_batches) training->accumulate = (int)plan->micro_batches;
+    if (plan->schedule) training->schedule = plan->schedule;
     if (plan->zero_level) training->zero = (int)plan->zero_level;
     if (plan->zero_ngroups) training->zero_groups = (int)plan->zero_ngroups;
 }
 
 void plan_of_training(struct plan *plan, const struct training *training) {
     plan->micro_batches = training && training->accumulate > 1 ? training->accumulate : 0;
+    plan->schedule = training ? training->schedule : NULL;
     plan->zero_level = training ? training->zero : 0;
     plan->zero_ngroups = training && training->zero_groups > 1 ? training->zero_groups : 0;
 }
 
-/* Without pipeline stages, 1F1B computes forward and backward of one micro-batch after the other: today's order. */
+/* A training program may have any schedule, an inference program its own only. */
 static int check_schedule(const struct graph *graph, const struct plan *plan, struct diags *diags) {
-    const bool stages = mesh_pipeline_axis(&graph->mesh) >= 0;
     if (!plan->schedule ||
-        (graph->train ? !stages && strcmp(plan->schedule, "1f1b") == 0 : strcmp(plan->schedule, "inference") == 0))
+        (graph->train ? schedule_kind_find(plan->schedule) != NULL : strcmp(plan->schedule, "inference") == 0))
         return 0;
     return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "schedule %s in a plan is not supported yet",
                       diag_quote(diags, plan->schedule));

@@ -77,7 +77,7 @@ void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *d
 /* Writes the plan to a TYPED graph in which pass recompute has copied the nodes that it marks: the splits and the stage
  * of every node. Refuses what the graph cannot have: 0, or -1 after diagnostics, and the graph is then of no use.
  *
- *   E0415   the plan has something that this version does not support (another schedule than today's)
+ *   E0415   the plan has a schedule that this version does not support
  *   E0420   the operator or the mesh does not allow a split; names node and dimension
  *   E0424   the plan does not describe this graph; names line and column if it was read from a file */
 int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags);

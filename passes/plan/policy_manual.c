@@ -6,6 +6,7 @@
 
 #include "passes/plan/policy.h"
 #include "passes/plan/rules.h"
+#include "passes/plan/stages.h"
 
 struct manual {
     const struct graph *graph;
@@ -138,6 +139,7 @@ static int apply_stages(struct manual *m) {
         if (rule) stage = (int)rule->stage;
         m->draft->stage[id] = stage;
     }
+    stages_follow(m->draft);
     return 0;
 }
 

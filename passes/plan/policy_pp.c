@@ -24,9 +24,17 @@ struct places {
     int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
 };
 
-/* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. */
-static double *crossings(const struct graph *graph, const bool *recomputed) {
-    int n = graph->order.n;
+/* Number of nodes of the forward phase, the first of the order: those that are divided into stages. */
+static int count_forward(const struct graph *graph) {
+    int n = 0;
+    while (n < graph->order.n && graph->nodes.at[graph->order.at[n]].phase == PHASE_FORWARD) n++;
+    return n;
+}
+
+/* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. In
+ * training their gradients are sent back. */
+static double *crossings(const struct graph *graph, const bool *recomputed, int n) {
+    const int times = graph->train ? 2 : 1;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int i = 0; i < n; i++) {
@@ -37,7 +45,7 @@ static double *crossings(const struct graph *graph, const bool *recomputed) {
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (recomputed[id] || last[out] <= i) continue;
-        double seconds = (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.link_bytes;
+        double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.link_bytes;
         cross[i + 1] += seconds;
         cross[last[out] + 1] -= seconds;
     }
@@ -83,13 +91,13 @@ static bool is_taken(const struct choice *choice, int i) {
 
 /* Per position of the order: its place within a repetition of a block (ir/blocks.h), numbered over all kinds of blocks;
  * OUTSIDE if no block has a node there or ends there. */
-static int *find_kinds(const struct graph *graph) {
+static int *find_kinds(const struct graph *graph, int forward) {
     struct arena *arena = graph->arena;
     struct blocks blocks;
-    int *kinds = ARENA_ARRAY(arena, int, graph->order.n + 1), n = 0;
-    blocks_find(graph, arena, node_kinds(graph, arena, ALIKE_IN_TYPES), 0, graph->order.n, &blocks);
+    int *kinds = ARENA_ARRAY(arena, int, forward + 1), n = 0;
+    blocks_find(graph, arena, node_kinds(graph, arena, ALIKE_IN_TYPES), 0, forward, &blocks);
     int *first = ARENA_ARRAY(arena, int, blocks.kinds + 1); /* per kind of block: 1 + the number of its first place */
-    for (int i = 0; i <= graph->order.n; i++) kinds[i] = OUTSIDE;
+    for (int i = 0; i <= forward; i++) kinds[i] = OUTSIDE;
     for (int b = 0; b < blocks.all.n; b++) {
         const struct block *block = &blocks.all.at[b];
         if (!first[block->kind]) first[block->kind] = n + 1, n += block->nodes;
@@ -115,13 +123,26 @@ static double *weights_read(const struct graph *graph) {
     return bytes;
 }
 
+/* Per position of the order: seconds of the node there, and of those that compute its gradient. */
+static double *costs(const struct graph *graph, int n) {
+    double *cost = ARENA_ARRAY(graph->arena, double, n + 1);
+    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    const bool *live = stage_live(graph);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i], origin = i < n ? id : stage_origin(graph, live, id);
+        position[id] = i;
+        if (origin >= 0) cost[position[origin]] += cost_node(graph, &graph->nodes.at[id], &machine_default);
+    }
+    return cost;
+}
+
 /* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
  * ones. */
 static void list_places(struct places *places, const struct graph *graph, const bool *recomputed, bool prefer_memory) {
     const double *bytes = prefer_memory ? weights_read(graph) : NULL;
-    const int n = graph->order.n;
-    const double *cross = crossings(graph, recomputed);
-    const int *kinds = find_kinds(graph);
+    const int n = count_forward(graph);
+    const double *cross = crossings(graph, recomputed, n), *seconds = costs(graph, n);
+    const int *kinds = find_kinds(graph, n);
     const struct choice choice = choose_places(cross, n);
     double cost = 0;
     int between = 0;
@@ -134,7 +155,7 @@ static void list_places(struct places *places, const struct graph *graph, const 
             places->kind[places->n] = kinds[i];
             places->crossing[places->n++] = end ? 0 : cross[i];
         }
-        if (i < n) cost += cost_node(graph, &graph->nodes.at[graph->order.at[i]], &machine_default);
+        if (i < n) cost += seconds[i];
         if (i < n && bytes) cost += bytes[i];
     }
 }
@@ -199,18 +220,19 @@ static bool only_moves(const struct node *node) {
 static void follow_readers(struct draft *draft) {
     const struct graph *graph = draft->graph;
     int *stage = draft->stage;
+    const int forward = count_forward(graph);
     bool *moved =
         ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: an input or stored, possibly moved */
     /* per tensor: the first stage that reads it, -1: none */
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) first[t] = -1, moved[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
-    for (int i = 0; i < graph->order.n; i++) {
+    for (int i = 0; i < forward; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         bool all = only_moves(node);
         for (int k = 0; k < node->ninputs; k++) all = all && (node->inputs[k] < 0 || moved[node->inputs[k]]);
         for (int k = 0; k < node->noutputs; k++) moved[node->outputs[k]] = all;
     }
-    for (int i = graph->order.n - 1; i >= 0; i--) {
+    for (int i = forward - 1; i >= 0; i--) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         const int out = node->outputs[0];
@@ -221,14 +243,42 @@ static void follow_readers(struct draft *draft) {
     }
 }
 
+/* New values of weights, such as running statistics, are on the stage that computes their operands: no later stage
+ * reads them, and the weight is there. */
+static void keep_updates(struct draft *draft) {
+    const struct graph *graph = draft->graph;
+    const int forward = count_forward(graph);
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: by more than updates */
+    bool *only = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);   /* per node: only updates need it */
+    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool needed = i >= forward;
+        for (int k = 0; k < node->noutputs; k++) needed = needed || (node->outputs[k] >= 0 && read[node->outputs[k]]);
+        only[graph->order.at[i]] = !needed;
+        for (int k = 0; k < node->ninputs && needed; k++)
+            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < forward; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        int last = -1;
+        for (int k = 0; k < node->ninputs && only[id]; k++) {
+            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+            if (producer >= 0 && draft->stage[producer] > last) last = draft->stage[producer];
+        }
+        if (last >= 0) draft->stage[id] = last;
+    }
+}
+
 int policy_pp(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
     int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
     if (stages == 1) return 0;
-    if (graph->order.n < stages)
+    if (count_forward(graph) < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d pipeline stages, but the model has only %d nodes",
-                          stages, graph->order.n);
+                          stages, count_forward(graph));
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
     list_places(places, graph, stage_recomputed(graph), context->prefer_memory);
@@ -239,5 +289,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     for (int s = 0; s < stages; s++)
         for (int i = cuts[s]; i < cuts[s + 1]; i++) draft->stage[graph->order.at[i]] = s;
     follow_readers(draft);
+    keep_updates(draft);
+    stages_follow(draft);
     return 0;
 }

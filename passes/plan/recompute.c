@@ -281,6 +281,7 @@ static void copy_node(struct recomputing *r, int id, int *order, int *n) {
                               node.noutputs, outputs, node.nattrs, node.attrs);
     graph->order.n--; /* it is put into `order` instead */
     graph->nodes.at[copy].phase = PHASE_BACKWARD;
+    graph->nodes.at[copy].origin = id;
     attr_set(graph, &graph->nodes.at[copy], attr_of_int("again", 1)); /* marks it as a copy, also for cse */
     order[(*n)++] = copy;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/dims.h"
+#include "ir/op.h"
 
 /* The most that a node may cost, with all of its elements, to be recomputed in each stage that reads it. */
 enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
@@ -38,4 +39,105 @@ bool *stage_recomputed(const struct graph *graph) {
         recomputed[id] = all;
     }
     return recomputed;
+}
+
+/* Training --------------------------------------------------------------------------------------------------------- */
+
+bool *stage_live(const struct graph *graph) {
+    bool *live = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) live[graph->order.at[i]] = true;
+    return live;
+}
+
+int stage_origin(const struct graph *graph, const bool *live, int id) {
+    const int origin = graph->nodes.at[id].origin;
+    return origin >= 0 && live[origin] ? origin : -1;
+}
+
+enum { NOWHERE = 1 << 30 }; /* no stage */
+
+/* The first stage that computes an operand in the node's own phase; copies of forward nodes do not count, because their
+ * originals are sent instead (pass stage). */
+static int first_operand_stage(const struct draft *draft, const struct node *node) {
+    const struct graph *graph = draft->graph;
+    int first = NOWHERE;
+    for (int k = 0; k < node->ninputs; k++) {
+        const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+        if (producer < 0 || graph->nodes.at[producer].phase != node->phase ||
+            attr_int(&graph->nodes.at[producer], "again", 0))
+            continue;
+        if (draft->stage[producer] < first) first = draft->stage[producer];
+    }
+    return first;
+}
+
+/* Backward nodes follow their origin, but are on no later stage than their operands; those without an origin (sums of
+ * gradients, casts) are where their operands are. Nodes that no operand places are left NOWHERE. */
+static void place_backward(struct draft *draft, const bool *live) {
+    const struct graph *graph = draft->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (node->phase != PHASE_BACKWARD) continue;
+        const int origin = stage_origin(graph, live, id), operands = first_operand_stage(draft, node);
+        draft->stage[id] = origin >= 0 && draft->stage[origin] < operands ? draft->stage[origin] : operands;
+    }
+}
+
+/* Places the others on the first stage that reads their results, from the last node on. */
+static void place_by_readers(struct draft *draft, int last_stage) {
+    const struct graph *graph = draft->graph;
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the first stage that reads it */
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = last_stage;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (node->phase != PHASE_BACKWARD) continue;
+        if (draft->stage[id] == NOWHERE) draft->stage[id] = first[node->outputs[0]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && draft->stage[id] < first[node->inputs[k]])
+                first[node->inputs[k]] = draft->stage[id];
+    }
+}
+
+/* The last stage that computes an operand in the phase of reductions. */
+static int last_reduced_stage(const struct draft *draft, const struct node *node) {
+    const struct graph *graph = draft->graph;
+    int last = -1;
+    for (int k = 0; k < node->ninputs; k++) {
+        const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+        if (producer >= 0 && graph->nodes.at[producer].phase == PHASE_REDUCE && draft->stage[producer] > last)
+            last = draft->stage[producer];
+    }
+    return last;
+}
+
+/* Reductions and updates are where the gradient is. `owner`, per tensor: the stage of the parameter that a value
+ * belongs to; NOWHERE for scalars of the whole step. The sum of all squares is passed on from stage to stage, and other
+ * scalars are computed on the last one. */
+static void place_updates(struct draft *draft, int last_stage) {
+    const struct graph *graph = draft->graph;
+    int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) owner[t] = NOWHERE;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        int own = node->phase == PHASE_BACKWARD ? draft->stage[id] : NOWHERE;
+        for (int k = 0; k < node->ninputs && node->phase > PHASE_BACKWARD; k++)
+            if (node->inputs[k] >= 0 && own == NOWHERE) own = owner[node->inputs[k]];
+        for (int k = 0; k < node->noutputs && node->phase != PHASE_REDUCE; k++)
+            if (node->outputs[k] >= 0) owner[node->outputs[k]] = own;
+        const int reduced = node->phase == PHASE_REDUCE ? last_reduced_stage(draft, node) : -1;
+        if (node->phase > PHASE_BACKWARD) draft->stage[id] = own < NOWHERE ? own : reduced >= 0 ? reduced : last_stage;
+    }
+}
+
+void stages_follow(struct draft *draft) {
+    const struct graph *graph = draft->graph;
+    const int axis = mesh_pipeline_axis(&graph->mesh), last_stage = axis < 0 ? 0 : graph->mesh.axis[axis].size - 1;
+    if (!graph->train || last_stage <= 0) return;
+    const bool *live = stage_live(graph);
+    place_backward(draft, live);
+    place_by_readers(draft, last_stage);
+    place_updates(draft, last_stage);
 }

@@ -6,13 +6,32 @@
  * stages, and each loads the stored tensors that it reads. Cheap operators that depend on those alone (masks,
  * positions, slices of tables) are recomputed in every stage that reads them. Outputs are broadcast to all stages,
  * so that every rank has them. All ranks execute their part of one common order of nodes, so every send meets its
- * receive and there is no deadlock. */
+ * receive and there is no deadlock.
+ *
+ * Note [Stages in training]
+ * Policies choose the stages of the forward phase; later phases follow. A node of the backward phase belongs to the
+ * stage of the forward node whose gradient it computes. The sum of a gradient, the optimizer's states and the update
+ * belong to the stage that computes the gradient; of a parameter that several stages read (tied weights), that is the
+ * first of them, to which the others send their contributions, and from which they get the new value. Scalars that
+ * depend on all gradients (norm, clipping, loss scale) belong to the last stage.
+ *
+ * Values go from earlier to later stages in the forward phase, and from later to earlier ones in the backward phase:
+ * then every stage can be executed as a whole, which schedules rely on (ir/schedule.h). */
 #ifndef PASSES_PLAN_STAGES_H
 #define PASSES_PLAN_STAGES_H
 
-#include "ir/op.h"
+#include "passes/plan/plan.h"
 
 /* Per node: true if it is recomputed in each stage that reads it. In graph->arena. */
 bool *stage_recomputed(const struct graph *graph);
+
+/* The node that a later phase follows (Note [Stages in training]): its origin, if that is executed; else -1. */
+int stage_origin(const struct graph *graph, const bool *live, int id);
+
+/* Per node: true if it is in the order. In graph->arena. */
+bool *stage_live(const struct graph *graph);
+
+/* Sets the stages of the nodes after the forward phase from those of the forward phase (Note [Stages in training]). */
+void stages_follow(struct draft *draft);
 
 #endif

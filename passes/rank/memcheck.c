@@ -174,6 +174,13 @@ static int check_updates(struct walk *w, struct diags *diags) {
     return 0;
 }
 
+/* True for an output that only another stage has: the loss of a training program (give_outputs in place/stage.c). */
+static bool is_elsewhere(const struct walk *w, int output) {
+    const struct graph *graph = w->plan->graph;
+    const int producer = graph->tensors.at[output].producer;
+    return graph->train && producer >= 0 && !rankplan_part(w->class, &graph->nodes.at[producer]);
+}
+
 static int walk_class(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
     for (int i = 0; i < graph->order.n; i++) {
@@ -191,7 +198,8 @@ static int walk_class(struct walk *w, struct diags *diags) {
             if (is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
     }
     for (int i = 0; i < graph->outputs.n; i++)
-        if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);
+        if (!is_elsewhere(w, graph->outputs.at[i]) && !is_intact(w, graph->outputs.at[i]))
+            return lost(w, diags, graph->name, graph->outputs.at[i]);
     return check_updates(w, diags);
 }
 

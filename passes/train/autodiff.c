@@ -111,7 +111,13 @@ static int settle(struct autodiff *a, struct build *builder, int tensor) {
     return a->gradient[tensor] = sum;
 }
 
+/* The nodes from position `first` of the order on compute the gradient of the node. */
+static void set_origin(struct graph *graph, int first, int origin) {
+    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].origin = origin;
+}
+
 static int differentiate(struct autodiff *a, int id) {
+    const int first = a->graph->order.n;
     const struct node node = a->graph->nodes.at[id];
     bool *wanted = ARENA_ARRAY(a->graph->arena, bool, node.ninputs + 1);
     struct gradient gradient = {.node = node, .place = node_place(a->graph, id), .wanted = wanted};
@@ -123,6 +129,7 @@ static int differentiate(struct autodiff *a, int id) {
         diag_note(a->diags, "it is on a path from a parameter to the loss");
         return -1;
     }
+    set_origin(a->graph, first, id);
     for (int k = 0; k < node.ninputs; k++)
         if (wanted[k] && gradient.dx[k] >= 0) VEC_PUSH(a->graph->arena, &a->parts[node.inputs[k]].all, gradient.dx[k]);
     return 0;
@@ -148,11 +155,13 @@ static int scaled_seed(struct autodiff *a, struct build *builder) {
 
 static int seed_loss(struct autodiff *a) {
     struct graph *graph = a->graph;
+    const int first = graph->order.n;
     const struct tensor loss = graph->tensors.at[graph->outputs.at[0]];
     struct build builder = {graph, a->diags, graph->output_names.at[0]};
     int seed = scaled_seed(a, &builder);
     if (seed >= 0) seed = build_cast(&builder, seed, loss.dtype);
     if (seed < 0 || (seed = build_reshape(&builder, seed, loss.ndim, loss.dims)) < 0) return -1;
+    set_origin(graph, first, loss.producer);
     return a->gradient[graph->outputs.at[0]] = seed;
 }
 
@@ -204,7 +213,9 @@ static int list_parameters(struct autodiff *a, int nodes) {
             if (t < 0 || listed[t] || !is_parameter(a, &graph->tensors.at[t]) || !a->parts[t].all.n) continue;
             struct build builder = {graph, a->diags, arena_printf(graph->arena, "%s.grad", graph->tensors.at[t].name)};
             listed[t] = true;
+            const int first = graph->order.n;
             if (settle(a, &builder, t) < 0) return -1;
+            set_origin(graph, first, graph->order.at[i]);
             VEC_PUSH(graph->arena, &graph->parameters, (struct parameter){t, a->gradient[t]});
         }
     }

@@ -111,6 +111,7 @@ struct training {
     int zero;              /* ZeRO stage: 0, 1, 2 or 3 */
     int zero_groups;       /* groups of scale units; each divides what ZeRO divides among its own */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
+    const char *schedule;  /* of pipeline stages (passes/plan/schedules.h); NULL: the default */
     const char *lr_schedule_text; /* as it was given */
     struct rt_lr_schedule lr_schedule;
     VEC(struct parameter_rule) rules;

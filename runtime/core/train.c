@@ -59,8 +59,23 @@ static double number_at(struct rt *rt, int output, enum rt_dtype dtype) {
     return fetched(bytes, dtype);
 }
 
-double rt_loss(struct rt *rt) {
+/* The loss of the last micro-batch; 0 on ranks that do not compute it. */
+static double own_loss(struct rt *rt) {
     return number_at(rt, 0, rt->program->outputs[0].dtype);
+}
+
+/* Gives losses to the pipeline stages that do not compute them, where they are 0. */
+static int share_losses(struct rt *rt, double *losses, int n) {
+    const int axis = rt->program->training ? rt->program->training->stages - 1 : -1;
+    if (axis < 0 || !losses) return RT_OK;
+    struct rt_comm *comm = rt->internal->split[axis];
+    const int status = comm->driver->all_reduce(comm, losses, losses, (size_t)n, RT_F64, RT_SUM);
+    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+}
+
+double rt_loss(struct rt *rt) {
+    double loss = own_loss(rt);
+    return share_losses(rt, &loss, 1) ? NAN : loss;
 }
 
 double rt_gradient_norm(const struct rt *rt) {
@@ -158,7 +173,7 @@ static int begin_backward(struct rt *rt, void *context, int micro) {
     const bool last = ++call->backwards == rt->internal->accumulate;
     if (rt->rank_class->schedule.slots > 1) RT_TRY(enter_micro_batch(rt, call, micro));
     rt->internal->control[RT_SEED] =
-        scale ? scale->factor(scale->context, micro, is_real(call, micro) ? rt_loss(rt) : 0) : 1;
+        scale ? scale->factor(scale->context, micro, is_real(call, micro) ? own_loss(rt) : 0) : 1;
     rt_backward_begins(rt, last, !rt->internal->watch);
     return RT_OK;
 }
@@ -263,7 +278,7 @@ static int train(struct rt *rt, unsigned later, struct training_call *call) {
     const int threads = rt_begin_step(rt);
     RT_TRY(rt_end_step(rt, threads, run_gradients(rt, later, call)));
     read_losses(rt, call->is_dummy, call->losses);
-    return RT_OK;
+    return share_losses(rt, call->losses, rt->internal->accumulate);
 }
 
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,

@@ -224,8 +224,8 @@ ROWS = [
     Row("G05 stages", mlp, 5, r"E0421\]|E0420\]", ["--pas", "pp:pipeline=64"], errors=None, place=None),
     Row("G05 batch", mlp, (0, 5), r"E042\d\]", ["--pas", "data:data=6"], place=None),
     Row("G04 policy", mlp, 0, args=["--pas", "tp:tensor=7"]),
-    # Until rankc has them: training in stages, the search for a plan, limits of memory.
-    training("G06", r"E0415\]", "--pas", "pp:pipeline=2", exit=4),
+    training("G06 schedule", r"E0202\].*gpipe", "--pas", "pp:pipeline=2", "--schedule", "gpip", exit=2),
+    # Until rankc has them: the search for a plan, limits of memory.
     *[usage(f"{id} {words[0][2:]}", 400, *words, exit=4)
       for id, *words in (("G09", "--pas", "autodist"), ("G09", "--mem-limit", "1G"))],
     usage("G11 stage", 205, "--use-zero", "4"),

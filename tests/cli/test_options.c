@@ -212,7 +212,7 @@ static void bad_rank_counts_are_E0204(void **state) {
 
 static void what_is_not_there_yet_is_refused_with_4(void **state) {
     (void)state;
-    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --schedule", "compile", "m", "--schedule", "1f1b");
+    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --mem-limit", "compile", "m", "--mem-limit", "1G");
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --pas autodist", "compile", "m", "--pas", "autodist");
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: rankc ckpt", "ckpt", "info");
 }
