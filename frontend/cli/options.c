@@ -289,8 +289,14 @@ static int set_sizes(struct parser *parser, const struct value *value) {
     return 0;
 }
 
-/* Parses "4,16" behind the equals sign. */
+const struct option_shape_word option_shape_words[] = {{"scalar", 0}, {"none", -1}, {"empty", -2}, {NULL, 0}};
+
+/* Parses "4,16" or a word behind the equals sign. */
 static bool parse_shape(const char *text, struct option_shape *shape) {
+    for (const struct option_shape_word *row = option_shape_words; row->word; row++) {
+        shape->ndim = row->ndim;
+        if (strcmp(text, row->word) == 0) return true;
+    }
     for (shape->ndim = 0; shape->ndim < RT_MAX_NDIM; text++) {
         int64_t *size = &shape->sizes[shape->ndim++];
         if (!parse_digits(text, size, &text) || *size < 1) return false;
@@ -307,7 +313,7 @@ static int set_shapes(struct parser *parser, const struct value *value) {
         return bad_value(parser, value,
                          arena_printf(parser->arena,
                                       "INPUT=SIZE,SIZE,.., where a SIZE is a whole number of at least 1 "
-                                      "and there are at most %d",
+                                      "and there are at most %d; or scalar, none or empty",
                                       RT_MAX_NDIM));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < shapes->all.n; i++)
@@ -696,6 +702,8 @@ static const char *shapes_text(const struct option_shapes *shapes, struct arena 
         struct strbuf sizes;
         strbuf_init(&sizes, arena);
         for (int d = 0; d < shape->ndim; d++) strbuf_printf(&sizes, "%s%lld", d ? "," : "", (long long)shape->sizes[d]);
+        for (const struct option_shape_word *row = option_shape_words; row->word; row++)
+            if (row->ndim == shape->ndim) strbuf_puts(&sizes, row->word);
         pairs[i] = (struct pair){shape->name, strbuf_text(&sizes)};
     }
     return pairs_text(pairs, shapes->all.n, arena);

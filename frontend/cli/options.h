@@ -81,9 +81,15 @@ struct option_sizes {
     VEC(struct option_size) all;
 };
 
+/* Words that --shape takes in place of sizes, by number of dimensions; ended by NULL. */
+extern const struct option_shape_word {
+    const char *word;
+    int ndim;
+} option_shape_words[];
+
 struct option_shape {
     const char *name;
-    int ndim; /* 1 to RT_MAX_NDIM */
+    int ndim; /* 0 to RT_MAX_NDIM; negative: a word (option_shape_words) */
     int64_t sizes[RT_MAX_NDIM];
 };
 struct option_shapes {

@@ -65,17 +65,18 @@ bool lower_is_sequence(int id) {
     return id >= SEQUENCES;
 }
 
-int lower_sequence(struct lower *lower, int n, const int *items) {
-    struct import *import = lower->import;
-    struct sequence sequence = {.n = n, .items = arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items)};
+int import_sequence(struct import *import, int n, const int *items, bool nothing) {
+    struct sequence sequence = {n, arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items), nothing};
     VEC_PUSH(import->arena, &import->sequences, sequence);
     return SEQUENCES + import->sequences.n - 1;
 }
 
+int lower_sequence(struct lower *lower, int n, const int *items) {
+    return import_sequence(lower->import, n, items, false);
+}
+
 int lower_nothing(struct lower *lower) {
-    int id = lower_sequence(lower, 0, NULL);
-    lower->import->sequences.at[id - SEQUENCES].nothing = true;
-    return id;
+    return import_sequence(lower->import, 0, NULL, true);
 }
 
 bool lower_is_nothing(const struct lower *lower, int id) {

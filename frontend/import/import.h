@@ -24,6 +24,9 @@ struct import_dim {
     int64_t size;
 };
 
+/* Values of ndim that say something else than a number of dimensions. */
+enum { SHAPE_NONE = -1 /* an optional has no value */, SHAPE_EMPTY = -2 /* a sequence has no tensors */ };
+
 /* --shape: the sizes of all dimensions of the graph input `input`. Symbolic dimensions get their sizes from it, also
  * those of other inputs with the same names; an input without a declared shape gets this one. */
 struct import_shape {

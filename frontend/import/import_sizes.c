@@ -92,6 +92,9 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     struct import *import = sizes->import;
     const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
     const char *option = shape_option(import->arena, given), *where = onnx_where(import->model, "input", info->name);
+    if (given->ndim < 0)
+        return diag_error(import->diags, 201, EXIT_USAGE, where,
+                          "--shape: a tensor of a sequence takes sizes or scalar");
     if (!type || !type->shape) return 0;
     if ((int)type->shape->n_dim != given->ndim)
         return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: the input has %zu dimension%s, not %d", option,
@@ -118,14 +121,13 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
 const struct import_shape *sizes_shape(const struct sizes *sizes, const char *input) {
     const struct import_options *options = sizes->import->options;
     for (int i = 0; i < options->nshapes; i++)
-        if (strcmp(options->shapes[i].input, input) == 0) return &options->shapes[i];
+        if (options->shapes[i].ndim >= 0 && strcmp(options->shapes[i].input, input) == 0) return &options->shapes[i];
     return NULL;
 }
 
 static int no_input(struct import *import, const char *name) {
-    const Onnx__GraphProto *graph = import->model->proto->graph;
-    const char **names = ARENA_ARRAY(import->arena, const char *, graph->n_input + 1);
-    for (size_t i = 0; i < graph->n_input; i++) names[i] = onnx_text(graph->input[i]->name);
+    const char **names = ARENA_ARRAY(import->arena, const char *, import->ports.n + 1);
+    for (int i = 0; i < import->ports.n; i++) names[i] = onnx_text(import->ports.at[i]->name);
     const char *near = str_nearest(name, names);
     diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--shape: the model has no input %s",
                diag_quote(import->diags, name));
@@ -135,15 +137,15 @@ static int no_input(struct import *import, const char *name) {
 
 static void take_shapes(struct sizes *sizes) {
     struct import *import = sizes->import;
-    const Onnx__GraphProto *graph = import->model->proto->graph;
     for (int i = 0; i < import->options->nshapes; i++) {
         const struct import_shape *shape = &import->options->shapes[i];
-        size_t k = 0;
-        while (k < graph->n_input && strcmp(onnx_text(graph->input[k]->name), shape->input) != 0) k++;
-        if (k == graph->n_input)
+        int k = 0, b = 0;
+        while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), shape->input) != 0) k++;
+        while (b < import->boundaries.n && strcmp(import->boundaries.at[b].name, shape->input) != 0) b++;
+        if (k < import->ports.n)
+            take_shape(sizes, import->ports.at[k], shape);
+        else if (b == import->boundaries.n)
             no_input(import, shape->input);
-        else
-            take_shape(sizes, graph->input[k], shape);
     }
 }
 
@@ -153,7 +155,7 @@ void sizes_init(struct sizes *sizes, struct import *import) {
     map_init(&sizes->index, import->arena);
     map_init(&sizes->used, import->arena);
     map_init(&sizes->open, import->arena);
-    note_names(sizes, graph->input, graph->n_input);
+    note_names(sizes, import->ports.at, (size_t)import->ports.n);
     note_names(sizes, graph->output, graph->n_output);
     note_names(sizes, graph->value_info, graph->n_value_info);
     take_dims(sizes);
@@ -163,7 +165,7 @@ void sizes_init(struct sizes *sizes, struct import *import) {
 /* Missing sizes ---------------------------------------------------------------------------------------------------- */
 
 void sizes_miss(struct sizes *sizes, int at) {
-    const Onnx__ValueInfoProto *info = sizes->import->model->proto->graph->input[at];
+    const Onnx__ValueInfoProto *info = sizes->import->ports.at[at];
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
     int before = sizes->open.n;
     if (sizes_shape(sizes, onnx_text(info->name))) return; /* it was refused */
@@ -221,7 +223,7 @@ void sizes_report(struct sizes *sizes) {
     diag_error(import->diags, 343, EXIT_USAGE, import->model->place, "the size%s of dimension%s %s %s not given",
                one ? "" : "s", one ? "" : "s", strbuf_text(&names), one ? "is" : "are");
     for (int i = 0; i < sizes->open_inputs.n; i++) {
-        const Onnx__ValueInfoProto *info = import->model->proto->graph->input[sizes->open_inputs.at[i]];
+        const Onnx__ValueInfoProto *info = import->ports.at[sizes->open_inputs.at[i]];
         add_shape(&shapes, sizes, info);
         if (i < MOST_SHOWN)
             diag_note(import->diags, "input %s is %s", diag_quote(import->diags, info->name), dims_text(sizes, info));

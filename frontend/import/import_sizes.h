@@ -21,7 +21,7 @@ struct sizes {
     VEC(struct size) all;
     struct map used;      /* names of symbolic dimensions in the model */
     struct map open;      /* those that need a size and have none */
-    VEC(int) open_inputs; /* graph inputs with dimensions that no earlier one of them has and that are open */
+    VEC(int) open_inputs; /* ports with dimensions that no earlier one of them has and that are open */
 };
 
 /* Takes the sizes of --dim and --shape. E0201 for a dimension or input that the model does not have, and for sizes that
@@ -41,7 +41,7 @@ int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, si
 /* Gives the dimensions of a bound input their sizes. False if they contradict those that are known. */
 bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim, const int64_t *dims);
 
-/* Records that the input `at` of the graph needs sizes that are not given. */
+/* Records that port `at` of the import needs sizes that are not given. */
 void sizes_miss(struct sizes *sizes, int at);
 
 /* E0343 if sizes are missing: names all of them, with a command line that gives them. */

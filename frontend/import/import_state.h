@@ -21,6 +21,14 @@ enum {
     SEQUENCES = 1 << 30
 };
 
+/* A graph input that is not a tensor: its tensors are n of the import's ports, from `first` on. */
+struct boundary {
+    const char *name;
+    int first, n;
+    bool nothing;  /* an optional without a value */
+    bool poisoned; /* not resolved because of an error that was reported */
+};
+
 struct sequence {
     int n;
     const int *items;
@@ -67,11 +75,13 @@ struct import {
     struct onnx_model *model;
     const struct import_options *options;
     struct graph *graph;
-    struct map rows;           /* onnx_op_index */
-    struct onnx_op *user_rows; /* by index of options->operators */
-    struct map user_index;     /* "domain::type" -> index of user_rows */
-    struct map functions;      /* "domain::name:overload" -> index in the model's functions */
-    struct map declared;       /* value name -> index of its declaration in infos */
+    struct map rows;                   /* onnx_op_index */
+    struct onnx_op *user_rows;         /* by index of options->operators */
+    struct map user_index;             /* "domain::type" -> index of user_rows */
+    struct map functions;              /* "domain::name:overload" -> index in the model's functions */
+    VEC(Onnx__ValueInfoProto *) ports; /* the graph inputs as tensors */
+    VEC(struct boundary) boundaries;
+    struct map declared; /* value name -> index of its declaration in infos */
     VEC(const Onnx__ValueInfoProto *) infos;
     int nfixed;        /* the first infos are graph inputs and outputs, whose declared shapes must hold */
     struct map counts; /* ids of values: Note [Counted values] in import_counts.c */
@@ -96,6 +106,9 @@ struct import {
 int scope_find(const struct scope *scope, const char *name);
 void scope_define(struct scope *scope, const char *name, int id);
 
+/* Adds a sequence, or an optional without a value, and returns its id. */
+int import_sequence(struct import *import, int n, const int *items, bool nothing);
+
 /* import_values.c, import_marks.c: values that no node computes, and declarations of values. --------------------- */
 
 /* Defines graph inputs, bound inputs and initializers in `scope`: 0, or -1 after diagnostics. */
@@ -114,6 +127,13 @@ void import_trained(struct import *import);
  * is recorded for a remark instead. 0 or -1. */
 int import_check_declared(struct import *import, const char *name, int tensor, enum mismatch mismatch);
 void import_report_mismatches(struct import *import);
+
+/* import_ports.c: graph inputs and outputs that are sequences or optionals. ---------------------------------------- */
+
+/* Finds the tensors that the graph inputs consist of: 0, or -1 after diagnostics. */
+int import_ports(struct import *import);
+/* Defines the inputs that are no tensors; their tensors have been defined. */
+void import_boundaries(struct import *import, struct scope *scope);
 /* Sets the outputs of the graph. */
 int import_outputs(struct import *import, const struct scope *scope);
 

@@ -145,9 +145,9 @@ static int64_t input_size(const struct sizes *sizes, const Onnx__ValueInfoProto 
 }
 
 /* The extents of input `at`: how many, or -1 if a dimension has no size or is invalid. */
-static int input_dims(struct sizes *sizes, size_t at, int64_t *dims) {
+static int input_dims(struct sizes *sizes, int at, int64_t *dims) {
     struct import *import = sizes->import;
-    const Onnx__ValueInfoProto *info = import->model->proto->graph->input[at];
+    const Onnx__ValueInfoProto *info = import->ports.at[at];
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
     const struct import_shape *given = sizes_shape(sizes, onnx_text(info->name));
     const size_t ndim = shape ? shape->n_dim : (size_t)given->ndim;
@@ -164,7 +164,7 @@ static int input_dims(struct sizes *sizes, size_t at, int64_t *dims) {
             return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
                               "the input is too large");
     }
-    if (open) sizes_miss(sizes, (int)at);
+    if (open) sizes_miss(sizes, at);
     return open ? -1 : (int)ndim;
 }
 
@@ -222,27 +222,26 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
 /* Bound inputs are imported first, since other inputs may use the sizes of their dimensions. */
 static void import_binds(struct sizes *sizes, struct scope *scope) {
     struct import *import = sizes->import;
-    const Onnx__GraphProto *proto = import->model->proto->graph;
     for (int i = 0; i < import->options->nbinds; i++) {
         const struct import_bind *bind = &import->options->binds[i];
-        size_t k = 0;
-        while (k < proto->n_input && strcmp(onnx_text(proto->input[k]->name), bind->input) != 0) k++;
-        if (k == proto->n_input) {
+        int k = 0;
+        while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), bind->input) != 0) k++;
+        if (k == import->ports.n) {
             diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--bind: the model has no input %s",
                        diag_quote(import->diags, bind->input));
             continue;
         }
         const struct rt_tensor *given = &bind->tensor;
-        bool fits = bind_input(sizes, proto->input[k], given) == 0;
+        bool fits = bind_input(sizes, import->ports.at[k], given) == 0;
         scope_define(scope, bind->input,
                      fits ? add_const(import, bind->input, given->dtype, given->ndim, given->dims, given->data)
                           : POISONED);
     }
 }
 
-static int import_input(struct sizes *sizes, size_t at) {
+static int import_input(struct sizes *sizes, int at) {
     struct import *import = sizes->import;
-    const Onnx__ValueInfoProto *info = import->model->proto->graph->input[at];
+    const Onnx__ValueInfoProto *info = import->ports.at[at];
     enum rt_dtype dtype;
     int64_t dims[RT_MAX_NDIM];
     const int ndim = input_type(sizes, info, &dtype) ? input_dims(sizes, at, dims) : -1;
@@ -252,9 +251,8 @@ static int import_input(struct sizes *sizes, size_t at) {
 
 static void import_inputs(struct sizes *sizes, struct scope *scope) {
     struct import *import = sizes->import;
-    const Onnx__GraphProto *proto = import->model->proto->graph;
-    for (size_t i = 0; i < proto->n_input; i++) {
-        const char *name = onnx_text(proto->input[i]->name);
+    for (int i = 0; i < import->ports.n; i++) {
+        const char *name = onnx_text(import->ports.at[i]->name);
         int known = scope_find(scope, name);
         if (known >= 0 && import_check_declared(import, name, known, MISMATCH_ERROR) < 0)
             scope_define(scope, name, POISONED);
@@ -359,6 +357,7 @@ int import_values(struct import *import, struct scope *scope) {
     import->nfixed = import->infos.n;
     declare(import, proto->value_info, proto->n_value_info);
     import_trained(import);
+    import_ports(import);
     sizes_init(&sizes, import);
     import_binds(&sizes, scope);
     for (size_t i = 0; i < proto->n_initializer; i++) {
@@ -367,23 +366,7 @@ int import_values(struct import *import, struct scope *scope) {
             scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
     }
     import_inputs(&sizes, scope);
+    import_boundaries(import, scope);
     sizes_report(&sizes);
-    return import->diags->errors ? -1 : 0;
-}
-
-int import_outputs(struct import *import, const struct scope *scope) {
-    const Onnx__GraphProto *proto = import->model->proto->graph;
-    for (size_t i = 0; i < proto->n_output; i++) {
-        const char *name = onnx_text(proto->output[i]->name), *where = place_of(import, "output", name);
-        int id = scope_find(scope, name);
-        if (id == UNDEFINED)
-            diag_error(import->diags, 325, EXIT_MALFORMED, where, "no node computes the graph output");
-        else if (lower_is_sequence(id))
-            diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the output is a sequence");
-        if (id < 0 || lower_is_sequence(id)) continue;
-        VEC_PUSH(import->arena, &import->graph->outputs, id);
-        VEC_PUSH(import->arena, &import->graph->output_names, arena_strdup(import->arena, name));
-    }
-    import_count_outputs(import);
     return import->diags->errors ? -1 : 0;
 }

@@ -170,7 +170,9 @@ ROWS = [
     Row("B18 output", changed(lambda p: p.graph.node[0].output.__setitem__(0, "")), 3, r"E0332\]|E0325\]", errors=None),
     Row("B19", lambda d: branches("t", bad=True), 3, r"E0324\]"),
     *[Row(f"B20 {kind}", typed(**{kind: 1}), 4, rf"E0404\]: type {kind[:-5]}(.|\n)* input 'x'")
-      for kind in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")],
+      for kind in ("map_type", "sparse_tensor_type")],
+    Row("B20 sequence_type", typed(sequence_type=1), 2, r"E0343\]: the number of the sequence's tensors(.|\n)* input 'x'"),
+    Row("B20 optional_type", typed(optional_type=1), 0),
     Row("B20 string", lambda d: relu(inputs=[value("x", (4,), TensorProto.STRING)]), 4, r"E0404\]|E0407\]"),
     Row("B21", lambda d: branches("c", other="Size"), 4, r"E0405\]"),
     Row("B21 both", lambda d: branches("c"), 0),

@@ -118,7 +118,16 @@ static struct wire *tensor_proto(struct arena *arena, const char *name, const st
     return w;
 }
 
-/* "x f32 2 n ?", "x" */
+/* The type within "seq:" and "opt:": wraps the type of what follows. */
+static struct wire *wrapped(struct arena *arena, const char *prefixes, struct wire *type) {
+    struct wire *elem = message(arena), *whole = message(arena);
+    if (strncmp(prefixes, "seq:", 4) != 0 && strncmp(prefixes, "opt:", 4) != 0) return type;
+    put(elem, 1, wrapped(arena, prefixes + 4, type));
+    put(whole, *prefixes == 's' ? 4 : 9, elem);
+    return whole;
+}
+
+/* "x f32 2 n ?", "x opt:seq:f32 2", "x" */
 static struct wire *value_info(struct arena *arena, const struct words *words) {
     struct wire *w = message(arena), *type = message(arena), *shape = message(arena), *whole = message(arena);
     put_text(w, 1, words->at[1]);
@@ -132,10 +141,11 @@ static struct wire *value_info(struct arena *arena, const struct words *words) {
             put_text(dim, 2, text);
         put(shape, 1, dim);
     }
-    put_int(type, 1, rt_dtypes[dtype_of(words->at[2])].onnx);
+    const char *last = strrchr(words->at[2], ':');
+    put_int(type, 1, rt_dtypes[dtype_of(last ? last + 1 : words->at[2])].onnx);
     put(type, 2, shape);
     put(whole, 1, type);
-    put(w, 2, whole);
+    put(w, 2, wrapped(arena, words->at[2], whole));
     return w;
 }
 

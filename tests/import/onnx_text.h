@@ -2,6 +2,7 @@
  *
  *     opset 13                             the default domain's; 17 if not said. "opset com.x 1": another's
  *     input x f32 2 n ?                    n: symbolic; ?: of no name
+ *     input x opt:seq:f32 2                an optional sequence of tensors
  *     init w i64 3 : 1 2 3                 raw data; without values zeros
  *     value y f32 2 3                      value_info
  *     y z = Split x s axis=1 name="n"      outputs = operator inputs attributes; "_": left out

@@ -1,5 +1,6 @@
 /* The import: real models against what PyTorch computed, and small models as text against the graph or the diagnostics
  * they must give. */
+#include <ctype.h>
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,7 +94,7 @@ static void shapes_are_computed_by_import(void **state) {
 
 /* Models as text -------------------------------------------------------------------------------------------------- */
 
-enum { MAX_OPTIONS = 8 };
+enum { MAX_OPTIONS = 16 };
 
 static void read_options(struct arena *arena, const char *text, struct import_options *options, struct import_dim *dims,
                          struct import_shape *shapes, struct import_bind *binds) {
@@ -107,7 +108,12 @@ static void read_options(struct arena *arena, const char *text, struct import_op
         char *name = arena_strdup(arena, line), *at = strchr(name, '=');
         int64_t *sizes = ARENA_ARRAY(arena, int64_t, RT_MAX_NDIM);
         int ndim = 0;
-        for (*at++ = 0; *at; at += *at == ',') sizes[ndim++] = strtoll(at, &at, 10);
+        *at++ = 0;
+        if (!isdigit((unsigned char)*at)) {
+            ndim = strcmp(at, "none") == 0 ? SHAPE_NONE : strcmp(at, "empty") == 0 ? SHAPE_EMPTY : 0;
+            at += strlen(at);
+        }
+        for (; *at; at += *at == ',') sizes[ndim++] = strtoll(at, &at, 10);
         shapes[options->nshapes++] = (struct import_shape){name, ndim, sizes};
     }
     while (options->nbinds < MAX_OPTIONS && (line = onnx_text_option(arena, text, "bind", options->nbinds))) {

@@ -152,32 +152,57 @@ class Test:
         return os.path.join(self.directory, f"test_data_set_{number}", f"{kind}_{i}.pb")
 
     def tensor(self, number, kind, i, value):
-        if value.type.WhichOneof("value") != "tensor_type":
-            raise Outcome("unsupported", f"E0404 an {kind} of the model is a sequence or an optional")
         with open(self.data(number, kind, i), "rb") as file:
             return numpy_helper.to_array(onnx.TensorProto.FromString(file.read()))
+
+    def lists(self, number, kind, i, value):
+        """What a sequence or an optional consists of: a list of tensors, a tensor, or None for an optional without a value."""
+        with open(self.data(number, kind, i), "rb") as file:
+            return content(value.type, file.read())
+
+    def list_options(self):
+        """What rankc must be told of inputs that are sequences or optionals, from the first data set."""
+        for i, value in enumerate(self.inputs):
+            held = [] if is_tensor(value) else self.lists(0, "input", i, value)
+            if held is None:
+                yield f"--shape={value.name}=none"
+            elif isinstance(held, list) and not held and not is_tensor(value):
+                yield f"--shape={value.name}=empty"
+            for k, item in enumerate(held if isinstance(held, list) else []):
+                yield f"--shape={value.name}.{k}={','.join(map(str, item.dims)) or 'scalar'}"
 
     def dims(self):
         """Sizes of the symbolic dimensions, from the first data set."""
         sizes = {}
         for i, value in enumerate(self.inputs):
-            if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.HasField("shape"):
+            if not is_tensor(value) or not value.type.tensor_type.HasField("shape"):
                 continue
             dims = value.type.tensor_type.shape.dim
             for dim, size in zip(dims, self.tensor(0, "input", i, value).shape if dims else ()):
-                if dim.dim_param and size == 0:
-                    raise Outcome("unsupported", f"dimension '{dim.dim_param}' of size 0")
-                if dim.dim_param:
+                if dim.dim_param and size:  # --dim takes sizes from 1 on; a bound input may have others
                     sizes.setdefault(dim.dim_param, size)
         return [option for name, size in sizes.items() for option in ("--dim", f"{name}={size}")]
 
     def files(self, number):
         return [(value, self.file(number, i, value)) for i, value in enumerate(self.inputs)]
 
+    def ports(self, number):
+        """The inputs of the program: tensors of a sequence are inputs of their own."""
+        for i, (value, path) in enumerate(self.files(number)):
+            if is_tensor(value):
+                yield value.name, path
+                continue
+            held = self.lists(number, "input", i, value)
+            for k, item in enumerate(held if isinstance(held, list) else [held] if held else []):
+                path = os.path.join(self.work, f"input_{i}_{k}.pb")
+                with open(path, "wb") as file:
+                    file.write(item.SerializeToString())
+                yield f"{value.name}.{k}" if isinstance(held, list) else value.name, path
+
     def file(self, number, i, value):
         """The input's file. ONNX 1.12 wrote bf16 as u16, which NumPy has: such a tensor is written anew."""
         path = self.data(number, "input", i)
-        if value.type.WhichOneof("value") != "tensor_type":
+        if not is_tensor(value):
             return path
         tensor, declared = self.tensor(number, "input", i, value), value.type.tensor_type
         sizes = [dim.dim_value for dim in declared.shape.dim]
@@ -194,9 +219,10 @@ class Test:
         is_float = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
         integers = [value.name for value in self.inputs if value.type.tensor_type.elem_type not in is_float]
         for bound in [[], integers, [value.name for value in self.inputs]]:
-            binds = [f"--bind={value.name}={path}" for value, path in self.files(0) if value.name in bound]
+            binds = [f"--bind={value.name}={path}" for value, path in self.files(0)
+                     if value.name in bound and is_tensor(value)]
             status, stderr = call([self.args.rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o",
-                                   self.work, "-q", *self.dims(), *binds])
+                                   self.work, "-q", *self.dims(), *self.list_options(), *binds])
             code, text = error_of(stderr)
             if status == 0:
                 return bound
@@ -208,7 +234,7 @@ class Test:
 
     def run(self, number, bound):
         out = os.path.join(self.work, "out")
-        inputs = [f"--input={value.name}={path}" for value, path in self.files(number) if value.name not in bound]
+        inputs = [f"--input={name}={path}" for name, path in self.ports(number) if name not in bound]
         status, stderr = call([self.args.rankc, "run", self.work, "--threads", "1", "--output-dir", out, *inputs])
         if status:
             raise Outcome("failed", f"run: exit {status} {' '.join(error_of(stderr))}")
@@ -216,8 +242,10 @@ class Test:
 
     def compare(self, number, out):
         listed = {entry["name"]: entry["file"] for entry in json_of(out)["outputs"]}
-        values = [(value, np.load(os.path.join(out, listed[value.name])), self.tensor(number, "output", i, value))
-                  for i, value in enumerate(self.model.graph.output)]
+        wanted = list(self.results(number))
+        if set(listed) != {value.name for value, _ in wanted}:
+            raise Outcome("failed", f"outputs {sorted(listed)}")
+        values = [(value, np.load(os.path.join(out, listed[value.name])), expected) for value, expected in wanted]
         if not self.is_random():
             for value, got, expected in values:
                 self.compare_output(value, got, expected)
@@ -227,6 +255,17 @@ class Test:
             raise Outcome("failed", "other shapes or types")
         if not PROPERTIES[self.operator()](inputs, [got for _, got, _ in values]):
             raise Outcome("failed", f"not what {self.operator()} may draw")
+
+    def results(self, number):
+        """The outputs of the program, each with its declaration and expected value."""
+        for i, value in enumerate(self.model.graph.output):
+            if is_tensor(value):
+                yield value, self.tensor(number, "output", i, value)
+                continue
+            held = self.lists(number, "output", i, value)
+            for k, item in enumerate(held if isinstance(held, list) else [held] if held else []):
+                name = f"{value.name}.{k}" if isinstance(held, list) else value.name
+                yield onnx.helper.make_tensor_value_info(name, item.data_type, item.dims), numpy_helper.to_array(item)
 
     def compare_output(self, value, got, expected):
         dtype = value.type.tensor_type.elem_type
@@ -264,6 +303,20 @@ class Test:
             return outcome
         except subprocess.TimeoutExpired:
             return Outcome("failed", "timeout")
+
+
+def is_tensor(value):
+    return value.type.WhichOneof("value") == "tensor_type"
+
+
+def content(declared, data):
+    """Data of a sequence or optional of the declared type: a list of TensorProtos, a TensorProto or None."""
+    if declared.WhichOneof("value") == "sequence_type":
+        return list(onnx.SequenceProto.FromString(data).tensor_values)
+    optional = onnx.OptionalProto.FromString(data)
+    if optional.elem_type == onnx.OptionalProto.SEQUENCE:
+        return list(optional.sequence_value.tensor_values)
+    return optional.tensor_value if optional.elem_type == onnx.OptionalProto.TENSOR else None
 
 
 def json_of(out):
