@@ -24,6 +24,8 @@ static const struct reason {
      "in ONNX Runtime, set graph_optimization_level to ORT_ENABLE_EXTENDED before it writes the optimised model"},
 };
 
+enum { OLDEST_WHOLE = 6 }; /* operators that changed before this opset are supported in the form that they have in it */
+
 /* ONNX Runtime's operators over images in blocks of channels (NCHWc), whose size the model does not state. */
 static const char blocked_domain[] = "com.microsoft.nchwc";
 
@@ -43,10 +45,11 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
         return;
     }
     struct missing missing = {.name = name, .count = 1, .version = version, .where = where};
-    bool newer = row && row->since > version;
+    bool old = row && !*domain && version < OLDEST_WHOLE && row->since <= OLDEST_WHOLE;
+    bool newer = row && row->since > version && !old;
     missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
     if (strcmp(domain, blocked_domain) == 0) missing.code = 417;
-    missing.since = newer ? row->since : 0;
+    missing.since = newer || old ? row->since : 0;
     map_put(&import->missing_index, name, strlen(name), import->missing.n);
     VEC_PUSH(import->arena, &import->missing, missing);
 }
@@ -56,7 +59,12 @@ static void note_each(struct import *import, int code, int count) {
     for (int i = 0; i < import->missing.n && noted < MOST_NOTES; i++) {
         const struct missing *missing = &import->missing.at[i];
         if (missing->code != code) continue;
-        if (missing->since)
+        if (missing->since && code == 402)
+            diag_help(import->diags,
+                      "%s changed in opset %d; convert the model by the onnx package: "
+                      "version_converter.convert_version(model, target_version), target_version >= %d",
+                      missing->name, missing->since, missing->since);
+        else if (missing->since)
             diag_help(import->diags, "%s was added in opset %d, but the model imports opset %d", missing->name,
                       missing->since, missing->version);
         else if (count > 1 || missing->count > 1)

@@ -29,7 +29,7 @@ static int read_dropout(struct lower *lower, double *ratio, bool *drops) {
     *ratio = 0.5;
     if (lower->op->since < 12) {
         *ratio = lower_float(lower, "ratio");
-        training = lower->train && (lower->op->since > 1 || !lower_int(lower, "is_test"));
+        training = lower->train && (lower->op->since > 6 || !lower_int(lower, "is_test"));
     }
     if (lower_has(lower, 2) && lower_known_float(lower, 2, "training_mode", &training) < 0) return -1;
     if (lower_has(lower, 1) && lower_known_float(lower, 1, "ratio", ratio) < 0) return -1;

@@ -15,7 +15,7 @@
 #include "frontend/read/onnx_data.h"
 #include "frontend/read/onnx_model.h"
 
-enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 14, ONNX_OPSET_MIN = 6, ONNX_OPSET_MAX = 28 };
+enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 14, ONNX_OPSET_MIN = 1, ONNX_OPSET_MAX = 28 };
 
 /* Checks model->proto: 0, or -1 after diagnostics if the model is malformed or too large. An attribute without a type
  * gets that of its only value. */
