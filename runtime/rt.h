@@ -350,7 +350,10 @@ double rt_metric(struct rt *rt, enum rt_metric metric);
  *
  * A checkpoint is written under a temporary name, synced to disk and renamed: a failure at any time leaves earlier
  * checkpoints intact. Loaded into the same program, training continues bit for bit as if it had not been
- * interrupted. */
+ * interrupted.
+ *
+ * A checkpoint does not depend on the plan: a program of the same model and the same training options loads it under
+ * any other one, and each rank reads its own parts. */
 struct rt_position {
     int64_t step, micro_batches; /* done so far; micro-batches of all scale units */
     int64_t seed;                /* seed of the sample order, stored for the caller; -1: not shuffled */
@@ -376,6 +379,10 @@ int rt_thin_checkpoints(struct rt *rt, int64_t step, int most);
  * each damaged one; if all are damaged, the error is that of the newest. RT_ERROR_MISMATCH: damaged, or of another
  * program. RT_ERROR_INPUT: a file is a link; links are not followed. Collective. */
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position);
+
+/* The same for the parameters alone: the optimizer's state, the step and the position in the data stay those of a new
+ * run. The checkpoint may be of a program with another optimizer or other options. */
+int rt_load_parameters(struct rt *rt, const char *directory, const char *which);
 
 /* True if the directory has checkpoints. */
 bool rt_checkpoint_exists(const char *directory);

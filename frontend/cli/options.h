@@ -139,7 +139,7 @@ struct options {
     int64_t accumulate, use_async_reducer;
 
     /* verify */
-    bool numeric;
+    bool numeric, reset_optimizer;
 
     /* ops */
     const char *check; /* NULL: none */
@@ -191,8 +191,8 @@ const char *options_compiling(const struct options *options, struct arena *arena
 
 /* ---- the tables ---- */
 
-/* KEY_MEANS: the plan key, too. The value changes the memory and the communication of a program, not its results, so a
- * run may be resumed with another value. */
+/* KEY_MEANS: the plan key, too. The value says how a program computes, not what, so a run may be resumed with another
+ * value. */
 enum reuse_key { KEY_NONE, KEY_GRAPH, KEY_PLAN, KEY_MEANS };
 
 struct option {

@@ -122,6 +122,7 @@ static void add_training(struct command *command, const struct options *options,
     static const enum option_id passed[] = {
         OPT_STEPS,  OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG, OPT_CHECKPOINT_DIR,
         OPT_RESUME, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
+    if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
     add_files(command, arena, "data", &options->data);
     add_files(command, arena, "eval-data", &options->eval_data);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)

@@ -10,8 +10,10 @@
 #include "runtime/base/file.h"
 #include "runtime/base/path.h"
 
-#define PART_BUILD "rankc"
-#define PART_GRAPH "graph"
+#define PART_BUILD     "rankc"
+#define PART_GRAPH     "graph" /* the graph key, which includes the build */
+#define PART_PLAN_FILE "plan file"
+#define PART_DIRECTORY "directory"
 
 static void add_part(struct key *key, struct arena *arena, const char *name, const char *value) {
     VEC_PUSH(arena, &key->parts, (struct key_part){name, arena_strdup(arena, value)});
@@ -86,22 +88,20 @@ static void add_options(struct reuse_keys *keys, const struct options *options, 
     }
 }
 
-/* True for an option of KEY_MEANS. */
+/* True for the parts that say how a program computes and what it is called: a run may be resumed by a program that
+ * differs in them. */
 static bool is_means(const char *part) {
+    static const char *const parts[] = {PART_BUILD, PART_GRAPH, PART_PLAN_FILE, PART_DIRECTORY, NAMES_INSTANCE};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(part, parts[i]) == 0) return true;
     for (int id = 0; id < OPTIONS; id++)
         if (strcmp(option_rows[id].name, part) == 0) return option_rows[id].key == KEY_MEANS;
     return false;
 }
 
-/* The graph key is a part of the plan key and includes the build. The policy fsdp is dp with another default of
- * --use-zero. */
 static void add_work(struct key *work, const struct key *key, struct arena *arena) {
-    for (int i = 0; i < key->parts.n; i++) {
-        const char *name = key->parts.at[i].name, *value = key->parts.at[i].value;
-        const bool fsdp = strcmp(name, option_rows[OPT_PAS].name) == 0 && strcmp(value, "fsdp") == 0;
-        if (strcmp(name, PART_BUILD) == 0 || strcmp(name, PART_GRAPH) == 0 || is_means(name)) continue;
-        add_part(work, arena, name, fsdp ? "dp" : value);
-    }
+    for (int i = 0; i < key->parts.n; i++)
+        if (!is_means(key->parts.at[i].name)) add_part(work, arena, key->parts.at[i].name, key->parts.at[i].value);
 }
 
 static const char *hash_of_work(const struct reuse_keys *keys, struct arena *arena) {
@@ -148,7 +148,7 @@ static void add_names(struct key *key, const struct options *options, const stru
     add_part(key, arena, NAMES_INSTANCE, options->instance_name);
     if (strcmp(names->model, options_model(options, arena)) ||
         strcmp(names->instance, options_instance(options, arena)))
-        add_part(key, arena, "directory", arena_printf(arena, "%s/%s", names->model, names->instance));
+        add_part(key, arena, PART_DIRECTORY, arena_printf(arena, "%s/%s", names->model, names->instance));
 }
 
 int reuse_keys_make(struct reuse_keys *keys, const struct options *options, const struct directory_names *names,
@@ -167,7 +167,7 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
     add_part(&keys->graph, arena, "names of weights", side->names_hash);
     if (add_build(&keys->graph, arena, diags) < 0) return -1;
     seal(&keys->graph, arena);
-    add_part(&keys->plan, arena, "plan file", side->plan_hash);
+    add_part(&keys->plan, arena, PART_PLAN_FILE, side->plan_hash);
     add_names(&keys->plan, options, names, arena);
     add_part(&keys->plan, arena, PART_GRAPH, keys->graph.hex);
     seal(&keys->plan, arena);

@@ -214,6 +214,11 @@ void rt_file_append(struct rt_new_file *file, const void *bytes, size_t count) {
     if (!file->error) file->error = write_fully(file->descriptor, bytes, count);
 }
 
+void rt_file_replace_start(struct rt_new_file *file, const void *bytes, size_t count) {
+    if (!file->error && lseek(file->descriptor, 0, SEEK_SET) != 0) file->error = errno;
+    rt_file_append(file, bytes, count);
+}
+
 /* Returns 0 or the errno of the first failure. */
 static int end(struct rt_new_file *file, const char *name, bool durable) {
     if (file->descriptor < 0) return file->error;

@@ -56,6 +56,8 @@ struct rt_new_file {
 };
 void rt_file_begin_at(struct rt_new_file *file, int directory, const char *path);
 void rt_file_append(struct rt_new_file *file, const void *bytes, size_t count);
+/* Replaces the file's first bytes, which were appended before; nothing may be appended afterwards. */
+void rt_file_replace_start(struct rt_new_file *file, const void *bytes, size_t count);
 bool rt_file_end(struct rt_new_file *file, struct rt_reason *why);
 
 /* The same at once. */

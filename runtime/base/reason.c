@@ -48,9 +48,9 @@ bool rt_refuse_memory(struct rt_reason *why, size_t bytes) {
 
 struct rt_report rt_reason_report(const struct rt_reason *why, struct rt_report content) {
     static const struct rt_report reports[] = {
-        [RT_REASON_SYSTEM] = {601, EXIT_SYSTEM},     [RT_REASON_MEMORY] = {500, EXIT_LIMIT},
-        [RT_REASON_CHANGED] = {604, EXIT_SYSTEM},    [RT_REASON_LINK] = {362, EXIT_MALFORMED},
-        [RT_REASON_MISMATCH] = {802, EXIT_MISMATCH},
+        [RT_REASON_SYSTEM] = {601, EXIT_SYSTEM},  [RT_REASON_MISSING] = {601, EXIT_SYSTEM},
+        [RT_REASON_MEMORY] = {500, EXIT_LIMIT},   [RT_REASON_CHANGED] = {604, EXIT_SYSTEM},
+        [RT_REASON_LINK] = {362, EXIT_MALFORMED}, [RT_REASON_MISMATCH] = {802, EXIT_MISMATCH},
     };
     if (why->kind == RT_REASON_CONTENT) return content;
     return why->kind == RT_REASON_SYSTEM && content.exit == EXIT_SYSTEM ? content : reports[why->kind];

@@ -13,6 +13,7 @@
 enum rt_reason_kind {
     RT_REASON_CONTENT, /* malformed content */
     RT_REASON_SYSTEM,  /* error of the file or operating system */
+    RT_REASON_MISSING, /* one of several files that belong together is missing; reported like RT_REASON_SYSTEM */
     RT_REASON_MEMORY,
     RT_REASON_CHANGED,  /* the file was truncated or written to while it was read */
     RT_REASON_LINK,     /* a link where links are not followed */

@@ -150,7 +150,8 @@ bool rt_safetensors_parse(struct rt_safetensors *out, const void *file, size_t b
            read_header(out, (const char *)at + 8, length, at + 8 + length, (int64_t)bytes, why);
 }
 
-bool rt_safetensors_read(struct rt_safetensors *out, const struct rt_reader *file, struct rt_reason *why) {
+bool rt_safetensors_read_hashed(struct rt_safetensors *out, const struct rt_reader *file, char hex[RT_HASH_HEX],
+                                struct rt_reason *why) {
     const int64_t bytes = file->info.bytes;
     unsigned char first[8];
     int64_t length;
@@ -158,12 +159,19 @@ bool rt_safetensors_read(struct rt_safetensors *out, const struct rt_reader *fil
     if (!rt_reader_get(file, 0, first, bytes < 8 ? (size_t)bytes : sizeof first, why) ||
         !read_length(first, bytes, &length, why))
         return false;
-    char *header = malloc((size_t)length + 1);
-    if (!header) return rt_refuse_memory(why, (size_t)length + 1);
-    const bool ok =
-        rt_reader_get(file, 8, header, (size_t)length, why) && read_header(out, header, length, NULL, bytes, why);
+    char *header = malloc((size_t)length + 8);
+    if (!header) return rt_refuse_memory(why, (size_t)length + 8);
+    bool ok = rt_reader_get(file, 8, header + 8, (size_t)length, why);
+    memcpy(header, first, sizeof first);
+    if (ok) rt_hash_bytes(header, (size_t)length + 8, hex);
+    ok = ok && read_header(out, header + 8, length, NULL, bytes, why);
     free(header);
     return ok;
+}
+
+bool rt_safetensors_read(struct rt_safetensors *out, const struct rt_reader *file, struct rt_reason *why) {
+    char hex[RT_HASH_HEX];
+    return rt_safetensors_read_hashed(out, file, hex, why);
 }
 
 void rt_safetensors_free(struct rt_safetensors *file) {

@@ -6,6 +6,7 @@
 #include "contract.h"
 #include "dtype.h"
 #include "file_reader.h"
+#include "hash.h"
 #include "json.h"
 #include "reason.h"
 
@@ -35,6 +36,9 @@ struct rt_safetensors {
 bool rt_safetensors_parse(struct rt_safetensors *out, const void *file, size_t bytes, struct rt_reason *why);
 /* Parses the header of an open file: the tensors' data is NULL; read it with rt_reader_get at their offsets. */
 bool rt_safetensors_read(struct rt_safetensors *out, const struct rt_reader *file, struct rt_reason *why);
+/* The same, with the hash of the header that was parsed and its length. */
+bool rt_safetensors_read_hashed(struct rt_safetensors *out, const struct rt_reader *file, char hex[RT_HASH_HEX],
+                                struct rt_reason *why);
 void rt_safetensors_free(struct rt_safetensors *file);
 
 /* The tensor of that name, NULL if there is none. */

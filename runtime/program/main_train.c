@@ -263,11 +263,18 @@ static int keep_step(struct trainer *t, int64_t all) {
     return RT_OK;
 }
 
+/* A new run that starts from the parameters of a checkpoint. */
+static int start_from(struct trainer *t) {
+    const int status = rt_load_parameters(t->rt, t->options->checkpoint_dir, t->options->resume);
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
 /* Resumes from a checkpoint, with its order of samples and its micro-batches per step. */
 static int resume(struct trainer *t) {
     struct rt_position progress;
     RT_TRY(hold_directory(t));
     if (!t->options->resume) return RT_OK;
+    if (t->options->reset_optimizer) return start_from(t);
     int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
     if (status) return fail_rank(t->self, t->rt, status);
     if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
@@ -293,6 +300,7 @@ static int check_options(struct trainer *t) {
     const char *alone = !o->checkpoint_dir && o->checkpoint_every ? "--checkpoint-every needs --checkpoint-dir"
                         : !o->checkpoint_dir && o->keep           ? "--keep needs --checkpoint-dir"
                         : !o->checkpoint_dir && o->resume         ? "--resume needs --checkpoint-dir"
+                        : !o->resume && o->reset_optimizer        ? "--reset-optimizer needs --resume"
                         : !o->eval_data.n && o->eval_every        ? "--eval-every needs --eval-data"
                         : !o->eval_data.n && o->eval_steps        ? "--eval-steps needs --eval-data"
                                                                   : NULL;

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const kept_stems[KEPT_KINDS] = {"parameters", "optimizer"};
-
 /* Failures */
 
 int checkpoint_refused(struct rt *rt, enum exit_code content, const char *path, const struct rt_reason *why) {
@@ -38,27 +36,47 @@ const char *checkpoint_name(const struct checkpoint_path *path) {
 }
 
 int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory,
-                    enum kept_kind kind, int shard) {
-    return check_path(
-        rt, snprintf(out->text, sizeof out->text, "%s/%s-%d.safetensors", directory->text, kept_stems[kind], shard));
+                    enum rt_saved_kind kind, int shard) {
+    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/%s-%d.safetensors", directory->text,
+                                   rt_saved_kinds[kind], shard));
 }
 
 int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory) {
-    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/checkpoint.json", directory->text));
+    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/%s", directory->text, RT_SAVED_JSON));
 }
 
 /* Parts */
 
-static int64_t part_extent(const struct rt *rt, const struct kept *kept, const struct rt_split *split) {
-    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->part[split->dim], split->blocks, split->grain);
-    return rt_cut_extent(&cut, rt->coordinate[split->axis]);
+struct rt_saved_entry kept_entry(const struct kept *kept) {
+    return (struct rt_saved_entry){.name = kept_key(kept),
+                                   .copy_of = kept->copy ? kept->name : NULL,
+                                   .dtype = kept->dtype,
+                                   .ndim = kept->ndim,
+                                   .dims = kept->dims,
+                                   .ncuts = kept->nsplits,
+                                   .cuts = kept->cuts};
 }
 
-static void find_part(const struct rt *rt, struct kept *kept) {
-    memcpy(kept->part, kept->dims, sizeof kept->part);
-    for (int s = 0; s < kept->nsplits; s++) kept->part[kept->split[s].dim] = part_extent(rt, kept, &kept->split[s]);
+/* False if memory is out. */
+static bool find_cuts(const struct rt *rt, struct kept *kept) {
+    kept->cuts = calloc((size_t)kept->nsplits + 1, sizeof *kept->cuts);
+    for (int s = 0; s < kept->nsplits && kept->cuts; s++) {
+        const struct rt_split *split = &kept->split[s];
+        kept->cuts[s] = (struct rt_saved_cut){
+            {split->dim, split->blocks, split->grain, rt->coordinate[split->axis], rt->program->mesh[split->axis]},
+            split->axis};
+    }
+    return kept->cuts != NULL;
+}
+
+/* False if the program's tables do not describe a part. */
+static bool find_part(struct kept *kept) {
+    const struct rt_saved_entry entry = kept_entry(kept);
+    if (!rt_saved_region(&entry, &kept->region)) return false;
+    for (int d = 0; d < kept->ndim; d++) kept->part[d] = rt_region_extent(&kept->region, d);
     rt_product(kept->part, kept->ndim, &kept->elements);
     kept->bytes = kept->elements * (int64_t)rt_dtype_bytes(kept->dtype);
+    return true;
 }
 
 /* True if the shard holds the same part as this rank: it has the same coordinates on all mesh axes that cut the
@@ -71,17 +89,17 @@ static bool has_same_part(const struct rt *rt, const struct kept *kept, int shar
 }
 
 /* The tensor's entry in the shard's class, or RT_ABSENT. */
-static size_t entry_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
+static size_t entry_of(const struct rt *rt, int shard, enum rt_saved_kind kind, int index) {
     const struct rt_rank_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
-    return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
+    return kind == RT_SAVED_PARAMETERS ? class->weights[index] : class->states[index];
 }
 
 /* False if the program's tables contradict each other. */
-static bool place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum kept_kind kind,
+static bool place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum rt_saved_kind kind,
                   int index) {
     const size_t entry = entry_of(rt, rt->shard, kind, index);
     if (entry == RT_ABSENT) return true;
-    find_part(rt, kept);
+    if (!find_part(kept)) return false;
     kept->stored = rt_stored_part(rt, entry, kept->flat, kept->elements);
     kept->at = list->arena[kind] + kept->stored.at;
     while (!has_same_part(rt, kept, kept->owner) || entry_of(rt, kept->owner, kind, index) == RT_ABSENT) kept->owner++;
@@ -91,14 +109,14 @@ static bool place(const struct kept_list *list, const struct rt *rt, struct kept
 /* Arenas */
 
 static enum rt_arena arena_of(int kind) {
-    return kind == KEPT_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
+    return kind == RT_SAVED_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
 }
 
 /* Arenas of a GPU are copied to the process' memory. */
 static int find_arenas(struct kept_list *list, struct rt *rt) {
     const struct rt_device *device = rt->program->device;
     list->copied = device->remote;
-    for (int k = 0; k < KEPT_KINDS; k++) {
+    for (int k = 0; k < RT_SAVED_KINDS; k++) {
         unsigned char *arena = rt->arena[arena_of(k)];
         list->arena[k] = list->copied ? malloc(rt_arena_bytes(rt, arena_of(k))) : arena;
         if (!list->arena[k]) return rt_fail_memory(rt);
@@ -109,7 +127,7 @@ static int find_arenas(struct kept_list *list, struct rt *rt) {
 
 int kept_give(struct kept_list *list, struct rt *rt) {
     const struct rt_device *device = rt->program->device;
-    for (int k = 0; k < KEPT_KINDS && list->copied; k++)
+    for (int k = 0; k < RT_SAVED_KINDS && list->copied; k++)
         RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], (size_t)rt->internal->bytes[arena_of(k)]));
     return device->finish(rt);
 }
@@ -136,9 +154,9 @@ static struct kept kept_state(const struct rt_state *state) {
 
 /* Lists the tensors of one kind. The program's tables identify tensors by number; manifest.json lists their names in
  * the same order. */
-static int list_kind(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
+static int list_kind(struct kept_list *list, struct rt *rt, enum rt_saved_kind kind) {
     const struct rt_program *program = rt->program;
-    const bool parameters = kind == KEPT_PARAMETERS;
+    const bool parameters = kind == RT_SAVED_PARAMETERS;
     const int count = parameters ? program->nweights : program->nstates;
     const struct rt_json *names = rt_json_member(rt_json_root(list->manifest), parameters ? "tensors" : "states");
     const struct rt_json *entry = names && names->kind == RT_JSON_ARRAY && names->count == count ? names->first : NULL;
@@ -150,6 +168,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum kept_kind kind)
         struct kept *kept = &list->at[kind][list->n[kind]++];
         *kept = parameters ? kept_parameter(&program->weights[index]) : kept_state(&program->states[index]);
         kept->name = name;
+        if (!find_cuts(rt, kept)) return rt_fail_memory(rt);
         if (!place(list, rt, kept, kind, index)) break;
     }
     if (index == count) return RT_OK;
@@ -157,7 +176,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum kept_kind kind)
 }
 
 /* Gives tensors of the same name different keys: "NAME#2", "NAME#3". */
-static int name_copies(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
+static int name_copies(struct kept_list *list, struct rt *rt, enum rt_saved_kind kind) {
     struct kept *all = list->at[kind];
     for (int i = 0; i < list->n[kind]; i++) {
         const size_t room = strlen(all[i].name) + 16;
@@ -171,24 +190,27 @@ static int name_copies(struct kept_list *list, struct rt *rt, enum kept_kind kin
 }
 
 int kept_find(struct kept_list *list, struct rt *rt) {
-    const int counts[KEPT_KINDS] = {rt->program->nweights, rt->program->nstates};
+    const int counts[RT_SAVED_KINDS] = {rt->program->nweights, rt->program->nstates};
     *list = (struct kept_list){0};
-    for (int k = 0; k < KEPT_KINDS; k++) {
+    for (int k = 0; k < RT_SAVED_KINDS; k++) {
         list->at[k] = calloc((size_t)counts[k] + 1, sizeof *list->at[k]);
         if (!list->at[k]) return rt_fail_memory(rt);
     }
     RT_TRY(find_arenas(list, rt));
     RT_TRY(rt_manifest_read(rt, &list->manifest));
-    RT_TRY(list_kind(list, rt, KEPT_PARAMETERS));
-    RT_TRY(list_kind(list, rt, KEPT_OPTIMIZER));
-    RT_TRY(name_copies(list, rt, KEPT_PARAMETERS));
-    return name_copies(list, rt, KEPT_OPTIMIZER);
+    RT_TRY(list_kind(list, rt, RT_SAVED_PARAMETERS));
+    RT_TRY(list_kind(list, rt, RT_SAVED_OPTIMIZER));
+    RT_TRY(name_copies(list, rt, RT_SAVED_PARAMETERS));
+    return name_copies(list, rt, RT_SAVED_OPTIMIZER);
 }
 
 void kept_free(struct kept_list *list) {
     rt_json_free(list->manifest);
-    for (int k = 0; k < KEPT_KINDS; k++) {
-        for (int i = 0; i < list->n[k]; i++) free(list->at[k][i].copy);
+    for (int k = 0; k < RT_SAVED_KINDS; k++) {
+        for (int i = 0; i < list->n[k]; i++) {
+            free(list->at[k][i].copy);
+            free(list->at[k][i].cuts);
+        }
         free(list->at[k]);
         if (list->copied) free(list->arena[k]);
     }

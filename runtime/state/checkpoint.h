@@ -7,13 +7,9 @@
 
 #include "core/private.h"
 
-#include "base/json.h"
+#include "base/saved_write.h"
 
 #include <limits.h>
-
-enum { CHECKPOINT_FORMAT = 1 };
-enum kept_kind { KEPT_PARAMETERS, KEPT_OPTIMIZER, KEPT_KINDS };
-extern const char *const kept_stems[KEPT_KINDS]; /* stems of file names */
 
 /* A tensor that training changes: a parameter or optimizer state. */
 struct kept {
@@ -23,19 +19,21 @@ struct kept {
     int ndim, nsplits;
     const int64_t *dims; /* of the complete tensor */
     const struct rt_split *split;
-    unsigned flat;     /* axes of a flat cut, which files do not show: they have whole parts; 0: none */
-    unsigned char *at; /* address of what this rank stores of its part; NULL: it holds none */
+    struct rt_saved_cut *cuts; /* the same, and which part this rank has */
+    unsigned flat;             /* axes of a flat cut, which files do not show: they have whole parts; 0: none */
+    unsigned char *at;         /* address of what this rank stores of its part; NULL: it holds none */
     struct rt_stored stored;
+    struct rt_region region;                    /* the part */
     int64_t part[RT_MAX_NDIM], elements, bytes; /* of the part */
     int owner;                                  /* shard number of the owner */
 };
 
 struct kept_list {
     struct rt_json_document *manifest; /* owns the names */
-    struct kept *at[KEPT_KINDS];
-    int n[KEPT_KINDS];
+    struct kept *at[RT_SAVED_KINDS];
+    int n[RT_SAVED_KINDS];
     /* memory with the tensors of a kind: the rank's arena, or a copy of a GPU's arena */
-    unsigned char *arena[KEPT_KINDS];
+    unsigned char *arena[RT_SAVED_KINDS];
     bool copied;
 };
 
@@ -43,6 +41,9 @@ struct kept_list {
 static inline const char *kept_key(const struct kept *kept) {
     return kept->copy ? kept->copy : kept->name;
 }
+
+/* How files describe it. */
+struct rt_saved_entry kept_entry(const struct kept *kept);
 
 /* Lists the tensors that this rank keeps. RT_OK or a recorded status; call kept_free in both cases. */
 int kept_find(struct kept_list *list, struct rt *rt);
@@ -59,7 +60,7 @@ struct checkpoint_path {
 int checkpoint_path(struct rt *rt, struct checkpoint_path *out, const char *directory, const char *prefix, int64_t step,
                     uint32_t token);
 int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory,
-                    enum kept_kind kind, int shard);
+                    enum rt_saved_kind kind, int shard);
 int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory);
 /* The last component of a path: the entry's name in D. */
 const char *checkpoint_name(const struct checkpoint_path *path);
@@ -114,8 +115,5 @@ uint32_t checkpoint_token(void);
  * for malformed content. */
 int checkpoint_refused(struct rt *rt, enum exit_code content, const char *path, const struct rt_reason *why);
 int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why);
-
-/* checkpoint.json ends with a member whose value is the hash of the text before it. */
-#define CHECKPOINT_HASH ",\n  \"hash_above\": \""
 
 #endif

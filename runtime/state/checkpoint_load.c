@@ -1,4 +1,5 @@
-/* Loads checkpoints. They are untrusted: all bytes that are used are covered by a hash, and every size is checked. */
+/* Loads checkpoints that programs of this model and these options wrote, under any plan: each rank reads its own parts
+ * (base/saved.h). */
 #define _GNU_SOURCE 1
 
 #include "state/checkpoint.h"
@@ -26,7 +27,8 @@ struct loading {
     struct checkpoint_directory directory;
     struct checkpoint_path path;
     int at; /* open directory of the checkpoint; -1: none */
-    struct rt_json_document *json;
+    struct rt_saved *saved;
+    bool parameters_only;
     bool latest;  /* "latest" was requested: an older checkpoint may be loaded instead */
     bool damaged; /* the recorded error is damage of the checkpoint: an older one may be intact */
     int faults;   /* damaged checkpoints so far */
@@ -43,10 +45,9 @@ static bool is_absent(int directory, const char *name) {
     return faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
 }
 
-static int refused(struct loading *l, const char *path, const struct rt_reason *why) {
-    l->damaged = why->kind == RT_REASON_CONTENT || why->kind == RT_REASON_CHANGED ||
-                 (why->kind == RT_REASON_SYSTEM && is_absent(l->at, strrchr(path, '/') + 1));
-    return checkpoint_refused(l->rt, EXIT_MISMATCH, path, why);
+static int refused(struct loading *l, const struct rt_reason *why) {
+    l->damaged = why->kind == RT_REASON_CONTENT || why->kind == RT_REASON_CHANGED || why->kind == RT_REASON_MISSING;
+    return checkpoint_refused(l->rt, EXIT_MISMATCH, l->path.text, why);
 }
 
 /* Finding */
@@ -79,9 +80,9 @@ static int choose(struct loading *l, const char *which, int64_t *step) {
 
 static void leave(struct loading *l) {
     if (l->at >= 0) close(l->at);
-    rt_json_free(l->json);
+    rt_saved_close(l->saved);
     l->at = -1;
-    l->json = NULL;
+    l->saved = NULL;
 }
 
 static int enter(struct loading *l) {
@@ -90,125 +91,62 @@ static int enter(struct loading *l) {
     return status;
 }
 
-/* checkpoint.json */
-
-static bool is_intact(const char *text, size_t bytes) {
-    const char *at = memmem(text, bytes, CHECKPOINT_HASH, strlen(CHECKPOINT_HASH));
-    char hex[RT_HASH_HEX];
-    if (!at || bytes - (size_t)(at - text) < strlen(CHECKPOINT_HASH) + RT_HASH_HEX) return false;
-    rt_hash_bytes(text, (size_t)(at - text), hex);
-    return memcmp(at + strlen(CHECKPOINT_HASH), hex, RT_HASH_HEX - 1) == 0;
-}
-
-static int read_json(struct loading *l) {
-    struct checkpoint_path path;
-    struct rt_reason why;
-    void *text;
-    size_t bytes;
-    RT_TRY(checkpoint_json(l->rt, &path, &l->path));
-    if (!rt_file_read_at(l->at, path.text, (size_t)1 << 30, &text, &bytes, &why)) return refused(l, path.text, &why);
-    int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l, path.text, "its hash differs");
-    if (!status && !(l->json = rt_json_parse(text, bytes, &why))) status = refused(l, path.text, &why);
-    free(text);
-    return status;
-}
+/* What belongs to this program */
 
 static int check_program(struct loading *l, int64_t step, struct rt_position *position) {
-    const struct rt_json *root = rt_json_root(l->json);
+    const struct rt_json *root = rt_saved_root(l->saved);
     const char *key = rt_json_text(rt_json_member(root, "program")), *name = rt_json_text(rt_json_member(root, "name"));
-    int64_t format = 0;
-    rt_json_int(rt_json_member(root, "format"), &format);
     position->per_step = 0;
     rt_json_int(rt_json_member(root, "micro_batches_per_step"), &position->per_step);
-    if (format != CHECKPOINT_FORMAT || !key || !name ||
-        !rt_json_int(rt_json_member(root, "micro_batches"), &position->micro_batches) ||
+    if (!key || !name || !rt_json_int(rt_json_member(root, "micro_batches"), &position->micro_batches) ||
         !rt_json_int(rt_json_member(root, "seed"), &position->seed) ||
         !rt_json_int(rt_json_member(root, "step"), &position->step) || position->step != step ||
         position->micro_batches < 0 || position->per_step < 0)
         return fail_damaged(l, l->path.text, "checkpoint.json is incomplete, or of another step");
-    if (strcmp(key, l->rt->program->work) == 0) return RT_OK;
+    /* format 1 has another key: names and shapes of the tensors decide */
+    if (l->parameters_only || rt_saved_format(l->saved) == RT_SAVED_OLDEST || strcmp(key, l->rt->program->work) == 0)
+        return RT_OK;
     return rt_fail_code(
         l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
-        "checkpoint '%s' belongs to another program, '%s', compiled from another model, plan or options",
+        "checkpoint '%s' belongs to another program, '%s', compiled from another model or other options",
         rt_quote_text(l->path.text).text, rt_quote_text(name).text);
 }
 
-/* Files of tensors */
+/* Tensors */
 
-/* Checks a file's length and hash against checkpoint.json. */
-static int check_file(struct loading *l, const char *path, const struct rt_reader *from) {
-    const char *name = strrchr(path, '/') + 1;
-    const struct rt_json *files = rt_json_member(rt_json_root(l->json), "files");
-    for (const struct rt_json *file = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; file;
-         file = file->next) {
-        const char *called = rt_json_text(rt_json_member(file, "path")),
-                   *hash = rt_json_text(rt_json_member(file, "hash"));
-        int64_t expected = -1;
-        char found[RT_HASH_HEX];
-        struct rt_reason why;
-        if (!called || strcmp(called, name) != 0) continue;
-        rt_json_int(rt_json_member(file, "bytes"), &expected);
-        if (expected != from->info.bytes) return fail_damaged(l, path, "its size differs");
-        if (!rt_hash_reader(from, found, &why)) return refused(l, path, &why);
-        return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l, path, "its hash differs");
-    }
-    return fail_damaged(l, path, "checkpoint.json does not list it");
+/* The tensor of the checkpoint that has the values; NULL, with an error, if none has, or it has another type or shape.
+ * A tensor that this plan holds in two ways may be there once. */
+static const struct rt_saved_tensor *find_tensor(struct loading *l, enum rt_saved_kind kind, const struct kept *kept) {
+    const struct rt_saved_tensor *tensor = rt_saved_find(l->saved, kind, kept_key(kept));
+    if (!tensor) tensor = rt_saved_find(l->saved, kind, kept->name);
+    const bool fits = tensor && tensor->dtype == kept->dtype && tensor->ndim == kept->ndim &&
+                      memcmp(tensor->dims, kept->dims, (size_t)kept->ndim * sizeof *kept->dims) == 0;
+    if (fits) return tensor;
+    rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT, "checkpoint '%s' has no %s '%s'%s",
+                 rt_quote_text(l->path.text).text, kind == RT_SAVED_PARAMETERS ? "parameter" : "optimizer state",
+                 rt_quote_text(kept->name).text, tensor ? " of this type and shape" : "");
+    return NULL;
 }
 
-static int read_tensor(struct loading *l, const struct checkpoint_path *path, const struct rt_reader *from,
-                       const struct rt_safetensors *file, const struct kept *kept) {
-    const struct rt_safetensor *tensor = rt_safetensors_find(file, kept_key(kept));
-    struct rt_reason why;
-    if (!tensor || tensor->dtype != kept->dtype || tensor->ndim != kept->ndim ||
-        memcmp(tensor->dims, kept->part, (size_t)kept->ndim * sizeof *kept->part) != 0)
-        return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
-                            "'%s' has no tensor '%s' of this rank's shape", rt_quote_text(path->text).text,
-                            rt_quote_text(kept_key(kept)).text);
-    const int64_t size = (int64_t)rt_dtype_bytes(kept->dtype);
-    if (rt_reader_get(from, tensor->offset + kept->stored.start * size, kept->at, (size_t)(kept->stored.count * size),
-                      &why))
-        return RT_OK;
-    return refused(l, path->text, &why);
-}
-
-static int read_tensors(struct loading *l, const struct checkpoint_path *path, const struct rt_reader *from,
-                        enum kept_kind kind, int owner) {
-    struct rt_safetensors file;
-    struct rt_reason why;
-    if (!rt_safetensors_read(&file, from, &why)) return refused(l, path->text, &why);
-    int status = RT_OK;
-    for (int i = 0; i < l->kept.n[kind] && !status; i++) {
+static int load_kind(struct loading *l, enum rt_saved_kind kind) {
+    for (int i = 0; i < l->kept.n[kind]; i++) {
         const struct kept *kept = &l->kept.at[kind][i];
-        if (kept->at && kept->owner == owner) status = read_tensor(l, path, from, &file, kept);
+        struct rt_reason why;
+        if (!kept->at) continue;
+        const struct rt_saved_tensor *tensor = find_tensor(l, kind, kept);
+        if (!tensor) return RT_ERROR_MISMATCH;
+        if (!rt_saved_read(l->saved, tensor, &kept->region, kept->stored.start, kept->stored.count, kept->at, &why))
+            return refused(l, &why);
+        rt_at(l->rt, -1); /* a large tensor may take long: counts as progress */
     }
-    rt_safetensors_free(&file);
-    if (!status && !rt_reader_check(from, true, &why)) status = refused(l, path->text, &why);
-    return status;
+    return RT_OK;
 }
 
-static int load_file(struct loading *l, enum kept_kind kind, int owner) {
-    struct checkpoint_path path;
-    struct rt_reader file;
-    struct rt_reason why;
-    RT_TRY(checkpoint_file(l->rt, &path, &l->path, kind, owner));
-    if (!rt_reader_open_at(&file, l->at, path.text, &why)) return refused(l, path.text, &why);
-    rt_at(l->rt, -1);
-    int status = check_file(l, path.text, &file);
-    if (!status) status = read_tensors(l, &path, &file, kind, owner);
-    rt_reader_close(&file);
-    return status;
-}
-
-static bool owns_mine(const struct loading *l, enum kept_kind kind, int shard) {
-    for (int i = 0; i < l->kept.n[kind]; i++)
-        if (l->kept.at[kind][i].at && l->kept.at[kind][i].owner == shard) return true;
-    return false;
-}
-
-static int load_tensors(struct loading *l) {
-    for (int k = 0; k < KEPT_KINDS; k++)
-        for (int shard = 0; shard < l->rt->program->plan_ngpus; shard++)
-            if (owns_mine(l, (enum kept_kind)k, shard)) RT_TRY(load_file(l, (enum kept_kind)k, shard));
+/* What a new run sets when it starts is kept where only parameters are loaded. */
+static int load_tensors(struct loading *l, struct rt_position *position) {
+    RT_TRY(load_kind(l, RT_SAVED_PARAMETERS));
+    if (!l->parameters_only) return load_kind(l, RT_SAVED_OPTIMIZER);
+    position->step = position->micro_batches = position->per_step = 0;
     return RT_OK;
 }
 
@@ -218,10 +156,11 @@ static int load_step(struct loading *l, int64_t step, struct rt_position *positi
     leave(l);
     l->damaged = false;
     RT_TRY(checkpoint_path(l->rt, &l->path, l->directory.path, CHECKPOINT_DONE, step, 0));
+    struct rt_reason why;
     RT_TRY(enter(l));
-    RT_TRY(read_json(l));
+    if (!(l->saved = rt_saved_open(l->at, l->path.text, false, &why))) return refused(l, &why);
     RT_TRY(check_program(l, step, position));
-    return load_tensors(l);
+    return load_tensors(l, position);
 }
 
 /* Collective. *first: the first rank that found the checkpoint damaged; the number of ranks, if all have loaded it.
@@ -290,12 +229,23 @@ static int load(struct loading *l, const char *directory, const char *which, str
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }
 
-int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position) {
-    struct loading l = {.rt = rt, .directory = {.fd = -1, .lock = -1}, .at = -1};
-    int status = load(&l, directory, which, position);
-    leave(&l);
-    checkpoint_close(&l.directory);
-    kept_free(&l.kept);
+static int load_with(struct loading *l, const char *directory, const char *which, struct rt_position *position) {
+    struct rt *rt = l->rt;
+    int status = load(l, directory, which, position);
+    leave(l);
+    checkpoint_close(&l->directory);
+    kept_free(&l->kept);
     if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
     return status;
+}
+
+int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position) {
+    struct loading l = {.rt = rt, .directory = {.fd = -1, .lock = -1}, .at = -1};
+    return load_with(&l, directory, which, position);
+}
+
+int rt_load_parameters(struct rt *rt, const char *directory, const char *which) {
+    struct loading l = {.rt = rt, .directory = {.fd = -1, .lock = -1}, .at = -1, .parameters_only = true};
+    struct rt_position start;
+    return load_with(&l, directory, which, &start);
 }

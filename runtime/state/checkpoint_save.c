@@ -4,8 +4,7 @@
 #include "state/checkpoint.h"
 
 #include "base/file.h"
-#include "base/hash.h"
-#include "base/safetensors.h"
+#include "base/saved_write.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file written by a rank; bytes 0: none. */
+/* A file written by a rank, and the hash of its header; bytes 0: none. */
 struct saved {
     int64_t bytes;
     char hash[RT_HASH_HEX];
@@ -23,7 +22,7 @@ struct saved {
 /* Result of a rank's writing, gathered on all ranks. */
 struct written {
     bool failed;
-    struct saved kind[KEPT_KINDS];
+    struct saved kind[RT_SAVED_KINDS];
 };
 
 struct saving {
@@ -48,125 +47,43 @@ static int fail_path(struct rt *rt, const char *what, const char *path) {
 
 /* Files of tensors */
 
-static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
-    rt_json_key(w, key);
-    rt_json_put_text(w, text);
-}
-
-static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
-    rt_json_key(w, key);
-    rt_json_put_int(w, value);
-}
-
-/* Writes dim, blocks and grain of each cut; if `part`, also the rank's part number and the number of parts, else the
- * mesh axis. */
-static void put_slices(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept, bool part) {
-    rt_json_key(w, "slices");
-    rt_json_open(w, '[', RT_JSON_INLINE);
-    for (int s = 0; s < kept->nsplits; s++) {
-        const struct rt_split *split = &kept->split[s];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put_int(w, "dim", split->dim);
-        put_int(w, "blocks", split->blocks);
-        put_int(w, "unit", split->grain);
-        if (!part) put_int(w, "axis", split->axis);
-        if (part) put_int(w, "part", rt->coordinate[split->axis]);
-        if (part) put_int(w, "parts", rt->program->mesh[split->axis]);
-        rt_json_close(w, '}');
-    }
-    rt_json_close(w, ']');
-}
-
-/* Writes shape and cuts as JSON within a string, because safetensors metadata has string values only. */
-static void put_part(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept) {
-    struct rt_json_writer text;
-    struct rt_reason why;
-    rt_json_start(&text);
-    rt_json_open(&text, '{', RT_JSON_INLINE);
-    rt_json_key(&text, "shape"), rt_json_put_dims(&text, kept->dims, kept->ndim);
-    put_slices(&text, rt, kept, true);
-    if (kept->copy) put_text(&text, "copy_of", kept->name);
-    rt_json_close(&text, '}');
-    rt_json_key(w, kept_key(kept));
-    if (rt_json_end(&text, &why))
-        rt_json_put_bytes(w, text.text, text.bytes - 1);
-    else
-        w->failed = w->out_of_memory = true;
-    rt_json_discard(&text);
-}
-
-/* Content of one file. */
-struct content {
-    const struct saving *saving;
-    enum kept_kind kind;
-};
-
 static bool is_mine(const struct rt *rt, const struct kept *kept) {
     return kept->at && kept->owner == rt->shard;
 }
 
-static void put_metadata(struct rt_json_writer *w, const void *context) {
-    const struct content *content = context;
-    const struct kept_list *list = &content->saving->kept;
-    for (int i = 0; i < list->n[content->kind]; i++)
-        if (is_mine(content->saving->rt, &list->at[content->kind][i]))
-            put_part(w, content->saving->rt, &list->at[content->kind][i]);
+/* The tensors of one kind, or those of them that this rank writes. NULL: out of memory. */
+static struct rt_saved_entry *entries_of(const struct saving *s, enum rt_saved_kind kind, bool mine, int *n) {
+    const struct kept_list *kept = &s->kept;
+    struct rt_saved_entry *entries = calloc((size_t)kept->n[kind] + 1, sizeof *entries);
+    *n = 0;
+    for (int i = 0; i < kept->n[kind] && entries; i++)
+        if (!mine || is_mine(s->rt, &kept->at[kind][i])) entries[(*n)++] = kept_entry(&kept->at[kind][i]);
+    return entries;
 }
 
-/* A file that is written part by part; its length and hash are those of what was written so far. */
+/* A rank's file of one kind; no file if it writes none of these tensors. */
 struct part_file {
-    struct rt_new_file file;
-    struct rt_hash hash;
+    struct rt_saved_output output;
+    struct rt_saved_entry *entries;
     struct checkpoint_path path;
-    struct saved *saved;
     bool open;
 };
 
-static void append(struct part_file *out, const void *bytes, size_t count) {
-    rt_hash_add(&out->hash, bytes, count);
-    rt_file_append(&out->file, bytes, count);
-    out->saved->bytes += (int64_t)count;
-}
-
-static int end_file(struct saving *s, struct part_file *out) {
+static int begin_file(struct saving *s, struct part_file *out, enum rt_saved_kind kind) {
     struct rt_reason why;
-    rt_hash_hex(&out->hash, out->saved->hash);
-    return rt_file_end(&out->file, &why) ? RT_OK : checkpoint_unwritten(s->rt, &why);
-}
-
-/* Begins the file of the n tensors of one kind that this rank owns, and writes its header. */
-static int begin_file(struct saving *s, struct part_file *out, enum kept_kind kind, const struct rt_safetensor *tensors,
-                      int64_t n) {
-    const struct content content = {s, kind};
-    const struct rt_safetensors_metadata metadata = {put_metadata, &content};
-    struct rt_reason why;
-    size_t bytes;
+    int n;
+    if (!(out->entries = entries_of(s, kind, true, &n))) return rt_fail_memory(s->rt);
+    if (!n) return RT_OK;
     RT_TRY(checkpoint_file(s->rt, &out->path, &s->writing, kind, s->rt->shard));
-    char *header = rt_safetensors_header(tensors, n, &metadata, &bytes, &why);
-    if (!header) return checkpoint_refused(s->rt, EXIT_MALFORMED, out->path.text, &why);
-    rt_hash_start(&out->hash);
-    rt_file_begin_at(&out->file, s->at, out->path.text);
-    append(out, header, bytes);
-    free(header);
-    out->open = true;
-    return RT_OK;
+    out->open = rt_saved_output_begin(&out->output, s->at, out->path.text, out->entries, n, &why);
+    return out->open ? RT_OK : checkpoint_refused(s->rt, EXIT_MALFORMED, out->path.text, &why);
 }
 
-/* Begins the file of the tensors of one kind that this rank owns; no file if there are none. */
-static int begin_kind(struct saving *s, struct part_file *out, enum kept_kind kind) {
-    struct rt_safetensor *tensors = calloc((size_t)s->kept.n[kind] + 1, sizeof *tensors);
-    int64_t n = 0;
-    if (!tensors) return rt_fail_memory(s->rt);
-    for (int i = 0; i < s->kept.n[kind]; i++) {
-        const struct kept *kept = &s->kept.at[kind][i];
-        if (!is_mine(s->rt, kept)) continue;
-        tensors[n] = (struct rt_safetensor){
-            .name = kept_key(kept), .dtype = kept->dtype, .ndim = kept->ndim, .bytes = kept->bytes};
-        memcpy(tensors[n++].dims, kept->part, sizeof tensors->dims);
-    }
-    int status = n ? begin_file(s, out, kind, tensors, n) : RT_OK;
-    free(tensors);
-    return status;
+static int end_file(struct saving *s, struct part_file *out, struct saved *saved) {
+    struct rt_reason why;
+    if (!out->open || rt_saved_output_end(&out->output, &saved->bytes, saved->hash, &why)) return RT_OK;
+    saved->bytes = 0;
+    return checkpoint_unwritten(s->rt, &why);
 }
 
 /* Gathers the slices of a part in s->part: collective over the ranks that have them. */
@@ -178,26 +95,27 @@ static int gather_part(struct saving *s, const struct kept *kept) {
 
 /* Writes the tensors of one kind that this rank owns, if `status` is RT_OK, and takes part in gathering all that it has
  * slices of. Returns `status`, or what failed. */
-static int write_kind(struct saving *s, enum kept_kind kind, int status) {
-    struct part_file out = {.saved = &s->own.kind[kind]};
+static int write_kind(struct saving *s, enum rt_saved_kind kind, int status) {
+    struct part_file out = {.open = false};
     int lost = RT_OK;
-    if (!status && s->rt->unit == 0) status = begin_kind(s, &out, kind);
+    if (!status && s->rt->unit == 0) status = begin_file(s, &out, kind);
     for (int i = 0; i < s->kept.n[kind] && !lost; i++) {
         const struct kept *kept = &s->kept.at[kind][i];
         if (!kept->at) continue;
         if (kept->flat) lost = gather_part(s, kept);
         if (out.open && !lost && is_mine(s->rt, kept))
-            append(&out, kept->flat ? s->part : kept->at, (size_t)kept->bytes);
+            rt_saved_output_append(&out.output, kept->flat ? s->part : kept->at, kept->bytes);
         rt_at(s->rt, -1); /* a large file may take long: counts as progress */
     }
-    const int ended = out.open ? end_file(s, &out) : RT_OK;
+    const int ended = end_file(s, &out, &s->own.kind[kind]);
+    free(out.entries);
     return lost ? lost : status ? status : ended;
 }
 
 /* Allocates memory for the largest part that is gathered. */
 static int open_part(struct saving *s) {
     int64_t most = 0;
-    for (int k = 0; k < KEPT_KINDS; k++)
+    for (int k = 0; k < RT_SAVED_KINDS; k++)
         for (int i = 0; i < s->kept.n[k]; i++)
             if (s->kept.at[k][i].flat && s->kept.at[k][i].bytes > most) most = s->kept.at[k][i].bytes;
     s->part = malloc((size_t)most + 1);
@@ -206,75 +124,59 @@ static int open_part(struct saving *s) {
 
 /* checkpoint.json */
 
-static void put_tensors(struct rt_json_writer *w, const struct saving *s, enum kept_kind kind) {
-    rt_json_key(w, kept_stems[kind]);
-    rt_json_open(w, '[', RT_JSON_LINES);
-    for (int i = 0; i < s->kept.n[kind]; i++) {
-        const struct kept *kept = &s->kept.at[kind][i];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put_text(w, "name", kept_key(kept));
-        if (kept->copy) put_text(w, "copy_of", kept->name);
-        put_text(w, "dtype", rt_dtypes[kept->dtype].name);
-        rt_json_key(w, "shape"), rt_json_put_dims(w, kept->dims, kept->ndim);
-        put_slices(w, s->rt, kept, false);
-        rt_json_close(w, '}');
-    }
-    rt_json_close(w, ']');
+/* The files of all ranks. NULL: out of memory. */
+static struct rt_saved_written *written_files(const struct saving *s, int *n) {
+    const int ranks = s->rt->program->plan_ngpus;
+    struct rt_saved_written *files = calloc((size_t)ranks * RT_SAVED_KINDS, sizeof *files);
+    *n = 0;
+    for (int r = 0; r < ranks && files; r++)
+        for (int k = 0; k < RT_SAVED_KINDS; k++) {
+            const struct saved *saved = &s->all[r].kind[k];
+            struct rt_saved_written *file = &files[*n];
+            if (!saved->bytes) continue;
+            rt_saved_file_name(&file->is, (enum rt_saved_kind)k, r);
+            file->is.bytes = saved->bytes;
+            memcpy(file->hash, saved->hash, sizeof file->hash);
+            ++*n;
+        }
+    return files;
 }
 
-static void put_files(struct rt_json_writer *w, const struct saving *s) {
-    char path[64];
-    rt_json_key(w, "files");
-    rt_json_open(w, '[', RT_JSON_LINES);
-    for (int i = 0; i < s->rt->program->plan_ngpus * KEPT_KINDS; i++) {
-        const struct saved *file = &s->all[i / KEPT_KINDS].kind[i % KEPT_KINDS];
-        if (!file->bytes) continue;
-        snprintf(path, sizeof path, "%s-%d.safetensors", kept_stems[i % KEPT_KINDS], i / KEPT_KINDS);
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put_text(w, "path", path);
-        put_int(w, "bytes", file->bytes);
-        put_text(w, "hash", file->hash);
-        rt_json_close(w, '}');
-    }
-    rt_json_close(w, ']');
-}
-
-static void put_checkpoint(struct rt_json_writer *w, const struct saving *s) {
-    const struct rt_program *program = s->rt->program;
-    int64_t mesh[RT_MAX_AXES];
-    for (int a = 0; a < program->naxes; a++) mesh[a] = program->mesh[a];
-    rt_json_open(w, '{', RT_JSON_LINES);
-    put_int(w, "format", CHECKPOINT_FORMAT);
-    put_text(w, "name", program->name);
-    put_text(w, "program", program->work);
-    put_int(w, "step", s->position->step);
-    put_int(w, "micro_batches", s->position->micro_batches);
-    put_int(w, "micro_batches_per_step", (int64_t)s->rt->internal->accumulate * s->rt->units->size);
-    put_int(w, "seed", s->position->seed);
-    rt_json_key(w, "mesh"), rt_json_put_dims(w, mesh, program->naxes);
-    for (int k = 0; k < KEPT_KINDS; k++) put_tensors(w, s, (enum kept_kind)k);
-    put_files(w, s);
+static int write_summary(struct saving *s, const struct rt_saved_summary *summary) {
+    struct checkpoint_path path;
+    struct rt_reason why;
+    RT_TRY(checkpoint_json(s->rt, &path, &s->writing));
+    if (rt_saved_summary_write(summary, s->at, path.text, &why) && rt_file_sync_directory(s->at, s->writing.text, &why))
+        return RT_OK;
+    return checkpoint_unwritten(s->rt, &why);
 }
 
 static int write_json(struct saving *s) {
-    struct checkpoint_path path;
-    struct rt_json_writer w;
-    struct rt_reason why;
-    char hash[RT_HASH_HEX];
-    rt_json_start(&w);
-    put_checkpoint(&w, s);
-    rt_hash_bytes(w.text, w.bytes, hash);
-    put_text(&w, "hash_above", hash);
-    rt_json_close(&w, '}');
-    int status = checkpoint_json(s->rt, &path, &s->writing);
-    if (!status) {
-        bool ok = rt_json_end(&w, &why);
-        const struct rt_piece piece = {w.text, w.bytes};
-        ok = ok && rt_file_create_at(s->at, path.text, &piece, 1, &why) &&
-             rt_file_sync_directory(s->at, s->writing.text, &why);
-        if (!ok) status = checkpoint_unwritten(s->rt, &why);
-    }
-    rt_json_discard(&w);
+    const struct rt_program *program = s->rt->program;
+    int64_t mesh[RT_MAX_AXES];
+    int nfiles, n[RT_SAVED_KINDS];
+    struct rt_saved_written *files = written_files(s, &nfiles);
+    struct rt_saved_entry *tensors[RT_SAVED_KINDS];
+    for (int a = 0; a < program->naxes; a++) mesh[a] = program->mesh[a];
+    for (int k = 0; k < RT_SAVED_KINDS; k++) tensors[k] = entries_of(s, (enum rt_saved_kind)k, false, &n[k]);
+    const struct rt_saved_summary summary = {
+        .name = program->name,
+        .program = program->work,
+        .step = s->position->step,
+        .micro_batches = s->position->micro_batches,
+        .micro_batches_per_step = (int64_t)s->rt->internal->accumulate * s->rt->units->size,
+        .seed = s->position->seed,
+        .mesh = mesh,
+        .naxes = program->naxes,
+        .tensors = {tensors[RT_SAVED_PARAMETERS], tensors[RT_SAVED_OPTIMIZER]},
+        .ntensors = {n[RT_SAVED_PARAMETERS], n[RT_SAVED_OPTIMIZER]},
+        .files = files,
+        .nfiles = nfiles,
+    };
+    const bool complete = files && tensors[RT_SAVED_PARAMETERS] && tensors[RT_SAVED_OPTIMIZER];
+    const int status = complete ? write_summary(s, &summary) : rt_fail_memory(s->rt);
+    for (int k = 0; k < RT_SAVED_KINDS; k++) free(tensors[k]);
+    free(files);
     return status;
 }
 
@@ -319,7 +221,7 @@ static int open_writing(struct saving *s, const char *path) {
 /* Writes the files of this rank's tensors, in scale unit 0. A rank that failed, and other units, still gather. */
 static int write_own(struct saving *s, const char *path) {
     int status = s->rt->unit > 0 ? RT_OK : open_writing(s, path);
-    for (int k = 0; k < KEPT_KINDS; k++) status = write_kind(s, (enum kept_kind)k, status);
+    for (int k = 0; k < RT_SAVED_KINDS; k++) status = write_kind(s, (enum rt_saved_kind)k, status);
     return status;
 }
 

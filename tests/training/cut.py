@@ -124,7 +124,8 @@ def weights(rankc, preload, work):
 
 
 def checkpoint(rankc, preload, work):
-    """A checkpoint, while a run resumes: cut as soon as it was opened it has another length, and changed after that."""
+    """A checkpoint, while a run resumes: cut as soon as it was opened it has another length, and changed after that.
+    Whatever is read has a hash, so a cut after the last read is not noticed."""
     out, x, kept = os.path.join(work, "out"), os.path.join(work, "x.npy"), os.path.join(work, "kept")
     learner(os.path.join(work, "m.onnx"))
     np.save(x, np.ones((SAMPLES, WIDTH), np.float32))
@@ -143,7 +144,7 @@ def checkpoint(rankc, preload, work):
                    f"{name}, {size} bytes at {at}: exit {done.returncode}, {done.stderr}")
             with open(path, "wb") as file:
                 file.write(content)
-        for at in range(2, 6):
+        for at in range(2, 5):
             for size in 0, 100, len(content) - 1:
                 cut_during([*train, "--steps", "3", "--resume", "2"], preload, path, at, size)
     call(*train, "--steps", "3", "--resume", "2")

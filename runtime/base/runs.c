@@ -1,0 +1,102 @@
+#include "runs.h"
+
+#include "checked.h"
+#include "part.h"
+
+struct rt_region rt_region_whole(const int64_t *dims, int ndim) {
+    struct rt_region region = {.ndim = ndim};
+    for (int d = 0; d < ndim; d++) region.dim[d] = (struct rt_runs){1, dims[d], 0, dims[d]};
+    return region;
+}
+
+int64_t rt_region_extent(const struct rt_region *region, int dim) {
+    return region->dim[dim].blocks * region->dim[dim].length;
+}
+
+bool rt_region_cut(struct rt_region *region, const struct rt_region_cut *cut) {
+    int64_t divided;
+    if (cut->dim < 0 || cut->dim >= region->ndim || cut->blocks < 1 || cut->grain < 1 || cut->parts < 1 ||
+        cut->parts > INT32_MAX || cut->part < 0 || cut->part >= cut->parts ||
+        !rt_mul(cut->blocks, cut->grain, &divided))
+        return false;
+    struct rt_runs *runs = &region->dim[cut->dim];
+    const int64_t extent = runs->blocks * runs->length;
+    const bool whole = runs->blocks == 1 && runs->length == runs->block;
+    if (extent % divided || (!whole && cut->blocks != runs->blocks)) return false;
+    const struct rt_cut rule = {extent, cut->blocks, cut->grain, (int)cut->parts};
+    const int part = (int)cut->part;
+    *runs = (struct rt_runs){cut->blocks, whole ? extent / cut->blocks : runs->block,
+                             runs->start + rt_cut_start(&rule, part), rt_cut_length(&rule, part)};
+    return true;
+}
+
+/* Common runs of a dimension */
+
+/* A run of indices that both have: its place among the indices of each. Zero-initialised at the start. */
+struct common {
+    int64_t a_run, b_run; /* next runs to compare */
+    int64_t a_place, b_place, length;
+};
+
+static bool next_common(struct common *walk, const struct rt_runs *a, const struct rt_runs *b) {
+    while (walk->a_run < a->blocks && walk->b_run < b->blocks) {
+        const int64_t a_start = walk->a_run * a->block + a->start, a_end = a_start + a->length;
+        const int64_t b_start = walk->b_run * b->block + b->start, b_end = b_start + b->length;
+        const int64_t start = a_start > b_start ? a_start : b_start;
+        walk->a_place = walk->a_run * a->length + start - a_start;
+        walk->b_place = walk->b_run * b->length + start - b_start;
+        walk->length = (a_end < b_end ? a_end : b_end) - start;
+        if (a_end <= b_end)
+            walk->a_run++;
+        else
+            walk->b_run++;
+        if (walk->length > 0) return true;
+    }
+    return false;
+}
+
+static bool is_equal(const struct rt_runs *a, const struct rt_runs *b) {
+    return a->blocks == b->blocks && a->block == b->block && a->start == b->start && a->length == b->length;
+}
+
+/* Common runs of elements */
+
+struct walk {
+    const struct rt_region *a, *b;
+    const struct rt_region_visitor *visitor;
+    struct rt_reason *why;
+    int last;     /* the last dimension in which the regions differ; -1: none */
+    int64_t tail; /* elements of the dimensions behind it */
+};
+
+/* `from`, `to`: the rows of dimensions before `dim` in each region. */
+static bool visit_dimension(const struct walk *walk, int dim, int64_t from, int64_t to) {
+    const struct rt_runs *a = &walk->a->dim[dim], *b = &walk->b->dim[dim];
+    struct common common = {0};
+    while (next_common(&common, a, b)) {
+        const int64_t first = from * a->blocks * a->length + common.a_place,
+                      second = to * b->blocks * b->length + common.b_place;
+        for (int64_t i = 0; dim < walk->last && i < common.length; i++)
+            if (!visit_dimension(walk, dim + 1, first + i, second + i)) return false;
+        if (dim == walk->last && !walk->visitor->visit(walk->visitor->context, first * walk->tail, second * walk->tail,
+                                                       common.length * walk->tail, walk->why))
+            return false;
+    }
+    return true;
+}
+
+static bool is_empty(const struct rt_region *region) {
+    for (int d = 0; d < region->ndim; d++)
+        if (rt_region_extent(region, d) == 0) return true;
+    return false;
+}
+
+bool rt_region_common(const struct rt_region *a, const struct rt_region *b, const struct rt_region_visitor *visitor,
+                      struct rt_reason *why) {
+    struct walk walk = {.a = a, .b = b, .visitor = visitor, .why = why, .last = a->ndim - 1, .tail = 1};
+    if (is_empty(a) || is_empty(b)) return true;
+    for (; walk.last >= 0 && is_equal(&a->dim[walk.last], &b->dim[walk.last]); walk.last--)
+        walk.tail *= rt_region_extent(a, walk.last);
+    if (walk.last >= 0) return visit_dimension(&walk, 0, 0, 0);
+    return visitor->visit(visitor->context, 0, 0, walk.tail, why);
+}

@@ -1,0 +1,152 @@
+/* Regions of tensors (base/runs.h) against lists of indices. */
+#include "base/runs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DIMS     3
+#define EXTENT   24
+#define ELEMENTS (EXTENT * EXTENT * EXTENT)
+
+/* What a rank holds of a dimension, index by index: cuts applied one after another, by their definition. */
+struct list {
+    int n, at[EXTENT];
+};
+
+static struct list all_of(int extent) {
+    struct list list = {.n = extent};
+    for (int i = 0; i < extent; i++) list.at[i] = i;
+    return list;
+}
+
+static struct list keep(const struct list *list, const struct rt_region_cut *cut) {
+    struct list kept = {0};
+    const int block = list->n / (int)cut->blocks, grains = block / (int)cut->grain;
+    for (int i = 0; i < list->n; i++) {
+        /* the part that owns the grain: the first grains % parts parts have one more */
+        const int grain = i % block / (int)cut->grain, larger = grains % (int)cut->parts,
+                  share = grains / (int)cut->parts, first = larger * (share + 1);
+        const int owner = grain < first ? grain / (share + 1) : larger + (grain - first) / (share ? share : 1);
+        if (owner == cut->part) kept.at[kept.n++] = list->at[i];
+    }
+    return kept;
+}
+
+static int below(int limit) {
+    return rand() % limit;
+}
+
+static const int64_t extents[] = {1, 2, 6, 8, 12, 24};
+
+/* A random region, and its lists. At most two cuts of a dimension; the inner has the same blocks, a divisor grain. */
+static struct rt_region region_of(const int64_t *dims, struct list *lists) {
+    struct rt_region region = rt_region_whole(dims, DIMS);
+    for (int d = 0; d < DIMS; d++) {
+        static const int divisors[] = {1, 2, 3, 4};
+        const int64_t blocks = divisors[below(4)], grain = divisors[below(4)], parts = 1 + below(4);
+        const struct rt_region_cut outer = {d, blocks, grain, below((int)parts), parts};
+        lists[d] = all_of((int)dims[d]);
+        if (dims[d] % (blocks * grain)) {
+            assert_false(rt_region_cut(&region, &outer));
+            continue;
+        }
+        assert_true(rt_region_cut(&region, &outer));
+        lists[d] = keep(&lists[d], &outer);
+        const struct rt_region_cut inner = {d, blocks, 1, below(2), 2};
+        if (below(2) && rt_region_cut(&region, &inner)) lists[d] = keep(&lists[d], &inner);
+        assert_int_equal(rt_region_extent(&region, d), lists[d].n);
+    }
+    return region;
+}
+
+/* For each element of the tensor, its place in the region; -1: the region does not have it. */
+static void find_places(int *places, const int64_t *dims, const struct list *lists) {
+    int place = 0;
+    memset(places, -1, ELEMENTS * sizeof *places);
+    for (int i = 0; i < lists[0].n; i++)
+        for (int j = 0; j < lists[1].n; j++)
+            for (int k = 0; k < lists[2].n; k++)
+                places[(lists[0].at[i] * (int)dims[1] + lists[1].at[j]) * (int)dims[2] + lists[2].at[k]] = place++;
+}
+
+struct visits {
+    int b_of_a[ELEMENTS]; /* place in region b of each place in region a; -1: not visited */
+    int64_t last;         /* the end of the run before */
+};
+
+static bool visit(void *context, int64_t from, int64_t to, int64_t count, struct rt_reason *why) {
+    struct visits *visits = context;
+    (void)why;
+    assert_true(from >= visits->last);
+    visits->last = from + count;
+    for (int64_t i = 0; i < count; i++) visits->b_of_a[from + i] = (int)(to + i);
+    return true;
+}
+
+static void finds_what_two_regions_have_in_common(void **state) {
+    static int a_places[ELEMENTS], b_places[ELEMENTS];
+    static struct visits visits;
+    (void)state;
+    srand(1);
+    for (int round = 0; round < 2000; round++) {
+        struct list a_lists[DIMS], b_lists[DIMS];
+        int64_t dims[DIMS];
+        struct rt_reason why;
+        for (int d = 0; d < DIMS; d++) dims[d] = extents[below(6)];
+        const struct rt_region a = region_of(dims, a_lists), b = region_of(dims, b_lists);
+        const struct rt_region_visitor visitor = {visit, &visits};
+        find_places(a_places, dims, a_lists);
+        find_places(b_places, dims, b_lists);
+        memset(&visits, -1, sizeof visits.b_of_a);
+        visits.last = 0;
+        assert_true(rt_region_common(&a, &b, &visitor, &why));
+        for (int64_t e = 0; e < dims[0] * dims[1] * dims[2]; e++)
+            if (a_places[e] >= 0) assert_int_equal(visits.b_of_a[a_places[e]], b_places[e]);
+    }
+}
+
+static void a_scalar_is_one_run(void **state) {
+    static struct visits visits;
+    struct rt_reason why;
+    (void)state;
+    const struct rt_region scalar = rt_region_whole(NULL, 0);
+    const struct rt_region_visitor visitor = {visit, &visits};
+    visits.b_of_a[0] = -1;
+    assert_true(rt_region_common(&scalar, &scalar, &visitor, &why));
+    assert_int_equal(visits.b_of_a[0], 0);
+}
+
+static void refuses_what_is_no_cut(void **state) {
+    static const struct rt_region_cut wrong[] = {
+        {-1, 1, 1, 0, 2},        {2, 1, 1, 0, 2},
+        {0, 0, 1, 0, 2},         {0, 1, 0, 0, 2},
+        {0, 1, 1, 2, 2},         {0, 1, 1, -1, 2},
+        {0, 1, 1, 0, 0},         {0, 5, 1, 0, 2},
+        {0, 1, 5, 0, 2},         {0, INT64_MAX, INT64_MAX, 0, 2},
+        {0, 1, 1, 0, -1},        {0, -1, 1, 0, 2},
+        {0, 1, 1, 0, INT64_MAX}, {INT64_MAX, 1, 1, 0, 1},
+    };
+    const int64_t dims[] = {12, 4};
+    const struct rt_region before = rt_region_whole(dims, 2);
+    struct rt_region region = before;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_false(rt_region_cut(&region, &wrong[i]));
+    assert_memory_equal(&region, &before, sizeof region);
+    assert_true(rt_region_cut(&region, &(struct rt_region_cut){0, 3, 1, 0, 2}));
+    assert_false(rt_region_cut(&region, &(struct rt_region_cut){0, 2, 1, 0, 2})); /* other blocks than outside */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_what_two_regions_have_in_common),
+        cmocka_unit_test(a_scalar_is_one_run),
+        cmocka_unit_test(refuses_what_is_no_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
