@@ -38,6 +38,18 @@ enum rt_status {
 
 struct rt_comm;
 
+/* A transfer that was posted and not waited for yet. The caller provides the memory and does not access it, or move it,
+ * from post_send or post_receive until wait. */
+struct rt_request {
+    struct rt_request *next; /* all members are the transport's */
+    void *data;
+    size_t bytes, done; /* done: bytes transferred */
+    uint64_t place, number;
+    int peer, level;
+    bool sends, complete;
+    void *handle;
+};
+
 /* The functions of a transport. Arrays with an entry per rank have `size` entries and are equal on all ranks; entries
  * may differ and may be 0. */
 struct rt_comm_driver {
@@ -77,6 +89,14 @@ struct rt_comm_driver {
      * MPI_Ssend. */
     int (*send)(struct rt_comm *comm, const void *src, size_t bytes, int to);
     int (*receive)(struct rt_comm *comm, void *dst, size_t bytes, int from);
+    /* The same without waiting, like MPI_Isend, MPI_Irecv and MPI_Wait. Do not write to src, or access dst, until wait
+     * returns. Any number of transfers may be posted, and waited for in any order, each once. Messages of a pair of
+     * ranks match in the order of posting, over all communicators of the pair and together with those of send and
+     * receive. A rank's transfers advance in all calls in which it waits, whatever it waits for; so a program that
+     * completes with unlimited buffers completes. wait gets the communicator of the posting. */
+    int (*post_send)(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request);
+    int (*post_receive)(struct rt_comm *comm, void *dst, size_t bytes, int from, struct rt_request *request);
+    int (*wait)(struct rt_comm *comm, struct rt_request *request);
     /* New communicator of the ranks that pass the same `color`, in rank order, like MPI_Comm_split. Collective over
      * comm. */
     int (*split)(struct rt_comm *comm, int color, struct rt_comm **out);

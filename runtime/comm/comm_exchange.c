@@ -1,4 +1,4 @@
-/* Collectives and messages over a shared segment.
+/* Collectives over a shared segment.
  *
  * Note [Staging windows]
  * All collectives use one mechanism: each member has a source, a stream of bytes, and copies or reduces the ranges it
@@ -392,74 +392,4 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
                           .source = data};
     int status = enter(shared, &entry, &exchange);
     return status ? status : exchange_windows(shared, &exchange, &entry, take_broadcast, &cast);
-}
-
-/* Messages. A message whose source is in symmetric memory is one piece; others are staged in the sender's slot in
- * pieces, at most two ahead of the receiver. The sender returns when the last piece was taken. */
-
-static bool bad_peer(struct shared *shared, int peer, const char *what) {
-    if (peer >= 0 && peer < shared->base.size && peer != shared->base.rank) return false;
-    shared_fail(shared, RT_ERROR_USAGE, "invalid peer: %s rank %d of %d by rank %d", what, peer, shared->base.size,
-                shared->base.rank);
-    return true;
-}
-
-static int send_staged(struct shared *shared, struct mailbox *box, const unsigned char *src, uint64_t bytes, int to) {
-    uint64_t posted = load(&box->posted);
-    for (uint64_t sent = 0; sent < bytes;) {
-        const uint64_t piece = bytes - sent < RT_SHARED_STAGE ? bytes - sent : RT_SHARED_STAGE;
-        int status = shared_wait(shared, &box->taken, posted > 0 ? posted - 1 : 0, to);
-        if (status) return status;
-        memcpy(shared_slot(shared, shared->base.rank, posted), src + sent, piece);
-        atomic_store_explicit(&box->posted, ++posted, memory_order_release);
-        sent += piece;
-    }
-    return shared_wait(shared, &box->taken, posted, to);
-}
-
-int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
-    struct shared *shared = shared_of(comm);
-    if (bad_peer(shared, to, "send to")) return RT_ERROR_USAGE;
-    struct mailbox *box = shared_mailbox(shared, comm->rank, to);
-    const uint64_t posted = load(&box->posted), offset = bytes > 0 ? shared_offset(shared, src, bytes) : 0;
-    shared_begin_call(shared, RT_SEND);
-    store(&box->bytes, bytes);
-    store(&box->source, offset);
-    atomic_store_explicit(&box->level, (uint32_t)shared->level, memory_order_relaxed);
-    if (offset == NOT_SYMMETRIC) return send_staged(shared, box, src, bytes, to);
-    atomic_store_explicit(&box->posted, posted + 1, memory_order_release);
-    return shared_wait(shared, &box->taken, posted + 1, to);
-}
-
-static int receive_piece(struct shared *shared, struct mailbox *box, unsigned char *dst, uint64_t piece, int from) {
-    const uint64_t taken = load(&box->taken), offset = load(&box->source);
-    int status = shared_wait(shared, &box->posted, taken + 1, from);
-    if (status) return status;
-    const unsigned char *src =
-        offset == NOT_SYMMETRIC ? shared_slot(shared, from, taken) : shared_symmetric(shared, from) + offset;
-    if (piece > 0) memcpy(dst, src, piece);
-    atomic_store_explicit(&box->taken, taken + 1, memory_order_release);
-    return RT_OK;
-}
-
-int shared_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
-    struct shared *shared = shared_of(comm);
-    if (bad_peer(shared, from, "receive from")) return RT_ERROR_USAGE;
-    struct mailbox *box = shared_mailbox(shared, from, comm->rank);
-    shared_begin_call(shared, RT_RECEIVE);
-    /* now bytes and source in the mailbox are those of this message */
-    int status = shared_wait(shared, &box->posted, load(&box->taken) + 1, from);
-    if (status) return status;
-    if (load(&box->bytes) != bytes ||
-        atomic_load_explicit(&box->level, memory_order_relaxed) != (uint32_t)shared->level)
-        return shared_fail(shared, RT_ERROR_USAGE, "receive of %zu bytes from rank %d meets a send of %llu bytes",
-                           bytes, from, (unsigned long long)load(&box->bytes));
-    const uint64_t most = load(&box->source) == NOT_SYMMETRIC ? RT_SHARED_STAGE : bytes;
-    uint64_t done = 0;
-    do {
-        const uint64_t piece = bytes - done < most ? bytes - done : most;
-        status = receive_piece(shared, box, (unsigned char *)dst + done, piece, from);
-        done += piece;
-    } while (!status && done < bytes);
-    return status;
 }

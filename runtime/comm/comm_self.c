@@ -67,6 +67,21 @@ static int self_receive(struct rt_comm *comm, void *dst, size_t bytes, int from)
     return RT_ERROR_USAGE;
 }
 
+static int self_post_send(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request) {
+    (void)request;
+    return self_send(comm, src, bytes, to);
+}
+
+static int self_post_receive(struct rt_comm *comm, void *dst, size_t bytes, int from, struct rt_request *request) {
+    (void)request;
+    return self_receive(comm, dst, bytes, from);
+}
+
+static int self_wait(struct rt_comm *comm, struct rt_request *request) {
+    (void)comm, (void)request;
+    return RT_OK;
+}
+
 static int self_split(struct rt_comm *comm, int color, struct rt_comm **out) {
     (void)comm, (void)color;
     return rt_comm_open_self(out);
@@ -100,6 +115,9 @@ static const struct rt_comm_driver self_driver = {
     .broadcast = self_broadcast,
     .send = self_send,
     .receive = self_receive,
+    .post_send = self_post_send,
+    .post_receive = self_post_receive,
+    .wait = self_wait,
     .split = self_split,
     .abort = self_abort,
     .alive = self_alive,

@@ -20,7 +20,7 @@
 
 /* Offsets of the parts of a segment. */
 struct layout {
-    size_t progress, control, mailbox, slot, symmetric;
+    size_t progress, control, mailbox, slot, mail, symmetric;
 };
 
 static size_t aligned(size_t bytes) {
@@ -34,7 +34,8 @@ static struct layout layout_of(int size) {
     at.control = at.progress + aligned(ranks * sizeof(struct rt_progress));
     at.mailbox = at.control + aligned(ranks * RT_SHARED_LEVELS * sizeof(struct control));
     at.slot = at.mailbox + aligned(ranks * ranks * sizeof(struct mailbox));
-    at.symmetric = at.slot + ranks * 2 * RT_SHARED_STAGE;
+    at.mail = at.slot + ranks * 2 * RT_SHARED_STAGE;
+    at.symmetric = at.mail + ranks * ranks * 2 * RT_SHARED_MAIL;
     return at;
 }
 
@@ -66,9 +67,17 @@ static struct control *control_of(const struct shared *shared, int level, int wo
     return first + (size_t)level * (size_t)shared->world_size + world_rank;
 }
 
+static size_t pair_of(const struct shared *shared, int from, int to) {
+    return (size_t)shared->world[from] * (size_t)shared->world_size + (size_t)shared->world[to];
+}
+
 struct mailbox *shared_mailbox(const struct shared *shared, int from, int to) {
     struct mailbox *first = (struct mailbox *)(void *)(shared->segment + layout_of(shared->world_size).mailbox);
-    return first + (size_t)shared->world[from] * (size_t)shared->world_size + shared->world[to];
+    return first + pair_of(shared, from, to);
+}
+
+unsigned char *shared_mail(const struct shared *shared, int from, int to) {
+    return shared->segment + layout_of(shared->world_size).mail + pair_of(shared, from, to) * 2 * RT_SHARED_MAIL;
 }
 
 unsigned char *shared_slot(const struct shared *shared, int member, uint64_t piece) {
@@ -113,7 +122,7 @@ bool shared_aborted(const struct shared *shared) {
 }
 
 /* Only this rank writes its progress. */
-static void count_move(struct shared *shared) {
+void shared_count_move(struct shared *shared) {
     const int64_t moves = atomic_load_explicit(&shared->progress->moves, memory_order_relaxed);
     atomic_store_explicit(&shared->progress->moves, moves + 1, memory_order_relaxed);
 }
@@ -135,7 +144,7 @@ static void publish_wait(struct shared *shared, const _Atomic uint64_t *word, ui
 
 static int end_wait(struct shared *shared, int status) {
     atomic_store_explicit(&shared->progress->wait, 0, memory_order_relaxed);
-    if (!status) count_move(shared);
+    if (!status) shared_count_move(shared);
     return status;
 }
 
@@ -143,6 +152,10 @@ int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t va
     for (int64_t turn = 0;; turn++) {
         if (atomic_load_explicit(word, memory_order_acquire) >= value) return end_wait(shared, RT_OK);
         if (shared_aborted(shared)) return end_wait(shared, RT_ERROR_PEER);
+        if (shared->transfers->outstanding > 0) {
+            const int status = shared_advance(shared);
+            if (status) return end_wait(shared, status);
+        }
         if (turn == shared->spins) publish_wait(shared, word, value, whose);
         if (turn < shared->spins)
             relax();
@@ -160,7 +173,7 @@ int shared_barrier(struct shared *shared) {
     const uint32_t before = atomic_fetch_add_explicit(&first->arrived, 1, memory_order_acq_rel);
     if (before + 1 < (uint32_t)shared->base.size)
         return shared_wait(shared, &first->generation, generation + 1, SHARED_ALL);
-    count_move(shared);
+    shared_count_move(shared);
     atomic_store_explicit(&first->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&first->generation, generation + 1, memory_order_release);
     return RT_OK;
@@ -213,12 +226,17 @@ static void free_shared(struct shared *shared) {
     free(shared->view);
     free(shared->addends);
     free(shared->target);
+    shared_leave_transfers(shared->transfers);
     free(shared);
 }
 
-static struct shared *new_shared(void *segment, size_t symmetric, int world_size, int world_rank, int size) {
+/* transfers: those of the communicator that is split, NULL if there is none. */
+static struct shared *new_shared(void *segment, size_t symmetric, int world_size, int world_rank, int size,
+                                 struct transfers *transfers) {
     struct shared *shared = calloc(1, sizeof *shared);
     if (!shared) return NULL;
+    shared->transfers = transfers ? transfers : shared_new_transfers(world_size);
+    if (shared->transfers) shared->transfers->users++;
     shared->base.driver = &shared_driver;
     shared->base.size = size;
     shared->segment = segment;
@@ -232,7 +250,8 @@ static struct shared *new_shared(void *segment, size_t symmetric, int world_size
     shared->view = calloc((size_t)size, sizeof(*shared->view));
     shared->addends = calloc((size_t)size + 1, sizeof(*shared->addends));
     shared->target = calloc((size_t)size, sizeof(*shared->target));
-    if (shared->control && shared->world && shared->view && shared->addends && shared->target) return shared;
+    if (shared->control && shared->world && shared->view && shared->addends && shared->target && shared->transfers)
+        return shared;
     free_shared(shared);
     return NULL;
 }
@@ -268,13 +287,13 @@ static bool agree_on_size(struct rt_shared_header *header, int size, size_t symm
 int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size, size_t symmetric) {
     if (size < 1 || size > RT_MAX_RANKS || rank < 0 || rank >= size) return RT_ERROR_USAGE;
     if (!agree_on_size(rt_shared_header(segment), size, symmetric)) return RT_ERROR_MISMATCH;
-    struct shared *shared = new_shared(segment, symmetric, size, rank, size);
+    struct shared *shared = new_shared(segment, symmetric, size, rank, size, NULL);
     if (!shared) return RT_ERROR_SYSTEM;
     for (int r = 0; r < size; r++) set_member(shared, r, r);
     forget_sums(shared, 0);
     use_level(shared, 0);
     atomic_store(&shared->progress->instruction, -1);
-    count_move(shared);
+    shared_count_move(shared);
     *out = &shared->base;
     return RT_OK;
 }
@@ -290,7 +309,8 @@ static int free_level(const struct shared *shared) {
 static struct shared *new_part(struct shared *shared, int color, int level) {
     int size = 0;
     for (int r = 0; r < shared->base.size; r++) size += (int)shared->control[r]->call.bytes == color;
-    struct shared *part = new_shared(shared->segment, shared->symmetric, shared->world_size, shared->world_rank, size);
+    struct shared *part =
+        new_shared(shared->segment, shared->symmetric, shared->world_size, shared->world_rank, size, shared->transfers);
     if (!part) return NULL;
     part->level = level;
     forget_sums(part, level);
@@ -344,14 +364,14 @@ static void shared_report(struct rt_comm *comm, int64_t step, int instruction) {
     struct shared *shared = shared_of(comm);
     atomic_store_explicit(&shared->progress->step, step, memory_order_relaxed);
     atomic_store_explicit(&shared->progress->instruction, instruction, memory_order_relaxed);
-    count_move(shared);
+    shared_count_move(shared);
 }
 
 void shared_begin_call(struct shared *shared, enum rt_operation operation) {
     const int64_t calls = atomic_load_explicit(&shared->progress->calls, memory_order_relaxed);
     atomic_store_explicit(&shared->progress->calls, calls + 1, memory_order_relaxed);
     atomic_store_explicit(&shared->progress->operation, operation, memory_order_relaxed);
-    count_move(shared);
+    shared_count_move(shared);
 }
 
 const char *rt_shared_operation_name(int operation) {
@@ -376,6 +396,9 @@ static const struct rt_comm_driver shared_driver = {
     .broadcast = shared_broadcast,
     .send = shared_send,
     .receive = shared_receive,
+    .post_send = shared_post_send,
+    .post_receive = shared_post_receive,
+    .wait = shared_wait_request,
     .split = shared_split,
     .abort = shared_abort,
     .alive = shared_alive,

@@ -2,8 +2,9 @@
  *
  * Note [Segment]
  * Layout, in order: a header; the progress record of each rank; a control block per level and rank; a mailbox per
- * ordered pair of ranks; a staging slot per rank; the symmetric memory of each rank. Only the last part depends on the
- * program, so a launcher can create the rest from the number of ranks. Pages that are never touched use no memory.
+ * ordered pair of ranks; a staging slot per rank; space for staged messages per ordered pair; the symmetric memory of
+ * each rank. Only the last part depends on the program, so a launcher can create the rest from the number of ranks.
+ * Pages that are never touched use no memory.
  *
  * Each communicator has a level: a number below RT_SHARED_LEVELS. A split gives its new communicators the lowest level
  * that no member of the parent uses. Two communicators of the same level therefore have no rank in common, and the
@@ -22,8 +23,10 @@
 #define RT_SHARED_LEVELS   32                  /* communicators a rank can be in at once */
 #define RT_SHARED_STAGE    ((size_t)128 << 10) /* bytes staged at a time; a slot holds two such pieces */
 /* background sums of a communicator that may be in flight (comm_sum.c) */
-#define RT_SHARED_SUMS 32
-#define RT_CACHE_LINE  64
+#define RT_SHARED_SUMS     32
+#define RT_SHARED_MESSAGES 16                 /* messages of an ordered pair that are announced ahead of the receiver */
+#define RT_SHARED_MAIL     ((size_t)32 << 10) /* bytes of a staged piece of a message; a pair has room for two */
+#define RT_CACHE_LINE      64
 
 /* The kinds of calls of a communicator. */
 enum rt_operation {

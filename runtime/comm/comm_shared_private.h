@@ -1,5 +1,5 @@
-/* Shared by comm_shared.c (segment, waiting, membership), comm_exchange.c (collectives) and comm_sum.c (background
- * sums). */
+/* Shared by comm_shared.c (segment, waiting, membership), comm_exchange.c (collectives), comm_message.c (messages) and
+ * comm_sum.c (background sums). */
 #ifndef RT_COMM_SHARED_PRIVATE_H
 #define RT_COMM_SHARED_PRIVATE_H
 
@@ -35,12 +35,35 @@ struct control {
     struct sum sum[RT_SHARED_SUMS]; /* the latest sums: number n is at n % RT_SHARED_SUMS */
 };
 
-/* Messages from one rank to another. `posted` counts the pieces sent, written by the sender only; `taken` those
- * received, written by the receiver only. */
+/* A message that its sender has posted: size, place in the sender's symmetric memory (NOT_SYMMETRIC: it is staged in
+ * pieces), level of the communicator. */
+struct message {
+    _Atomic uint64_t bytes, source, level;
+};
+
+/* From one rank to another; Note [Messages] in comm_message.c. The sender counts the messages that it has posted and
+ * the pieces that it has staged; the receiver counts the messages and the pieces that it has taken. */
 struct mailbox {
-    _Alignas(RT_CACHE_LINE) _Atomic uint64_t posted, taken;
-    _Atomic uint64_t bytes, source; /* of the message, or of this pair's part in an all-to-all */
-    _Atomic uint32_t level;
+    _Alignas(RT_CACHE_LINE) _Atomic uint64_t posted, staged;
+    _Atomic uint64_t bytes, source; /* of this pair's part in an all-to-all */
+    _Alignas(RT_CACHE_LINE) _Atomic uint64_t taken, unstaged;
+    _Alignas(RT_CACHE_LINE) struct message message[RT_SHARED_MESSAGES]; /* number n, from 0, is at n % the length */
+};
+
+/* Transfers in one direction between the caller and another rank that are not complete, in the order of posting. */
+struct queue {
+    struct rt_request *first, *last;
+    struct mailbox *box;            /* of the pair and direction; this and the rest are set with the first posting */
+    unsigned char *mail;            /* its two staged pieces */
+    const unsigned char *symmetric; /* symmetric memory of the sender */
+};
+
+/* The transfers that a rank has posted: one for all communicators that were split from one another. */
+struct transfers {
+    int users;               /* communicators */
+    int outstanding;         /* transfers that are not complete */
+    int failed;              /* status of the first call that failed: from then on no transfer is accessed */
+    struct queue *to, *from; /* by world rank */
 };
 
 /* Of a background reduce-scatter: the bytes [first, last) of the data that the member reduces, for itself alone. */
@@ -63,6 +86,7 @@ struct shared {
     const void **view;                      /* by member: address of the member's data in the current call */
     const void **addends;                   /* a first addend, then that of each member */
     void **target;
+    struct transfers *transfers;
 };
 
 static inline struct shared *shared_of(struct rt_comm *comm) {
@@ -72,13 +96,15 @@ static inline struct shared *shared_of(struct rt_comm *comm) {
 int shared_fail(struct shared *shared, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Waits until *word, in the segment, is >= value. RT_OK, or RT_ERROR_PEER once the job is aborted. `whose`: the member
- * that writes the word, or SHARED_ALL. */
+ * that writes the word, or SHARED_ALL. Posted transfers advance meanwhile. */
 enum { SHARED_ALL = -1 };
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose);
 int shared_barrier(struct shared *shared);
+void shared_count_move(struct shared *shared); /* records that the rank has completed something */
 bool shared_aborted(const struct shared *shared);
 
 struct mailbox *shared_mailbox(const struct shared *shared, int from, int to); /* from, to: members */
+unsigned char *shared_mail(const struct shared *shared, int from, int to);     /* two pieces */
 unsigned char *shared_slot(const struct shared *shared, int member, uint64_t piece);
 unsigned char *shared_symmetric(const struct shared *shared, int member);
 
@@ -106,9 +132,18 @@ int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, cons
                           enum rt_reduce reduce);
 int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send);
 int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root);
+int shared_barrier_call(struct rt_comm *comm);
+
+/* Messages, in comm_message.c. */
+int shared_post_send(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request);
+int shared_post_receive(struct rt_comm *comm, void *dst, size_t bytes, int from, struct rt_request *request);
+int shared_wait_request(struct rt_comm *comm, struct rt_request *request);
 int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to);
 int shared_receive(struct rt_comm *comm, void *dst, size_t bytes, int from);
-int shared_barrier_call(struct rt_comm *comm);
+/* Advances the caller's posted transfers without waiting. */
+int shared_advance(struct shared *shared);
+struct transfers *shared_new_transfers(int ranks);
+void shared_leave_transfers(struct transfers *transfers);
 
 /* Background sums, in comm_sum.c. */
 int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);

@@ -217,6 +217,146 @@ static int ring(struct rank_context *context, const struct instance *in, struct 
     return 0;
 }
 
+/* Posted transfers. Each rank has as many to and from each other rank, of sizes and contents that all can foresee. */
+
+#define POSTED 20 /* more than a transport may announce ahead */
+
+struct posted {
+    struct rt_request request;
+    unsigned char *data;
+    size_t bytes;
+    int from, to, number;
+};
+
+static size_t posted_bytes(int from, int to, int number) {
+    static const size_t bytes[] = {0, 1, 8, 100, 4096, 40000, 100000};
+    return bytes[(from * 5 + to * 3 + number) % 7];
+}
+
+static unsigned char posted_byte(const struct posted *p, size_t at) {
+    return (unsigned char)(at * 7 + (size_t)(p->from * 31 + p->to * 17 + p->number * 3));
+}
+
+/* Sends come before receives of the same number. */
+static int list_posted(struct rt_comm *comm, struct posted *list) {
+    int n = 0;
+    for (int number = 0; number < POSTED; number++)
+        for (int i = 0; i < 2 * comm->size; i++) {
+            const int peer = i % comm->size, from = i < comm->size ? comm->rank : peer,
+                      to = i < comm->size ? peer : comm->rank;
+            if (peer == comm->rank) continue;
+            list[n++] =
+                (struct posted){.bytes = posted_bytes(from, to, number), .from = from, .to = to, .number = number};
+        }
+    return n;
+}
+
+static unsigned next_random(unsigned *seed) {
+    *seed = *seed * 1103515245 + 12345;
+    return *seed >> 16;
+}
+
+/* A random order in which those of a pair and direction keep theirs. */
+static void shuffle_posted(struct posted *list, int n, unsigned *seed) {
+    for (int turn = 0; turn < 8 * n; turn++) {
+        struct posted *a = &list[next_random(seed) % (unsigned)(n - 1)], *b = a + 1, other = *a;
+        if (a->from == b->from && a->to == b->to) continue;
+        *a = *b;
+        *b = other;
+    }
+}
+
+static int post_all(struct rank_context *context, struct posted *list, int n, unsigned char *sources, unsigned *seed) {
+    struct rt_comm *comm = context->comm;
+    for (int i = 0; i < n; i++) {
+        struct posted *p = &list[i];
+        p->data = malloc(p->bytes + 1);
+        if (p->from == comm->rank) {
+            unsigned char *src = p->data;
+            if (sources && p->bytes <= 100 && p->number % 2) src = sources, sources += 100;
+            for (size_t at = 0; at < p->bytes; at++) src[at] = posted_byte(p, at);
+            CHECK(comm->driver->post_send(comm, src, p->bytes, p->to, &p->request) == RT_OK, "%s", comm->why);
+        } else {
+            CHECK(comm->driver->post_receive(comm, p->data, p->bytes, p->from, &p->request) == RT_OK, "%s", comm->why);
+        }
+        if (next_random(seed) % 64 == 0) usleep(50);
+    }
+    return 0;
+}
+
+static int wait_for_posted(struct rank_context *context, struct posted *p) {
+    struct rt_comm *comm = context->comm;
+    const int status = comm->driver->wait(comm, &p->request);
+    CHECK(status == RT_OK, "status %d (%s)", status, comm->why);
+    for (size_t at = 0; at < p->bytes && p->to == comm->rank; at++)
+        CHECK(p->data[at] == posted_byte(p, at), "message %d from %d, byte %zu", p->number, p->from, at);
+    return 0;
+}
+
+/* Waits in random order, half of the times after a barrier. */
+static int posted_round(struct rank_context *context, unsigned round, struct posted *list, struct posted **order) {
+    struct rt_comm *comm = context->comm;
+    unsigned char *segment = rt_comm_segment(comm);
+    unsigned seed = round * 64 + (unsigned)comm->rank;
+    const int n = list_posted(comm, list);
+    shuffle_posted(list, n, &seed);
+    if (post_all(context, list, n, round % 3 ? segment : NULL, &seed)) return 1;
+    if (round % 2) CHECK(comm->driver->barrier(comm) == RT_OK, "%s", comm->why);
+    for (int i = 0; i < n; i++) order[i] = &list[i];
+    for (int i = n - 1; i > 0; i--) {
+        const unsigned other = next_random(&seed) % (unsigned)(i + 1);
+        struct posted *p = order[i];
+        order[i] = order[other];
+        order[other] = p;
+    }
+    for (int i = 0; i < n; i++)
+        if (wait_for_posted(context, order[i])) return 1;
+    for (int i = 0; i < n; i++) free(list[i].data);
+    CHECK(comm->driver->barrier(comm) == RT_OK); /* the segment is used again */
+    return 0;
+}
+
+static int posted_case(struct rank_context *context) {
+    const size_t most = (size_t)(2 * context->comm->size * POSTED);
+    struct posted *list = calloc(most, sizeof *list), **order = calloc(most, sizeof(*order));
+    int failed = 0;
+    for (unsigned round = 0; round < 4 && context->comm->size > 1 && !failed; round++)
+        failed = posted_round(context, round, list, order);
+    free(list);
+    free(order);
+    return failed;
+}
+
+/* All ranks wait for their sends, of which none fits a buffer, before their receives; by send and receive in between
+ * the order stays that of posting. */
+static int crossing_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    enum { BYTES = 1000000 };
+    const int next = (comm->rank + 1) % comm->size, before = (comm->rank + comm->size - 1) % comm->size;
+    struct rt_request send, receive;
+    unsigned char *data = malloc(2 * BYTES), small[4] = {0};
+    if (comm->size > 1) {
+        memset(data, comm->rank + 1, BYTES);
+        CHECK(comm->driver->post_receive(comm, data + BYTES, BYTES, before, &receive) == RT_OK);
+        CHECK(comm->driver->post_send(comm, data, BYTES, next, &send) == RT_OK);
+        CHECK(comm->driver->wait(comm, &send) == RT_OK, "%s", comm->why);
+        CHECK(comm->driver->wait(comm, &receive) == RT_OK, "%s", comm->why);
+        for (size_t i = 0; i < BYTES; i++) CHECK(data[BYTES + i] == before + 1, "byte %zu", i);
+        CHECK(comm->driver->post_receive(comm, data, 100, before, &receive) == RT_OK);
+        CHECK(comm->driver->post_send(comm, data + BYTES, 100, next, &send) == RT_OK);
+        for (int turn = 0; turn < 2; turn++)
+            if ((comm->rank == 0) == (turn == 0))
+                CHECK(comm->driver->send(comm, (unsigned char[]){7, 8, 9, 10}, 4, next) == RT_OK, "%s", comm->why);
+            else
+                CHECK(comm->driver->receive(comm, small, 4, before) == RT_OK, "%s", comm->why);
+        CHECK(memcmp(small, (unsigned char[]){7, 8, 9, 10}, 4) == 0);
+        CHECK(comm->driver->wait(comm, &receive) == RT_OK && comm->driver->wait(comm, &send) == RT_OK);
+        CHECK(data[99] == (before + comm->size - 1) % comm->size + 1);
+    }
+    free(data);
+    return 0;
+}
+
 /* What only moves bytes knows no dtypes: one of each size of element will do. */
 static bool is_first_of_its_size(int t) {
     for (int before = 0; before < t; before++)
@@ -438,6 +578,28 @@ static int abort_case(struct rank_context *context) {
     return 0;
 }
 
+/* The last rank gives up while the others wait for what they have posted. */
+static int abort_posted_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    const int last = comm->size - 1;
+    struct rt_request request;
+    char data[100000] = {0};
+    if (comm->size == 1) return 0;
+    CHECK(comm->driver->barrier(comm) == RT_OK);
+    const double start = seconds();
+    if (comm->rank == last) {
+        usleep(20000);
+        comm->driver->abort(comm);
+        return 0;
+    }
+    int status = comm->rank % 2 ? comm->driver->post_receive(comm, data, sizeof data, last, &request)
+                                : comm->driver->post_send(comm, data, sizeof data, last, &request);
+    if (!status) status = comm->driver->wait(comm, &request);
+    CHECK(status == RT_ERROR_PEER, "status %d", status);
+    CHECK(seconds() - start < 2);
+    return 0;
+}
+
 /* Ranks that call different collectives are told so, all of them. */
 static int mismatch_case(struct rank_context *context) {
     struct rt_comm *comm = context->comm;
@@ -492,10 +654,13 @@ static const struct test_case cases[] = {
     {"all-to-all", all_to_all_case},
     {"broadcast", broadcast_case},
     {"send and receive", ring_case},
+    {"posted transfers", posted_case},
+    {"crossing transfers", crossing_case},
     {"split unevenly", split_unevenly_case},
     {"split", split_case},
     {"split again", split_again_case},
     {"abort", abort_case},
+    {"abort of posted transfers", abort_posted_case},
     {"different calls", mismatch_case},
     {"nan", nan_case},
 };
