@@ -195,6 +195,38 @@ static const char *segment_id(struct arena *arena, const struct segment *segment
     return id;
 }
 
+/* Binds the rank's ends of the transfers between chunks. `numbers`: sources->numbers. */
+static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, const struct rank_class *class,
+                           const int *numbers) {
+    const struct graph *graph = plan->graph;
+    const struct transfer_ends ends = schedule_ends(graph, class->stage);
+    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
+    tmpl_set(env, "transfers_any", ends.all.n ? "yes" : "");
+    tmpl_list(env, "transfers");
+    for (int e = 0; e < ends.all.n; e++) {
+        const struct transfer_end *end = &ends.all.at[e];
+        const struct node *node = &graph->nodes.at[end->node];
+        const int tensor = end->sends ? node->inputs[0] : node->outputs[0];
+        struct tmpl_env *entry = tmpl_entry(env, "transfers");
+        tmpl_set(entry, "place", places(plan, class, false, 1, &tensor));
+        tmpl_setf(entry, "bytes", "%lld", (long long)rankplan_bytes(class, graph, tensor));
+        tmpl_setf(entry, "peer", "%d", (int)attr_int(node, end->sends ? "to" : "from", 0));
+        tmpl_setf(entry, "instruction", "%d", numbers[position[end->node]]);
+    }
+    tmpl_setf(env, "ntransfers", "%d", ends.all.n);
+}
+
+static const char *row_text(const struct graph *graph, const struct rt_step_op *op) {
+    static const char *const kinds[] = {
+        [RT_POST_SEND] = "RT_POST_SEND", [RT_POST_RECEIVE] = "RT_POST_RECEIVE", [RT_WAIT] = "RT_WAIT"};
+    const char *place = graph->segments.at[op->segment].phase > PHASE_BACKWARD
+                            ? ""
+                            : arena_printf(graph->arena, ", .micro = %d, .slot = %d", op->micro, op->slot);
+    if (op->kind == RT_RUN) return place;
+    return arena_printf(graph->arena, "%s, .kind = %s, .transfer = %d", place, kinds[op->kind], op->transfer);
+}
+
 /* Binds the tables of segments and of the step. */
 static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const struct rank_class *class, int source) {
     const struct rt_schedule *schedule = class->schedule;
@@ -212,10 +244,7 @@ static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const
         const struct segment *segment = &graph->segments.at[op->segment];
         struct tmpl_env *entry = tmpl_entry(env, "ops");
         tmpl_set(entry, "segment", segment_id(graph->arena, segment));
-        tmpl_set(entry, "place",
-                 segment->phase > PHASE_BACKWARD
-                     ? ""
-                     : arena_printf(graph->arena, ", .micro = %d, .slot = %d", op->micro, op->slot));
+        tmpl_set(entry, "place", row_text(graph, op));
     }
     tmpl_setf(env, "nops", "%d", schedule->nops);
     tmpl_setf(env, "micro_batches", "%d", schedule->micro_batches);
@@ -250,6 +279,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, RT_ARENAS));
         bind_schedule(entry, graph, class, sources->of_class[c]);
+        bind_transfers(entry, plan, class, sources->numbers);
         tmpl_setf(entry, "nflats", "%d", class->flats.n);
         tmpl_set(entry, "cut_flat", class->flats.n ? "yes" : "");
         tmpl_list(entry, "flats");

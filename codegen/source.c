@@ -37,6 +37,7 @@ static void add_segment(struct source *source, const struct rankplan *plan, cons
         struct instruction instruction = {.number = numbers[i]};
         const int id = graph->order.at[i];
         if (plan->moves_nothing[id] || !rankplan_part(class, &graph->nodes.at[id]) ||
+            schedule_posts(graph, &graph->nodes.at[id]) ||
             !instruction_write(plan, class, source->kernels, id, &instruction))
             continue;
         VEC_PUSH(graph->arena, all, instruction);
@@ -94,7 +95,8 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
     map_init(&known, arena);
     *sources = (struct sources){.at = ARENA_ARRAY(arena, struct source, plan->nclasses),
                                 .of_class = ARENA_ARRAY(arena, int, plan->nclasses),
-                                .row = ARENA_ARRAY(arena, int, plan->nclasses)};
+                                .row = ARENA_ARRAY(arena, int, plan->nclasses),
+                                .numbers = numbers};
     for (int c = 0; c < plan->nclasses; c++) {
         struct source *source = &sources->at[sources->n];
         *source = (struct source){.classes = ARENA_ARRAY(arena, int, plan->nclasses),

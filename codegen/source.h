@@ -22,8 +22,9 @@ struct source {
 struct sources {
     int n;
     struct source *at;
-    int *of_class; /* by class of the plan: its source */
-    int *row;      /* by class of the plan: its index in source.classes */
+    int *of_class;      /* by class of the plan: its source */
+    int *row;           /* by class of the plan: its index in source.classes */
+    const int *numbers; /* by position of the order: number of the instruction there */
 };
 
 /* Finds the sources of all classes, in order of their first classes. All memory is in the graph's arena. */

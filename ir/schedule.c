@@ -17,6 +17,22 @@ int schedule_chunks(const struct graph *graph) {
     return axis < 0 ? 1 : graph->mesh.axis[axis].size;
 }
 
+bool schedule_posts(const struct graph *graph, const struct node *node) {
+    return node->op->id == OP_Transfer && graph_trains(graph) && node->phase <= PHASE_BACKWARD;
+}
+
+struct transfer_ends schedule_ends(const struct graph *graph, int coordinate) {
+    struct transfer_ends ends = {0};
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        const int part = schedule_posts(graph, node) ? stage_part(node, coordinate) : STAGE_NONE;
+        if (part & STAGE_READS) VEC_PUSH(graph->arena, &ends.all, (struct transfer_end){id, coordinate, true});
+        if (part & STAGE_WRITES) VEC_PUSH(graph->arena, &ends.all, (struct transfer_end){id, coordinate, false});
+    }
+    return ends;
+}
+
 int schedule_phases(const struct graph *graph) {
     int phases = graph_trains(graph) ? PHASES : 1;
     for (int i = 0; i < graph->order.n; i++) {
@@ -176,6 +192,9 @@ struct progress {
     bool *ran;  /* [phase * micro_batches + micro] */
     int *holds; /* per slot: 1 + its micro-batch, 0: free */
     int count[PHASES];
+    struct transfer_ends ends;
+    int slots;
+    int *pending, *arrived; /* [end * slots + slot]: 1 + the micro-batch that is posted, that was received; 0: none */
 };
 
 static bool runs_per_micro_batch(enum phase phase) {
@@ -192,7 +211,48 @@ static int check_slot(const struct checker *c, const struct progress *p, enum ph
     return 0;
 }
 
+/* A row that posts or waits for the end of a transfer. */
+static int check_transfer(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
+    if (op->transfer >= p->ends.all.n) return fail(c, "a row has a transfer that the coordinate does not have");
+    const struct transfer_end *end = &p->ends.all.at[op->transfer];
+    const enum phase phase = c->graph->nodes.at[end->node].phase;
+    int *pending = &p->pending[op->transfer * p->slots + op->slot], *arrived = &p->arrived[op->transfer * p->slots];
+    if (c->graph->segments.at[op->segment].phase != phase || c->graph->segments.at[op->segment].chunk != end->chunk)
+        return fail(c, "a row has a transfer of another segment");
+    if (op->kind == RT_WAIT) {
+        if (*pending != op->micro + 1) return fail(c, "a row waits for a transfer that was not posted");
+        if (!end->sends) arrived[op->slot] = *pending;
+        *pending = 0;
+        return 0;
+    }
+    if (end->sends != (op->kind == RT_POST_SEND)) return fail(c, "a row sends what it is to receive, or the other way");
+    if (*pending || arrived[op->slot]) return fail(c, "a transfer is posted while its memory is in use");
+    const int holder = p->holds[op->slot];
+    if (holder && holder != op->micro + 1) return fail(c, "two micro-batches are in one slot");
+    if (end->sends && !p->ran[(int)phase * p->micro_batches + op->micro])
+        return fail(c, "a row sends a value before it is computed");
+    *pending = op->micro + 1;
+    return 0;
+}
+
+/* Before a segment is executed in a slot: its values have been received, and no transfer still needs the memory. */
+static int check_arrived(const struct checker *c, struct progress *p, enum phase phase, const struct rt_step_op *op) {
+    for (int e = 0; e < p->ends.all.n; e++) {
+        const struct transfer_end *end = &p->ends.all.at[e];
+        const enum phase of = c->graph->nodes.at[end->node].phase;
+        const int at = e * p->slots + op->slot;
+        const bool reads = !end->sends && of == phase;
+        if (reads && p->arrived[at] != op->micro + 1)
+            return fail(c, "a segment is executed before a value has arrived");
+        if (end->sends && p->pending[at] && (phase == PHASE_FORWARD || of == PHASE_FORWARD))
+            return fail(c, "a segment is executed while a value in its slot is being sent");
+        if (reads) p->arrived[at] = 0;
+    }
+    return 0;
+}
+
 static int check_row(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
+    if (op->micro < p->micro_batches && op->kind != RT_RUN) return check_transfer(c, p, op);
     const enum phase phase = c->graph->segments.at[op->segment].phase;
     const bool per_micro_batch = runs_per_micro_batch(phase);
     if (op->micro >= p->micro_batches) return fail(c, "a row has a micro-batch that the step does not have");
@@ -202,7 +262,8 @@ static int check_row(const struct checker *c, struct progress *p, const struct r
     p->count[phase]++;
     if (phase > PHASE_BACKWARD && p->count[phase - 1] != (phase == PHASE_REDUCE ? p->micro_batches : 1))
         return fail(c, "a phase begins before the one in front of it has ended");
-    return per_micro_batch ? check_slot(c, p, phase, op) : 0;
+    if (!per_micro_batch) return 0;
+    return check_arrived(c, p, phase, op) < 0 ? -1 : check_slot(c, p, phase, op);
 }
 
 /* Walks the table of a step with that many micro-batches. */
@@ -211,11 +272,17 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
     struct progress p = {.micro_batches = micro_batches};
     p.ran = ARENA_ARRAY(c->graph->arena, bool, PHASES *micro_batches);
     p.holds = ARENA_ARRAY(c->graph->arena, int, schedule->slots);
+    p.ends = schedule_ends(c->graph, (int)(schedule - c->graph->schedules.at));
+    p.slots = schedule->slots;
+    p.pending = ARENA_ARRAY(c->graph->arena, int, p.ends.all.n *p.slots + 1);
+    p.arrived = ARENA_ARRAY(c->graph->arena, int, p.ends.all.n *p.slots + 1);
     while (rt_schedule_next(schedule, micro_batches, &walk))
         if (check_row(c, &p, &walk.op) < 0) return -1;
     for (int phase = 0; phase < schedule_phases(c->graph); phase++)
         if (p.count[phase] != (runs_per_micro_batch((enum phase)phase) ? micro_batches : 1))
             return fail(c, "a segment is not executed for every micro-batch");
+    for (int i = 0; i < p.ends.all.n * p.slots; i++)
+        if (p.pending[i]) return fail(c, "a transfer is never waited for");
     return 0;
 }
 

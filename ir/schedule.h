@@ -13,6 +13,22 @@ int stage_part(const struct node *node, int stage);
 /* Number of chunks: the size of the pipeline axis, 1 without one. */
 int schedule_chunks(const struct graph *graph);
 
+/* True for a Transfer that schedules post and wait for (Note [Transfers between chunks] in runtime/base/schedule.h):
+ * those of the phases of micro-batches in training. Others are executed in their segments. */
+bool schedule_posts(const struct graph *graph, const struct node *node);
+
+/* An end of a posted transfer: `node` sends or receives in segments of `chunk`. */
+struct transfer_end {
+    int node, chunk;
+    bool sends;
+};
+struct transfer_ends {
+    VEC(struct transfer_end) all;
+};
+/* The ends on ranks of the pipeline coordinate, in the order of their nodes; rows refer to them by number. Memory is of
+ * graph->arena. */
+struct transfer_ends schedule_ends(const struct graph *graph, int coordinate);
+
 /* Number of phases with segments: all in a training program, else those up to the last node's. */
 int schedule_phases(const struct graph *graph);
 
@@ -28,7 +44,8 @@ int schedule_find(const struct graph *graph, int chunk, enum phase phase);
 /* Checks segments and schedules: every node is in the segment of its phase for each chunk that takes part in it; the
  * values of `in` and `out` are those that cross; every schedule executes each segment of its coordinate for each
  * micro-batch once, a backward segment after its forward segment and in the same slot, which no other micro-batch uses
- * in between. 0, or -1 after diagnostics. */
+ * in between; values that cross chunks arrive before they are read. 0, or -1 after
+ * diagnostics. */
 int schedule_verify(const struct graph *graph, struct diags *diags);
 
 #endif

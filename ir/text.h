@@ -18,6 +18,8 @@
  *   segment forward 0 order=0..2 in=[] out=[%9]            of chunk 0: nodes 0 and 1, counted from 0 in this text
  *   schedule 0 micro_batches=1 slots=1 repeat=0..1         of pipeline coordinate 0; its rows follow
  *   run forward 0 micro=0 slot=0                           a row: the segment of phase and chunk
+ *   post send %7 micro=0 slot=0                            a row: begins to send what Transfer %7 moves; or receive
+ *   wait send %7 micro=0 slot=0                            a row: waits for the end of that
  *
  * A backslash at the end of a line continues the statement on the next line.
  *
@@ -37,8 +39,9 @@
  *   text       printable ASCII; \xNN for any other byte, quotes and backslashes
  *   numbers    the shortest text that reads back as the same bits; nan:0x7fc00001 is a NaN by its bits
  *
- * `node` and `stage` are omitted if they are "" and 0. The type of a computed tensor may be omitted: op_infer infers
- * it. A type that is given must be equal to the inferred one. */
+ * `node` and `stage` are omitted if they are "" and 0. `origin` of a node of the backward phase is a result of the node
+ * whose gradient it computes; it is printed if the mesh has pipeline stages. The type of a computed tensor may be
+ * omitted: op_infer infers it. A type that is given must be equal to the inferred one. */
 #ifndef IR_TEXT_H
 #define IR_TEXT_H
 

@@ -8,6 +8,7 @@
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
+#include "ir/timeline.h"
 #include "ir/packing.h"
 
 /* Note [Equivalence]
@@ -648,6 +649,6 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     if (sound) check_nodes(&v);
     check_ends(&v);
     if (diags->errors == before) check_packing(&v);
-    if (diags->errors == before) schedule_verify(graph, diags);
+    if (diags->errors == before && schedule_verify(graph, diags) == 0) timeline_verify(graph, diags);
     return diags->errors == before ? 0 : -1;
 }

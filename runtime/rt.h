@@ -99,6 +99,14 @@ struct rt_segment {
     int (*run)(struct rt *rt);
 };
 
+/* One end of a transfer between chunks (Note [Transfers between chunks] in base/schedule.h). */
+struct rt_transfer {
+    struct rt_place place; /* of the value, in a slot */
+    size_t bytes;
+    int peer;        /* coordinate of the other end on the axis of the pipeline stages */
+    int instruction; /* the node: index into "instructions" of manifest.json */
+};
+
 /* Ranks that execute the same code form a class. */
 struct rt_rank_class {
     size_t bytes[RT_ARENAS];
@@ -113,6 +121,8 @@ struct rt_rank_class {
     size_t controls;
     int row; /* of this class in the tables of a source file that several classes share */
     const struct rt_segment *segments;
+    const struct rt_transfer *transfers;
+    int ntransfers;
     struct rt_schedule schedule; /* when ranks execute which of `segments` in a step */
 };
 

@@ -16,7 +16,7 @@ static const struct {
     {"operator", read_operator}, {"mesh", read_mesh},       {"file", read_file},           {"input", read_input},
     {"weight", read_weight},     {"const", read_const},     {"output", read_output},       {"update", read_update},
     {"state", read_state},       {"control", read_control}, {"parameter", read_parameter}, {"segment", read_segment},
-    {"schedule", read_schedule}, {"run", read_run}};
+    {"schedule", read_schedule}, {"run", read_run},         {"post", read_post},           {"wait", read_wait}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];

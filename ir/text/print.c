@@ -7,6 +7,7 @@
 #include "ir/dims.h"
 #include "ir/number.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "ir/user.h"
 
 struct printer {
@@ -312,15 +313,27 @@ static void print_segment(struct printer *p, const struct segment *segment) {
     strbuf_putc(&p->out, '\n');
 }
 
+static void print_transfer(struct printer *p, const struct transfer_ends *ends, const struct rt_step_op *op) {
+    const struct transfer_end *end = &ends->all.at[op->transfer];
+    strbuf_printf(&p->out, "%s %s ", op->kind == RT_WAIT ? "wait" : "post", end->sends ? "send" : "receive");
+    print_use(p, p->graph->nodes.at[end->node].outputs[0]);
+    strbuf_printf(&p->out, " micro=%d slot=%d\n", op->micro, op->slot);
+}
+
 static void print_schedule(struct printer *p, const struct rt_schedule *schedule) {
     strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=%d", (int)(schedule - p->graph->schedules.at),
                   schedule->micro_batches, schedule->slots);
     if (schedule->repeat_first < schedule->repeat_end)
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');
+    const struct transfer_ends ends = schedule_ends(p->graph, (int)(schedule - p->graph->schedules.at));
     for (int i = 0; i < schedule->nops; i++) {
         const struct rt_step_op *op = &schedule->ops[i];
         const struct segment *segment = &p->graph->segments.at[op->segment];
+        if (op->kind != RT_RUN) {
+            print_transfer(p, &ends, op);
+            continue;
+        }
         strbuf_printf(&p->out, "run %s %d", phase_names[segment->phase], segment->chunk);
         if (segment->phase <= PHASE_BACKWARD) strbuf_printf(&p->out, " micro=%d slot=%d", op->micro, op->slot);
         strbuf_putc(&p->out, '\n');

@@ -126,6 +126,8 @@ bool read_segment(struct reader *reader);
 bool read_schedule(struct reader *reader);
 /* A row of the last schedule. */
 bool read_run(struct reader *reader);
+bool read_post(struct reader *reader);
+bool read_wait(struct reader *reader);
 
 /* operators.c ------------------------------------------------------------------------------------------------------ */
 

@@ -71,9 +71,55 @@ bool read_schedule(struct reader *r) {
     return true;
 }
 
+/* The coordinate's end of the transfer that computes the tensor; -1: it has none. */
+static int find_end(const struct graph *graph, int coordinate, int tensor, bool sends) {
+    const struct transfer_ends ends = schedule_ends(graph, coordinate);
+    for (int e = 0; e < ends.all.n; e++)
+        if (ends.all.at[e].node == graph->tensors.at[tensor].producer && ends.all.at[e].sends == sends) return e;
+    return -1;
+}
+
+static bool read_place(struct reader *r, struct rt_step_op *op) {
+    return expect(r, "micro=") && read_count(r, 0, "micro", &op->micro) && expect(r, "slot=") &&
+           read_count(r, 0, "slot", &op->slot);
+}
+
+static void add_row(struct reader *r, const struct rt_step_op *op) {
+    struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
+    VEC_PUSH(r->arena, &r->rows, *op);
+    schedule->ops = r->rows.at;
+    schedule->nops = r->rows.n;
+}
+
+/* send %5 micro=0 slot=0 */
+static bool read_transfer(struct reader *r, bool waits) {
+    const bool sends = take(r, "send");
+    struct rt_step_op op = {.kind = waits ? RT_WAIT : sends ? RT_POST_SEND : RT_POST_RECEIVE};
+    int tensor;
+    if (!sends && !expect(r, "receive")) return false;
+    const char *start = place(r);
+    if (r->graph->schedules.n == 0) return fail_at(r, start, "a row belongs to the schedule before it");
+    if (!read_use(r, &tensor)) return false;
+    op.transfer = find_end(r->graph, r->graph->schedules.n - 1, tensor, sends);
+    if (op.transfer < 0) return fail_at(r, start, "the coordinate does not take part in such a transfer");
+    op.segment = schedule_find(r->graph, r->graph->schedules.n - 1,
+                               r->graph->nodes.at[r->graph->tensors.at[tensor].producer].phase);
+    if (op.segment < 0) return fail_at(r, start, "there is no such segment");
+    if (!read_place(r, &op)) return false;
+    add_row(r, &op);
+    return true;
+}
+
+bool read_post(struct reader *r) {
+    return read_transfer(r, false);
+}
+
+bool read_wait(struct reader *r) {
+    return read_transfer(r, true);
+}
+
 bool read_run(struct reader *r) {
     struct rt_step_op op = {0};
-    struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
     enum phase phase = PHASE_FORWARD;
     int chunk = 0;
     const char *start = place(r);
@@ -81,11 +127,7 @@ bool read_run(struct reader *r) {
     if (!read_segment_name(r, &phase, &chunk)) return false;
     op.segment = schedule_find(r->graph, chunk, phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
-    if (phase <= PHASE_BACKWARD && (!expect(r, "micro=") || !read_count(r, 0, "micro", &op.micro) ||
-                                    !expect(r, "slot=") || !read_count(r, 0, "slot", &op.slot)))
-        return false;
-    VEC_PUSH(r->arena, &r->rows, op);
-    schedule->ops = r->rows.at;
-    schedule->nops = r->rows.n;
+    if (phase <= PHASE_BACKWARD && !read_place(r, &op)) return false;
+    add_row(r, &op);
     return true;
 }

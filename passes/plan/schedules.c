@@ -4,7 +4,7 @@
 
 #include "ir/base/str.h"
 
-const char *const schedule_default = "gpipe";
+const char *const schedule_default = "1f1b";
 
 static void put(struct column *column, enum phase phase, int micro) {
     VEC_PUSH(column->arena, &column->cells, (struct cell){phase, micro});
@@ -16,7 +16,8 @@ static void fill_gpipe(struct column *column) {
 }
 
 /* A stage begins with as many forward segments as there are stages after it. The last pair of a forward and a backward
- * segment is repeated for further micro-batches. */
+ * segment is repeated for further micro-batches: with two micro-batches per stage, it refers to earlier ones, such as
+ * those whose sends it waits for, by differences that are right for all further ones. */
 static void fill_1f1b(struct column *column) {
     const int after = column->stages - 1 - column->stage, n = column->micro_batches;
     const int warm_up = after < n ? after : n;
@@ -28,6 +29,7 @@ static void fill_1f1b(struct column *column) {
         column->repeat_end = column->cells.n;
     }
     for (int m = n - warm_up; m < n; m++) put(column, PHASE_BACKWARD, m);
+    if (n < 2 * column->stages) column->repeat_first = column->repeat_end = 0;
 }
 
 static const struct schedule_kind kinds[] = {
@@ -43,7 +45,6 @@ const struct schedule_kind *schedule_kind_find(const char *name) {
     return NULL;
 }
 
-/* Of two micro-batches per stage the last repeats all that a row says of an earlier one, such as the end of a send. */
 int schedule_listed(const struct schedule_kind *kind, int stages, int micro_batches) {
     return kind->fill == fill_1f1b && micro_batches > 2 * stages ? 2 * stages : micro_batches;
 }

@@ -480,7 +480,7 @@ void memplan_make(struct rankplan *plan) {
         slots_find(plan, class);
         place_communication(plan, class, first, last);
         place_activations(plan, class, first, last);
-        slots_place(class);
+        slots_place(plan, class);
         place_inputs(plan, class);
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);

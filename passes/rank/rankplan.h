@@ -60,6 +60,7 @@ struct rank_class {
     const struct rt_schedule *schedule; /* of its stage */
     int nsegments, *segments;           /* those of the graph that the schedule executes, ascending */
     VEC(int) kept;                      /* roots that lie in a slot (slots.h) */
+    int transferred;                    /* the first of them: values that go from chunk to chunk */
     int64_t slot_bytes[RT_ARENAS];      /* size of one slot */
     VEC(int) peak_live;                 /* tensors that are live when the live activations have the most bytes */
 };

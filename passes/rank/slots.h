@@ -6,7 +6,8 @@
  * schedule with several slots keeps several such sets: in each arena, ACTIVATIONS and COMMUNICATION, slots of equal
  * size lie one after the other behind all other values, and a value of slot s is at base + s x size + its offset in the
  * slot. A schedule with one slot needs no such region: the values share addresses with temporaries before they are
- * computed and after they are last read, as all other values do. */
+ * computed and after they are last read, as all other values do. Values that go from chunk to chunk lie in the region
+ * in any case, because transfers access them while other segments are executed. */
 #ifndef PASSES_RANK_SLOTS_H
 #define PASSES_RANK_SLOTS_H
 
@@ -16,7 +17,7 @@
  * it also sets their places, relative to the region of slots. class->place is -1 for values that have no place yet. */
 void slots_find(const struct rankplan *plan, struct rank_class *class);
 /* Puts the region of slots behind the values that were placed in each arena. */
-void slots_place(struct rank_class *class);
+void slots_place(const struct rankplan *plan, struct rank_class *class);
 /* Checks that each kept value lies in its slot, and no other value in the region of slots: 0, or -1 after a
  * diagnostic. */
 int slots_verify(const struct rankplan *plan, const struct rank_class *class, struct diags *diags);

@@ -421,8 +421,34 @@ static int report(const struct quantizing *q) {
     return 0;
 }
 
+/* Puts the nodes that were added, those from number `added` on, on the pipeline stages of their readers. */
+static void follow_readers(struct graph *graph, int added) {
+    int *reader = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: 1 + the stage, 0: no reader */
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int stage = graph->order.at[i] < added ? node->stage + 1 : reader[node->outputs[0]];
+        node->stage = stage > 0 ? stage - 1 : STAGE_ALL;
+        for (int k = 0; k < node->ninputs && stage > 0; k++)
+            if (node->inputs[k] >= 0) reader[node->inputs[k]] = stage;
+    }
+}
+
+/* Puts those that only updates read, such as the largest magnitude of a step, where their operands are. */
+static void follow_operands(struct graph *graph) {
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        int stage = 0;
+        for (int k = 0; k < node->ninputs && node->stage == STAGE_ALL; k++) {
+            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+            if (producer >= 0 && graph->nodes.at[producer].stage > stage) stage = graph->nodes.at[producer].stage;
+        }
+        if (node->stage == STAGE_ALL) node->stage = stage;
+    }
+}
+
 int pass_quantize(struct graph *graph, const struct pass_context *context) {
     if (!context->training || !context->training->fp8.text) return 0;
+    const int added = graph->nodes.n;
     struct quantizing q = {.builder = {graph, context->diags, NULL}, .training = context->training};
     map_init(&q.scale_of, graph->arena);
     map_init(&q.codes_of, graph->arena);
@@ -433,5 +459,8 @@ int pass_quantize(struct graph *graph, const struct pass_context *context) {
         if (visit(&q, rewrite_next(&q.rewrite, i)) < 0) return -1;
     rewrite_end(&q.rewrite);
     if (report(&q) < 0) return -1;
-    return q.scales.n ? update_scales(&q) : 0;
+    if (q.scales.n && update_scales(&q) < 0) return -1;
+    follow_readers(graph, added);
+    follow_operands(graph);
+    return 0;
 }

@@ -3,7 +3,7 @@
  *
  * A chunk is the nodes of one pipeline stage; without pipeline stages it is the whole program. A segment is what the
  * ranks of one chunk execute of one phase, one function of the generated code. A row of a schedule executes a segment
- * for a micro-batch.
+ * for a micro-batch, or begins or ends the transfer of a value between chunks.
  *
  * Note [Slots]
  * What the forward segment of a chunk computes and its backward segment reads is kept in a slot. A micro-batch takes a
@@ -31,9 +31,21 @@ extern "C" {
  * scale units, and the update of parameters. Inference is the forward phase alone. */
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES };
 
-/* A row. micro and slot are those of forward and backward segments, else 0. */
+/* Note [Transfers between chunks]
+ * A value that another chunk reads is sent when the segment that computes it has been executed, and received before the
+ * segment that reads it. Neither waits: a row posts the send or the receive, and a later row waits for its end. Both
+ * ends lie in the slot of their micro-batch. A received value is waited for before its segment; a sent one of the
+ * forward segment before the backward segment of the same slot, and all before the slot is used again. The messages
+ * of a pair of ranks match in the order of posting. */
+enum rt_step_kind { RT_RUN, RT_POST_SEND, RT_POST_RECEIVE, RT_WAIT };
+
+/* A row. micro and slot are those of forward and backward segments, else 0. `transfer`: which of the rank's ends of
+ * transfers is posted or waited for (struct rt_transfer in rt.h); `segment` then is the one that computes or reads the
+ * value. */
 struct rt_step_op {
     int segment, micro, slot;
+    enum rt_step_kind kind;
+    int transfer;
 };
 
 struct rt_schedule {

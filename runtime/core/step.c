@@ -45,6 +45,30 @@ int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs) {
     return RT_OK;
 }
 
+static struct rt_request *request_of(const struct rt *rt, const struct rt_step_op *op) {
+    return &rt->internal->requests[op->transfer * rt->rank_class->schedule.slots + op->slot];
+}
+
+/* Posts the end of a transfer, or waits for it. */
+static int transfer(struct rt *rt, const struct rt_step_op *op) {
+    const struct rt_transfer *end = &rt->rank_class->transfers[op->transfer];
+    struct rt_comm *comm = rt->axis[rt->program->training->stages - 1];
+    void *place = place_address(rt, &end->place);
+    int status;
+    if (!comm->driver->post_send)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                            "training in pipeline stages needs a transport that posts messages, which %s does not",
+                            comm->driver->name);
+    rt_at(rt, end->instruction);
+    if (op->kind == RT_POST_SEND)
+        status = comm->driver->post_send(comm, place, end->bytes, end->peer, request_of(rt, op));
+    else if (op->kind == RT_POST_RECEIVE)
+        status = comm->driver->post_receive(comm, place, end->bytes, end->peer, request_of(rt, op));
+    else
+        status = comm->driver->wait(comm, request_of(rt, op));
+    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+}
+
 int rt_execute(struct rt *rt, const struct rt_call *call) {
     const struct rt_rank_class *class = rt->rank_class;
     struct rt_schedule_walk walk = {0};
@@ -53,6 +77,10 @@ int rt_execute(struct rt *rt, const struct rt_call *call) {
         const struct rt_around *around = &call->around[segment->phase];
         if (!(call->phases >> segment->phase & 1) || walk.op.micro >= call->micro_batches) continue;
         rt->slot = (size_t)walk.op.slot;
+        if (walk.op.kind != RT_RUN) {
+            RT_TRY(transfer(rt, &walk.op));
+            continue;
+        }
         if (around->before) RT_TRY(around->before(rt, call->context, walk.op.micro));
         RT_TRY(run_segment(rt, segment));
         if (around->after) RT_TRY(around->after(rt, call->context, walk.op.micro));

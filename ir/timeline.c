@@ -1,0 +1,162 @@
+#include "ir/timeline.h"
+
+#include "ir/base/str.h"
+#include "ir/schedule.h"
+
+/* A message of a pair of coordinates. */
+struct sent {
+    int node, micro;
+    double time;
+};
+
+/* The messages from one coordinate to another. */
+struct channel {
+    VEC(struct sent) sent;
+    int received; /* receives that were posted */
+};
+
+/* A coordinate on its walk. */
+struct walker {
+    const struct rt_schedule *schedule;
+    struct rt_schedule_walk walk;
+    struct transfer_ends ends;
+    int *number; /* [end * slots + slot]: of the posted message among those of its channel */
+    double time;
+    bool waits, done; /* walk.op has not been executed; there is no further row */
+};
+
+struct simulation {
+    const struct graph *graph;
+    const double *seconds;
+    struct timeline *timeline;
+    int coordinates;
+    struct walker *walkers;
+    struct channel *channels; /* [from * coordinates + to] */
+    const char *wrong;
+};
+
+static const char *describe(const struct simulation *s, int coordinate, const char *what) {
+    const struct rt_step_op *op = &s->walkers[coordinate].walk.op;
+    return arena_printf(s->graph->arena, "coordinate %d, micro-batch %d: %s", coordinate, op->micro, what);
+}
+
+static double duration(const struct simulation *s, const struct rt_step_op *op) {
+    const enum phase phase = s->graph->segments.at[op->segment].phase;
+    if (phase > PHASE_BACKWARD) return 0;
+    return s->seconds ? s->seconds[op->segment] : phase == PHASE_FORWARD ? 1 : 2;
+}
+
+static void run_row(struct simulation *s, int c, const struct rt_step_op *op) {
+    struct walker *w = &s->walkers[c];
+    const double begin = w->time;
+    w->time += duration(s, op);
+    if (s->graph->segments.at[op->segment].phase > PHASE_BACKWARD) return;
+    const struct timeline_run run = {c, op->segment, op->micro, begin, w->time};
+    VEC_PUSH(s->graph->arena, &s->timeline->runs, run);
+    s->timeline->busy[c] += w->time - begin;
+    if (w->time > s->timeline->end) s->timeline->end = w->time;
+}
+
+static struct channel *channel_of(const struct simulation *s, const struct node *node) {
+    return &s->channels[attr_int(node, "from", 0) * s->coordinates + attr_int(node, "to", 0)];
+}
+
+/* Executes the row; false if it has to wait. */
+static bool execute(struct simulation *s, int c, const struct rt_step_op *op) {
+    struct walker *w = &s->walkers[c];
+    if (op->kind == RT_RUN) return run_row(s, c, op), true;
+    const struct transfer_end *end = &w->ends.all.at[op->transfer];
+    struct channel *channel = channel_of(s, &s->graph->nodes.at[end->node]);
+    int *number = &w->number[op->transfer * w->schedule->slots + op->slot];
+    if (op->kind == RT_POST_SEND) {
+        *number = channel->sent.n;
+        VEC_PUSH(s->graph->arena, &channel->sent, (struct sent){end->node, op->micro, w->time});
+        return true;
+    }
+    if (op->kind == RT_POST_RECEIVE) return *number = channel->received++, true;
+    if (end->sends) return *number < channel->received;
+    if (*number >= channel->sent.n) return false;
+    const struct sent *sent = &channel->sent.at[*number];
+    if (sent->node != end->node || sent->micro != op->micro)
+        s->wrong = describe(s, c, "it receives another value than the next one that is sent to it");
+    if (sent->time > w->time) w->time = sent->time;
+    return true;
+}
+
+/* Advances a coordinate as far as possible. Returns whether it advanced. */
+static bool advance(struct simulation *s, int c) {
+    struct walker *w = &s->walkers[c];
+    bool any = false;
+    while (!w->done && !s->wrong) {
+        if (!w->waits && !rt_schedule_next(w->schedule, s->timeline->micro_batches, &w->walk)) {
+            w->done = true;
+            break;
+        }
+        w->waits = !execute(s, c, &w->walk.op);
+        if (w->waits) break;
+        any = true;
+    }
+    return any;
+}
+
+const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
+                              struct timeline *timeline) {
+    const int n = graph->schedules.n;
+    struct simulation s = {.graph = graph, .seconds = seconds, .timeline = timeline, .coordinates = n};
+    s.walkers = ARENA_ARRAY(graph->arena, struct walker, n);
+    s.channels = ARENA_ARRAY(graph->arena, struct channel, n * n);
+    *timeline = (struct timeline){.micro_batches = micro_batches, .busy = ARENA_ARRAY(graph->arena, double, n)};
+    for (int c = 0; c < n; c++) {
+        struct walker *w = &s.walkers[c];
+        *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = schedule_ends(graph, c)};
+        w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n * w->schedule->slots + 1);
+    }
+    for (bool any = true; any && !s.wrong;) {
+        any = false;
+        for (int c = 0; c < n; c++) any = advance(&s, c) || any;
+    }
+    for (int c = 0; c < n && !s.wrong; c++)
+        if (!s.walkers[c].done) s.wrong = describe(&s, c, "it waits for a transfer whose other end is never posted");
+    return s.wrong;
+}
+
+int timeline_verify(const struct graph *graph, struct diags *diags) {
+    const int further[] = {0, 1, graph->schedules.n ? graph->schedules.at[0].slots + 1 : 0};
+    for (int k = 0; k < 3 && graph->level >= SCHEDULED; k++) {
+        const int micro_batches = graph->schedules.at[0].micro_batches + further[k];
+        struct timeline timeline;
+        bool allowed = true;
+        for (int c = 0; c < graph->schedules.n; c++)
+            allowed = allowed && rt_schedule_allows(&graph->schedules.at[c], micro_batches);
+        const char *wrong = allowed ? timeline_simulate(graph, micro_batches, NULL, &timeline) : NULL;
+        if (wrong) return diag_error(diags, 1101, EXIT_MISMATCH, graph->name, "schedules: %s", wrong);
+    }
+    return 0;
+}
+
+double timeline_bubble(const struct timeline *timeline, int coordinates) {
+    double busy = 0;
+    for (int c = 0; c < coordinates; c++) busy += timeline->busy[c];
+    return timeline->end > 0 ? 1 - busy / (coordinates * timeline->end) : 0;
+}
+
+const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int c = 0; c < graph->schedules.n; c++) {
+        int at = 0;
+        strbuf_printf(&out, "  stage %d |", c);
+        for (int i = 0; i < timeline->runs.n; i++) {
+            const struct timeline_run *run = &timeline->runs.at[i];
+            const bool backward = graph->segments.at[run->segment].phase == PHASE_BACKWARD;
+            const int begin = (int)(run->begin * 3 + 0.5), end = (int)(run->end * 3 + 0.5);
+            if (run->coordinate != c) continue;
+            for (; at < begin; at++) strbuf_putc(&out, ' ');
+            const char *name = arena_printf(arena, "%d%s", run->micro, backward ? "'" : "");
+            strbuf_printf(&out, "%-*.*s", end - begin, end - begin, name);
+            at = end;
+        }
+        strbuf_putc(&out, '\n');
+    }
+    return strbuf_text(&out);
+}

@@ -1,0 +1,38 @@
+/* Simulation of schedules: the tables of all pipeline coordinates are walked together, as the runtime walks them. It
+ * proves that every wait ends and that messages match, and says when each segment would be executed. */
+#ifndef IR_TIMELINE_H
+#define IR_TIMELINE_H
+
+#include "ir/ir.h"
+
+/* A segment executed for a micro-batch. */
+struct timeline_run {
+    int coordinate, segment, micro;
+    double begin, end;
+};
+
+struct timeline {
+    VEC(struct timeline_run) runs; /* in the order of the simulation; of a coordinate, by time */
+    int micro_batches;
+    double end;   /* of the last forward or backward segment */
+    double *busy; /* per coordinate: time in forward and backward segments */
+};
+
+/* Simulates a step with that many micro-batches. `seconds`: of each segment; NULL: a forward segment takes 1, a
+ * backward segment 2. Transfers take no time. Returns NULL, or what is wrong: a wait that never ends, a message that
+ * does not match. Memory is of graph->arena. */
+const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
+                              struct timeline *timeline);
+
+/* Checks the verified tables together: the table as it is, with a further micro-batch, and with as many as it takes to
+ * come to the same slots again. 0, or -1 after a diagnostic. */
+int timeline_verify(const struct graph *graph, struct diags *diags);
+
+/* The part of the time in which the coordinates wait: 1 - sum of busy / (coordinates x end). */
+double timeline_bubble(const struct timeline *timeline, int coordinates);
+
+/* The timeline as text: a line per coordinate, a column per unit of time (`columns` in all at most); "2" is the forward
+ * segment of micro-batch 2, "2'" its backward segment. */
+const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline);
+
+#endif

@@ -1,0 +1,121 @@
+#!/usr/bin/python3
+"""Training in pipeline stages against the same plan without them: losses and gradient norms of every step must be equal bit for bit.
+
+    pipeline.py --rankc RANKC [--target c|cuda] [--product] [--results FILE] [--table FILE] [CASE...]
+
+Without --product: the plans of QUICK. With it: tensor 1, 2 x pipeline 2, 4 x units 1, 2 x ZeRO (with two units) x all schedules x
+recomputation none, full, as far as 8 ranks go. What is in --results is not run again, so that an interrupted run goes on.
+
+The plan without stages is compared with one rank that sees the same micro-batches: equal without a tensor axis, ZeRO 0 and 1 with
+units, and ZeRO 2 and 3, as far as the order of additions is the same; else within BOUND."""
+import argparse
+import itertools
+import json
+import os
+import sys
+
+from harness import COMM, call, compile_case, data_of, expect, lines_of, recorded, report
+
+ACCUMULATE, STEPS, BOUND, MOST_RANKS = 4, 10, 1e-5, 8
+SCHEDULES = ["gpipe", "1f1b"]
+
+# tensor, pipeline, units, ZeRO, schedule, recomputation, micro-batches of a unit, further options
+QUICK = {
+    "gpt2": [(1, 2, 1, 0, "1f1b", "none", 7), (1, 4, 1, 0, "1f1b", "full", 4), (1, 3, 1, 0, "gpipe", "none", 4), (2, 2, 1, 0, "1f1b", "none", 4),
+             (1, 2, 2, 1, "gpipe", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4), (1, 2, 1, 0, "1f1b", "none", 1),
+             (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16")],
+    "llama": [(1, 2, 2, 2, "1f1b", "none", 4)],
+    "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4)],
+    "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
+    "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
+}
+
+
+def policy(tensor, pipeline):
+    axes = [f"{name}={size}" for name, size in (("tensor", tensor), ("pipeline", pipeline)) if size > 1]
+    return "hybrid:" + ",".join(axes) if axes else "dp"
+
+
+def losses(o, case, plan, units, accumulate, options, work):
+    """Loss and norm of every step."""
+    out, log = os.path.join(work, "out"), os.path.join(work, "log.jsonl")
+    reference = recorded(case)
+    compile_case(o.rankc, case, f"{plan}@{units}", accumulate, out, reference["options"] + options, target=o.target)
+    call(o.rankc, "train", out, *data_of(case, reference["inputs"]), "--steps", str(STEPS), "--kernels", "reference", "--threads", "1",
+         "--log", log, *COMM[o.target])
+    return [(line["loss"], line["grad_norm"]) for line in lines_of(log)]
+
+
+def check(o, known, case, row, work):
+    tensor, pipeline, units, zero, schedule, recompute, accumulate, *more = row
+    options = list(more) + (["--use-zero", str(zero)] if zero else [])
+    base = (case, tensor, units, accumulate, *options)
+    if base not in known:
+        known[base] = losses(o, case, policy(tensor, 1), units, accumulate, options, work)
+    one = (case, 1, 1, accumulate * units, *more)
+    if one not in known:
+        known[one] = losses(o, case, "dp", 1, accumulate * units, list(more), work)
+    got = losses(o, case, policy(tensor, pipeline), units, accumulate,
+                 options + ["--schedule", schedule] + ([] if recompute == "none" else ["--recompute", recompute]), work)
+    expect(got == known[base], f"{got} instead of {known[base]}")
+    worst = max(abs(a - b) / abs(b) for x, y in zip(got, known[one]) for a, b in zip(x, y))
+    expect(worst <= BOUND or case == "cnn_bn", f"{worst:.1e} from one rank")
+    return "equal to one rank" if worst == 0 else f"equal to the plan without stages; {worst:.1e} from one rank"
+
+
+def product():
+    for tensor, pipeline, units in itertools.product((1, 2), (2, 4), (1, 2)):
+        for zero, schedule, recompute in itertools.product(range(4 if units > 1 else 1), SCHEDULES, ("none", "full")):
+            if tensor * pipeline * units <= MOST_RANKS:
+                yield tensor, pipeline, units, zero, schedule, recompute, ACCUMULATE
+
+
+def name_of(row):
+    tensor, pipeline, units, zero, schedule, recompute, accumulate, *more = row
+    return " ".join([f"tensor={tensor} pipeline={pipeline} units={units} zero={zero} {schedule} recompute={recompute} accumulate={accumulate}", *more])
+
+
+def write_table(path, results):
+    with open(path, "w", encoding="utf-8") as table:
+        table.write("# Training in pipeline stages\n\nWritten by `tests/training/pipeline.py --product --table`: losses and gradient norms of "
+                    f"{STEPS} steps with\n{ACCUMULATE} micro-batches per unit, each against the same plan without stages, with which they must be "
+                    "equal bit for bit.\nThe last column is the largest relative difference from one rank that sees the same micro-batches.\n\n"
+                    "| model | tensor | pipeline | units | ZeRO | schedule | recompute | from one rank |\n|---|---|---|---|---|---|---|---|\n")
+        for (case, *row), said in results.items():
+            worst = "0" if said == "equal to one rank" else said.split("; ")[1].split()[0]
+            table.write(f"| {case} | {' | '.join(map(str, row[:6]))} | {worst} |\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--target", default="c", choices=COMM)
+    parser.add_argument("--product", action="store_true")
+    parser.add_argument("--results", help="a file of lines, one per result")
+    parser.add_argument("--table")
+    parser.add_argument("cases", nargs="*")
+    o = parser.parse_args()
+    o.rankc = os.path.abspath(o.rankc)
+    known, results = {}, {}
+    if o.results and os.path.exists(o.results):
+        results = {tuple(line["row"]): line["result"] for line in lines_of(o.results)}
+
+    def run(case, row, work):
+        key = (case, *row)
+        if key not in results:
+            results[key] = check(o, known, case, row, work)
+            if o.results:
+                with open(o.results, "a", encoding="utf-8") as file:
+                    file.write(json.dumps({"row": key, "result": results[key]}) + "\n")
+        return results[key]
+
+    cases = o.cases or (["gpt2", "llama"] if o.product else list(QUICK))
+    rows = [(case, row) for case in cases for row in (product() if o.product else QUICK[case])]
+    failed = report((f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows)
+    if o.table and not failed:
+        write_table(o.table, results)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
