@@ -400,9 +400,22 @@ static void put_slices(json *writer, const struct graph *graph, const struct ten
     rt_json_close(writer, ']');
 }
 
+/* Writes "classes", those that hold the tensor, unless all do: stages of a pipeline hold different ones. */
+static void put_holders(json *writer, const struct rankplan *plan, int tensor) {
+    int n = 0;
+    for (int c = 0; c < plan->nclasses; c++) n += plan->classes[c].place[tensor].offset >= 0;
+    if (n == plan->nclasses) return;
+    rt_json_key(writer, "classes");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < plan->nclasses; c++)
+        if (plan->classes[c].place[tensor].offset >= 0) rt_json_put_int(writer, c);
+    rt_json_close(writer, ']');
+}
+
 /* `stored`: tensor -> its index in the list "weights"; NULL: there is no such list. */
-static void put_tensors(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
+static void put_tensors(json *writer, const char *key, const struct rankplan *plan, int n, const int *tensors,
                         const int *stored) {
+    const struct graph *graph = plan->graph;
     open_list(writer, key);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
@@ -412,6 +425,7 @@ static void put_tensors(json *writer, const char *key, const struct graph *graph
         rt_json_key(writer, "shape");
         rt_json_put_dims(writer, tensor->dims, tensor->ndim);
         put_slices(writer, graph, tensor);
+        put_holders(writer, plan, tensors[i]);
         if (stored) put_int(writer, "weight", stored[i]);
         rt_json_close(writer, '}');
     }
@@ -502,10 +516,10 @@ const char *manifest_text(const struct manifest *manifest) {
     put_nodes(writer, manifest);
     put_instructions(writer, manifest->plan);
     if (manifest->info->training) put_all_values(writer, manifest->plan);
-    put_tensors(writer, "tensors", graph, manifest->plan->weights.n, manifest->plan->weights.at,
+    put_tensors(writer, "tensors", manifest->plan, manifest->plan->weights.n, manifest->plan->weights.at,
                 manifest->slices ? manifest->slices->of_weight : NULL);
     if (manifest->info->training)
-        put_tensors(writer, "states", graph, manifest->plan->states.n, manifest->plan->states.at, NULL);
+        put_tensors(writer, "states", manifest->plan, manifest->plan->states.n, manifest->plan->states.at, NULL);
     if (manifest->info->training) manifest_put_parameters(writer, manifest->plan, manifest->info);
     if (manifest->slices) put_weights(writer, graph, manifest->slices);
     if (manifest->program) put_files(writer, manifest->program);

@@ -31,10 +31,11 @@ static const char *verb_names(struct arena *arena) {
     return strbuf_text(&names);
 }
 
-/* "bash|zsh|fish" as words; NULL if the verb's operand is something else. */
+/* The verb's actions, or "bash|zsh|fish", as words; NULL if its operand is something else. */
 static const char *operand_words(enum verb verb, struct arena *arena) {
     if (verb == VERB_HELP) return verb_names(arena);
-    if (verb != VERB_COMPLETIONS) return NULL;
+    const char *actions = action_names(verb, " ", arena);
+    if (verb != VERB_COMPLETIONS) return *actions ? actions : NULL;
     char *words = arena_strdup(arena, verb_rows[verb].operand);
     for (char *bar; (bar = strchr(words, '|'));) *bar = ' ';
     return words;

@@ -116,6 +116,12 @@ void help_verb(struct strbuf *out, enum verb verb) {
     const char *later = help_later_text(verb, out->arena);
     strbuf_printf(out, "usage: rankc %s%s%s [options]\n\n", row->name, *row->operand ? " " : "", row->operand);
     put_sentence(out, row->help);
+    if (*action_names(verb, "", out->arena)) strbuf_puts(out, "\nActions:\n");
+    for (int i = 1; i < ACTIONS; i++) {
+        const struct action_row *action = &action_rows[i];
+        const char *left = arena_printf(out->arena, "  %s %s", action->name, action->operands);
+        if (action->verb == verb) put_item(out, left, action->help);
+    }
     strbuf_puts(out, "\nOptions:\n");
     for (int i = 0; i < OPTIONS; i++)
         if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);

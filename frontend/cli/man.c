@@ -138,6 +138,10 @@ void help_man_verb(struct strbuf *out, enum verb verb) {
     put_synopsis(out, row);
     put_section(out, "DESCRIPTION");
     put_sentence(out, row->help);
+    if (*action_names(verb, "", out->arena)) put_section(out, "ACTIONS");
+    for (int i = 1; i < ACTIONS; i++)
+        if (action_rows[i].verb == verb)
+            put_tag(out, action_rows[i].name, action_rows[i].operands, action_rows[i].help);
     put_section(out, "OPTIONS");
     for (int i = 0; i < OPTIONS; i++)
         if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);

@@ -18,6 +18,21 @@ const struct verb_row verb_rows[VERBS] = {
 #include "frontend/cli/options.def"
 };
 
+const struct action_row action_rows[ACTIONS] = {
+    {0},
+#define ACTION(VERB, ID, NAME, OPERANDS, HELP) {VERB_##VERB, NAME, OPERANDS, HELP},
+#include "frontend/cli/options.def"
+};
+
+const char *action_names(enum verb verb, const char *between, struct arena *arena) {
+    struct strbuf names;
+    strbuf_init(&names, arena);
+    for (int i = 1; i < ACTIONS; i++)
+        if (action_rows[i].verb == verb)
+            strbuf_printf(&names, "%s%s", names.length ? between : "", action_rows[i].name);
+    return strbuf_text(&names);
+}
+
 const struct choice_row choice_rows[CHOICES] = {
     {GROUP_NONE, "", "", "", false},
 #define CHOICE(GROUP, ID, WORD, KEYS, HELP)       {GROUP_##GROUP, WORD, KEYS, HELP, false},
@@ -357,8 +372,12 @@ static void set_defaults(struct parser *parser) {
 
 static int usage_error(struct parser *parser, const char *what) {
     const struct verb_row *verb = &verb_rows[parser->options->verb];
+    const struct action_row *action = &action_rows[parser->options->action];
     diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s", what);
-    if (parser->options->verb == VERB_HELP)
+    if (action->name)
+        diag_help(parser->diags, "usage: rankc %s %s %s [options]; see 'rankc %s --help'", verb->name, action->name,
+                  action->operands, verb->name);
+    else if (parser->options->verb == VERB_HELP)
         diag_help(parser->diags, "usage: rankc VERB ...; 'rankc help' lists the verbs");
     else
         diag_help(parser->diags, "usage: rankc %s%s%s [options]; see 'rankc %s --help'", verb->name,
@@ -446,12 +465,38 @@ static int parse_short(struct parser *parser, const char *argument, const char *
     return 0;
 }
 
+/* The word at `index` of an action's operands; NULL: it has fewer. */
+static const char *action_operand(enum action action, int index, struct arena *arena) {
+    const char *word = action_rows[action].operands;
+    for (; index > 0 && word; index--)
+        if ((word = strchr(word, ' '))) word++;
+    return word ? arena_printf(arena, "%.*s", (int)strcspn(word, " "), word) : NULL;
+}
+
+static int find_action(struct parser *parser, const char *word) {
+    struct options *options = parser->options;
+    for (int i = 1; i < ACTIONS && !options->action; i++)
+        if (action_rows[i].verb == options->verb && !strcmp(action_rows[i].name, word))
+            options->action = (enum action)i;
+    if (options->action) return 0;
+    return usage_error(parser, arena_printf(parser->arena, "%s has no action %s", verb_rows[options->verb].name,
+                                            quoted(parser, word)));
+}
+
 static int set_operand(struct parser *parser, const char *argument) {
+    struct options *options = parser->options;
     if (!*argument) return usage_error(parser, "an empty argument");
+    for (int i = 0; options->action && i < OPERANDS_MAX && action_operand(options->action, i, parser->arena); i++) {
+        if (options->operands[i]) continue;
+        options->operands[i] = arena_strdup(parser->arena, argument);
+        return 0;
+    }
+    const bool acts = *action_names(options->verb, " ", parser->arena);
+    if (acts && options->operand && !options->action) return -1; /* reported: what it is an operand of is unknown */
     if (parser->options->operand || !*verb_rows[parser->options->verb].operand)
         return usage_error(parser, arena_printf(parser->arena, "unexpected argument %s", quoted(parser, argument)));
-    parser->options->operand = arena_strdup(parser->arena, argument);
-    return 0;
+    options->operand = arena_strdup(parser->arena, argument);
+    return acts ? find_action(parser, argument) : 0;
 }
 
 static void parse_arguments(struct parser *parser, const char *const *arguments, int n) {
@@ -588,6 +633,11 @@ static int finish(struct parser *parser) {
                           options->instance_name);
     if (*operand && *operand != '[' && !options->operand)
         return usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
+    for (int i = 0; options->action && i < OPERANDS_MAX; i++) {
+        const char *wanted = action_operand(options->action, i, parser->arena);
+        if (wanted && !options->operands[i])
+            return usage_error(parser, arena_printf(parser->arena, "%s is missing", wanted));
+    }
     return finish_mesh(parser);
 }
 

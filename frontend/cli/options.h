@@ -26,6 +26,15 @@ enum verb {
     VERBS
 };
 
+/* What a verb with several actions does (ACTION_CKPT_INFO, ...). */
+enum action {
+    ACTION_NONE,
+#define ACTION(VERB, ID, ...) ACTION_##VERB##_##ID,
+#include "frontend/cli/options.def"
+    ACTIONS
+};
+enum { OPERANDS_MAX = 3 }; /* of an action */
+
 enum option_id {
 #define OPTION(ID, ...)       OPT_##ID,
 #define OPTION_LATER(ID, ...) OPT_##ID,
@@ -114,9 +123,11 @@ struct mesh_axis {
 
 struct options {
     enum verb verb;
-    const char *operand; /* MODEL.onnx, DIR, ...; NULL: not given */
-    bool given[OPTIONS]; /* by the user, rather than by default */
-    const char *command; /* the command line, quoted for a shell, to be extended in suggestions */
+    const char *operand; /* MODEL.onnx, DIR, ...; of a verb with actions, the action's name. NULL: not given */
+    enum action action;
+    const char *operands[OPERANDS_MAX]; /* of the action */
+    bool given[OPTIONS];                /* by the user, rather than by default */
+    const char *command;                /* the command line, quoted for a shell, to be extended in suggestions */
 
     /* compile */
     const char *output, *instance_name;
@@ -217,6 +228,11 @@ struct verb_row {
     bool lists; /* prints a list: it is no error if the reader closes the pipe before its end, as head does */
 };
 
+struct action_row {
+    enum verb verb;
+    const char *name, *operands, *help; /* operands: a word for each */
+};
+
 struct choice_row {
     enum choice_group group;
     const char *word, *keys, *help;
@@ -225,7 +241,11 @@ struct choice_row {
 
 extern const struct option option_rows[OPTIONS];
 extern const struct verb_row verb_rows[VERBS];
+extern const struct action_row action_rows[ACTIONS];
 extern const struct choice_row choice_rows[CHOICES];
+
+/* The names of a verb's actions, with `between` between them; "" if it has none. */
+const char *action_names(enum verb verb, const char *between, struct arena *arena);
 
 /* True if `verb` takes the option. */
 static inline bool option_of_verb(const struct option *option, enum verb verb) {

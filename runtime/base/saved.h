@@ -25,10 +25,10 @@ extern const char *const rt_saved_kinds[RT_SAVED_KINDS]; /* names in files: "par
 /* A part of a tensor in a file. */
 struct rt_saved_part {
     struct rt_region region;
-    int file;           /* index of the file */
-    int64_t offset;     /* of its first byte in the file */
-    const char *hashes; /* of its chunks, one after another; NULL in format 1 */
-    const struct rt_saved_part *next;
+    int file;                         /* index of the file */
+    int64_t offset;                   /* of its first byte in the file */
+    const char *hashes;               /* of its chunks, one after another; NULL in format 1 */
+    const struct rt_saved_part *next; /* of the same tensor */
 };
 
 struct rt_saved_tensor {

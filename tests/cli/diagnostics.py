@@ -110,7 +110,7 @@ def commands(work):
         yield [b"--" + name]
         yield [b"doctor", name]
     yield [b"train", b"x"]
-    yield [b"ckpt", b"info"]
+    yield [b"ckpt", b"info", b"nowhere"]
     yield [b"compile", b"g.rir", b"--use-zero=1"]
     yield [b"run", b"out/g/_"]
     yield [b"run", b"out/g/_", b"--comm", b"loopback"]

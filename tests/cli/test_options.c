@@ -214,7 +214,7 @@ static void what_is_not_there_yet_is_refused_with_4(void **state) {
     (void)state;
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --mem-limit", "compile", "m", "--mem-limit", "1G");
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --pas autodist", "compile", "m", "--pas", "autodist");
-    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: rankc ckpt", "ckpt", "info");
+    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: rankc profile", "profile");
 }
 
 /* Every option of every verb: either it has a field and a setter that takes some value, or it is refused with 4. */

@@ -119,13 +119,17 @@ def check_written(rankc, work, name):
     call(rankc, "compile", model(name), "-o", out, "-q", *LOSS, "--optimizer", "sgd:lr=0.1")
     data = [word for of in ("ids", "labels") for word in ("--data", f"{of}={FOLDER}/{of}.npy")]
     call(rankc, "train", out, *data, "--steps", "1", "--checkpoint-dir", steps)
-    script = os.path.join(HERE, "..", "..", "samples", "train", "weights.py")
-    call(sys.executable, script, os.path.join(steps, "step-1"), model(name), trained)
+    call(rankc, "ckpt", "to-onnx", steps, model(name), trained)
+    external = os.path.join(work, "external.onnx")
+    onnx.save_model(onnx.load(model(name)), external, save_as_external_data=True, location="values", size_threshold=0)
+    call(rankc, "ckpt", "to-onnx", steps, external, os.path.join(work, "again.onnx"))
+    again = {i.name: numpy_helper.to_array(i) for i in onnx.load(os.path.join(work, "again.onnx")).graph.initializer}
     before, after = ({i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer} for path in (model(name), trained))
     copy = [k for k, v in before.items() if v.shape == (16, 32) and (v == before["emb.weight"].T).all()]
     expect(len(copy) == 1, f"copies are {copy}")
     expect((after["emb.weight"] != before["emb.weight"]).any(), "emb.weight is as it was")
     expect((after[copy[0]] == after["emb.weight"].T).all(), f"{copy[0]} is another matrix")
+    expect(list(after) == list(again) and all((after[k] == again[k]).all() for k in after), "external data: other values")
     return f"{copy[0]} too"
 
 

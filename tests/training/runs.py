@@ -619,8 +619,57 @@ def reset(bench):
     expect(before == after, "the run did not begin with the checkpoint's parameters")
 
 
+def converted(bench):
+    """rankc ckpt: a checkpoint written for another plan is the one that is loaded under that plan, bit for bit; merged parameters are
+    those that the files describe; a changed bit is found, and its tensor named."""
+    programs = {name: bench.compile(name, plan, "gpt2", ["--optimizer", "adamw:lr=0.001", *options], accumulate)
+                for name, (plan, accumulate, options) in LAYOUTS.items() if name in ("one", "tp2", "tp3", "tp2zero1")}
+    for source, program in programs.items():
+        kept = bench.path(f"{source}.ckpt")
+        program.train(2, "--checkpoint-dir", kept)
+        expect("are intact" in bench.call("ckpt", "verify", kept).stdout, source)
+        merged = bench.path(f"{source}.safetensors")
+        bench.call("ckpt", "merge", kept, merged)
+        expect(plain(merged) == merge(f"{kept}/step-2", "parameters"), f"{source}: merged")
+        os.makedirs(bench.path(f"{source}-dedup"))
+        bench.call("ckpt", "dedup", kept, bench.path(f"{source}-dedup/step-2"))
+        expect("equal bit for bit" in bench.call("ckpt", "diff", kept, bench.path(f"{source}-dedup")).stdout, f"{source}: dedup")
+        for target, other in programs.items():
+            written, moved_to = bench.path(f"{source}-{target}"), bench.path(f"{source}-{target}-loaded")
+            os.makedirs(written)
+            bench.call("ckpt", "reshard", kept, other.directory, f"{written}/step-2")
+            expect("equal bit for bit" in bench.call("ckpt", "diff", kept, written).stdout, f"{source}, {target}: diff")
+            if source == target:
+                equal_folders(f"{written}/step-2", f"{kept}/step-2")
+            shutil.copytree(f"{kept}/step-2", f"{moved_to}/step-2")
+            lines = [other.train(3, "--checkpoint-dir", directory, "--resume", "latest") for directory in (written, moved_to)]
+            expect(numbers(lines[0]) == numbers(lines[1]), f"{source} written for {target}: other numbers")
+            equal_folders(f"{written}/step-3", f"{moved_to}/step-3")
+    broken = bench.path("broken")
+    shutil.copytree(bench.path("tp2.ckpt"), broken)
+    with open(f"{broken}/step-2/parameters-1.safetensors", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    said = bench.call("ckpt", "verify", broken, status=8).stderr
+    expect("parameters-1.safetensors' is damaged: tensor '" in said and "differs from its hash" in said, said)
+
+
+def plain(path):
+    """{name: (shape, values)} of a safetensors file of f32."""
+    with open(path, "rb") as stream:
+        content = stream.read()
+    length, = struct.unpack("<Q", content[:8])
+    tensors = {}
+    for name, entry in json.loads(content[8:8 + length]).items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        tensors[name] = (entry["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", content[begin:end])))
+    return tensors
+
+
 CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
-          loaded, moved]
+          loaded, moved, converted]
 
 
 def main():

@@ -1,0 +1,37 @@
+/* Opens checkpoints for `rankc ckpt`. */
+#ifndef FRONTEND_CLI_CHECKPOINT_H
+#define FRONTEND_CLI_CHECKPOINT_H
+
+#include "frontend/cli/cli.h"
+#include "runtime/base/saved.h"
+
+struct checkpoint {
+    const char *path; /* of the directory step-K */
+    int directory;    /* open; -1: none */
+    struct rt_saved *saved;
+};
+
+/* Opens the checkpoint at `path`: a directory with checkpoint.json, or one with step-K directories, of which the newest
+ * is opened. 0, or -1 after a diagnostic; call checkpoint_close in both cases. */
+int checkpoint_open(struct checkpoint *checkpoint, const char *path, struct cli *cli);
+void checkpoint_close(struct checkpoint *checkpoint);
+
+/* Records that the checkpoint was refused; returns -1. */
+int checkpoint_refused(const struct checkpoint *checkpoint, struct cli *cli, const struct rt_reason *why);
+
+/* The number with that key in checkpoint.json; 0: there is none. */
+int64_t checkpoint_number(const struct checkpoint *checkpoint, const char *key);
+
+/* Elements of the complete tensor. */
+int64_t checkpoint_elements(const struct rt_saved_tensor *tensor);
+
+/* Writes tensor names and shapes as "NAME f32 [3, 4]". */
+const char *checkpoint_tensor_text(const struct rt_saved_tensor *tensor, struct cli *cli);
+
+/* The actions that write: 0, or -1 after diagnostics. */
+int checkpoint_merge(struct cli *cli, struct checkpoint *checkpoint, const char *out);
+int checkpoint_dedup(struct cli *cli, struct checkpoint *checkpoint, const char *out);
+int checkpoint_reshard(struct cli *cli, struct checkpoint *checkpoint, const char *program, const char *out);
+int checkpoint_to_onnx(struct cli *cli, struct checkpoint *checkpoint, const char *model, const char *out);
+
+#endif

@@ -1,0 +1,32 @@
+/* A checkpoint that is written for a plan from the tensors of another one. */
+#ifndef FRONTEND_CLI_CHECKPOINT_TARGET_H
+#define FRONTEND_CLI_CHECKPOINT_TARGET_H
+
+#include "frontend/cli/checkpoint.h"
+#include "runtime/base/saved_write.h"
+
+/* A tensor of the new checkpoint, cut along mesh axes. */
+struct checkpoint_tensor {
+    const struct rt_saved_tensor *from;
+    const char *name, *copy_of; /* in the new checkpoint */
+    int ncuts;
+    struct rt_saved_cut *cuts; /* part and parts are set for each rank */
+    const bool *holds;         /* by class of ranks; NULL: all hold it */
+};
+
+struct checkpoint_target {
+    struct cli *cli;
+    struct checkpoint *from;
+    const char *path, *name, *program; /* of the new checkpoint; of the program that loads it, and its key */
+    int directory;                     /* open */
+    int naxes, ranks;
+    int64_t mesh[RT_MAX_AXES];
+    const int *class_of; /* by rank; NULL: one class */
+    VEC(struct checkpoint_tensor) tensors[RT_SAVED_KINDS];
+    VEC(struct rt_saved_written) files;
+};
+
+/* Writes it; the directory at target->path must not exist. 0, or -1 after diagnostics. */
+int checkpoint_write(struct checkpoint_target *target);
+
+#endif

@@ -1,0 +1,340 @@
+/* rankc ckpt: inspects and converts checkpoints. They are read through runtime/base/saved.h, whatever plan wrote
+ * them. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/cli/checkpoint.h"
+#include "frontend/cli/format_bytes.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/half.h"
+#include "runtime/base/path.h"
+
+enum { CODE_CHECKPOINT = 805, CODE_OPEN = 601 };
+#define STEP "step-"
+
+/* ---- opening ---- */
+
+int checkpoint_refused(const struct checkpoint *checkpoint, struct cli *cli, const struct rt_reason *why) {
+    return diag_refusal(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, checkpoint->path, why);
+}
+
+/* The newest step-K in the directory; NULL: none. */
+static const char *newest_step(const char *path, struct cli *cli) {
+    DIR *directory = opendir(path);
+    int64_t newest = -1;
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        const char *number = entry->d_name + strlen(STEP);
+        char *end;
+        if (strncmp(entry->d_name, STEP, strlen(STEP)) != 0 || *number < '0' || *number > '9' || strlen(number) > 18)
+            continue;
+        const int64_t step = strtoll(number, &end, 10);
+        if (!*end && step > newest) newest = step;
+    }
+    if (directory) closedir(directory);
+    return newest < 0 ? NULL : arena_printf(cli->arena, "%s/" STEP "%" PRId64, path, newest);
+}
+
+int checkpoint_open(struct checkpoint *checkpoint, const char *path, struct cli *cli) {
+    struct rt_reason why;
+    *checkpoint = (struct checkpoint){.path = path, .directory = -1};
+    if (access(arena_printf(cli->arena, "%s/%s", path, RT_SAVED_JSON), F_OK)) {
+        const char *step = newest_step(path, cli);
+        if (!step && access(path, F_OK)) return diag_errno(cli->diags, CODE_OPEN, NULL, "open", path);
+        if (!step)
+            return diag_error(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, NULL, "%s contains no checkpoint",
+                              diag_quote(cli->diags, path));
+        checkpoint->path = step;
+    }
+    checkpoint->directory = open(checkpoint->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoint->directory < 0) return diag_errno(cli->diags, CODE_OPEN, NULL, "open", checkpoint->path);
+    checkpoint->saved = rt_saved_open(checkpoint->directory, checkpoint->path, false, &why);
+    return checkpoint->saved ? 0 : checkpoint_refused(checkpoint, cli, &why);
+}
+
+void checkpoint_close(struct checkpoint *checkpoint) {
+    rt_saved_close(checkpoint->saved);
+    if (checkpoint->directory >= 0) close(checkpoint->directory);
+    *checkpoint = (struct checkpoint){.directory = -1};
+}
+
+int64_t checkpoint_number(const struct checkpoint *checkpoint, const char *key) {
+    int64_t number = 0;
+    rt_json_int(rt_json_member(rt_saved_root(checkpoint->saved), key), &number);
+    return number;
+}
+
+int64_t checkpoint_elements(const struct rt_saved_tensor *tensor) {
+    int64_t elements = 0;
+    rt_product(tensor->dims, tensor->ndim, &elements);
+    return elements;
+}
+
+const char *checkpoint_tensor_text(const struct rt_saved_tensor *tensor, struct cli *cli) {
+    struct strbuf text;
+    strbuf_init(&text, cli->arena);
+    strbuf_printf(&text, "%s %s [", str_escape(cli->arena, tensor->name, strlen(tensor->name), 0),
+                  rt_dtypes[tensor->dtype].name);
+    for (int d = 0; d < tensor->ndim; d++) strbuf_printf(&text, "%s%" PRId64, d ? ", " : "", tensor->dims[d]);
+    strbuf_puts(&text, "]");
+    return strbuf_text(&text);
+}
+
+/* ---- info ---- */
+
+static int parts_of(const struct rt_saved_tensor *tensor) {
+    int n = 0;
+    for (const struct rt_saved_part *part = tensor->parts; part; part = part->next) n++;
+    return n;
+}
+
+static const char *mesh_text(const struct checkpoint *checkpoint, struct cli *cli) {
+    const struct rt_json *mesh = rt_json_member(rt_saved_root(checkpoint->saved), "mesh");
+    struct strbuf text;
+    int64_t ways;
+    strbuf_init(&text, cli->arena);
+    for (const struct rt_json *axis = mesh && mesh->kind == RT_JSON_ARRAY ? mesh->first : NULL; axis; axis = axis->next)
+        if (rt_json_int(axis, &ways)) strbuf_printf(&text, "%s%" PRId64, text.length ? " x " : "", ways);
+    return text.length ? strbuf_text(&text) : "1";
+}
+
+static void print_tensors(const struct checkpoint *checkpoint, enum rt_saved_kind kind, struct cli *cli) {
+    int64_t bytes = 0;
+    const int n = rt_saved_count(checkpoint->saved, kind);
+    for (int i = 0; i < n; i++) {
+        const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
+        bytes += checkpoint_elements(tensor) * (int64_t)rt_dtype_bytes(tensor->dtype);
+    }
+    printf("%-11s %d tensors, %s\n", rt_saved_kinds[kind], n, format_bytes(bytes).text);
+    for (int i = 0; i < n && cli->options->verbose; i++) {
+        const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
+        const int parts = parts_of(tensor);
+        printf("  %s, %d part%s\n", checkpoint_tensor_text(tensor, cli), parts, parts == 1 ? "" : "s");
+    }
+}
+
+static void put_json_tensors(struct rt_json_writer *w, const struct checkpoint *checkpoint, enum rt_saved_kind kind) {
+    rt_json_key(w, rt_saved_kinds[kind]);
+    rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0; i < rt_saved_count(checkpoint->saved, kind); i++) {
+        const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        rt_json_key(w, "name"), rt_json_put_text(w, tensor->name);
+        rt_json_key(w, "dtype"), rt_json_put_text(w, rt_dtypes[tensor->dtype].name);
+        rt_json_key(w, "shape"), rt_json_put_dims(w, tensor->dims, tensor->ndim);
+        rt_json_key(w, "parts"), rt_json_put_int(w, parts_of(tensor));
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static int info_json(struct cli *cli, const struct checkpoint *checkpoint) {
+    static const char *const numbers[] = {"step", "micro_batches", "micro_batches_per_step", "seed"};
+    struct rt_json_writer *w = own_json_writer(cli->arena);
+    const struct rt_json *root = rt_saved_root(checkpoint->saved);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "checkpoint"), rt_json_put_text(w, checkpoint->path);
+    rt_json_key(w, "checkpoint_format"), rt_json_put_int(w, rt_saved_format(checkpoint->saved));
+    rt_json_key(w, "name"), rt_json_put_text(w, rt_json_text(rt_json_member(root, "name")));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        rt_json_key(w, numbers[i]), rt_json_put_int(w, checkpoint_number(checkpoint, numbers[i]));
+    rt_json_key(w, "files"), rt_json_put_int(w, rt_saved_files(checkpoint->saved));
+    for (int k = 0; k < RT_SAVED_KINDS; k++) put_json_tensors(w, checkpoint, (enum rt_saved_kind)k);
+    rt_json_close(w, '}');
+    return cli_print_json(cli, w);
+}
+
+static int ckpt_info(struct cli *cli, struct checkpoint *checkpoint) {
+    const char *name = rt_json_text(rt_json_member(rt_saved_root(checkpoint->saved), "name"));
+    int64_t bytes = 0;
+    if (cli->options->json) return info_json(cli, checkpoint);
+    for (int i = 0; i < rt_saved_files(checkpoint->saved); i++) bytes += rt_saved_file(checkpoint->saved, i)->bytes;
+    printf("%s: step %" PRId64 " of %s, %" PRId64 " micro-batches\n", checkpoint->path,
+           checkpoint_number(checkpoint, "step"), name ? diag_quote(cli->diags, name) : "?",
+           checkpoint_number(checkpoint, "micro_batches"));
+    printf("written by ranks of a mesh of %s: %d files, %s\n", mesh_text(checkpoint, cli),
+           rt_saved_files(checkpoint->saved), format_bytes(bytes).text);
+    for (int k = 0; k < RT_SAVED_KINDS; k++) print_tensors(checkpoint, (enum rt_saved_kind)k, cli);
+    return 0;
+}
+
+/* ---- verify ---- */
+
+/* Every element must be in exactly one part. The parts are regions of one tensor: they are disjoint if no two have an
+ * element in common, and complete if their sizes add up. */
+static bool has_common(void *context, int64_t from, int64_t to, int64_t count, struct rt_reason *why) {
+    (void)context, (void)from, (void)to, (void)count, (void)why;
+    return false;
+}
+
+static bool is_covered(const struct rt_saved_tensor *tensor) {
+    const struct rt_region_visitor visitor = {has_common, NULL};
+    int64_t elements = 0;
+    struct rt_reason why;
+    for (const struct rt_saved_part *part = tensor->parts; part; part = part->next) {
+        int64_t of_part = 1;
+        for (int d = 0; d < tensor->ndim; d++) of_part *= rt_region_extent(&part->region, d);
+        elements += of_part;
+        for (const struct rt_saved_part *other = part->next; other; other = other->next)
+            if (!rt_region_common(&part->region, &other->region, &visitor, &why)) return false;
+    }
+    return elements == checkpoint_elements(tensor);
+}
+
+static int verify_tensor(struct cli *cli, struct checkpoint *checkpoint, const struct rt_saved_tensor *tensor) {
+    struct rt_reason why;
+    for (const struct rt_saved_part *part = tensor->parts; part; part = part->next)
+        if (!rt_saved_check(checkpoint->saved, tensor, part, &why)) return checkpoint_refused(checkpoint, cli, &why);
+    if (is_covered(tensor)) return 0;
+    return diag_error(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, checkpoint->path,
+                      "the parts of tensor %s do not have each of its elements once",
+                      diag_quote(cli->diags, tensor->name));
+}
+
+static int ckpt_verify(struct cli *cli, struct checkpoint *checkpoint) {
+    int n = 0, status = 0;
+    for (int k = 0; k < RT_SAVED_KINDS; k++)
+        for (int i = 0; i < rt_saved_count(checkpoint->saved, (enum rt_saved_kind)k); i++, n++)
+            if (verify_tensor(cli, checkpoint, rt_saved_at(checkpoint->saved, (enum rt_saved_kind)k, i))) status = -1;
+    if (status) return status;
+    return cli_print_text(cli, arena_printf(cli->arena, "%s: %d tensors in %d files are intact\n", checkpoint->path, n,
+                                            rt_saved_files(checkpoint->saved)));
+}
+
+/* ---- diff ---- */
+
+/* A pass over two tensors of equal shape, piece by piece. */
+struct difference {
+    bool equal;         /* bit for bit */
+    double most, scale; /* largest difference, and largest magnitude, of floats */
+};
+
+static double value_of(const unsigned char *bytes, enum rt_dtype dtype) {
+    float f32;
+    double f64;
+    uint16_t bits;
+    switch (dtype) {
+    case RT_F32: return memcpy(&f32, bytes, sizeof f32), f32;
+    case RT_F64: return memcpy(&f64, bytes, sizeof f64), f64;
+    case RT_F16: return memcpy(&bits, bytes, sizeof bits), rt_f16_to_f32(bits);
+    case RT_BF16: return memcpy(&bits, bytes, sizeof bits), rt_bf16_to_f32(bits);
+    default: return NAN;
+    }
+}
+
+static void compare_values(struct difference *out, const unsigned char *a, const unsigned char *b, int64_t n,
+                           enum rt_dtype dtype) {
+    const size_t size = rt_dtype_bytes(dtype);
+    for (int64_t i = 0; i < n; i++, a += size, b += size) {
+        if (memcmp(a, b, size) == 0) continue;
+        const double x = value_of(a, dtype), y = value_of(b, dtype), apart = fabs(x - y);
+        out->equal = false;
+        if (!(apart <= out->most)) out->most = apart; /* NaN too */
+        if (fabs(x) > out->scale) out->scale = fabs(x);
+    }
+}
+
+static int compare_tensor(struct cli *cli, struct checkpoint *a, struct checkpoint *b, const struct rt_saved_tensor *x,
+                          const struct rt_saved_tensor *y, struct difference *out) {
+    const int64_t size = (int64_t)rt_dtype_bytes(x->dtype), elements = checkpoint_elements(x), piece = RT_SAVED_CHUNK;
+    const struct rt_region whole = rt_region_whole(x->dims, x->ndim);
+    unsigned char *buffer = ARENA_ARRAY(cli->arena, unsigned char, 2 * piece);
+    struct rt_reason why;
+    *out = (struct difference){.equal = true};
+    for (int64_t at = 0; at < elements; at += piece / size) {
+        const int64_t some = elements - at < piece / size ? elements - at : piece / size;
+        if (!rt_saved_read(a->saved, x, &whole, at, some, buffer, &why)) return checkpoint_refused(a, cli, &why);
+        if (!rt_saved_read(b->saved, y, &whole, at, some, buffer + piece, &why))
+            return checkpoint_refused(b, cli, &why);
+        compare_values(out, buffer, buffer + piece, some, x->dtype);
+    }
+    return 0;
+}
+
+/* Prints how two tensors of one name differ: 1 if they do, 0 if not, -1 after a diagnostic. */
+static int diff_tensor(struct cli *cli, struct checkpoint *a, struct checkpoint *b, const struct rt_saved_tensor *x,
+                       const struct rt_saved_tensor *y) {
+    struct difference difference;
+    if (!y || x->dtype != y->dtype || x->ndim != y->ndim ||
+        memcmp(x->dims, y->dims, (size_t)x->ndim * sizeof *x->dims) != 0) {
+        printf("%s: %s\n", checkpoint_tensor_text(x, cli), y ? checkpoint_tensor_text(y, cli) : "missing");
+        return 1;
+    }
+    if (compare_tensor(cli, a, b, x, y, &difference)) return -1;
+    if (!difference.equal)
+        printf("%s: at most %.3g apart, of %.3g\n", checkpoint_tensor_text(x, cli), difference.most, difference.scale);
+    return !difference.equal;
+}
+
+static int diff_kind(struct cli *cli, struct checkpoint *a, struct checkpoint *b, enum rt_saved_kind kind,
+                     int *compared) {
+    int different = 0;
+    for (int i = 0; i < rt_saved_count(a->saved, kind); i++, ++*compared) {
+        const struct rt_saved_tensor *x = rt_saved_at(a->saved, kind, i);
+        if (x->copy_of) continue;
+        const int result = diff_tensor(cli, a, b, x, rt_saved_find(b->saved, kind, x->name));
+        if (result < 0) return -1;
+        different += result;
+    }
+    for (int i = 0; i < rt_saved_count(b->saved, kind); i++) {
+        const struct rt_saved_tensor *y = rt_saved_at(b->saved, kind, i);
+        if (y->copy_of || rt_saved_find(a->saved, kind, y->name)) continue;
+        printf("%s: only in %s\n", checkpoint_tensor_text(y, cli), b->path);
+        different++;
+    }
+    return different;
+}
+
+/* Exit code 8 if they differ, as diff and cmp have one for it. */
+static int ckpt_diff(struct cli *cli, struct checkpoint *a) {
+    struct checkpoint b;
+    int different = 0, compared = 0;
+    int status = checkpoint_open(&b, cli->options->operands[1], cli);
+    for (int k = 0; k < RT_SAVED_KINDS && !status; k++) {
+        const int found = diff_kind(cli, a, &b, (enum rt_saved_kind)k, &compared);
+        if (found < 0) status = -1;
+        different += found;
+    }
+    if (!status && different) printf("%d of %d tensors differ\n", different, compared);
+    if (!status && !different) printf("%d tensors are equal bit for bit\n", compared);
+    checkpoint_close(&b);
+    return status ? status : different ? EXIT_MISMATCH : 0;
+}
+
+/* ---- the verb ---- */
+
+static int merge(struct cli *cli, struct checkpoint *checkpoint) {
+    return checkpoint_merge(cli, checkpoint, cli->options->operands[1]);
+}
+
+static int dedup(struct cli *cli, struct checkpoint *checkpoint) {
+    return checkpoint_dedup(cli, checkpoint, cli->options->operands[1]);
+}
+
+static int reshard(struct cli *cli, struct checkpoint *checkpoint) {
+    return checkpoint_reshard(cli, checkpoint, cli->options->operands[1], cli->options->operands[2]);
+}
+
+static int to_onnx(struct cli *cli, struct checkpoint *checkpoint) {
+    return checkpoint_to_onnx(cli, checkpoint, cli->options->operands[1], cli->options->operands[2]);
+}
+
+static int (*const actions[ACTIONS])(struct cli *, struct checkpoint *) = {
+    [ACTION_CKPT_INFO] = ckpt_info,  [ACTION_CKPT_VERIFY] = ckpt_verify, [ACTION_CKPT_DIFF] = ckpt_diff,
+    [ACTION_CKPT_MERGE] = merge,     [ACTION_CKPT_DEDUP] = dedup,        [ACTION_CKPT_RESHARD] = reshard,
+    [ACTION_CKPT_TO_ONNX] = to_onnx,
+};
+
+int cli_ckpt(struct cli *cli) {
+    struct checkpoint checkpoint;
+    int status = checkpoint_open(&checkpoint, cli->options->operands[0], cli);
+    if (!status) status = actions[cli->options->action](cli, &checkpoint);
+    checkpoint_close(&checkpoint);
+    return status;
+}

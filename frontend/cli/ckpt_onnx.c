@@ -1,0 +1,266 @@
+/* rankc ckpt to-onnx: the model file with trained parameters in place of its initializers. Everything else of the model
+ * is written as it was read. Values that lay in the model file lie there again; those of external data are written to
+ * OUT.onnx.data. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/cli/checkpoint.h"
+#include "frontend/read/onnx_read.h"
+#include "ir/base/own.h"
+#include "runtime/base/file.h"
+#include "runtime/base/half.h"
+#include "runtime/base/path.h"
+
+#define DATA_MOST  ((size_t)INT32_MAX) /* bytes of a model file: a limit of protobuf */
+#define DATA_ALIGN 64
+
+struct export {
+    struct cli *cli;
+    struct checkpoint *from;
+    struct onnx_model *model;   /* checked; gives the values */
+    Onnx__ModelProto *proto;    /* the whole file, which is changed */
+    const char *out, *external; /* OUT.onnx, and OUT.onnx.data */
+    struct rt_new_file data;    /* of external data; descriptor -1: none yet */
+    int64_t at;                 /* bytes in it */
+    int directory;              /* of OUT.onnx */
+    int trained;                /* parameters so far */
+};
+
+/* ---- values ---- */
+
+static void *complete_tensor(struct export *export, const struct rt_saved_tensor *tensor) {
+    const struct rt_region whole = rt_region_whole(tensor->dims, tensor->ndim);
+    const int64_t elements = checkpoint_elements(tensor);
+    struct rt_reason why;
+    void *values = ARENA_ARRAY(export->cli->arena, char, elements *(int64_t)rt_dtype_bytes(tensor->dtype) + 1);
+    if (rt_saved_read(export->from->saved, tensor, &whole, 0, elements, values, &why)) return values;
+    checkpoint_refused(export->from, export->cli, &why);
+    return NULL;
+}
+
+static bool converts(enum rt_dtype from, enum rt_dtype to) {
+    return from == to || (from == RT_F32 && (to == RT_F64 || to == RT_F16 || to == RT_BF16));
+}
+
+/* Element `index` of the parameter, as the initializer's type. */
+static void convert(unsigned char *to, enum rt_dtype wanted, const unsigned char *from, enum rt_dtype dtype) {
+    float value;
+    if (wanted == dtype) {
+        memcpy(to, from, rt_dtype_bytes(dtype));
+        return;
+    }
+    memcpy(&value, from, sizeof value);
+    const double wide = value;
+    const uint16_t half = wanted == RT_F16 ? rt_f32_to_f16(value) : rt_f32_to_bf16(value);
+    memcpy(to, wanted == RT_F64 ? (const void *)&wide : (const void *)&half, rt_dtype_bytes(wanted));
+}
+
+/* The values of an initializer with these dimensions; `transposed`: those of the parameter, a matrix, transposed. */
+static unsigned char *values_for(struct export *export, const struct rt_saved_tensor *tensor, enum rt_dtype wanted,
+                                 bool transposed, size_t *bytes) {
+    const int64_t n = checkpoint_elements(tensor), columns = transposed ? tensor->dims[1] : 1,
+                  rows = transposed ? tensor->dims[0] : n;
+    const size_t size = rt_dtype_bytes(wanted), given = rt_dtype_bytes(tensor->dtype);
+    const unsigned char *values = complete_tensor(export, tensor);
+    if (!values) return NULL;
+    unsigned char *out = ARENA_ARRAY(export->cli->arena, unsigned char, n *(int64_t)size + 1);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            convert(out + (size_t)(c * rows + r) * size, wanted, values + (size_t)(r * columns + c) * given,
+                    tensor->dtype);
+    *bytes = (size_t)n * size;
+    return out;
+}
+
+/* ---- which parameter an initializer has ---- */
+
+static bool has_dims(const struct onnx_tensor *value, const int64_t *dims, int ndim) {
+    return value->ndim == ndim && memcmp(value->dims, dims, (size_t)ndim * sizeof *dims) == 0;
+}
+
+/* True if `copy` is `value` transposed, element by element, and not one value repeated. */
+static bool is_transposed(const struct onnx_tensor *copy, const struct onnx_tensor *value) {
+    if (copy->ndim != 2 || value->ndim != 2 || copy->dtype != value->dtype || copy->dims[0] != value->dims[1] ||
+        copy->dims[1] != value->dims[0] || copy->bits < 8 || copy->count < 2)
+        return false;
+    const size_t size = rt_dtype_bytes(copy->dtype);
+    const unsigned char *a = copy->data, *b = value->data;
+    bool varies = false;
+    for (int64_t r = 0; r < copy->dims[0]; r++)
+        for (int64_t c = 0; c < copy->dims[1]; c++) {
+            const unsigned char *x = a + (size_t)(r * copy->dims[1] + c) * size;
+            if (memcmp(x, b + (size_t)(c * copy->dims[0] + r) * size, size) != 0) return false;
+            varies = varies || memcmp(x, a, size) != 0;
+        }
+    return varies;
+}
+
+/* The parameter of which the initializer is a transposed copy, made by an exporter; rankc trains both as one. NULL:
+ * none. */
+static const struct rt_saved_tensor *transposed_parameter(struct export *export, const struct onnx_tensor *copy) {
+    const Onnx__GraphProto *graph = export->model->proto->graph;
+    for (size_t i = 0; i < graph->n_initializer && copy->ndim == 2; i++) {
+        const struct rt_saved_tensor *tensor =
+            rt_saved_find(export->from->saved, RT_SAVED_PARAMETERS, onnx_text(graph->initializer[i]->name));
+        struct onnx_tensor value;
+        if (tensor && !onnx_tensor(export->model, graph->initializer[i], NULL, &value) && is_transposed(copy, &value))
+            return tensor;
+    }
+    return NULL;
+}
+
+/* ---- changing the model ---- */
+
+static ProtobufCBinaryData bytes_of(void *bytes, size_t count) {
+    return (ProtobufCBinaryData){count, bytes};
+}
+
+/* The initializer has these values in the model file. The tree keeps pointers into the arena; it is never freed. */
+static void set_raw(Onnx__TensorProto *proto, unsigned char *bytes, size_t count) {
+    proto->n_float_data = proto->n_int32_data = proto->n_int64_data = proto->n_double_data = 0;
+    proto->n_uint64_data = 0;
+    proto->has_raw_data = 1;
+    proto->raw_data = bytes_of(bytes, count);
+}
+
+static Onnx__StringStringEntryProto *entry(struct arena *arena, const char *key, const char *value) {
+    Onnx__StringStringEntryProto *made = ARENA_NEW(arena, Onnx__StringStringEntryProto);
+    onnx__string_string_entry_proto__init(made);
+    made->key = arena_strdup(arena, key);
+    made->value = arena_strdup(arena, value);
+    return made;
+}
+
+/* The initializer has these values in OUT.onnx.data. */
+static void set_external(struct export *export, Onnx__TensorProto *proto, const void *bytes, size_t count) {
+    static const char zeros[DATA_ALIGN];
+    struct arena *arena = export->cli->arena;
+    const size_t gap = (size_t)(-export->at & (DATA_ALIGN - 1));
+    if (export->data.descriptor < 0 && !export->data.error)
+        rt_file_begin_at(&export->data, export->directory, export->external);
+    rt_file_append(&export->data, zeros, gap);
+    rt_file_append(&export->data, bytes, count);
+    export->at += (int64_t)gap;
+    proto->external_data = ARENA_ARRAY(arena, Onnx__StringStringEntryProto *, 3);
+    proto->n_external_data = 3;
+    proto->external_data[0] = entry(arena, "location", rt_path_name(export->external));
+    proto->external_data[1] = entry(arena, "offset", arena_printf(arena, "%" PRId64, export->at));
+    proto->external_data[2] = entry(arena, "length", arena_printf(arena, "%zu", count));
+    export->at += (int64_t)count;
+}
+
+static bool is_external(const Onnx__TensorProto *proto) {
+    return proto->has_data_location && proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+/* `checked`: the same initializer in the checked model. */
+static int change_initializer(struct export *export, Onnx__TensorProto *proto, const Onnx__TensorProto *checked) {
+    const struct rt_saved_tensor *tensor =
+        rt_saved_find(export->from->saved, RT_SAVED_PARAMETERS, onnx_text(proto->name));
+    struct onnx_tensor value;
+    size_t bytes;
+    if (onnx_tensor(export->model, checked, NULL, &value)) return -1;
+    const struct rt_saved_tensor *original = tensor ? NULL : transposed_parameter(export, &value);
+    if (!tensor && !original) {
+        if (is_external(proto)) set_external(export, proto, value.data, (size_t)value.bytes);
+        return 0;
+    }
+    if ((tensor && !has_dims(&value, tensor->dims, tensor->ndim)) ||
+        !converts((tensor ? tensor : original)->dtype, value.dtype))
+        return diag_error(
+            export->cli->diags, 805, EXIT_MISMATCH, onnx_where(export->model, "initializer", onnx_text(proto->name)),
+            "the checkpoint's parameter is %s", checkpoint_tensor_text(tensor ? tensor : original, export->cli));
+    unsigned char *values = values_for(export, tensor ? tensor : original, value.dtype, !tensor, &bytes);
+    if (!values) return -1;
+    if (is_external(proto))
+        set_external(export, proto, values, bytes);
+    else
+        set_raw(proto, values, bytes);
+    export->trained += tensor != NULL;
+    return 0;
+}
+
+static int change_model(struct export *export) {
+    const Onnx__GraphProto *graph = export->proto->graph, *checked = export->model->proto->graph;
+    const int wanted = rt_saved_count(export->from->saved, RT_SAVED_PARAMETERS);
+    int copies = 0;
+    for (size_t i = 0; i < graph->n_initializer; i++)
+        if (change_initializer(export, graph->initializer[i], checked->initializer[i])) return -1;
+    for (int i = 0; i < wanted; i++)
+        copies += rt_saved_at(export->from->saved, RT_SAVED_PARAMETERS, i)->copy_of != NULL;
+    if (export->trained == wanted - copies) return 0;
+    return diag_error(export->cli->diags, 805, EXIT_MISMATCH, export->model->place,
+                      "the model has %d of the checkpoint's %d parameters", export->trained, wanted - copies);
+}
+
+/* ---- files ---- */
+
+static int write_model(struct export *export) {
+    struct arena *arena = export->cli->arena;
+    const size_t count = onnx__model_proto__get_packed_size(export->proto);
+    struct rt_reason why;
+    if (count > DATA_MOST)
+        return diag_error(export->cli->diags, 500, EXIT_LIMIT, export->model->place,
+                          "the model would have more than 2 GiB; store its weights as external data");
+    unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, count + 1);
+    onnx__model_proto__pack(export->proto, bytes);
+    const struct rt_piece piece = {bytes, count};
+    if (rt_file_create_at(export->directory, export->out, &piece, 1, &why)) return 0;
+    return diag_refusal(export->cli->diags, 611, EXIT_SYSTEM, NULL, &why);
+}
+
+static int export_model(struct export *export) {
+    struct rt_reason why;
+    int status = change_model(export);
+    const bool opened = export->data.descriptor >= 0 || export->data.error;
+    if (status && opened) export->data.error = EIO; /* removes the file */
+    if (opened && !rt_file_end(&export->data, &why) && !status)
+        status = diag_refusal(export->cli->diags, 611, EXIT_SYSTEM, NULL, &why);
+    if (!status) status = onnx_check_files(export->model);
+    return status ? status : write_model(export);
+}
+
+/* The tree is in the arena, so that its fields may be replaced by memory of the arena. */
+static void *allocate(void *arena, size_t bytes) {
+    return arena_alloc(arena, 1, bytes);
+}
+
+static void keep(void *arena, void *pointer) {
+    (void)arena, (void)pointer;
+}
+
+/* Reads the model file a second time, with all data, and checks that it is the file that was checked. */
+static int read_whole(struct export *export, const char *path) {
+    struct cli *cli = export->cli;
+    ProtobufCAllocator allocator = {allocate, keep, cli->arena};
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!own_file(cli->arena, path, DATA_MOST, &bytes, &count, &why))
+        return diag_refusal(cli->diags, 601, EXIT_SYSTEM, path, &why);
+    export->proto = onnx__model_proto__unpack(&allocator, count, bytes);
+    if (export->proto && export->proto->graph &&
+        export->proto->graph->n_initializer == export->model->proto->graph->n_initializer)
+        return onnx_check_files(export->model);
+    return onnx_file_refuse(export->model, &export->model->files.at[0]);
+}
+
+int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from, const char *model, const char *out) {
+    struct export export = {.cli = cli, .from = from, .out = out, .data = {.descriptor = -1}};
+    const char *slash = strrchr(out, '/');
+    const char *parent = slash ? arena_printf(cli->arena, "%.*s/", (int)(slash - out), out) : ".";
+    if (onnx_open(cli->arena, cli->diags, model, cli->options->allow_links, &export.model)) return -1;
+    if (read_whole(&export, model)) return -1;
+    export.external = arena_printf(cli->arena, "%s.data", out);
+    export.directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (export.directory < 0) return diag_errno(cli->diags, 601, NULL, "open", parent);
+    const int status = export_model(&export);
+    close(export.directory);
+    if (status) return status;
+    return cli_print_text(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, export.trained));
+}
