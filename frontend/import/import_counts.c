@@ -39,6 +39,7 @@ static const char *const takes_counted[] = {
     "Mean",
     "Min",
     "Mod",
+    "NonMaxSuppression",
     "NonZero",
     "Optional",
     "OptionalGetElement",

@@ -230,3 +230,96 @@ int lower_unique(struct lower *lower) {
     if ((elements ? sort_elements : sort_slices)(lower, &unique) < 0) return -1;
     return unique_outputs(lower, &unique);
 }
+
+/* NonMaxSuppression ------------------------------------------------------------------------------------------------ */
+
+/* Boxes of n images, b each, with scores of c classes; at most `most` are selected of every class. */
+struct suppression {
+    int64_t n, c, b, most;
+    int boxes, scores, eligible; /* eligible: bool (n, c, b), -1: all are */
+    int limit;                   /* the number to select, i64, where it is not known; else -1 */
+};
+
+static int scalar_input(struct lower *lower, int input, enum rt_dtype dtype) {
+    if (lower_has(lower, input)) return emit_cast(lower, emit_reshape(lower, lower->inputs[input], 0, NULL), dtype);
+    return build_scalar(&lower->builder, dtype, 0);
+}
+
+/* A box must have a valid index and a score above the threshold, if there is one. */
+static int find_eligible(struct lower *lower, struct suppression *nms) {
+    const struct counted *counted = lower_counted(lower, nms->scores);
+    if (counted && counted->dim != 2)
+        return lower_unsupported(lower, "scores whose size along dimension %d depends on data", counted->dim);
+    const int valid = counted ? lower_valid(lower, counted, nms->b, 3, 2) : -1;
+    nms->scores = lower_masked(lower, nms->scores, emit_like(lower, nms->scores, 0));
+    nms->boxes = lower_masked(lower, nms->boxes, emit_like(lower, nms->boxes, 0));
+    if (lower_has(lower, 4))
+        nms->eligible = emit2(lower, OP_Greater, nms->scores, scalar_input(lower, 4, lower_dtype(lower, nms->scores)));
+    if (counted)
+        nms->eligible = nms->eligible < 0 ? emit_expand(lower, valid, 3, (int64_t[]){nms->n, nms->c, nms->b})
+                                          : emit2(lower, OP_And, nms->eligible, valid);
+    return nms->scores < 0 || nms->boxes < 0 ? -1 : 0;
+}
+
+static int top_along_last(struct lower *lower, int x, int64_t k) {
+    struct attr attrs[] = {attr_of_int("axis", 2), attr_of_int("k", k), attr_of_int("largest", 1)};
+    return x < 0 ? -1 : emit(lower, OP_TopK, 1, &x, 3, attrs);
+}
+
+static int look_up(struct lower *lower, int x, int index) {
+    struct attr axis = attr_of_int("axis", 2);
+    return x < 0 || index < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){x, index}, 1, &axis);
+}
+
+/* The selected boxes of every class first, in falling order of score: *chosen (n, c, most), *flags: which there are. */
+static int select_boxes(struct lower *lower, const struct suppression *nms, int *chosen, int *flags) {
+    const struct attr center = attr_of_int("center", lower_int(lower, "center_point_box") != 0);
+    const int order = top_along_last(lower, emit_ordered(lower, nms->scores), nms->b);
+    int candidates = order;
+    if (nms->eligible >= 0)
+        candidates = emit3(lower, OP_Where, look_up(lower, nms->eligible, order), order, emit_like(lower, order, -1));
+    const int overlap = scalar_input(lower, 3, lower_dtype(lower, nms->boxes));
+    if (candidates < 0 || overlap < 0) return -1;
+    const int keep = emit(lower, OP_Suppress, 3, (int[]){nms->boxes, candidates, overlap}, 1, &center);
+    const int first = top_along_last(lower, emit_cast(lower, keep, RT_I32), nms->most);
+    *chosen = look_up(lower, order, first);
+    *flags = look_up(lower, keep, first);
+    if (nms->limit >= 0)
+        *flags = emit2(lower, OP_And, *flags, emit2(lower, OP_Less, iota(lower, nms->most, 1, &nms->most), nms->limit));
+    return *chosen < 0 || *flags < 0 ? -1 : 0;
+}
+
+/* Rows of image, class and box, at positions (n) of the (n, c, most) selected boxes. */
+static int rows_of_boxes(struct lower *lower, const struct suppression *nms, int positions, int chosen) {
+    const int class = emit_with(lower, OP_Div, positions, (double)nms->most);
+    const int columns[] = {emit_unsqueeze(lower, emit_with(lower, OP_Div, class, (double)nms->c), 1),
+                           emit_unsqueeze(lower, emit_with(lower, OP_Mod, class, (double)nms->c), 1),
+                           emit_unsqueeze(lower, emit_gather(lower, flat(lower, chosen), positions, 0), 1)};
+    return emit_concat(lower, 1, 3, columns);
+}
+
+/* ONNX NonMaxSuppression-11 */
+int lower_non_max_suppression(struct lower *lower) {
+    const struct tensor boxes = lower_input(lower, 0), scores = lower_input(lower, 1);
+    struct suppression nms = {.boxes = lower->inputs[0], .scores = lower->inputs[1], .eligible = -1, .limit = -1};
+    int known = 1, chosen, flags;
+    const int64_t none = 0, *limit = lower_has(lower, 2)
+                                         ? build_known_ints(lower->builder.graph, lower->inputs[2], &known)
+                                         : &none;
+    if (boxes.ndim != 3 || scores.ndim != 3 || boxes.dims[2] != 4 || boxes.dims[0] != scores.dims[0] ||
+        boxes.dims[1] != scores.dims[2] || known != 1)
+        return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    nms.n = scores.dims[0];
+    nms.c = scores.dims[1];
+    nms.b = scores.dims[2];
+    nms.most = limit && *limit < nms.b ? *limit : nms.b;
+    if (nms.most < 1 || !tensor_elements(&scores))
+        return lower_result(lower, emit_ints(lower, 0, &none, 2, (int64_t[]){0, 3}));
+    if (!limit) nms.limit = scalar_input(lower, 2, RT_I64);
+    if (find_eligible(lower, &nms) < 0 || select_boxes(lower, &nms, &chosen, &flags) < 0) return -1;
+    flags = flat(lower, flags);
+    const int count = count_of(lower, flags);
+    const int rows = rows_of_boxes(lower, &nms, positions_of(lower, flags, count), chosen);
+    lower_set_counted(lower, rows, &(struct counted){0, count, false});
+    return lower_result(lower, rows);
+}

@@ -24,6 +24,7 @@ DIMS_FN(dims_class_terms_grad);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
 DIMS_FN(dims_arg);
+DIMS_FN(dims_suppress);
 DIMS_FN(dims_topk);
 DIMS_FN(dims_attention);
 DIMS_FN(dims_flash_attention);

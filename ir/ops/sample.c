@@ -191,6 +191,14 @@ DIMS_FN(dims_roi_pool_grad) {
     return bind_rois(dims, graph, node, image, FACTOR_SUM, 3, 0, why);
 }
 
+/* Boxes ------------------------------------------------------------------------------------------------------------ */
+
+DIMS_FN(dims_suppress) {
+    if (dims_bind_text(dims, "n b^ x^, n c k^,  -> n c k^", graph, node, why) < 0) return -1;
+    if (dims_extent(dims, 0, 2) != 4) return refuse(dims, why, "a box needs 4 coordinates");
+    return 0;
+}
+
 /* Derivatives ------------------------------------------------------------------------------------------------------ */
 
 /* Adds a node with the attributes of the forward node and attribute *more. */

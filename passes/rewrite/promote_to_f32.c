@@ -31,12 +31,13 @@ static int operand_in_f32(struct promotion *p, int tensor, enum phase phase) {
     return p->wide[tensor];
 }
 
-/* Makes the node compute in f32: casts its 16-bit operands to f32 and, for its readers, an f32 result back. */
+/* Makes the node compute in f32: casts its 16-bit operands to f32 and, for its readers, f32 results back. */
 static int promote(struct promotion *p, int id) {
     struct graph *graph = p->builder.graph;
-    int y = graph->nodes.at[id].outputs[0];
-    enum rt_dtype dtype = graph->tensors.at[y].dtype;
+    const int noutputs = graph->nodes.at[id].noutputs, *outputs = graph->nodes.at[id].outputs;
+    enum rt_dtype *dtypes = ARENA_ARRAY(graph->arena, enum rt_dtype, noutputs);
     enum phase phase = graph->nodes.at[id].phase;
+    for (int i = 0; i < noutputs; i++) dtypes[i] = graph->tensors.at[outputs[i]].dtype;
     for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
         if (!is_half(graph, graph->nodes.at[id].inputs[k])) continue;
         int wide = operand_in_f32(p, graph->nodes.at[id].inputs[k], phase);
@@ -45,10 +46,13 @@ static int promote(struct promotion *p, int id) {
     }
     rewrite_keep(&p->rewrite, id);
     if (op_infer(graph, id, p->builder.diags) < 0) return -1;
-    if (graph->tensors.at[y].dtype == dtype) return 0;
-    int half = cast(p, y, dtype, phase);
-    if (half >= 0) rewrite_replace(&p->rewrite, y, half);
-    return half < 0 ? -1 : 0;
+    for (int i = 0; i < noutputs; i++) {
+        if (graph->tensors.at[outputs[i]].dtype == dtypes[i]) continue;
+        const int half = cast(p, outputs[i], dtypes[i], phase);
+        if (half < 0) return -1;
+        rewrite_replace(&p->rewrite, outputs[i], half);
+    }
+    return 0;
 }
 
 int pass_promote_to_f32(struct graph *graph, const struct pass_context *context) {

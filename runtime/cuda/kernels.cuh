@@ -8,6 +8,7 @@
 #include "flash.cuh"
 #include "fp8.cuh"
 #include "index.cuh"
+#include "linear_attention.cuh"
 #include "move.cuh"
 #include "product.cuh"
 #include "quantised.cuh"
@@ -16,6 +17,7 @@
 #include "reduce.cuh"
 #include "rows.cuh"
 #include "sampling.cuh"
+#include "suppress.cuh"
 #include "topk.cuh"
 #include "window.cuh"
 

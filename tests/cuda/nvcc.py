@@ -5,7 +5,8 @@
 
 Every case is a model under a policy: the source of rank 0 compiles; the first case's program links, in at most 30 s of nvcc's time
 for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth" is a small transformer of 2, 12 and 24 layers: the
-compilers take as long for all. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
+compilers take as long for all. Case "operators" is the samples of
+all operators (opcheck/samples.def), in all types, compiled without optimisation. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
 of a model compiled together, and prints a table; --only GLOB takes some of them. Exit status 77 where there is no nvcc."""
 import argparse
 import fnmatch
@@ -153,6 +154,21 @@ def check_depth(args, work, _):
     return "ok"
 
 
+# ---- operators ----
+
+def check_operators(args, work, _):
+    seconds = 0.0
+    for types in "full", "halves":
+        folder = os.path.join(work, types)
+        os.makedirs(folder)
+        call(args.generate, folder, types)
+        directory = generate(args, os.path.join(folder, "whole.rir"), folder)
+        source, out = os.path.join(directory, "rank_0.cu"), os.path.join(folder, "whole.o")
+        flags = [*FLAGS.replace("-O3", "-O0").split(), "-Xptxas", "-O0"]
+        seconds += timed("nvcc", "-std=c++20", "--extended-lambda", f"-arch={args.arch}", *flags, "-I", args.include, "-c", "-o", out, source)
+    return f"{seconds:.1f} s"
+
+
 # ---- sweep ----
 
 def models_of(args):
@@ -206,7 +222,7 @@ def sweep(args, work, _):
     return "ok"
 
 
-WHOLE = {"depth": check_depth, "sweep": sweep}
+WHOLE = {"depth": check_depth, "operators": check_operators, "sweep": sweep}
 
 
 def main():
@@ -218,6 +234,7 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--libs", default="-lm -lpthread")
     parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--generate", help="for case operators: opcheck's generator of samples")
     parser.add_argument("--only", default="*", help="of case sweep: a pattern of names")
     parser.add_argument("cases", nargs="*", default=[*CASES, "depth"])
     args = parser.parse_args()

@@ -249,7 +249,7 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 }
 
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. Bits have no
- * derivative; scatters that multiply or compare are not differentiated. */
+ * derivative; scatters that multiply or compare are not differentiated, and neither is linear attention. */
 static void test_rows_are_differentiable(void **state) {
     static const char *const later[] = {"Fused",
                                         "Attention",
@@ -268,6 +268,7 @@ static void test_rows_are_differentiable(void **state) {
                                         "CumProdGrad",
                                         "SampleGrad",
                                         "SamplePointsGrad",
+                                        "LinearAttention",
                                         "RoiPoolGrad",
                                         "RecurrenceGrad",
                                         "BitCast",

@@ -279,6 +279,17 @@ RT_DECLARE_TOPK(double, f64)
 RT_DECLARE_TOPK(int64_t, i64)
 RT_DECLARE_TOPK(int32_t, i32)
 
+/* Which candidates of ONNX NonMaxSuppression-11 are kept: those that do not overlap one kept before them by more than
+ * most[0], the ratio of intersection to union. Boxes are corners y1 x1 y2 x2 or, with `center`, x y width height; an
+ * index outside of [0, b) is no candidate. */
+#define RT_DECLARE_SUPPRESS(T, s)                                                                                      \
+    void rt_suppress_##s(uint8_t *y /* (n,c,k) */, const T *boxes /* (n,b,4) */,                                       \
+                         const int64_t *candidates /* (n,c,k) */, const T *most, int64_t n, int64_t c, int64_t b,      \
+                         int64_t k, int center);
+
+RT_DECLARE_SUPPRESS(float, f32)
+RT_DECLARE_SUPPRESS(double, f64)
+
 /* Elements [start, start + count) of ONNX Range-11: y[i] = first + (start + i) * delta; floats computed in f64 and
  * rounded once. */
 #define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
@@ -466,6 +477,10 @@ RT_DECLARE_UNIFORM(double, f64)
 /* --- Recurrent layers --- */
 
 #include "recurrence.h"
+
+/* --- Linear attention --- */
+
+#include "linear_attention.h"
 
 /* --- Sampling --- */
 

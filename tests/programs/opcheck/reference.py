@@ -615,6 +615,38 @@ def max_pool_places(x, a):
     return result.reshape(*x.shape[:2], *shape)
 
 
+def suppress(boxes, candidates, most, a):
+    """ONNX NonMaxSuppression-11 from candidates in order."""
+    corners = np.concatenate([boxes[..., :2] - boxes[..., 2:] / 2, boxes[..., :2] + boxes[..., 2:] / 2], -1) if a["center"] else boxes
+    low, high = np.minimum(corners[..., :2], corners[..., 2:]), np.maximum(corners[..., :2], corners[..., 2:])
+    area, keep = np.prod(high - low, -1), np.zeros(candidates.shape, "?")
+    for image, group in np.ndindex(candidates.shape[:2]):
+        kept = []
+        for i, box in enumerate(candidates[image, group]):
+            sides = np.minimum(high[image][kept], high[image, box]) - np.maximum(low[image][kept], low[image, box])
+            common = np.prod(np.maximum(sides, 0), -1)
+            if not (common / (area[image][kept] + area[image, box] - common) > most).any():
+                keep[image, group, i] = True
+                kept.append(box)
+    return keep
+
+
+def linear_attention(*operands):
+    """ONNX LinearAttention-27, step by step."""
+    *given, a = operands
+    q, key, value, state, decay, rate = (*given, *[None] * (6 - len(given)))
+    state, results = np.array(state), []
+    for t in range(q.shape[1]):
+        if decay is not None:
+            state = state * np.exp(decay[:, t])[..., None]
+        u = value[:, t]
+        if rate is not None:
+            u = rate[:, t, :, None] * (u - np.einsum("bhkv,bhk->bhv", state, key[:, t]))
+        state = state + key[:, t, :, :, None] * u[:, :, None]
+        results.append(a["scale"] * np.einsum("bhkv,bhgk->bhgv", state, q[:, t]))
+    return np.stack(results, 1), state
+
+
 def tensors_of(operands, n):
     """As many operands, None for those left out at the end, and the attributes."""
     *given, attributes = operands
@@ -731,6 +763,7 @@ REFERENCE = {
     "RMSNorm": rms_norm,
     "Attention": attention,
     "Rope": rope,
+    "LinearAttention": linear_attention,
     "Sample": in_torch(sample),
     "SampleGrad": in_torch(sample_grad),
     "SamplePointsGrad": in_torch(sample_points_grad),
@@ -739,6 +772,7 @@ REFERENCE = {
     "MaxPoolPlaces": max_pool_places,
     "Recurrence": recurrence,
     "RecurrenceGrad": recurrence_grad,
+    "Suppress": suppress,
     "ReduceSum": reduction(np.sum),
     "ReduceMax": reduction(np.max),
     "ReduceMin": reduction(np.min),
