@@ -10,10 +10,10 @@
 /* ---- reading how tensors are cut ---- */
 
 /* Appends the cuts of a list of JSON objects with dim, blocks, unit and an axis: a number, or its name in `mesh`. */
-static bool read_cuts(struct checkpoint_tensor *tensor, const struct rt_json *list, const struct rt_json *mesh,
-                      struct arena *arena) {
+static bool read_cuts(const struct checkpoint_target *target, struct checkpoint_tensor *tensor,
+                      const struct rt_json *list, const struct rt_json *mesh) {
     const int64_t n = list && list->kind == RT_JSON_ARRAY ? list->count : 0;
-    tensor->cuts = ARENA_ARRAY(arena, struct rt_saved_cut, n + 1);
+    tensor->cuts = ARENA_ARRAY(target->cli->arena, struct rt_saved_cut, n + 1);
     for (const struct rt_json *entry = n ? list->first : NULL; entry; entry = entry->next) {
         struct rt_saved_cut *cut = &tensor->cuts[tensor->ncuts++];
         const struct rt_json *axis = rt_json_member(entry, "axis");
@@ -25,7 +25,7 @@ static bool read_cuts(struct checkpoint_tensor *tensor, const struct rt_json *li
             if (rt_json_text(rt_json_member(at, "axis")) && !strcmp(rt_json_text(rt_json_member(at, "axis")), name))
                 number = place;
         cut->axis = (int)number;
-        if (number < 0 || number >= RT_MAX_AXES || !rt_json_int(rt_json_member(entry, "dim"), &cut->cut.dim) ||
+        if (number < 0 || number >= target->naxes || !rt_json_int(rt_json_member(entry, "dim"), &cut->cut.dim) ||
             !rt_json_int(rt_json_member(entry, "blocks"), &cut->cut.blocks) ||
             !rt_json_int(rt_json_member(entry, "unit"), &cut->cut.grain))
             return false;
@@ -81,7 +81,7 @@ int checkpoint_dedup(struct cli *cli, struct checkpoint *from, const char *out) 
             const struct rt_saved_tensor *tensor = rt_saved_at(from->saved, (enum rt_saved_kind)k, i);
             struct checkpoint_tensor to = {.from = tensor, .name = tensor->name};
             if (tensor->copy_of) continue;
-            if (!read_cuts(&to, rt_json_member(entry, "slices"), NULL, cli->arena)) return dedup_refused(from, cli);
+            if (!read_cuts(&target, &to, rt_json_member(entry, "slices"), NULL)) return dedup_refused(from, cli);
             to.holds = holders_of(&target, tensor);
             VEC_PUSH(cli->arena, &target.tensors[k], to);
         }
@@ -122,7 +122,7 @@ static int list_kind(struct checkpoint_target *target, enum rt_saved_kind kind, 
     for (const struct rt_json *entry = list->first; entry; entry = entry->next) {
         const char *name = rt_json_text(rt_json_member(entry, "name"));
         struct checkpoint_tensor tensor = {.holds = classes_of(entry, classes, arena)};
-        if (!name || !read_cuts(&tensor, rt_json_member(entry, "slices"), mesh, arena))
+        if (!name || !read_cuts(target, &tensor, rt_json_member(entry, "slices"), mesh))
             return fail_manifest(target->cli);
         tensor.from = rt_saved_find(target->from->saved, kind, name);
         if (!tensor.from && kind == RT_SAVED_PARAMETERS) continue;
