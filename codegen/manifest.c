@@ -6,6 +6,7 @@
 
 #include "codegen/instruction.h"
 #include "codegen/manifest_parameters.h"
+#include "codegen/manifest_schedule.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
 #include "passes/plan/plan_text.h"
@@ -502,6 +503,8 @@ const char *manifest_text(const struct manifest *manifest) {
     put(writer, "attention", manifest->info->attention);
     put(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info->training);
+    if (manifest->info->training && graph->schedules.n > 1)
+        manifest_put_schedule(writer, graph, manifest->info->training);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     plan_put_mesh(writer, &graph->mesh);
     rt_json_key(writer, "keys");

@@ -1,5 +1,7 @@
 #include "ir/timeline.h"
 
+#include <string.h>
+
 #include "ir/base/str.h"
 #include "ir/schedule.h"
 
@@ -140,23 +142,21 @@ double timeline_bubble(const struct timeline *timeline, int coordinates) {
     return timeline->end > 0 ? 1 - busy / (coordinates * timeline->end) : 0;
 }
 
-const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline) {
+const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
+                          int coordinate) {
+    enum { WIDTH = 3 }; /* columns of a unit of time */
     struct strbuf out;
+    int at = 0;
     strbuf_init(&out, arena);
-    for (int c = 0; c < graph->schedules.n; c++) {
-        int at = 0;
-        strbuf_printf(&out, "  stage %d |", c);
-        for (int i = 0; i < timeline->runs.n; i++) {
-            const struct timeline_run *run = &timeline->runs.at[i];
-            const bool backward = graph->segments.at[run->segment].phase == PHASE_BACKWARD;
-            const int begin = (int)(run->begin * 3 + 0.5), end = (int)(run->end * 3 + 0.5);
-            if (run->coordinate != c) continue;
-            for (; at < begin; at++) strbuf_putc(&out, ' ');
-            const char *name = arena_printf(arena, "%d%s", run->micro, backward ? "'" : "");
-            strbuf_printf(&out, "%-*.*s", end - begin, end - begin, name);
-            at = end;
-        }
-        strbuf_putc(&out, '\n');
+    for (int i = 0; i < timeline->runs.n; i++) {
+        const struct timeline_run *run = &timeline->runs.at[i];
+        const bool backward = graph->segments.at[run->segment].phase == PHASE_BACKWARD;
+        const int begin = (int)(run->begin * WIDTH);
+        if (run->coordinate != coordinate) continue;
+        const char *name = arena_printf(arena, "%d%s", run->micro, backward ? "'" : "");
+        for (; at < begin; at++) strbuf_putc(&out, ' ');
+        strbuf_puts(&out, name);
+        at += (int)strlen(name);
     }
     return strbuf_text(&out);
 }

@@ -31,8 +31,9 @@ int timeline_verify(const struct graph *graph, struct diags *diags);
 /* The part of the time in which the coordinates wait: 1 - sum of busy / (coordinates x end). */
 double timeline_bubble(const struct timeline *timeline, int coordinates);
 
-/* The timeline as text: a line per coordinate, a column per unit of time (`columns` in all at most); "2" is the forward
- * segment of micro-batch 2, "2'" its backward segment. */
-const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline);
+/* The coordinate's line of the timeline of a simulation without `seconds`: "2" is the forward segment of micro-batch 2,
+ * "2'" its backward segment; three columns are a unit of time. */
+const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
+                          int coordinate);
 
 #endif

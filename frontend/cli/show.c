@@ -159,10 +159,15 @@ static int show_json(const struct compiled_model *compiled, struct cli *cli) {
     static const struct {
         const char *key;
         void (*put)(const struct shown *shown, const char *key);
-    } members[] = {{"model", put_value},           {"target", put_value},
-                   {"plan_ngpus", put_value},      {"runtime_ngpus", put_number_of_ranks},
-                   {"ranks", put_all_ranks},       {"communication", put_all_communication},
-                   {"nodes", put_all_nodes},       {"parameters", put_value_if_any},
+    } members[] = {{"model", put_value},
+                   {"target", put_value},
+                   {"plan_ngpus", put_value},
+                   {"runtime_ngpus", put_number_of_ranks},
+                   {"ranks", put_all_ranks},
+                   {"communication", put_all_communication},
+                   {"schedule", put_value_if_any},
+                   {"nodes", put_all_nodes},
+                   {"parameters", put_value_if_any},
                    {"constants", put_value_if_any}};
     const struct shown shown = {own_json_writer(cli->arena), compiled, ranks_classes(compiled, cli->arena), cli->arena};
     rt_json_open(shown.writer, '{', RT_JSON_LINES);
@@ -248,6 +253,27 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
         strbuf_putc(&lines, '\n');
     }
     strbuf_printf(out, "\ncommunication per step%s\n%s", lines.length ? "" : ": none", strbuf_text(&lines));
+}
+
+/* The timeline of pipeline stages in training. */
+static void put_schedule(struct strbuf *out, const struct compiled_model *compiled) {
+    const struct rt_json *schedule = rt_json_member(compiled->root, "schedule");
+    const struct rt_json *slots = elements(rt_json_member(schedule, "slots"));
+    double bubble = 0;
+    int stage = 0;
+    if (!schedule) return;
+    rt_json_real(rt_json_member(schedule, "bubble"), &bubble);
+    strbuf_printf(out, "\nschedule %s, %" PRId64 " micro-batches: stages wait %.0f %% of the time by the cost model\n",
+                  show_text(rt_json_member(schedule, "name"), out->arena), integer(schedule, "micro_batches"),
+                  100 * bubble);
+    const struct rt_json *line = elements(rt_json_member(schedule, "timeline"));
+    for (; line; line = line->next, slots = slots ? slots->next : NULL) {
+        int64_t n = 0;
+        if (slots) rt_json_int(slots, &n);
+        strbuf_printf(out, "  stage %d, %2" PRId64 " slot%s | %s\n", stage++, n, n == 1 ? " " : "s",
+                      line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, 400)
+                                                   : "?");
+    }
 }
 
 /* ---- memory ---- */
@@ -354,6 +380,7 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
     show_tree(&out, compiled, cli->options->verbose);
     show_parameters(&out, compiled, cli->options->verbose);
     put_communication(&out, compiled, classes);
+    put_schedule(&out, compiled);
     put_memory(&out, compiled, classes);
     put_whole_weights(&out, compiled);
     fputs(strbuf_text(&out), stdout);

@@ -63,6 +63,20 @@ def check(o, known, case, row, work):
     return "equal to one rank" if worst == 0 else f"equal to the plan without stages; {worst:.1e} from one rank"
 
 
+def formulas(o, work):
+    """Slots of the stages, and the length of the timeline: forward 1, backward 2 units of time."""
+    for pipeline, accumulate, schedule in itertools.product((2, 4), (1, 4, 8), SCHEDULES):
+        out = os.path.join(work, "out")
+        compile_case(o.rankc, "gpt2", f"{policy(1, pipeline)}@1", accumulate, out, ["--schedule", schedule, "--no-build"])
+        shown = json.loads(call(o.rankc, "show", "--json", out).stdout)["schedule"]
+        slots = [accumulate if schedule == "gpipe" else min(pipeline - stage, accumulate) for stage in range(pipeline)]
+        expect(shown["slots"] == slots, f"{shown['slots']} slots instead of {slots}")
+        last = shown["timeline"][0].rindex(f"{accumulate - 1}'") // 3 + 2
+        bubble = 1 - 3 * accumulate / last
+        expect(abs(bubble - (pipeline - 1) / (accumulate + pipeline - 1)) < 1e-9, f"{schedule} of {pipeline}: stages wait {bubble}")
+    return "bubble (p - 1) / (m + p - 1)"
+
+
 def product():
     for tensor, pipeline, units in itertools.product((1, 2), (2, 4), (1, 2)):
         for zero, schedule, recompute in itertools.product(range(4 if units > 1 else 1), SCHEDULES, ("none", "full")):
@@ -111,7 +125,8 @@ def main():
 
     cases = o.cases or (["gpt2", "llama"] if o.product else list(QUICK))
     rows = [(case, row) for case in cases for row in (product() if o.product else QUICK[case])]
-    failed = report((f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows)
+    checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
+    failed = report(checks + ([] if o.cases or o.product else [("formulas", lambda work: formulas(o, work))]))
     if o.table and not failed:
         write_table(o.table, results)
     return failed

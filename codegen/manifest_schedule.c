@@ -1,0 +1,51 @@
+#include "codegen/manifest_schedule.h"
+
+#include "ir/op.h"
+#include "ir/schedule.h"
+#include "ir/timeline.h"
+#include "passes/plan/cost.h"
+#include "passes/plan/schedules.h"
+
+/* Seconds of each segment by the cost model. */
+static const double *segment_seconds(const struct graph *graph) {
+    double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1);
+    for (int s = 0; s < graph->segments.n; s++) {
+        const struct segment *segment = &graph->segments.at[s];
+        for (int i = segment->first; i < segment->end; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            if (stage_part(node, segment->chunk) != STAGE_NONE && node->op->kind != OP_COMM)
+                seconds[s] += cost_node(graph, node, &machine_default);
+        }
+    }
+    return seconds;
+}
+
+enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
+
+void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training) {
+    const int stages = graph->schedules.n, micro_batches = training->accumulate;
+    const struct rt_schedule *first = &graph->schedules.at[0];
+    const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
+    const int drawn = shorter ? first->micro_batches : micro_batches;
+    struct timeline even, costed;
+    if (timeline_simulate(graph, drawn, NULL, &even) ||
+        timeline_simulate(graph, micro_batches, segment_seconds(graph), &costed))
+        BUG("the schedule of a verified graph does not complete");
+    rt_json_key(writer, "schedule");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "name");
+    rt_json_put_text(writer, training->schedule ? training->schedule : schedule_default);
+    rt_json_key(writer, "micro_batches");
+    rt_json_put_int(writer, micro_batches);
+    rt_json_key(writer, "slots");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < stages; c++) rt_json_put_int(writer, graph->schedules.at[c].slots);
+    rt_json_close(writer, ']');
+    rt_json_key(writer, "bubble");
+    rt_json_put_real(writer, timeline_bubble(&costed, stages));
+    rt_json_key(writer, "timeline");
+    rt_json_open(writer, '[', RT_JSON_LINES);
+    for (int c = 0; c < stages; c++) rt_json_put_text(writer, timeline_text(graph->arena, graph, &even, c));
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
+}
