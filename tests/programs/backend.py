@@ -105,6 +105,24 @@ def are_dropped(inputs, outputs):
 PROPERTIES = {"Bernoulli": are_draws, "Dropout": are_dropped}
 
 
+def exact_dft(model, inputs):
+    """The discrete Fourier transform of complex f32 numbers, in f64; None for other forms."""
+    node = model.graph.node[-1]
+    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    x, operands = inputs[0].astype("f8"), list(node.input)
+    if x.shape[-1] != 2 or given.get("onesided") or (len(operands) > 1 and operands[1]):
+        return None
+    axis = int(inputs[-1]) if len(operands) > 2 else given.get("axis", 1)
+    transform = np.fft.ifft if given.get("inverse") else np.fft.fft
+    y = transform(x[..., 0] + 1j * x[..., 1], axis=axis if axis >= 0 else axis + x.ndim)
+    return np.stack([y.real, y.imag], -1)
+
+
+# Operators whose expected values were computed in f32 and may have a rounding error above the tolerance where the result is 0
+# or nearly so. If an expected value is not within the tolerance of the exact result in f64, the exact result is what counts.
+EXACT = {"DFT": exact_dft}
+
+
 class Outcome(Exception):
     def __init__(self, kind, why=""):
         super().__init__(kind)
@@ -132,6 +150,7 @@ class Test:
         self.model = onnx.load(os.path.join(self.directory, "model.onnx"), load_external_data=False)
         given = {tensor.name for tensor in self.model.graph.initializer}
         self.inputs = [value for value in self.model.graph.input if value.name not in given]
+        self.noisy = False  # an expected value is not within the tolerance of the exact result
 
     def operator(self):
         """What a test of one node tests: its last node that is more than a constant."""
@@ -248,7 +267,7 @@ class Test:
         values = [(value, np.load(os.path.join(out, listed[value.name])), expected) for value, expected in wanted]
         if not self.is_random():
             for value, got, expected in values:
-                self.compare_output(value, got, expected)
+                self.compare_output(value, got, self.exact(number, value, expected))
             return
         inputs = [self.tensor(number, "input", i, value) for i, value in enumerate(self.inputs)]
         if any(got.shape != expected.shape or got.dtype != expected.dtype for _, got, expected in values):
@@ -266,6 +285,18 @@ class Test:
             for k, item in enumerate(held if isinstance(held, list) else [held] if held else []):
                 name = f"{value.name}.{k}" if isinstance(held, list) else value.name
                 yield onnx.helper.make_tensor_value_info(name, item.data_type, item.dims), numpy_helper.to_array(item)
+
+    def exact(self, number, value, expected):
+        """The expected value, or the exact result if the former is not within the tolerance of it (EXACT)."""
+        if self.operator() not in EXACT:
+            return expected
+        inputs = [self.tensor(number, "input", i, value) for i, value in enumerate(self.inputs)]
+        exact = EXACT[self.operator()](self.model, inputs)
+        rtol, atol = TOLERANCE[value.type.tensor_type.elem_type]
+        if exact is None or exact.shape != expected.shape or np.allclose(expected, exact, rtol=rtol, atol=atol):
+            return expected
+        self.noisy = True
+        return exact.astype(expected.dtype)
 
     def compare_output(self, value, got, expected):
         dtype = value.type.tensor_type.elem_type
@@ -298,7 +329,7 @@ class Test:
             while os.path.isdir(os.path.join(self.directory, f"test_data_set_{number}")):
                 self.compare(number, self.run(number, bound))
                 number += 1
-            return Outcome("passed, bound" if bound else "passed")
+            return Outcome("passed, bound" if bound else "passed", "exact" if self.noisy else "")
         except Outcome as outcome:
             return outcome
         except subprocess.TimeoutExpired:
@@ -378,6 +409,11 @@ def table(results, collected):
     rules = collections.Counter(outcome.why for _, _, outcome in results if outcome.kind == "excluded")
     lines += ["", "## Excluded models", "", "| models | rule |", "| --- | --- |"]
     lines += [f"| {n} | {rule} |" for rule, n in sorted(rules.items(), key=lambda item: (-item[1], item[0]))]
+    noisy = [name for name, _, outcome in results if outcome.kind.startswith("passed") and outcome.why == "exact"]
+    if noisy:
+        lines += ["", "## Tests whose expected values are not exact enough", "",
+                  "ONNX's expected values differ from the result in f64 by more than the tolerance. The results of these tests",
+                  "are within the tolerance of the result in f64.", "", *(f"- {name}" for name in noisy)]
     return "\n".join(lines) + "\n"
 
 
