@@ -242,9 +242,10 @@ int lower_attention(struct lower *lower) {
     if (lower_has(lower, 4) && lower_ndim(lower, lower->inputs[4]) != 4)
         return lower_misfit(lower, lower->inputs[1], lower->inputs[4]);
     if (read_inputs(lower, &attention) < 0 || build_masks(lower, &attention) < 0) return -1;
+    if (lower_wants(lower, 2)) lower->outputs[2] = attention.v;
+    if ((attention.v = emit_cast(lower, attention.v, lower_dtype(lower, attention.q))) < 0) return -1;
     int y = attention.core ? core_operator(lower, &attention) : composition(lower, &attention);
     if (lower_wants(lower, 1)) lower->outputs[1] = attention.k;
-    if (lower_wants(lower, 2)) lower->outputs[2] = attention.v;
     if (!attention.flat || y < 0) return lower_result(lower, y);
     struct tensor heads = lower_tensor(lower, y);
     int64_t shape[] = {heads.dims[0], heads.dims[2], heads.dims[1] * heads.dims[3]};

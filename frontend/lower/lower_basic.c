@@ -319,10 +319,29 @@ int lower_mod(struct lower *lower) {
     return lower_result(lower, emit2(lower, fmod ? OP_Fmod : OP_Mod, lower->inputs[0], lower->inputs[1]));
 }
 
+/* Core operators on floats take no floats of 8 bits. */
+static int emit_float(struct lower *lower, int x) {
+    return rt_dtype_is_code(lower_dtype(lower, x)) ? emit_cast(lower, x, RT_F32) : x;
+}
+
+int lower_is_nan(struct lower *lower) {
+    return lower_result(lower, emit1(lower, OP_IsNaN, emit_float(lower, lower->inputs[0])));
+}
+
 int lower_is_inf(struct lower *lower) {
+    const int x = emit_float(lower, lower->inputs[0]);
     struct attr attrs[] = {attr_of_int("positive", lower_int(lower, "detect_positive")),
                            attr_of_int("negative", lower_int(lower, "detect_negative"))};
-    return lower_result(lower, emit(lower, OP_IsInf, 1, lower->inputs, 2, attrs));
+    return lower_result(lower, x < 0 ? -1 : emit(lower, OP_IsInf, 1, &x, 2, attrs));
+}
+
+/* ONNX Shrink-9. Integers are computed in f64 and truncated. */
+int lower_shrink(struct lower *lower) {
+    const enum rt_dtype dtype = lower_dtype(lower, lower->inputs[0]);
+    struct attr attrs[] = {attr_of_float("bias", lower_float(lower, "bias")),
+                           attr_of_float("lambd", lower_float(lower, "lambd"))};
+    const int x = emit_cast(lower, lower->inputs[0], rt_dtype_is_float(dtype) ? dtype : RT_F64);
+    return lower_result(lower, x < 0 ? -1 : emit_cast(lower, emit(lower, OP_Shrink, 1, &x, 2, attrs), dtype));
 }
 
 int lower_gelu(struct lower *lower) {

@@ -6,14 +6,15 @@
 /* Operands of one value per channel, reshaped to (C, 1, ..) so that they broadcast along dimension 1 of x. */
 struct batch_norm {
     struct tensor x;
-    enum rt_dtype dtype; /* of the statistics */
+    enum rt_dtype dtype; /* of the statistics, or of x if that is wider */
     int scale, bias, mean, variance;
 };
 
 static int read_operands(struct lower *lower, struct batch_norm *norm) {
     int *const operands[] = {&norm->scale, &norm->bias, &norm->mean, &norm->variance};
     norm->x = lower_input(lower, 0);
-    norm->dtype = lower_dtype(lower, lower->inputs[4]);
+    const enum rt_dtype stored = lower_dtype(lower, lower->inputs[4]);
+    norm->dtype = rt_dtype_bytes(stored) < rt_dtype_bytes(norm->x.dtype) ? norm->x.dtype : stored;
     for (int i = 0; i < 4; i++)
         if ((*operands[i] = emit_channels(lower, i + 1, &norm->x)) < 0) return -1;
     if (lower->op->since < 9 && !lower_int(lower, "spatial")) return lower_unsupported(lower, "spatial = 0");
@@ -23,9 +24,10 @@ static int read_operands(struct lower *lower, struct batch_norm *norm) {
 /* ONNX BatchNormalization-15 for inference: x a + b with a = scale / sqrt(variance + epsilon), b = bias - mean a, known
  * at compile time where the parameters are. */
 static int by_running(struct lower *lower, const struct batch_norm *norm) {
-    int deviation = emit1(lower, OP_Sqrt, emit_with(lower, OP_Add, norm->variance, lower_float(lower, "epsilon")));
+    int variance = emit_cast(lower, norm->variance, norm->dtype), mean = emit_cast(lower, norm->mean, norm->dtype);
+    int deviation = emit1(lower, OP_Sqrt, emit_with(lower, OP_Add, variance, lower_float(lower, "epsilon")));
     int a = emit2(lower, OP_Div, emit_cast(lower, norm->scale, norm->dtype), deviation);
-    int b = emit2(lower, OP_Sub, emit_cast(lower, norm->bias, norm->dtype), emit2(lower, OP_Mul, norm->mean, a));
+    int b = emit2(lower, OP_Sub, emit_cast(lower, norm->bias, norm->dtype), emit2(lower, OP_Mul, mean, a));
     int y = emit2(lower, OP_Mul, lower->inputs[0], emit_cast(lower, a, norm->x.dtype));
     return emit2(lower, OP_Add, y, emit_cast(lower, b, norm->x.dtype));
 }

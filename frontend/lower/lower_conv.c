@@ -343,18 +343,53 @@ int lower_max_unpool(struct lower *lower) {
 }
 
 /* Weights (channels k, 1, window..) that put element i of each k to place i of the window. */
-static int emit_places(struct lower *lower, const struct window *window, int64_t channels, int64_t k) {
+static int emit_places(struct lower *lower, const struct window *window, int64_t channels, int64_t k,
+                       enum rt_dtype dtype) {
     int64_t dims[RT_MAX_NDIM] = {channels * k, 1};
     double *values = ARENA_ARRAY(lower->builder.graph->arena, double, channels *k *k + 1);
     for (int64_t i = 0; i < channels * k; i++) values[i * k + i % k] = 1;
     for (int d = 0; d < window->n; d++) dims[SPATIAL + d] = window->extent[d];
     struct graph *graph = lower->builder.graph;
     const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
-    return emit_cast(lower, graph_add_const(graph, name, RT_F64, SPATIAL + window->n, dims, values),
-                     lower_dtype(lower, lower->inputs[0]));
+    return emit_cast(lower, graph_add_const(graph, name, RT_F64, SPATIAL + window->n, dims, values), dtype);
 }
 
-/* ONNX Col2Im-18: a transposed convolution of each channel, which puts every column to its place. */
+/* The columns of Col2Im: `k` elements of each block, in dimension 1. */
+struct columns {
+    const struct window *window;
+    const int64_t *shape;
+    int64_t channels, k;
+};
+
+/* A transposed convolution of each channel, which adds every column to its place. x is of a float type. */
+static int emit_folded(struct lower *lower, const struct columns *columns, int x) {
+    struct attr attrs[5];
+    int count = window_attrs(columns->window, attrs);
+    if (x < 0) return -1;
+    attrs[count++] = attr_of_int("group", columns->channels);
+    const int operands[] = {emit_reshape(lower, x, SPATIAL + columns->window->n, columns->shape),
+                            emit_places(lower, columns->window, columns->channels, columns->k, lower_dtype(lower, x))};
+    if (operands[0] < 0 || operands[1] < 0) return -1;
+    return emit(lower, OP_ConvTranspose, 2, operands, count, attrs);
+}
+
+/* f64 holds sums of 32-bit integers exactly; 64-bit integers are added in two halves. */
+static int emit_folded_ints(struct lower *lower, const struct columns *columns, int x) {
+    const enum rt_dtype dtype = lower_dtype(lower, x);
+    if (dtype == RT_BOOL) return emit_cast(lower, emit_folded(lower, columns, emit_cast(lower, x, RT_F64)), dtype);
+    if (rt_dtype_bytes(dtype) < 8) {
+        const int y = emit_folded(lower, columns, emit_cast(lower, x, RT_F64));
+        return emit_cast(lower, emit_cast(lower, y, RT_I64), dtype);
+    }
+    const double half = 4294967296.0;
+    const int bits = emit_wrapping(lower, x), low = emit_with(lower, OP_BitwiseAnd, bits, half - 1);
+    const int high = emit_with(lower, OP_Div, emit2(lower, OP_Sub, bits, low), half);
+    const int lows = emit_cast(lower, emit_folded(lower, columns, emit_cast(lower, low, RT_F64)), RT_I64);
+    const int highs = emit_cast(lower, emit_folded(lower, columns, emit_cast(lower, high, RT_F64)), RT_I64);
+    return emit_narrowed(lower, emit2(lower, OP_Add, emit_with(lower, OP_Mul, highs, half), lows), dtype);
+}
+
+/* ONNX Col2Im-18 */
 int lower_col2im(struct lower *lower) {
     struct window window = {0};
     struct tensor x = lower_input(lower, 0);
@@ -383,13 +418,9 @@ int lower_col2im(struct lower *lower) {
         return lower_error(lower, 378, EXIT_MALFORMED, "%s does not have %lld blocks of %lld elements",
                            tensor_type(lower->builder.graph->arena, &x), (long long)blocks, (long long)k);
     shape[1] = x.dims[1];
-    struct attr attrs[5];
-    int count = window_attrs(&window, attrs);
-    attrs[count++] = attr_of_int("group", x.dims[1] / k);
-    const int operands[] = {emit_reshape(lower, lower->inputs[0], SPATIAL + n, shape),
-                            emit_places(lower, &window, x.dims[1] / k, k)};
-    if (operands[0] < 0 || operands[1] < 0) return -1;
-    return lower_result(lower, emit(lower, OP_ConvTranspose, 2, operands, count, attrs));
+    const struct columns columns = {&window, shape, x.dims[1] / k, k};
+    return lower_result(lower, rt_dtype_is_float(x.dtype) ? emit_folded(lower, &columns, lower->inputs[0])
+                                                          : emit_folded_ints(lower, &columns, lower->inputs[0]));
 }
 
 /* ONNX AveragePool-19. */

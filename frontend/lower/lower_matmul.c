@@ -22,9 +22,15 @@ static int add_leading(struct lower *lower, int x, int ndim) {
     return emit_reshape(lower, x, ndim, shape);
 }
 
-/* The core operator MatMul does not broadcast, but if b has two dimensions, a may have any number. So leading
+/* Integers that MatMul has no kernel for are multiplied as integers of the same size that it has.
+ *
+ * The core operator MatMul does not broadcast, but if b has two dimensions, a may have any number. So leading
  * dimensions of extent 1 of b are removed; if both operands have different leading dimensions, they are expanded. */
 int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
+    if (a < 0 || b < 0) return -1;
+    const enum rt_dtype dtype = lower_dtype(lower, a);
+    a = emit_wrapping(lower, a);
+    b = emit_wrapping(lower, b);
     if (a < 0 || b < 0) return -1;
     struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);
     int64_t lead[RT_MAX_NDIM];
@@ -42,7 +48,8 @@ int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
     int nattrs = 0;
     if (trans_a) attrs[nattrs++] = attr_of_int("trans_a", 1);
     if (trans_b) attrs[nattrs++] = attr_of_int("trans_b", 1);
-    return a < 0 || b < 0 ? -1 : emit(lower, OP_MatMul, 2, (int[]){a, b}, nattrs, attrs);
+    if (a < 0 || b < 0) return -1;
+    return emit_narrowed(lower, emit(lower, OP_MatMul, 2, (int[]){a, b}, nattrs, attrs), dtype);
 }
 
 int lower_matmul(struct lower *lower) {

@@ -60,14 +60,19 @@ static int emit_core(struct lower *lower, enum op_id op, int axis, int64_t exten
 }
 
 int emit_normalised(struct lower *lower, enum op_id op, int axis) {
+    const int scale = lower->inputs[1], bias = lower_has(lower, 2) ? lower->inputs[2] : -1;
+    const enum rt_dtype dtype = lower_dtype(lower, scale); /* of the result */
+    if (rt_dtype_bytes(dtype) > rt_dtype_bytes(lower_input(lower, 0).dtype))
+        lower->inputs[0] = emit_cast(lower, lower->inputs[0], dtype);
+    if (lower->inputs[0] < 0) return -1;
     const struct tensor x = lower_input(lower, 0);
     const int64_t extent = extent_between(&x, axis, x.ndim);
-    const int scale = lower->inputs[1], bias = lower_has(lower, 2) ? lower->inputs[2] : -1;
     if (check_parameter(lower, scale, &x, axis) < 0 || (bias >= 0 && check_parameter(lower, bias, &x, axis) < 0))
         return -1;
-    if (differs_before(lower, scale, &x, axis) || (bias >= 0 && differs_before(lower, bias, &x, axis))) {
+    if (dtype != x.dtype || differs_before(lower, scale, &x, axis) ||
+        (bias >= 0 && differs_before(lower, bias, &x, axis))) {
         int ones = emit_expand(lower, emit_like(lower, lower->inputs[0], 1), 1, &extent);
-        int y = emit2(lower, OP_Mul, emit_core(lower, op, axis, extent, ones, -1), scale);
+        int y = emit2(lower, OP_Mul, emit_cast(lower, emit_core(lower, op, axis, extent, ones, -1), dtype), scale);
         return bias < 0 ? y : emit2(lower, OP_Add, y, bias);
     }
     const int flat_bias = bias < 0 ? -1 : flat_parameter(lower, bias, &x, axis, extent);
@@ -89,9 +94,12 @@ int lower_layer_norm(struct lower *lower) {
     flag_from(axes, axis);
     int *mean = lower_wants(lower, 1) ? &lower->outputs[1] : NULL,
         *inverse = lower_wants(lower, 2) ? &lower->outputs[2] : NULL;
-    if ((mean || inverse) &&
-        standardise(lower, lower->inputs[0], axes, lower_float(lower, "epsilon"), mean, inverse) < 0)
-        return -1;
+    if (mean || inverse) {
+        const enum rt_dtype stash = rt_dtype_by_onnx((int)lower_int(lower, "stash_type"));
+        if (stash == RT_DTYPE_NONE || !rt_dtype_is_float(stash)) return lower_unsupported(lower, "this stash_type");
+        const int x = emit_cast(lower, lower->inputs[0], lower_float_type(lower, stash));
+        if (x < 0 || standardise(lower, x, axes, lower_float(lower, "epsilon"), mean, inverse) < 0) return -1;
+    }
     return lower_result(lower, emit_normalised(lower, OP_LayerNorm, axis));
 }
 

@@ -73,10 +73,24 @@ static enum rt_dtype computed_in(const struct lower *lower, int scale) {
     return lower_dtype(lower, scale) == RT_F64 ? RT_F64 : RT_F32;
 }
 
-/* True if the zero point is absent or known to be 0; that of a float is always 0. */
+static bool is_code_float(const struct lower *lower, int x) {
+    return rt_dtypes[lower_dtype(lower, x)].kind == RT_KIND_CODE_FLOAT;
+}
+
+/* True if the codes of a float type are known to be 0. */
+static bool is_code_zero(const struct lower *lower, int zero) {
+    const struct tensor tensor = lower_tensor(lower, zero);
+    if (!tensor.data || (tensor.kind != TENSOR_CONST && tensor.kind != TENSOR_WEIGHT)) return false;
+    for (int64_t i = 0; i < tensor_bytes(&tensor); i++)
+        if (((const unsigned char *)tensor.data)[i]) return false;
+    return true;
+}
+
+/* True if the zero point is absent or known to be 0. */
 static bool is_zero(const struct lower *lower, int zero) {
     int n;
-    if (zero < 0 || rt_dtypes[lower_dtype(lower, zero)].kind == RT_KIND_CODE_FLOAT) return true;
+    if (zero < 0) return true;
+    if (is_code_float(lower, zero)) return is_code_zero(lower, zero);
     const int64_t *known = build_known_ints(lower->builder.graph, zero, &n);
     for (int i = 0; known && i < n; i++)
         if (known[i]) return false;
@@ -153,7 +167,10 @@ int emit_quantised(struct lower *lower, int x, const struct quantised *how, enum
     int zero = is_zero(lower, how->zero) ? -1 : arrange(lower, how->zero, &tensor, how, &blocks);
     if (rt_dtype_is_integer(dtype))
         return emit_reshape(lower, emit_rounded(lower, y, zero, dtype), tensor.ndim, tensor.dims);
-    if (how->zero >= 0) y = emit_with(lower, OP_Add, y, 0); /* the zero point of a float: -0 becomes 0 */
+    if (zero >= 0)
+        y = emit2(lower, OP_Add, y, emit_cast(lower, zero, lower_dtype(lower, y)));
+    else if (how->zero >= 0)
+        y = emit_with(lower, OP_Add, y, 0); /* -0 becomes 0 */
     y = emit_converted(lower, y, dtype, true, "up");
     return emit_reshape(lower, y, tensor.ndim, tensor.dims);
 }
@@ -251,8 +268,20 @@ static bool is_byte(const struct lower *lower, int x) {
     return lower_dtype(lower, x) == RT_I8 || lower_dtype(lower, x) == RT_U8;
 }
 
+/* The same of a matrix of 8-bit floats, as f32. */
+static int shifted_floats(struct lower *lower, int x, int zero, bool rows) {
+    x = emit_cast(lower, x, RT_F32);
+    if (x < 0 || is_zero(lower, zero)) return x;
+    zero = emit_scalar(lower, zero);
+    if (rows && zero >= 0 && lower_ndim(lower, zero) == 1) zero = emit_unsqueeze(lower, zero, 1);
+    return emit2(lower, OP_Sub, x, emit_cast(lower, zero, RT_F32));
+}
+
 int emit_int_matmul(struct lower *lower, int a, int a_zero, int b, int b_zero, bool trans_b) {
     if (a < 0 || b < 0) return -1;
+    if (is_code_float(lower, a) || is_code_float(lower, b))
+        return emit_matmul(lower, shifted_floats(lower, a, a_zero, true), shifted_floats(lower, b, b_zero, false),
+                           false, trans_b);
     a_zero = is_zero(lower, a_zero) ? -1 : emit_scalar(lower, a_zero);
     b_zero = is_zero(lower, b_zero) ? -1 : emit_scalar(lower, b_zero);
     struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);
@@ -295,8 +324,10 @@ static int requantised(struct lower *lower, int sums, int a_scale, int b_scale, 
     const enum rt_dtype real = computed_in(lower, factor);
     int y = emit2(lower, OP_Mul, emit_cast(lower, sums, real), emit_cast(lower, factor, real));
     const enum rt_dtype dtype = lower_dtype(lower, y_zero);
-    if (!rt_dtype_is_integer(dtype)) return lower_unsupported(lower, "a zero point of %s", rt_dtypes[dtype].name);
-    return emit_rounded(lower, y, is_zero(lower, y_zero) ? -1 : emit_scalar(lower, y_zero), dtype);
+    const int zero = is_zero(lower, y_zero) ? -1 : emit_scalar(lower, y_zero);
+    if (rt_dtype_is_integer(dtype)) return emit_rounded(lower, y, zero, dtype);
+    if (zero >= 0) y = emit2(lower, OP_Add, y, emit_cast(lower, zero, real));
+    return emit_converted(lower, y, dtype, true, "up");
 }
 
 int lower_qlinear_matmul(struct lower *lower) {

@@ -73,6 +73,10 @@ static int reduce_by(struct lower *lower, const struct reduction *row, int x, co
     return row->after == OP_Sqrt ? emit_root(lower, x) : emit1(lower, row->after, x);
 }
 
+static bool is_extreme(const struct reduction *row) {
+    return row->core == OP_ReduceMax || row->core == OP_ReduceMin;
+}
+
 /* Integers under a square root or logarithm are computed as floats; bool has no order of its own in the kernels. */
 static enum rt_dtype work_type(const struct reduction *row, enum rt_dtype dtype) {
     bool real = row->after != OP_NONE || row->compose == log_sum_exp;
@@ -86,11 +90,31 @@ static int extreme_value(struct lower *lower, enum rt_dtype dtype, bool least) {
     const bool is_signed = rt_dtypes[dtype].kind == RT_KIND_INT;
     if (rt_dtype_is_float(dtype)) return build_scalar(&lower->builder, dtype, least ? -INFINITY : INFINITY);
     if (dtype == RT_BOOL) return build_scalar(&lower->builder, dtype, !least);
-    if (dtype == RT_U64 && !least) return lower_unsupported(lower, "type u64");
     const int bits = 8 * (int)rt_dtype_bytes(dtype) - is_signed;
-    const int64_t most = bits == 63 || bits == 64 ? INT64_MAX : (int64_t)((1ull << bits) - 1);
+    const int64_t most = bits == 64 ? -1 : (int64_t)((1ull << bits) - 1); /* -1: the bits of the greatest u64 */
     const int64_t value = !least ? most : is_signed ? -most - 1 : 0;
-    return emit_cast(lower, emit_ints(lower, 1, &value, 0, NULL), dtype);
+    return emit_narrowed(lower, emit_cast(lower, emit_ints(lower, 1, &value, 0, NULL), bits > 32 ? RT_I64 : dtype),
+                         dtype);
+}
+
+/* The result of ReduceMax or ReduceMin of no elements. */
+static int extreme_of_none(struct lower *lower, const struct reduction *row, const bool *axes, bool keepdims) {
+    struct tensor x = lower_input(lower, 0);
+    int n = 0;
+    for (int d = 0; d < x.ndim; d++)
+        if (!axes[d] || keepdims) x.dims[n++] = axes[d] ? 1 : x.dims[d];
+    return emit_expand(lower, extreme_value(lower, x.dtype, row->core == OP_ReduceMax), n, x.dims);
+}
+
+/* The operand of the core reduction, in a type that it has a kernel for. */
+static int emit_operand(struct lower *lower, const struct reduction *row, int x) {
+    const enum rt_dtype dtype = lower_dtype(lower, x);
+    if (is_extreme(row) && dtype != RT_BOOL) return emit_ordered(lower, x);
+    return emit_cast(lower, x, work_type(row, dtype));
+}
+
+static int emit_result(struct lower *lower, const struct reduction *row, int y, enum rt_dtype dtype) {
+    return is_extreme(row) && dtype != RT_BOOL ? emit_from_ordered(lower, y, dtype) : emit_cast(lower, y, dtype);
 }
 
 /* What a reduction does not see: masks elements of a counted operand that are not valid. */
@@ -128,7 +152,11 @@ int lower_reduce(struct lower *lower) {
     const struct counted *found = lower_counted(lower, lower->inputs[0]);
     const struct counted counted = found ? *found : (struct counted){-1, -1, false};
     const bool masks = found && axes[counted.dim];
-    int operand = emit_cast(lower, masks ? reduced_operand(lower, row) : lower->inputs[0], work_type(row, x.dtype));
+    bool none = false;
+    for (int d = 0; d < x.ndim; d++) none = none || (axes[d] && x.dims[d] == 0);
+    if (none && is_extreme(row)) return lower_result(lower, extreme_of_none(lower, row, axes, keepdims));
+    const int given = masks ? reduced_operand(lower, row) : lower->inputs[0];
+    const int operand = given < 0 ? -1 : emit_operand(lower, row, given);
     if (operand < 0) return -1;
     int y = masks && row->compose == emit_mean
                 ? mean_of_valid(lower, operand, axes, keepdims, counted.dim, counted.count)
@@ -136,7 +164,7 @@ int lower_reduce(struct lower *lower) {
     if (x.dtype == RT_BOOL)
         y = emit_with(lower, OP_Max, emit_with(lower, OP_Min, y, 1),
                       0); /* the maximum of no elements is neither 0 nor 1 */
-    return lower_result(lower, emit_cast(lower, y, x.dtype));
+    return lower_result(lower, emit_result(lower, row, y, x.dtype));
 }
 
 /* ONNX ArgMax-13, ArgMin-13. */

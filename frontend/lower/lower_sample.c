@@ -55,7 +55,9 @@ int lower_grid_sample(struct lower *lower) {
     for (int d = SPATIAL; d < x.ndim; d++)
         if (x.dims[d] < 1) return lower_error(lower, 384, EXIT_MALFORMED, "dimension %d has no elements", d);
     const enum rt_dtype dtype = cast ? RT_F32 : x.dtype;
-    int points = emit_cast(lower, emit_unnormalised(lower, lower->inputs[1], &x, align), dtype);
+    const bool widens = rt_dtype_bytes(dtype) > rt_dtype_bytes(grid.dtype);
+    const int given = widens ? emit_cast(lower, lower->inputs[1], dtype) : lower->inputs[1];
+    int points = given < 0 ? -1 : emit_cast(lower, emit_unnormalised(lower, given, &x, align), dtype);
     struct attr attrs[] = {attr_of_text("mode", mode), attr_of_text("padding", padding), attr_of_int("align", align)};
     const int image = emit_cast(lower, lower->inputs[0], dtype);
     if (points < 0 || image < 0) return -1;

@@ -43,5 +43,9 @@ GRAD(grad_gather_elements);
 GRAD(grad_gather_nd);
 GRAD(grad_scatter_elements); /* and ScatterElementsAdd */
 GRAD(grad_scatter_nd);
+GRAD(grad_scatter_elements_mul);
+GRAD(grad_scatter_nd_mul);
+GRAD(grad_scatter_elements_extreme); /* ScatterElementsMax and ScatterElementsMin */
+GRAD(grad_scatter_nd_extreme);
 
 #endif

@@ -178,27 +178,3 @@ GRAD(grad_gather_nd) {
     int none = zeros(gradient, gradient_input(gradient, 0));
     return gradient->dx[0] = like_forward(gradient, OP_ScatterNDAdd, 3, none, gradient->node.inputs[1], gradient->dy);
 }
-
-/* The gradient of the updates is gathered from dy. The gradient of the data is dy, with zeros where the updates
- * replaced the data. */
-static int grad_scatter(struct gradient *gradient, enum op_id scatter, enum op_id gather) {
-    const int index = gradient->node.inputs[1];
-    bool replaces = gradient->node.op->id == scatter;
-    if (gradient->wanted[0]) {
-        gradient->dx[0] = gradient->dy;
-        if (replaces)
-            gradient->dx[0] =
-                like_forward(gradient, scatter, 3, gradient->dy, index, zeros(gradient, gradient_input(gradient, 2)));
-        if (gradient->dx[0] < 0) return -1;
-    }
-    if (gradient->wanted[2]) gradient->dx[2] = like_forward(gradient, gather, 2, gradient->dy, index, index);
-    return gradient->wanted[2] ? gradient->dx[2] : 0;
-}
-
-GRAD(grad_scatter_elements) {
-    return grad_scatter(gradient, OP_ScatterElements, OP_GatherElements);
-}
-
-GRAD(grad_scatter_nd) {
-    return grad_scatter(gradient, OP_ScatterND, OP_GatherND);
-}

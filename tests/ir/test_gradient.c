@@ -272,12 +272,6 @@ static void test_rows_are_differentiable(void **state) {
                                         "RoiPoolGrad",
                                         "RecurrenceGrad",
                                         "BitCast",
-                                        "ScatterElementsMul",
-                                        "ScatterElementsMax",
-                                        "ScatterElementsMin",
-                                        "ScatterNDMul",
-                                        "ScatterNDMax",
-                                        "ScatterNDMin",
                                         "Uniform",
                                         "Unpack",
                                         "DequantMatMul",
@@ -324,7 +318,8 @@ static void check_value(const char *text, const double *x, int n, const double *
 #define HEAD "rankc-ir 1\ngraph \"g\" level=TYPED\n"
 
 /* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, max_pool takes the first of
- * equals, a product without its only zero is that of the rest, and rows of an embedding sum. */
+ * equals, a product without its only zero is that of the rest, rows of an embedding sum, and scatter_reduce shares
+ * among equals and multiplies the others. */
 static void test_kinks_are_those_of_pytorch(void **state) {
     (void)state;
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Relu(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
@@ -346,6 +341,14 @@ static void test_kinks_are_those_of_pytorch(void **state) {
     check_value(HEAD "input %0 \"x\" f64[2,1]\nconst %1 \"i\" i64[3] = [1, -1, 1]\n%2 \"y\" = Gather(%0, %1) axis=0\n"
                      "output %2 \"y\"\n",
                 (double[]){5, 6}, 2, (double[]){0, 3});
+    check_value(HEAD
+                "input %0 \"x\" f64[3]\nconst %1 \"i\" i64[4] = [0, 0, 1, 1]\nconst %2 \"u\" f64[4] = [2, 2, 1, 5]\n"
+                "%3 \"y\" = ScatterElementsMax(%0, %1, %2) axis=0\noutput %3 \"y\"\n",
+                (double[]){2, 3, 4}, 3, (double[]){1.0 / 3, 0, 1});
+    check_value(HEAD
+                "input %0 \"x\" f64[3]\nconst %1 \"i\" i64[4] = [0, 0, 1, 1]\nconst %2 \"u\" f64[4] = [2, 3, 0, 5]\n"
+                "%3 \"y\" = ScatterElementsMul(%0, %1, %2) axis=0\noutput %3 \"y\"\n",
+                (double[]){0, 3, 4}, 3, (double[]){6, 0, 1});
 }
 
 int main(void) {
