@@ -18,6 +18,7 @@ from harness import call, data_of, expect, folder_of, lines_of, model_of, record
 
 PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
          "tp2dp2": ("tp:tensor=2", 4), "data2": ("data:data=2", 2), "dp3": ("dp", 3), "data2dp2": ("data:data=2", 4), "tp3": ("tp:tensor=3", 3),
+         "pp2": ("pp:pipeline=2", 2), "pp2tp2": ("hybrid:tensor=2,pipeline=2", 4),
          "hybrid2": ("hybrid:tensor=2,data=2", 8), "nest4": (f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest4.rules", 4)}
 ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
 
@@ -576,7 +577,7 @@ def loaded(bench):
 # Layouts of the same run: plan, micro-batches per scale unit, options. Each step has two micro-batches.
 LAYOUTS = {"one": ("one", 2, []), "tp2": ("tp2", 2, []), "tp3": ("tp3", 2, []), "nest4": ("nest4", 2, []), "data2": ("data2", 2, []),
            "zero2": ("dp2", 1, ["--use-zero", "2"]), "zero3": ("dp2", 1, ["--use-zero", "3"]),
-           "tp2zero1": ("tp2dp2", 1, ["--use-zero", "1"])}
+           "tp2zero1": ("tp2dp2", 1, ["--use-zero", "1"]), "pp2": ("pp2", 2, []), "pp2tp2": ("pp2tp2", 2, [])}
 
 
 def moved(bench):
@@ -586,7 +587,7 @@ def moved(bench):
     for case in "mlp", "gpt2":
         programs, runs = {}, {}
         for name, (plan, accumulate, options) in LAYOUTS.items():
-            if case == "gpt2" and name not in ("one", "tp2", "zero3", "tp2zero1"):
+            if case == "gpt2" and name not in ("one", "tp2", "zero3", "pp2tp2"):
                 continue
             programs[name] = bench.compile(f"{case}-{name}", plan, case, ["--optimizer", "adamw:lr=0.001", *options], accumulate)
             runs[name] = programs[name].train(6, "--checkpoint-dir", bench.path(f"{case}-{name}.ckpt"), "--checkpoint-every", "3")
@@ -623,7 +624,7 @@ def converted(bench):
     """rankc ckpt: a checkpoint written for another plan is the one that is loaded under that plan, bit for bit; merged parameters are
     those that the files describe; a changed bit is found, and its tensor named."""
     programs = {name: bench.compile(name, plan, "gpt2", ["--optimizer", "adamw:lr=0.001", *options], accumulate)
-                for name, (plan, accumulate, options) in LAYOUTS.items() if name in ("one", "tp2", "tp3", "tp2zero1")}
+                for name, (plan, accumulate, options) in LAYOUTS.items() if name in ("tp2", "tp3", "pp2tp2", "tp2zero1")}
     for source, program in programs.items():
         kept = bench.path(f"{source}.ckpt")
         program.train(2, "--checkpoint-dir", kept)
