@@ -103,13 +103,13 @@ static struct finding find_memfd(struct arena *arena) {
     return (struct finding){FOUND, "shared memory", "memfd", NULL};
 }
 
-/* ---- what is not used yet ---- */
+/* ---- several hosts ---- */
 
 static struct finding find_mpi(struct arena *arena) {
     const char *path = doctor_find_program("mpirun", arena);
     if (!path) path = doctor_find_program("mpiexec", arena);
     return (struct finding){path ? FOUND : ABSENT, "MPI", with_version(path, arena),
-                            "can start ranks; --comm mpi is not supported yet"};
+                            "starts ranks on several hosts (--comm mpi)"};
 }
 
 /* ---- GPUs: what --target cuda needs ---- */

@@ -626,6 +626,8 @@ static int finish(struct parser *parser) {
     if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_LOOPBACK)
         return usage_error(parser, "--stall-timeout needs ranks that are processes; with "
                                    "--comm loopback they are threads of one process");
+    if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_MPI)
+        return usage_error(parser, "--stall-timeout is for ranks that rankc starts; with --comm mpi mpirun does");
     if (options->help) return 0;
     if (!strcmp(options->instance_name, ".") || !strcmp(options->instance_name, ".."))
         return diag_error(parser->diags, 205, EXIT_USAGE, NULL,

@@ -148,19 +148,34 @@ static void build_command(struct command *command, const char *program, int64_t 
 
 /* ---- starting ---- */
 
-/* --comm loopback: executes the program, which runs all ranks as threads, in place of this process, so that a debugger
- * sees one process. The program inherits the lock. */
-static int become_program(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
+/* Executes a command in place of this process. It inherits the lock. */
+static int become(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
     const int lock = compiled->lock;
-    add_option(command, cli->arena, "comm", "loopback");
-    add_option(command, cli->arena, "world", arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
     VEC_PUSH(cli->arena, &command->words, NULL);
     if (lock >= 0) fcntl(lock, F_SETFD, 0);
     cli_report(cli);
     fflush(NULL);
-    execv(command->words.at[0], command->words.at);
+    execvp(command->words.at[0], command->words.at);
     return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot start %s: %s",
                       diag_quote(cli->diags, command->words.at[0]), strerror(errno));
+}
+
+/* --comm loopback: the program runs all ranks as threads, so that a debugger sees one process. */
+static int become_program(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
+    add_option(command, cli->arena, "comm", "loopback");
+    add_option(command, cli->arena, "world", arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
+    return become(command, compiled, cli);
+}
+
+/* --comm mpi: MPI's launcher starts the ranks. */
+static int become_mpirun(const struct command *program, const struct compiled_model *compiled, struct cli *cli) {
+    struct command command = {0};
+    add_word(&command, cli->arena, "mpirun");
+    add_word(&command, cli->arena, "-n");
+    add_word(&command, cli->arena, arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
+    for (int i = 0; i < program->words.n; i++) add_word(&command, cli->arena, program->words.at[i]);
+    add_option(&command, cli->arena, "comm", "mpi");
+    return become(&command, compiled, cli);
 }
 
 /* Names of instructions for the launcher's reports. */
@@ -205,6 +220,7 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *cli) 
     }
     build_command(&command, program, compiled->runtime_ngpus, cli);
     if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled, cli);
+    if (cli->options->comm == OPT_COMM_MPI) return become_mpirun(&command, compiled, cli);
     return launch_ranks(&command, compiled, cli);
 }
 

@@ -156,6 +156,10 @@ int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t va
             const int status = shared_advance(shared);
             if (status) return end_wait(shared, status);
         }
+        if (shared->transfers->beside && turn >= shared->spins) {
+            const int status = shared->transfers->beside(shared->transfers->context);
+            if (status) return end_wait(shared, status);
+        }
         if (turn == shared->spins) publish_wait(shared, word, value, whose);
         if (turn < shared->spins)
             relax();

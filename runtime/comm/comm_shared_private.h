@@ -60,10 +60,12 @@ struct queue {
 
 /* The transfers that a rank has posted: one for all communicators that were split from one another. */
 struct transfers {
-    int users;               /* communicators */
-    int outstanding;         /* transfers that are not complete */
-    int failed;              /* status of the first call that failed: from then on no transfer is accessed */
-    struct queue *to, *from; /* by world rank */
+    int users;                    /* communicators */
+    int outstanding;              /* transfers that are not complete */
+    int failed;                   /* status of the first call that failed: from then on no transfer is accessed */
+    struct queue *to, *from;      /* by world rank */
+    int (*beside)(void *context); /* advances transfers of another transport; NULL: there is none */
+    void *context;
 };
 
 /* Of a background reduce-scatter: the bytes [first, last) of the data that the member reduces, for itself alone. */

@@ -5,6 +5,8 @@
 
 #include "base/location.h"
 #include "comm/comm_shared.h"
+#include "comm/join_mpi.h"
+#include "comm/mpi_library.h"
 #include "comm/rendezvous.h"
 
 #include <errno.h>
@@ -124,9 +126,9 @@ static int grow_segment(struct rt *rt, int fd, size_t bytes) {
                         strerror(error));
 }
 
-static int join_segment(struct rt *rt, int fd) {
+int rt_open_segment(struct rt *rt, int fd, int rank, int size, struct rt_comm **out) {
     struct rt_private *private = rt->internal;
-    const size_t symmetric = rt_program_symmetric(rt->program), bytes = rt_comm_shared_bytes(rt->world, symmetric);
+    const size_t symmetric = rt_program_symmetric(rt->program), bytes = rt_comm_shared_bytes(size, symmetric);
     RT_TRY(grow_segment(rt, fd, bytes));
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment == MAP_FAILED)
@@ -134,11 +136,15 @@ static int join_segment(struct rt *rt, int fd) {
                             strerror(errno));
     private->mapping = segment;
     private->mapping_bytes = bytes;
-    int status = rt_comm_open_shared(&rt->comm, segment, rt->rank, rt->world, symmetric);
+    int status = rt_comm_open_shared(out, segment, rank, size, symmetric);
     if (status == RT_ERROR_MISMATCH)
         return rt_fail_code(rt, status, RT_CODE_KEY, "rank %d runs another program than the job's other ranks",
                             rt->rank);
-    return status ? rt_fail(rt, status, "cannot open the shared memory of %d ranks", rt->world) : RT_OK;
+    return status ? rt_fail(rt, status, "cannot open the shared memory of %d ranks", size) : RT_OK;
+}
+
+static int join_segment(struct rt *rt, int fd) {
+    return rt_open_segment(rt, fd, rt->rank, rt->world, &rt->comm);
 }
 
 static int join_launched(struct rt *rt, const char *fd_text) {
@@ -160,9 +166,16 @@ static int join_meeting(struct rt *rt, const struct rt_options *options) {
     return status;
 }
 
+/* True if an MPI launcher says that it has started ranks on other hosts, and no rendezvous is given. */
+static bool mpi_spans_hosts(const struct rt *rt, const struct rt_options *options) {
+    return rt_mpi_launched() && rt->internal->local_world > 0 && rt->internal->local_world < rt->world &&
+           !options->rendezvous && !getenv("MASTER_ADDR");
+}
+
 static int join_by_name(struct rt *rt, const struct rt_options *options, const char *name) {
     const char *fd = getenv(RT_SHM_FD_VARIABLE);
     const bool self = strcmp(name, "self") == 0, shm = strcmp(name, "shm") == 0;
+    if (strcmp(name, "mpi") == 0 || (strcmp(name, "auto") == 0 && mpi_spans_hosts(rt, options))) return rt_join_mpi(rt);
     if (!self && !shm && strcmp(name, "auto") != 0)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "transport '%s' is not available here", name);
     if (!self && fd) return join_launched(rt, fd);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "comm/comm_shared.h"
+#include "comm/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ANSWER_MS     30000 /* time limit for a message that is due immediately */
@@ -43,16 +41,11 @@ static int announce(struct rt *rt, const struct rt_meeting *meeting, const struc
     return status;
 }
 
-/* Makes the shared memory with the size and seal that a launcher gives it (see grow_segment in join.c). */
 static int make_memory(struct rt *rt, struct rt_meeting *meeting) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(meeting->name, sizeof meeting->name, "rankc-%d-%lld-%ld", (int)getpid(), (long long)now.tv_sec,
-             now.tv_nsec);
-    meeting->memory = memfd_create(meeting->name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (meeting->memory >= 0 && ftruncate(meeting->memory, (off_t)rt_shared_control_bytes(meeting->world)) == 0 &&
-        fcntl(meeting->memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
-        return RT_OK;
+    struct rt_memory memory;
+    meeting->memory = rt_memory_make(meeting->world, &memory);
+    memcpy(meeting->name, memory.name, sizeof meeting->name);
+    if (meeting->memory >= 0) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot create shared memory: %s", strerror(errno));
 }
 
@@ -97,18 +90,10 @@ static int hear_verdict(struct rt *rt, const struct rt_meeting *meeting, const s
     return status;
 }
 
-/* Opens rank 0's memfd through /proc. The name, unique to the job, proves that the process is on this machine; the
- * kernel allows access only to users who may trace that process. -1: not accessible. */
 static int find_memory(const struct verdict *verdict) {
-    char path[64], wanted[96], name[sizeof wanted];
-    struct stat status;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", verdict->pid, verdict->fd);
-    snprintf(wanted, sizeof wanted, "/memfd:%.*s (deleted)", (int)sizeof verdict->name, verdict->name);
-    const ssize_t length = readlink(path, name, sizeof name);
-    if (length != (ssize_t)strlen(wanted) || memcmp(name, wanted, (size_t)length) != 0) return -1;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_uid != geteuid())) close_link(&fd);
-    return fd;
+    struct rt_memory memory = {.pid = verdict->pid, .fd = verdict->fd};
+    memcpy(memory.name, verdict->name, sizeof memory.name);
+    return rt_memory_find(&memory);
 }
 
 static int join_meeting(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds) {

@@ -8,6 +8,8 @@
 
 #include "comm/rendezvous_private.h"
 
+#include "comm/mpi_library.h"
+
 #include "base/reason.h"
 
 #include <arpa/inet.h>

@@ -158,7 +158,4 @@ int door_enter(struct rt *rt, struct rt_meeting *meeting, struct place *place, i
  * MPI_Init and MPI_Finalize. */
 int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room);
 
-/* True if the launcher of an MPI started this process. */
-bool rt_mpi_launched(void);
-
 #endif

@@ -63,6 +63,7 @@ struct rt_private {
     int local_world;                          /* ranks on this machine; 0: the launcher does not say */
     bool json;                                /* warnings are printed as JSON */
     struct rt_meeting *meeting;               /* rendezvous of ranks that were started one by one; else NULL */
+    struct rt_mpi_job *mpi;                   /* with --comm mpi; else NULL */
     struct rt_comm *split[RT_LAYOUT_AXES];    /* the ranks of rt->axis, for buffers in the process' memory */
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */

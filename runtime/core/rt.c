@@ -8,6 +8,7 @@
 #include "base/diagnostic.h"
 #include "base/hash.h"
 #include "kernels/c/kernels.h"
+#include "comm/comm_mpi.h"
 #include "comm/rendezvous.h"
 
 #include <stdarg.h>
@@ -334,7 +335,9 @@ void rt_close(struct rt *rt) {
     for (int a = 0; a < RT_ARENAS; a++) /* closed communicators no longer access arenas */
         if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
     if (rt->internal->counts) rt->program->device->close(rt);
+    const bool failed = !rt->comm || rt->comm->driver->alive(rt->comm) != RT_OK;
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
+    rt_mpi_job_close(private->mpi, failed);
     rt_meeting_close(private->meeting);
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
     rt_release_checkpoints(private->checkpoints);

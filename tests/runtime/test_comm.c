@@ -3,6 +3,7 @@
 #define _GNU_SOURCE 1
 
 #include "ranks.h"
+#include "ranks_mpi.h"
 
 #include "base/half.h"
 #include "base/part.h"
@@ -554,7 +555,7 @@ static double seconds(void) {
 static int abort_case(struct rank_context *context) {
     struct rt_comm *comm = context->comm;
     const int last = comm->size - 1;
-    int64_t data[4] = {0};
+    static int64_t data[100000]; /* more than a transport may buffer */
     if (comm->size == 1) return 0;
     CHECK(comm->driver->alive(comm) == RT_OK);
     CHECK(comm->driver->barrier(comm) == RT_OK);
@@ -583,7 +584,7 @@ static int abort_posted_case(struct rank_context *context) {
     struct rt_comm *comm = context->comm;
     const int last = comm->size - 1;
     struct rt_request request;
-    char data[100000] = {0};
+    static char data[1000000];
     if (comm->size == 1) return 0;
     CHECK(comm->driver->barrier(comm) == RT_OK);
     const double start = seconds();
@@ -644,25 +645,26 @@ static int crowd_case(struct rank_context *context) {
 struct test_case {
     const char *name;
     rank_fn *function;
+    bool fatal; /* ends the job */
 };
 
 static const struct test_case cases[] = {
-    {"all-reduce", all_reduce_case},
-    {"all-gather", all_gather_case},
-    {"sums", sums_case},
-    {"reduce-scatter", reduce_scatter_case},
-    {"all-to-all", all_to_all_case},
-    {"broadcast", broadcast_case},
-    {"send and receive", ring_case},
-    {"posted transfers", posted_case},
-    {"crossing transfers", crossing_case},
-    {"split unevenly", split_unevenly_case},
-    {"split", split_case},
-    {"split again", split_again_case},
-    {"abort", abort_case},
-    {"abort of posted transfers", abort_posted_case},
-    {"different calls", mismatch_case},
-    {"nan", nan_case},
+    {"all-reduce", all_reduce_case, false},
+    {"all-gather", all_gather_case, false},
+    {"sums", sums_case, false},
+    {"reduce-scatter", reduce_scatter_case, false},
+    {"all-to-all", all_to_all_case, false},
+    {"broadcast", broadcast_case, false},
+    {"send and receive", ring_case, false},
+    {"posted transfers", posted_case, false},
+    {"crossing transfers", crossing_case, false},
+    {"split unevenly", split_unevenly_case, false},
+    {"split", split_case, false},
+    {"split again", split_again_case, false},
+    {"abort", abort_case, true},
+    {"abort of posted transfers", abort_posted_case, true},
+    {"different calls", mismatch_case, true},
+    {"nan", nan_case, false},
 };
 #define CASES (sizeof cases / sizeof *cases)
 
@@ -698,12 +700,36 @@ static void ranks_that_disagree_on_the_job_are_refused(void **state) {
     free(segment);
 }
 
-int main(void) {
+/* As a rank of an MPI job: test_comm HOSTS CASE.. runs the cases named, one after the other; "*" is all that leave the
+ * job intact. */
+static int run_as_rank(int ncases, char **names, const char *hosts) {
+    struct rank_context context = {0};
+    struct rt_mpi_job *job;
+    int failed = mpi_ranks_open(hosts, SYMMETRIC, &job, &context.comm);
+    if (failed) return 1;
+    make_expected(context.comm->size);
+    for (int i = 0; i < ncases && !failed; i++)
+        for (size_t c = 0; c < CASES && !failed; c++) {
+            const bool all = strcmp(names[i], "*") == 0;
+            if (all ? cases[c].fatal : strcmp(names[i], cases[c].name) != 0) continue;
+            failed = cases[c].function(&context);
+            if (failed)
+                fprintf(stderr, "%s, rank %d of %s: %s\n", cases[c].name, context.comm->rank, hosts, context.why);
+        }
+    if (failed) context.comm->driver->abort(context.comm);
+    printf("rank %d %s\n", context.comm->rank, failed ? "failed" : "passed");
+    fflush(stdout);
+    const bool aborted = context.comm->driver->alive(context.comm) != RT_OK;
+    if (!aborted) context.comm->driver->close(context.comm);
+    rt_mpi_job_close(job, aborted);
+    return failed;
+}
+
+static int run_here(void) {
     static struct test_run runs[CASES * TRANSPORTS * 5];
     static struct CMUnitTest tests[CASES * TRANSPORTS * 5 + 2];
     static const int rank_counts[] = {1, 2, 3, 4, 8};
     size_t n = 0;
-    make_inputs();
     for (int c = 0; c < 5; c++) /* ranks outermost: expected results are kept for one number of ranks */
         for (size_t i = 0; i < CASES; i++)
             for (int t = SELF; t < TRANSPORTS; t++) {
@@ -716,7 +742,12 @@ int main(void) {
             }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(crowd);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_disagree_on_the_job_are_refused);
-    int failed = _cmocka_run_group_tests("comm", tests, n, NULL, NULL);
+    return _cmocka_run_group_tests("comm", tests, n, NULL, NULL);
+}
+
+int main(int argc, char **argv) {
+    make_inputs();
+    const int failed = argc > 2 ? run_as_rank(argc - 2, argv + 2, argv[1]) : run_here();
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         for (int r = 0; r < MAX_RANKS; r++) free(input[t][r]);
         for (int reduce = 0; reduce < 3; reduce++) free(expected[t][reduce]);

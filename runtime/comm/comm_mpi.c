@@ -1,0 +1,420 @@
+#define _GNU_SOURCE 1
+
+#include "comm/comm_mpi_private.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MPI_BLOCK ((size_t)1 << 20)
+
+int mpi_fail(struct mpi_comm *comm, int status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(comm->base.why, sizeof comm->base.why, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+unsigned char *mpi_scratch(struct mpi_comm *comm, size_t bytes) {
+    struct rt_mpi_job *job = comm->job;
+    if (bytes <= job->room) return job->scratch;
+    free(job->scratch);
+    job->scratch = malloc(bytes);
+    job->room = job->scratch ? bytes : 0;
+    if (!job->scratch) mpi_fail(comm, RT_ERROR_SYSTEM, "out of memory: a collective needs %zu bytes", bytes);
+    return job->scratch;
+}
+
+/* Aborts. A rank that fails marks the memory of its host and sends a word to the ranks of other hosts. */
+
+static void tell_others(struct rt_mpi_job *job) {
+    const struct timespec moment = {0, 1000000};
+    int done;
+    if (job->told || !pthread_equal(job->thread, pthread_self())) return;
+    job->told = true;
+    for (int r = 0; r < job->size; r++) {
+        rt_mpi_handle request = 0;
+        if (job->host[r] == job->host[job->rank]) continue;
+        job->mpi.Isend(&job->farewell, 1, job->mpi.byte, r, MPI_TAG_ABORT, job->comm, &request);
+        job->mpi.Test(&request, &done, job->mpi.status_ignore);
+    }
+    nanosleep(&moment, NULL);
+}
+
+static bool inside_aborted(const struct rt_mpi_job *job) {
+    return job->inside && job->inside->driver->alive(job->inside) != RT_OK;
+}
+
+/* Looks for news of a failed rank without waiting, and passes them on. */
+static int look_for_aborts(struct rt_mpi_job *job) {
+    int come = 0;
+    if (!job->aborted && job->news) job->mpi.Test(&job->news, &come, job->mpi.status_ignore);
+    if (come) job->news = 0;
+    if (come && job->inside) job->inside->driver->abort(job->inside);
+    job->aborted = job->aborted || come || inside_aborted(job);
+    if (!job->aborted) return RT_OK;
+    job->first = NULL; /* callers may have given up their requests */
+    tell_others(job);
+    return RT_ERROR_PEER;
+}
+
+/* Transfers */
+
+struct part {
+    unsigned char *data;
+    int count;
+    rt_mpi_handle type;
+};
+
+static int start_part(struct rt_mpi_job *job, const struct rt_request *request, struct part part, int tag,
+                      rt_mpi_handle *out) {
+    *out = 0;
+    if (request->sends) return job->mpi.Isend(part.data, part.count, part.type, request->peer, tag, job->comm, out);
+    return job->mpi.Irecv(part.data, part.count, part.type, request->peer, tag, job->comm, out);
+}
+
+/* request->peer is a world rank. A message of more bytes than an int counts is two: its blocks, and the rest; `handle`
+ * and `place` are MPI's requests of the two, 0 once they are complete. */
+static int start(struct rt_mpi_job *job, struct rt_request *request, int tag) {
+    const size_t blocks = request->bytes > INT_MAX ? request->bytes / MPI_BLOCK : 0, whole = blocks * MPI_BLOCK;
+    rt_mpi_handle first = 0, second = 0;
+    int error = 0;
+    if (blocks) error = start_part(job, request, (struct part){request->data, (int)blocks, job->block}, tag, &first);
+    const struct part rest = {(unsigned char *)request->data + whole, (int)(request->bytes - whole), job->mpi.byte};
+    if (!error) error = start_part(job, request, rest, tag, &second);
+    request->place = first;
+    request->handle = (void *)second;
+    return error;
+}
+
+static int test(struct rt_mpi_job *job, rt_mpi_handle *handle) {
+    int done = 0;
+    const int error = *handle ? job->mpi.Test(handle, &done, job->mpi.status_ignore) : 0;
+    if (done) *handle = 0;
+    return error;
+}
+
+/* Sets `complete` if the transfer is; returns MPI's error, 0 if there is none. */
+static int advance(struct rt_mpi_job *job, struct rt_request *request) {
+    rt_mpi_handle first = (rt_mpi_handle)request->place, second = (rt_mpi_handle)request->handle;
+    int error = test(job, &first);
+    if (!error) error = test(job, &second);
+    request->place = first;
+    request->handle = (void *)second;
+    request->complete = !first && !second;
+    return error;
+}
+
+static int advance_posted(struct rt_mpi_job *job) {
+    int error = 0;
+    for (struct rt_request **at = &job->first; *at && !error;) {
+        struct rt_request *request = *at;
+        error = advance(job, request);
+        if (request->complete)
+            *at = request->next;
+        else
+            at = &request->next;
+    }
+    return error;
+}
+
+static int mpi_error(struct mpi_comm *comm, int error) {
+    char text[1024] = "";
+    int length = 0;
+    comm->job->mpi.Error_string(error, text, &length);
+    return mpi_fail(comm, RT_ERROR_SYSTEM, "MPI: %.140s", text);
+}
+
+/* All that goes on while a rank waits: its posted transfers by MPI and in shared memory, and aborts. */
+static int look_around(struct mpi_comm *comm) {
+    struct shared *inside = shared_of(comm->job->inside);
+    const int status = look_for_aborts(comm->job);
+    if (status) return status;
+    const int error = advance_posted(comm->job);
+    if (error) return mpi_error(comm, error);
+    return inside->transfers->outstanding > 0 ? shared_advance(inside) : RT_OK;
+}
+
+static void pause_at(int turn) {
+    if (turn > 20000)
+        nanosleep(&(struct timespec){0, 50000}, NULL);
+    else if (turn > 20)
+        sched_yield();
+}
+
+static int begin(struct mpi_comm *comm, bool sends, void *data, size_t bytes, int peer) {
+    struct rt_request *request = &comm->work[comm->nwork++];
+    *request = (struct rt_request){.data = data, .bytes = bytes, .peer = comm->world[peer], .sends = sends};
+    const int error = start(comm->job, request, MPI_TAG_COLLECTIVE);
+    return error ? mpi_error(comm, error) : RT_OK;
+}
+
+int mpi_begin_send(struct mpi_comm *comm, const void *src, size_t bytes, int to) {
+    return bytes > 0 ? begin(comm, true, (void *)(uintptr_t)src, bytes, to) : RT_OK;
+}
+
+int mpi_begin_receive(struct mpi_comm *comm, void *dst, size_t bytes, int from) {
+    return bytes > 0 ? begin(comm, false, dst, bytes, from) : RT_OK;
+}
+
+int mpi_settle(struct mpi_comm *comm) {
+    int turn = 0, status = RT_OK;
+    for (int i = 0; i < comm->nwork && !status;) {
+        const int error = advance(comm->job, &comm->work[i]);
+        if (error) status = mpi_error(comm, error);
+        if (!status && comm->work[i].complete) {
+            i++;
+        } else if (!status) {
+            status = look_around(comm);
+            pause_at(turn++);
+        }
+    }
+    comm->nwork = 0;
+    return status;
+}
+
+/* Messages */
+
+static int post(struct mpi_comm *comm, struct rt_request *request, bool sends, void *data, size_t bytes, int peer) {
+    if (peer < 0 || peer >= comm->base.size || peer == comm->base.rank)
+        return mpi_fail(comm, RT_ERROR_USAGE, "invalid peer: rank %d of %d by rank %d", peer, comm->base.size,
+                        comm->base.rank);
+    const int status = look_for_aborts(comm->job);
+    if (status) return status;
+    *request = (struct rt_request){.data = data, .bytes = bytes, .peer = comm->world[peer], .sends = sends};
+    const int error = start(comm->job, request, MPI_TAG_MESSAGE);
+    if (error) return mpi_error(comm, error);
+    request->next = comm->job->first;
+    comm->job->first = request;
+    return RT_OK;
+}
+
+static int mpi_post_send(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request) {
+    return post(mpi_of(comm), request, true, (void *)(uintptr_t)src, bytes, to);
+}
+
+static int mpi_post_receive(struct rt_comm *comm, void *dst, size_t bytes, int from, struct rt_request *request) {
+    return post(mpi_of(comm), request, false, dst, bytes, from);
+}
+
+/* After a failure no transfer is accessed again: the caller's requests may go away. */
+static int mpi_wait(struct rt_comm *comm, struct rt_request *request) {
+    int status = RT_OK;
+    for (int turn = 0; !request->complete && !status; turn++) {
+        status = look_around(mpi_of(comm));
+        if (!request->complete) pause_at(turn);
+    }
+    if (status) mpi_of(comm)->job->first = NULL;
+    return request->complete ? RT_OK : status;
+}
+
+static int mpi_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
+    struct rt_request request;
+    const int status = mpi_post_send(comm, src, bytes, to, &request);
+    return status ? status : mpi_wait(comm, &request);
+}
+
+static int mpi_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
+    struct rt_request request;
+    const int status = mpi_post_receive(comm, dst, bytes, from, &request);
+    return status ? status : mpi_wait(comm, &request);
+}
+
+/* Membership */
+
+static const struct rt_comm_driver mpi_driver;
+
+static void free_comm(struct mpi_comm *comm) {
+    free(comm->world);
+    free(comm->calls);
+    free(comm->work);
+    free(comm->view);
+    free(comm->counts);
+    free(comm);
+}
+
+static struct mpi_comm *new_comm(struct rt_mpi_job *job, int size) {
+    struct mpi_comm *comm = calloc(1, sizeof *comm);
+    if (!comm) return NULL;
+    comm->base.driver = &mpi_driver;
+    comm->base.size = size;
+    comm->job = job;
+    comm->world = calloc((size_t)size, sizeof *comm->world);
+    comm->calls = calloc((size_t)size, sizeof *comm->calls);
+    comm->work = calloc(4 * (size_t)size, sizeof *comm->work);
+    comm->view = calloc((size_t)size + 1, sizeof(*comm->view));
+    comm->counts = calloc((size_t)size, sizeof *comm->counts);
+    if (comm->world && comm->calls && comm->work && comm->view && comm->counts) return comm;
+    free_comm(comm);
+    return NULL;
+}
+
+/* Number of hosts if members are numbered host by host and each host has `each` of them, else 0. */
+static int even_hosts(const struct mpi_comm *comm, int each) {
+    const int *host = comm->job->host;
+    if (comm->base.size % each) return 0;
+    for (int m = 0; m < comm->base.size; m++) {
+        if (host[comm->world[m]] != host[comm->world[m - m % each]]) return 0;
+        if (m > 0 && m % each == 0 && host[comm->world[m]] == host[comm->world[m - 1]]) return 0;
+    }
+    return comm->base.size / each;
+}
+
+/* Adopts the members that comm->world lists. */
+static void adopt(struct mpi_comm *comm, struct rt_comm *inside) {
+    for (int m = 0; m < comm->base.size; m++)
+        if (comm->world[m] == comm->job->rank) comm->base.rank = m;
+    comm->inside = inside;
+    comm->hosts = even_hosts(comm, inside->size);
+}
+
+static int mpi_split(struct rt_comm *base, int color, struct rt_comm **out) {
+    struct mpi_comm *comm = mpi_of(base), *part;
+    struct rt_comm *inside;
+    int n = 0;
+    int status = mpi_enter(comm, RT_SPLIT, 0, 0, color, NULL);
+    if (status) return status;
+    for (int m = 0; m < base->size; m++) n += comm->calls[m].detail == color;
+    status = comm->inside->driver->split(comm->inside, color, &inside);
+    if (status) return mpi_fail(comm, status, "%s", comm->inside->why);
+    *out = inside;
+    if (inside->size == n) return RT_OK;
+    part = new_comm(comm->job, n);
+    if (!part) {
+        inside->driver->close(inside);
+        return mpi_fail(comm, RT_ERROR_SYSTEM, "out of memory");
+    }
+    for (int m = 0, member = 0; m < base->size; m++)
+        if (comm->calls[m].detail == color) part->world[member++] = comm->world[m];
+    adopt(part, inside);
+    *out = &part->base;
+    return RT_OK;
+}
+
+static void mpi_abort(struct rt_comm *comm) {
+    struct rt_mpi_job *job = mpi_of(comm)->job;
+    job->inside->driver->abort(job->inside);
+    tell_others(job);
+}
+
+static int mpi_alive(struct rt_comm *comm) {
+    return look_for_aborts(mpi_of(comm)->job);
+}
+
+static void mpi_close(struct rt_comm *comm) {
+    struct rt_comm *inside = mpi_of(comm)->inside;
+    inside->driver->close(inside);
+    free_comm(mpi_of(comm));
+}
+
+static void *mpi_segment(struct rt_comm *comm, size_t *bytes) {
+    return mpi_of(comm)->inside->driver->segment(mpi_of(comm)->inside, bytes);
+}
+
+static void mpi_report(struct rt_comm *comm, int64_t step, int instruction) {
+    mpi_of(comm)->inside->driver->report(mpi_of(comm)->inside, step, instruction);
+}
+
+static const struct rt_comm_driver mpi_driver = {
+    .name = "mpi",
+    .barrier = mpi_barrier,
+    .all_reduce = mpi_all_reduce,
+    .all_gather = mpi_all_gather,
+    .reduce_scatter = mpi_reduce_scatter,
+    .reduce_scatter_onto = mpi_reduce_scatter_onto,
+    .all_to_all = mpi_all_to_all,
+    .broadcast = mpi_broadcast,
+    .send = mpi_send,
+    .receive = mpi_receive,
+    .post_send = mpi_post_send,
+    .post_receive = mpi_post_receive,
+    .wait = mpi_wait,
+    .split = mpi_split,
+    .abort = mpi_abort,
+    .alive = mpi_alive,
+    .close = mpi_close,
+    .segment = mpi_segment,
+    .report = mpi_report,
+};
+
+/* The job */
+
+int rt_mpi_job_open(struct rt_mpi_job **out, int *rank, int *size, char *why, size_t room) {
+    struct rt_mpi_job *job = calloc(1, sizeof *job);
+    snprintf(why, room, "out of memory");
+    if (!job) return RT_ERROR_SYSTEM;
+    struct rt_mpi *mpi = &job->mpi;
+    int status = rt_mpi_open(mpi, why, room);
+    if (!status) {
+        snprintf(why, room, "MPI cannot connect the ranks");
+        const int errors =
+            mpi->Comm_dup(mpi->world, &job->comm) || mpi->Comm_rank(job->comm, &job->rank) ||
+            mpi->Comm_size(job->comm, &job->size) || mpi->Comm_set_errhandler(job->comm, mpi->errors_return) ||
+            mpi->Type_contiguous((int)MPI_BLOCK, mpi->byte, &job->block) || mpi->Type_commit(&job->block);
+        status = errors ? RT_ERROR_SYSTEM : RT_OK;
+    }
+    if (status) {
+        free(job);
+        return status;
+    }
+    job->thread = pthread_self();
+    *rank = job->rank;
+    *size = job->size;
+    *out = job;
+    return RT_OK;
+}
+
+int rt_mpi_job_gather(struct rt_mpi_job *job, void *all, const void *mine, int bytes) {
+    return job->mpi.Allgather(mine, bytes, job->mpi.byte, all, bytes, job->mpi.byte, job->comm) ? RT_ERROR_SYSTEM
+                                                                                                : RT_OK;
+}
+
+/* Called by a rank that waits in shared memory. */
+static int advance_beside(void *context) {
+    struct rt_mpi_job *job = context;
+    const int status = look_for_aborts(job);
+    if (status) return status;
+    return advance_posted(job) ? RT_ERROR_SYSTEM : RT_OK;
+}
+
+int rt_mpi_job_connect(struct rt_mpi_job *job, const int *host, struct rt_comm *inside, struct rt_comm **out) {
+    *out = inside;
+    job->inside = inside;
+    if (inside->size == job->size) return RT_OK;
+    struct mpi_comm *comm = new_comm(job, job->size);
+    job->host = malloc((size_t)job->size * sizeof *job->host);
+    if (!comm || !job->host) {
+        if (comm) free_comm(comm);
+        return RT_ERROR_SYSTEM;
+    }
+    memcpy(job->host, host, (size_t)job->size * sizeof *job->host);
+    for (int r = 0; r < job->size; r++) comm->world[r] = r;
+    adopt(comm, inside);
+    shared_of(inside)->transfers->beside = advance_beside;
+    shared_of(inside)->transfers->context = job;
+    *out = &comm->base;
+    return job->mpi.Irecv(&job->word, 1, job->mpi.byte, job->mpi.any_source, MPI_TAG_ABORT, job->comm, &job->news)
+               ? RT_ERROR_SYSTEM
+               : RT_OK;
+}
+
+void rt_mpi_job_close(struct rt_mpi_job *job, bool failed) {
+    if (!job) return;
+    if (!failed && job->news) {
+        job->mpi.Cancel(&job->news);
+        job->mpi.Wait(&job->news, job->mpi.status_ignore);
+    }
+    if (!failed) {
+        job->mpi.Type_free(&job->block);
+        job->mpi.Comm_free(&job->comm);
+        job->mpi.Finalize();
+    }
+    free(job->scratch);
+    free(job->host);
+    free(job);
+}

@@ -1,0 +1,131 @@
+/* Joins the ranks that MPI connects: those of a host by shared memory. */
+#define _GNU_SOURCE 1
+
+#include "comm/join_mpi.h"
+
+#include "base/hash.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_shared.h"
+#include "comm/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct seat {
+    char host[128];
+    char key[RT_HASH_HEX]; /* of the program */
+    int32_t rank, world;
+};
+
+/* Name of this host: of the machine's current boot and of the container, which have memory of their own. */
+static void name_host(char host[128]) {
+    const char *given = getenv(RT_HOST_VARIABLE);
+    char boot[40] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file && !fgets(boot, sizeof boot, file)) boot[0] = 0;
+    if (file) fclose(file);
+    if (given) {
+        snprintf(host, 128, "%s", given);
+        return;
+    }
+    if (gethostname(host, 64) != 0) host[0] = 0;
+    host[63] = 0;
+    snprintf(host + strlen(host), 128 - strlen(host), " %s", boot);
+}
+
+static int fail(struct rt *rt, const char *why) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "--comm mpi: %s", why);
+}
+
+/* All ranks gather the same, so all find the same error. */
+static int gather_seats(struct rt *rt, struct rt_mpi_job *job, struct seat *seats) {
+    struct seat mine = {.rank = rt->rank, .world = rt->world};
+    name_host(mine.host);
+    rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine.key);
+    if (rt_mpi_job_gather(job, seats, &mine, sizeof mine)) return fail(rt, "MPI_Allgather failed");
+    for (int r = 0; r < rt->world; r++)
+        if (seats[r].rank != r || seats[r].world != rt->world)
+            return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
+                                "rank %d of %d is rank %d of %d for MPI: start the ranks with this MPI's launcher",
+                                seats[r].rank, seats[r].world, r, rt->world);
+    for (int r = 1; r < rt->world; r++)
+        if (memcmp(seats[r].key, seats[0].key, sizeof mine.key) != 0)
+            return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
+    return RT_OK;
+}
+
+/* host[r]: lowest rank of r's host. */
+static void find_hosts(struct rt *rt, const struct seat *seats, int *host) {
+    struct rt_private *private = rt->internal;
+    private->local_rank = private->local_world = 0;
+    for (int r = 0; r < rt->world; r++)
+        for (host[r] = 0; strcmp(seats[host[r]].host, seats[r].host) != 0;) host[r]++;
+    for (int r = 0; r < rt->world; r++) {
+        const bool here = host[r] == host[rt->rank];
+        private->local_world += here;
+        private->local_rank += here && r < rt->rank;
+    }
+}
+
+/* Where a host's memory is: a memfd of its lowest rank. ok: the rank has opened it. */
+struct card {
+    struct rt_memory memory;
+    int32_t ok;
+};
+
+static int share_memory(struct rt *rt, struct rt_mpi_job *job, const int *host, struct card *cards, int *fd) {
+    struct card mine = {.ok = 1};
+    const bool first = host[rt->rank] == rt->rank;
+    if (first) mine.ok = (*fd = rt_memory_make(rt->internal->local_world, &mine.memory)) >= 0;
+    if (rt_mpi_job_gather(job, cards, &mine, sizeof mine)) return fail(rt, "MPI_Allgather failed");
+    if (!first) mine.ok = (*fd = rt_memory_find(&cards[host[rt->rank]].memory)) >= 0;
+    if (rt_mpi_job_gather(job, cards, &mine, sizeof mine)) return fail(rt, "MPI_Allgather failed");
+    for (int r = 0; r < rt->world; r++)
+        if (!cards[r].ok)
+            return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT,
+                                "rank %d cannot share memory with rank %d, which is on the same host, but of another "
+                                "user or container: set " RT_HOST_VARIABLE " to a name of its own there",
+                                r, host[r]);
+    return RT_OK;
+}
+
+static int connect(struct rt *rt, const int *host, int fd) {
+    struct rt_comm *inside = NULL;
+    const int status = rt_open_segment(rt, fd, rt->internal->local_rank, rt->internal->local_world, &inside);
+    if (status) return status;
+    if (!rt_mpi_job_connect(rt->internal->mpi, host, inside, &rt->comm)) return RT_OK;
+    inside->driver->close(inside);
+    rt->comm = NULL;
+    return rt_fail_memory(rt);
+}
+
+static int join(struct rt *rt, struct seat *seats, struct card *cards, int *host) {
+    int fd = -1, status;
+    if (!seats || !cards || !host) return rt_fail_memory(rt);
+    RT_TRY(gather_seats(rt, rt->internal->mpi, seats));
+    find_hosts(rt, seats, host);
+    status = share_memory(rt, rt->internal->mpi, host, cards, &fd);
+    if (!status) status = connect(rt, host, fd);
+    if (fd >= 0) close(fd);
+    return status;
+}
+
+int rt_join_mpi(struct rt *rt) {
+    char why[320];
+    int rank, size;
+    if (rt_mpi_job_open(&rt->internal->mpi, &rank, &size, why, sizeof why)) return fail(rt, why);
+    if (size != rt->world)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
+                            "rank %d of %d is rank %d of %d for MPI: start the ranks with this MPI's launcher",
+                            rt->rank, rt->world, rank, size);
+    struct seat *seats = calloc((size_t)size, sizeof *seats);
+    struct card *cards = calloc((size_t)size, sizeof *cards);
+    int *host = calloc((size_t)size, sizeof *host);
+    const int status = join(rt, seats, cards, host);
+    free(seats);
+    free(cards);
+    free(host);
+    return status;
+}

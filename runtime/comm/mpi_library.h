@@ -1,0 +1,54 @@
+/* The MPI library of the launcher that started this process, loaded at run time: nothing of MPI is needed to compile.
+ *
+ * Open MPI and MPICH have the same functions, but other handles and constants: handles are pointers to objects of the
+ * library in Open MPI, and integers in MPICH and the libraries that share its ABI. Here a handle is a word of pointer
+ * size; an integer handle is its lower half. */
+#ifndef RT_MPI_LIBRARY_H
+#define RT_MPI_LIBRARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RT_MPI_VARIABLE "RANKC_MPI" /* environment variable: path of the library, instead of the launcher's */
+
+/* What MPI functions return and take is as in the MPI standard; `handle` stands for its handles. */
+typedef uintptr_t rt_mpi_handle;
+#define RT_MPI_FUNCTIONS(F)                                                                                            \
+    F(Init_thread, (int *, char ***, int, int *))                                                                      \
+    F(Initialized, (int *))                                                                                            \
+    F(Finalize, (void))                                                                                                \
+    F(Comm_dup, (rt_mpi_handle, rt_mpi_handle *))                                                                      \
+    F(Comm_rank, (rt_mpi_handle, int *))                                                                               \
+    F(Comm_size, (rt_mpi_handle, int *))                                                                               \
+    F(Comm_set_errhandler, (rt_mpi_handle, rt_mpi_handle))                                                             \
+    F(Bcast, (void *, int, rt_mpi_handle, int, rt_mpi_handle))                                                         \
+    F(Allgather, (const void *, int, rt_mpi_handle, void *, int, rt_mpi_handle, rt_mpi_handle))                        \
+    F(Isend, (const void *, int, rt_mpi_handle, int, int, rt_mpi_handle, rt_mpi_handle *))                             \
+    F(Irecv, (void *, int, rt_mpi_handle, int, int, rt_mpi_handle, rt_mpi_handle *))                                   \
+    F(Test, (rt_mpi_handle *, int *, void *))                                                                          \
+    F(Wait, (rt_mpi_handle *, void *))                                                                                 \
+    F(Cancel, (rt_mpi_handle *))                                                                                       \
+    F(Type_contiguous, (int, rt_mpi_handle, rt_mpi_handle *))                                                          \
+    F(Type_commit, (rt_mpi_handle *))                                                                                  \
+    F(Type_free, (rt_mpi_handle *))                                                                                    \
+    F(Comm_free, (rt_mpi_handle *))                                                                                    \
+    F(Error_string, (int, char *, int *))
+
+struct rt_mpi {
+#define F(name, arguments) int(*name) arguments;
+    RT_MPI_FUNCTIONS(F)
+#undef F
+    rt_mpi_handle world, byte, errors_return;
+    void *status_ignore;
+    int any_source;
+};
+
+/* Loads the library and calls MPI_Init_thread unless the program has. RT_OK, or RT_ERROR_SYSTEM and `why`. The library
+ * stays loaded: it has registered exit handlers. */
+int rt_mpi_open(struct rt_mpi *mpi, char *why, size_t room);
+
+/* True if the launcher of an MPI started this process. */
+bool rt_mpi_launched(void);
+
+#endif

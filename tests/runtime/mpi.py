@@ -1,0 +1,213 @@
+#!/usr/bin/python3
+"""Ranks that MPI connects, under each MPI that is installed: the conformance suite of transports, and programs.
+
+    mpi.py TEST_COMM [RANKC [CASE...]]
+    mpi.py TEST_COMM RANKC --sample        what the test suite runs: the others take minutes where ranks share cores
+
+Hosts are told apart by RANKC_HOST: a letter per rank, and ranks of one letter share memory. Programs give what they give
+in shared memory, bit for bit. Exit status 77 where no MPI is installed."""
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GPT2 = os.path.join(HERE, "..", "training", "gpt2")
+MPIS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.mpich"}
+MODEL = os.path.join(HERE, "..", "models", "gpt2_static")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+           "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+           "OMP_NUM_THREADS": "1"}
+LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM_.*|RANKC_.*)$")
+ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}, **AS_ROOT}
+FATAL = ["abort", "abort of posted transfers", "different calls"]
+SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
+          "openmpi different", "openmpi killed", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
+          "mpich training aabb", "mpich training abab", "mpich different", "mpich killed"]
+# hosts, arguments of the compile; all are run again in shared memory
+INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
+             ("abb", ["--pas", "pp", "--plan-ngpus", "3"])]
+TRAINING = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]),
+            *(("aabb" if stage else "ab", ["--pas", "dp", "--use-zero", str(stage)]) for stage in range(4)),
+            ("abab", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"])]
+
+
+class Wrong(Exception):
+    pass
+
+
+def expect(condition, text):
+    if not condition:
+        raise Wrong(text)
+
+
+def call(*command, status=0):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV)
+    if status is not None and done.returncode != status:
+        raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stdout}{done.stderr.strip()}")
+    return done
+
+
+def launched(mpi, hosts, *command):
+    """The command of a rank on each of the hosts."""
+    words = [MPIS[mpi]]
+    for host in hosts:
+        words += [*([":"] if len(words) > 1 else []), "-n", "1", "env", f"RANKC_HOST={host}", *command]
+    return words
+
+
+def conform(mpi, hosts, test):
+    call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, "*")
+
+
+def fatal(mpi, hosts, test):
+    for case in FATAL:
+        done = call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, case, status=None)
+        passed = len(re.findall(r"^rank \d+ passed$", done.stdout, re.MULTILINE))
+        expect(passed == len(hosts), f"{case}: {passed} of {len(hosts)} ranks passed\n{done.stdout}{done.stderr}")
+
+
+def inputs():
+    names = {path: os.path.basename(path)[:-4] for path in sorted(glob.glob(f"{MODEL}/inputs/*.npy"))}
+    return [word for path, name in names.items() for word in ("--input", f"{name}={path}")]
+
+
+def inference(bench, mpi, hosts, options):
+    program = bench.compile(os.path.join(MODEL, "model.onnx"), *options)
+    given = inputs()
+    expected, got = bench.path("expected"), bench.path("got")
+    call(bench.rankc, "run", program, *given, "--output-dir", expected, "--threads", "1")
+    call(*launched(mpi, hosts, f"{program}/build/run", *given, "--output-dir", got, "--threads", "1", "--comm", "mpi"))
+    compare(expected, got, "*.npy")
+
+
+def training(bench, mpi, hosts, options):
+    with open(f"{GPT2}/reference.json", encoding="utf-8") as file:
+        recorded = json.load(file)
+    program = bench.compile(f"{GPT2}/model.onnx", "--train", "--optimizer", "adamw:lr=0.003", "--clip-grad-norm", "1", *options)
+    given = [word for name in recorded["inputs"] for word in ("--data", f"{name}={GPT2}/{name}.npy")]
+    given += ["--steps", "3", "--threads", "1", "--quiet"]
+    expected, got = bench.path("expected"), bench.path("got")
+    call(bench.rankc, "train", program, "--runtime-ngpus", str(len(hosts)), *given, "--checkpoint-dir", expected,
+         "--log", f"{expected}.jsonl")
+    call(*launched(mpi, hosts, f"{program}/build/train", *given, "--checkpoint-dir", got, "--log", f"{got}.jsonl", "--comm", "mpi"))
+    expect(metrics(f"{expected}.jsonl") == metrics(f"{got}.jsonl"), "metrics differ")
+    compare(expected, got, "step-*/*.safetensors")
+
+
+def metrics(log):
+    with open(log, encoding="utf-8") as lines:
+        return [{name: line[name] for name in ("step", "loss", "grad_norm") if name in line} for line in map(json.loads, lines)]
+
+
+def compare(expected, got, pattern):
+    names = [os.path.relpath(path, expected) for path in sorted(glob.glob(f"{expected}/{pattern}"))]
+    expect(names, f"no {pattern} in {expected}")
+    for name in names:
+        with open(f"{expected}/{name}", "rb") as one, open(f"{got}/{name}", "rb") as other:
+            expect(one.read() == other.read(), f"{name} differs")
+
+
+def different_programs(bench, mpi, hosts, _):
+    """All ranks stop, and it is said which one has another program."""
+    one = bench.compile(os.path.join(MODEL, "model.onnx"), "--pas", "tp", "--plan-ngpus", "2")
+    other = bench.compile(os.path.join(MODEL, "model.onnx"), "--pas", "pp", "--plan-ngpus", "2")
+    given = inputs()
+    words = launched(mpi, hosts, f"{one}/build/run", *given, "--comm", "mpi")
+    words[len(words) - words[::-1].index(f"{one}/build/run") - 1] = f"{other}/build/run"
+    done = call(*words, status=None)
+    expect(done.returncode == 8, f"exit {done.returncode}, not 8\n{done.stderr}")
+    expect("rank 1 runs another program than rank 0" in done.stderr, done.stderr)
+
+
+def killed(bench, mpi, hosts, _):
+    """A rank is killed: the job is down within the time that the launcher takes, with an exit code other than 0."""
+    program = bench.compile(os.path.join(MODEL, "model.onnx"), "--pas", "tp", "--plan-ngpus", "2")
+    given = inputs()
+    command = launched(mpi, hosts, f"{program}/build/run", *given, "--comm", "mpi", "--repeat", "100000000")
+    with subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+        ranks = bench.wait_for_ranks(f"{program}/build/run", 2)
+        time.sleep(1)
+        os.kill(ranks[-1], signal.SIGKILL)
+        start = time.monotonic()
+        job.communicate(timeout=60)
+        expect(job.returncode != 0, "exit 0")
+        expect(time.monotonic() - start < 10, f"{time.monotonic() - start:.1f} s until the job was down")
+
+
+class Bench:
+    def __init__(self, rankc, work):
+        self.rankc, self.work, self.made = rankc, work, 0
+
+    def path(self, name):
+        self.made += 1
+        return f"{self.work}/{self.made}-{name}"
+
+    def compile(self, model, *options):
+        """Compiled once for all MPIs."""
+        out = f"{self.work}/{abs(hash((model, options)))}"
+        if not os.path.isdir(out):
+            call(self.rankc, "compile", model, "-q", "-o", out, *options)
+        return glob.glob(f"{out}/*/_")[0]
+
+    def wait_for_ranks(self, program, n):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = []
+            for entry in glob.glob("/proc/[0-9]*"):
+                try:
+                    if os.path.samefile(f"{entry}/exe", program):
+                        found.append(int(os.path.basename(entry)))
+                except OSError:
+                    pass
+            if len(found) == n:
+                return sorted(found)
+            time.sleep(0.05)
+        raise Wrong("the ranks have not begun")
+
+
+def cases(bench, test, mpi):
+    for hosts in ("aa", "ab", "aab", "aabb", "abab"):
+        yield f"conformance {hosts}", lambda hosts=hosts: conform(mpi, hosts, test)
+    yield "conformance fatal aabb", lambda: fatal(mpi, "aabb", test)
+    if bench.rankc:
+        for hosts, options in INFERENCE:
+            yield f"inference {hosts} {' '.join(options)}", lambda h=hosts, o=options: inference(bench, mpi, h, o)
+        for hosts, options in TRAINING:
+            yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
+        for function in (different_programs, killed):
+            yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
+
+
+def main():
+    test = os.path.abspath(sys.argv[1])
+    rankc = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] else None
+    chosen = SAMPLE if sys.argv[3:] == ["--sample"] else sys.argv[3:]
+    found = [mpi for mpi, program in MPIS.items() if shutil.which(program)]
+    for mpi in set(MPIS) - set(found):
+        print(f"left out: {MPIS[mpi]} is not installed")
+    if not found:
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="rankc-mpi-") as work:
+        bench = Bench(rankc, work)
+        for mpi in found:
+            for name, case in cases(bench, test, mpi):
+                if chosen and not any(word in f"{mpi} {name} " for word in chosen):
+                    continue
+                start, why = time.monotonic(), ""
+                try:
+                    case()
+                except (Wrong, OSError, subprocess.TimeoutExpired) as error:
+                    failed, why = failed + 1, str(error)
+                print(f"{'FAILED' if why else 'ok'} {mpi} {name} ({time.monotonic() - start:.1f} s)\n{why}".rstrip(), flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(main())
