@@ -20,7 +20,7 @@ import tempfile
 from harness import HERE, Wrong, call, expect, model_of, recorded, report
 from train import check
 
-PLANS = ["dp@1", "tp:tensor=2@1", "data:data=2@1"]
+PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "data:data=2@1", "hybrid:tensor=2,data=2@1"]
 
 
 def elements(shape):

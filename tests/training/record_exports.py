@@ -4,7 +4,7 @@ trains them.
 
     record_exports.py [--out DIR] [--optimizer sgd|adamw|alternate] [--forms FORM...] [-- MODEL...]
 
-Models and forms are tables below. Writes what record.py writes into DIR/MODEL_FORM; external data, which is what
+Models are the table in exported_models.py, forms are a table below. Writes what record.py writes into DIR/MODEL_FORM; external data, which is what
 PyTorch writes by default, lies beside model.onnx. The reference also has the parameters that PyTorch counts, tied ones once, with
 their shapes. What the metadata of nodes says of Python code is taken out of the exported file: stack traces are most of
 its bytes, and name directories of the machine.
@@ -18,50 +18,20 @@ import json
 import logging
 import pathlib
 import warnings
-from typing import Callable, NamedTuple, Tuple
+from typing import Callable, NamedTuple
 
 import numpy
 import onnx
 import torch
-import torchvision
-import transformers
 from torch import nn
-from torchvision.models.convnext import CNBlockConfig
 
-from record import (Case, ClassifierLoss, RegressionLoss, image_data, make, randomize, reference_of, token_data, vector_data,
-                    write_case)
+from exported_models import MODELS
+from record import Case, make, reference_of, write_case
 
-MICRO_BATCHES = (1,)
-CLASSES, IMAGE = 5, 12
+MICRO_BATCHES = (1, 2)  # of one unit and of two
 
 
-# ---- models ---------------------------------------------------------------------------------------------------------
-
-
-class NextToken(nn.Module):
-    """The mean cross entropy of every next token; the model's own `labels=` shifts them, and these are shifted already.
-
-    The legacy exporter knows no aten::diff, by which a model without attention_mask looks for packed sequences."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids, labels):
-        mask = torch.ones_like(input_ids) if torch.jit.is_tracing() else None
-        logits = self.model(input_ids, attention_mask=mask).logits
-        return nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
-
-
-class ImageLoss(nn.Module):
-    """The loss that a classifier of transformers computes itself."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, images, labels):
-        return self.model(pixel_values=images, labels=labels).loss
+# ---- forms ----------------------------------------------------------------------------------------------------------
 
 
 class Scores(nn.Module):
@@ -74,89 +44,6 @@ class Scores(nn.Module):
     def forward(self, inputs):
         made = self.model(inputs)
         return getattr(made, "logits", made)
-
-
-def gpt2():
-    config = transformers.GPT2Config(n_embd=16, n_head=2, n_layer=2, vocab_size=53, n_positions=12, resid_pdrop=0.0, embd_pdrop=0.0,
-                                     attn_pdrop=0.0, use_cache=False)
-    return NextToken(transformers.GPT2LMHeadModel(config))
-
-
-def llama():
-    config = transformers.LlamaConfig(hidden_size=24, intermediate_size=28, num_hidden_layers=2, num_attention_heads=4,
-                                      num_key_value_heads=2, vocab_size=47, max_position_embeddings=16, use_cache=False)
-    return NextToken(transformers.LlamaForCausalLM(config))
-
-
-def vit():
-    config = transformers.ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=28,
-                                    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, image_size=IMAGE, patch_size=4,
-                                    num_labels=CLASSES)
-    return ImageLoss(transformers.ViTForImageClassification(config))
-
-
-def resnet():
-    """torchvision's residual blocks and batch norms, narrow."""
-    block = torchvision.models.resnet.BasicBlock
-    made = torchvision.models.ResNet(block, [1, 1, 1, 1], num_classes=CLASSES, width_per_group=64)
-    made.conv1, made.bn1 = nn.Conv2d(3, 6, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(6)
-    made.inplanes = 6
-    made.layer1, made.layer2 = made._make_layer(block, 6, 1), made._make_layer(block, 10, 1, stride=2)
-    made.layer3, made.layer4 = nn.Identity(), nn.Identity()
-    made.fc = nn.Linear(10, CLASSES)
-    return ClassifierLoss(made)
-
-
-class Scaled(nn.Module):
-    """Scores times a learnable number."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model, self.logit_scale = model, nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, images):
-        return self.model(images) * self.logit_scale
-
-
-def convnext():
-    """torchvision's ConvNeXt, whose LayerScale is a parameter of [channels, 1, 1], and a learnable scalar behind it."""
-    return ClassifierLoss(Scaled(torchvision.models.ConvNeXt([CNBlockConfig(8, 12, 1), CNBlockConfig(12, None, 1)],
-                                                             layer_scale=0.5, num_classes=CLASSES)))
-
-
-def fresh():
-    """Batch norms as they are before training: the exporter stores their scale and variance once, and their bias and mean."""
-    return RegressionLoss(nn.Sequential(nn.Linear(13, 29, bias=False), nn.ReLU(), nn.BatchNorm1d(29),
-                                        nn.Linear(29, 31, bias=False), nn.ReLU(), nn.BatchNorm1d(31), nn.Linear(31, 5, bias=False)))
-
-
-def randomize_layers(module, random):
-    """All but norms."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            randomize(part, random)
-
-
-class Model(NamedTuple):
-    build: Callable[[], nn.Module]
-    data: Tuple[int, Callable]
-    rate: float
-    training: bool = True  # exported and trained in training mode; its dropout is 0
-    initialize: Callable = randomize
-
-
-MODELS = {
-    "gpt2": Model(gpt2, token_data(2, 9, 53), 0.0005),
-    "llama": Model(llama, token_data(2, 9, 47), 0.0015),
-    "vit": Model(vit, image_data(2, IMAGE, IMAGE, CLASSES), 0.003),
-    "resnet": Model(resnet, image_data(4, 19, 17, CLASSES), 0.002),
-    "resnet_eval": Model(resnet, image_data(4, 19, 17, CLASSES), 0.002, False),
-    "fresh": Model(fresh, vector_data(6, 13, 5), 0.01, initialize=randomize_layers),
-    "convnext": Model(convnext, image_data(2, 16, 16, CLASSES), 0.003),
-}
-
-
-# ---- forms ----------------------------------------------------------------------------------------------------------
 
 
 def dynamo(module, arguments, path, names, **options):
@@ -293,7 +180,8 @@ def main():
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     for name in options.models or MODELS:
-        record_model(name, optimizers_of(name, options.forms, options.optimizer), options.out)
+        forms = [form for form in options.forms if form in (MODELS[name].forms or FORMS)]
+        record_model(name, optimizers_of(name, forms, options.optimizer), options.out)
 
 
 if __name__ == "__main__":
