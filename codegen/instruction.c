@@ -131,13 +131,14 @@ static void put_size(struct local *local, const char *name, const char *argument
                 elements_text(local->out.arena, local->graph, local->class, operand_tensor(local, argument)));
 }
 
-/* $flat: of a redistribution of slices, the elements that are divided, and the axes that cut both operand and
+/* $flat: of a redistribution of slices, the elements that are divided, and the other axes that cut both operand and
  * result. */
 static void put_flat(struct local *local, const char *name, const char *argument) {
     const int from = op_moved_input(&local->node), to = local->node.outputs[0];
     (void)name, (void)argument;
     strbuf_printf(&local->out, "%lld, 0x%x", (long long)rankplan_elements(local->class, local->graph, to),
-                  layout_flat_axes(&tensor_of(local, from)->layout) & layout_flat_axes(&tensor_of(local, to)->layout));
+                  layout_flat_axes(&tensor_of(local, from)->layout) & layout_flat_axes(&tensor_of(local, to)->layout) &
+                      ~(1u << attr_int(&local->node, "mesh", 0)));
 }
 
 /* $each: 1 in the phases of a micro-batch, else 0. */

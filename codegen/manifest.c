@@ -51,6 +51,7 @@ static void put_training(json *writer, const struct training *training) {
     put_int(writer, "accumulate", training->accumulate);
     put_int(writer, "zero", training->zero);
     put_int(writer, "zero_ngroups", training->zero_groups);
+    put_int(writer, "zero_prefetch", training->zero_prefetch);
     put_int(writer, "bucket_bytes", training->bucket_bytes);
     rt_json_key(writer, "clip_grad_norm");
     rt_json_put_real(writer, training->clip_grad_norm);
@@ -200,6 +201,11 @@ static int64_t times_of(const struct manifest *manifest, const struct node *node
     return node->phase <= PHASE_BACKWARD && manifest->info->training ? manifest->info->training->accumulate : 1;
 }
 
+/* True for a gather that starts before its result is needed. */
+static bool is_prefetched(const struct node *node) {
+    return node->op->id == OP_AllGather && attr_int(node, "begun", 0);
+}
+
 /* Communication between scale units, of gradients and slices of parameters. */
 static const struct {
     enum op_id op, onto;
@@ -222,11 +228,12 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
     for (int row = 0; row < manifest->plan->nclasses * UNIT_KINDS && manifest->info->training; row++) {
         const int c = row / UNIT_KINDS, kind = row % UNIT_KINDS;
         const struct rank_class *class = &manifest->plan->classes[c];
-        int64_t count = 0, bytes = 0;
+        int64_t count = 0, bytes = 0, prefetched = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             if (!is_between_units(manifest, class, node, kind)) continue;
             count += times_of(manifest, node);
+            prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
             bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
         }
         if (!count) continue;
@@ -236,6 +243,7 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
         put_int(writer, "count", count);
         put_int(writer, "bytes", bytes);
         if (kind == 0) put_int(writer, "buckets", buckets);
+        if (prefetched) put_int(writer, "prefetched", prefetched);
         put_int(writer, "class", c);
         rt_json_close(writer, '}');
     }
@@ -247,12 +255,13 @@ static void put_communication(json *writer, const struct manifest *manifest) {
     open_list(writer, "communication");
     for (int kind = 0; kind < NKINDS; kind++)
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            int64_t count = 0, begun = 0, bytes = 0;
+            int64_t count = 0, begun = 0, prefetched = 0, bytes = 0;
             for (int i = 0; i < graph->order.n; i++) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
                 if (node->op->id != kinds[kind].op || attr_int(node, "mesh", -1) != axis) continue;
                 count += times_of(manifest, node);
-                begun += attr_int(node, "begun", 0);
+                begun += is_prefetched(node) ? 0 : attr_int(node, "begun", 0);
+                prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
                 bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
             }
             if (!count) continue;
@@ -261,6 +270,7 @@ static void put_communication(json *writer, const struct manifest *manifest) {
             put_int(writer, "count", count);
             put_int(writer, "bytes", bytes);
             if (begun) put_int(writer, "begun", begun);
+            if (prefetched) put_int(writer, "prefetched", prefetched);
             put(writer, "axis", graph->mesh.axis[axis].name);
             rt_json_close(writer, '}');
         }

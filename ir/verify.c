@@ -401,6 +401,7 @@ static const struct {
                    {OP_HaloExchange, PLACED_PART, PLACED_WINDOW},
                    {OP_Chunk, PLACED_WHOLE, PLACED_FLAT},
                    {OP_AllGather, PLACED_FLAT, PLACED_WHOLE},
+                   {OP_AllGatherStart, PLACED_FLAT, PLACED_FLAT},
                    {OP_ReduceScatterOnto, PLACED_PARTIAL, PLACED_FLAT},
                    {OP_AllReduceOnto, PLACED_PARTIAL, PLACED_WHOLE},
                    {OP_ReduceScatter, PLACED_PARTIAL, PLACED_FLAT},
@@ -604,6 +605,28 @@ static void check_packing(struct verifier *v) {
     }
 }
 
+/* Checks that ranks of the stage wait for the gathers along each axis in the order in which these start, each in the
+ * phase in which it starts. */
+static void check_gathers(struct verifier *v, int stage) {
+    const struct graph *graph = v->graph;
+    VEC(int) started[RT_LAYOUT_AXES] = {{0}};
+    int finished[RT_LAYOUT_AXES] = {0};
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
+        const int axis = (int)attr_int(node, "mesh", 0);
+        if (node->stage != stage && node->stage != STAGE_ALL) continue;
+        if (node->op->id == OP_AllGatherStart) VEC_PUSH(graph->arena, &started[axis], node->outputs[0]);
+        if (node->op->id != OP_AllGather || !attr_int(node, "begun", 0)) continue;
+        const int start = tensor_at(v, node->inputs[0])->producer, next = finished[axis]++;
+        if (next >= started[axis].n || started[axis].at[next] != node->inputs[0])
+            fail(v, "waits for a gather that is not the earliest that has started");
+        else if (graph->nodes.at[start].phase != node->phase)
+            fail(v, "waits for a gather of another phase");
+    }
+    for (int axis = 0; axis < RT_LAYOUT_AXES; axis++)
+        if (finished[axis] < started[axis].n) fail(v, "a gather that starts is never waited for");
+}
+
 /* Note [Counted outputs] in ir.h. */
 static void check_counted(struct verifier *v, const struct counted_output *counted) {
     const struct graph *graph = v->graph;
@@ -649,6 +672,9 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     if (sound) check_nodes(&v);
     check_ends(&v);
     if (diags->errors == before) check_packing(&v);
+    const int pipeline = mesh_pipeline_axis(&graph->mesh), stages = pipeline < 0 ? 1 : graph->mesh.axis[pipeline].size;
+    for (int stage = 0; stage < stages && diags->errors == before && graph->level >= STAGED; stage++)
+        check_gathers(&v, stage);
     if (diags->errors == before && schedule_verify(graph, diags) == 0) timeline_verify(graph, diags);
     return diags->errors == before ? 0 : -1;
 }

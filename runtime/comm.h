@@ -61,8 +61,8 @@ struct rt_comm_driver {
     /* All-reduces (RT_SUM) that overlap computation; NULL where the transport has none. sum_begin: the caller's `count`
      * elements at `data`, which lies in symmetric memory where the transport has such, are complete. Do not access them
      * until sum_finish returns; they then hold the sums, bit for bit those of all_reduce. All members begin the same
-     * sums in the same order. sum_progress advances the sums without waiting; sum_finish completes all that have
-     * begun. */
+     * sums in the same order. sum_progress advances sums and gathers without waiting; sum_finish completes all
+     * that have begun. */
     int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
     /* The same for a reduce-scatter in place: after sum_finish, the caller's counts[rank] elements of its data hold the
      * sums, bit for bit those of reduce_scatter, and the others are undefined. May be NULL where sum_begin is not. */
@@ -72,6 +72,13 @@ struct rt_comm_driver {
     /* dst = concatenation of all ranks' src in rank order; rank r contributes bytes[r] bytes. In place
      * allowed: src is where the rank's own bytes come to lie. */
     int (*all_gather)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
+    /* All-gathers that overlap computation; NULL where the transport has none. gather_begin: the caller's src is
+     * complete; dst lies in symmetric memory where the transport has such. Do not access dst, nor write to src, until
+     * the gather_finish of this gather returns; dst then holds what all_gather makes. gather_finish completes the
+     * earliest gather that has begun and not been finished. All members begin and finish the same gathers and sums in
+     * the same order. */
+    int (*gather_begin)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
+    int (*gather_finish)(struct rt_comm *comm);
     /* Rank r's dst = reduction over the ranks of elements [counts[0] + .. + counts[r-1], + counts[r]) of src.
      * In place allowed: dst is where these elements lie in src. */
     int (*reduce_scatter)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,

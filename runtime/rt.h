@@ -272,7 +272,9 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
  * A program with a loss: rt_train_step runs a whole step. Or in parts: rt_gradients; then, in this order, any of
  * rt_sync_shard_grad, rt_scale_grads, rt_clip_gnorm; then rt_optimizer_step. A program without a loss: rt_zero_grad;
  * then rt_forward and rt_backward alternately, once per micro-batch; then the same functions. All are collective over
- * the job's ranks. */
+ * the job's ranks. rt_infer_step in between overwrites gradients that are reduced already, and those of a program with
+ * a loss that was compiled for one micro-batch per step: rt_sync_shard_grad, rt_clip_gnorm and rt_optimizer_step then
+ * return RT_ERROR_USAGE. */
 
 /* A loss scale: factor() is called with the loss of a micro-batch before its backward pass and returns what the loss,
  * and so its gradient, is multiplied with. With pipeline stages the result matters on the ranks that
@@ -498,11 +500,19 @@ int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
 /* Between the slice that the axes in `outer` leave of `elements` and that which `axis`, which comes after them, leaves
  * of it. gather: dst = all slices; src may be the rank's own place in dst. scatter: dst = the rank's slice of the
  * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
- * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_reduce_scatter_start was called for it. */
+ * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_all_gather_start, or
+ * rt_reduce_scatter_start, was called for it. */
 int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                       int64_t elements, unsigned outer);
+                       int64_t elements, unsigned outer, int begun);
 int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
                            int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun);
+
+/* Announces a later rt_all_gather_flat with `begun` 1: allows the transport to gather from now on. dst: the place of
+ * the rank's slice in what is gathered, to which src is copied; it is the src of the later call. Do not access what is
+ * gathered until that call returns. Calls with `begun` 1 complete the gathers along an axis in the order in which they
+ * were announced. */
+int rt_all_gather_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                        int64_t elements, unsigned outer);
 
 /* Announces that the input of a later rt_reduce_scatter_flat (with `begun` 1) is complete, as rt_all_reduce_start
  * does. */

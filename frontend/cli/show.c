@@ -222,12 +222,15 @@ static void put_header(struct strbuf *out, const struct compiled_model *compiled
 static bool same_traffic(const struct rt_json *left, const struct rt_json *right, struct arena *arena) {
     return integer(left, "count") == integer(right, "count") && integer(left, "bytes") == integer(right, "bytes") &&
            integer(left, "begun") == integer(right, "begun") &&
+           integer(left, "prefetched") == integer(right, "prefetched") &&
            !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
 }
 
-/* Says whether gradients are reduced during the backward phase. */
+/* Says whether gradients are reduced during the backward phase, and whether parameters are gathered early. */
 static void put_overlap(struct strbuf *out, const struct rt_json *item) {
-    const int64_t n = integer(item, "buckets"), begun = integer(item, "begun");
+    const int64_t n = integer(item, "buckets"), begun = integer(item, "begun"),
+                  prefetched = integer(item, "prefetched");
+    if (prefetched) strbuf_printf(out, ", %" PRId64 " prefetched", prefetched);
     if (begun) strbuf_printf(out, ", %" PRId64 " during backward", begun);
     if (n) strbuf_printf(out, ", during backward, in %" PRId64 " bucket%s", n, n == 1 ? "" : "s");
 }

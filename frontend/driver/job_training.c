@@ -112,6 +112,9 @@ static int check_groups(const struct job *job, int units) {
     if (groups > 1 && !job->training.zero)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "ZeRO groups (--zero-ngroups) need --use-zero or --pas fsdp");
+    if (job->options->given[OPT_ZERO_PREFETCH] && job->training.zero < 3)
+        return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                          "--zero-prefetch needs parameters that are divided: --use-zero 3 or --pas fsdp");
     if (units % groups == 0 || units < groups) return 0;
     return diag_error(job->diags, 503, EXIT_LIMIT, NULL,
                       "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
@@ -126,6 +129,7 @@ int job_read_training(struct job *job) {
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .zero = zero_stage(options),
                                   .zero_groups = (int)options->zero_ngroups,
+                                  .zero_prefetch = (int)options->zero_prefetch,
                                   .schedule = options->schedule,
                                   .lr_schedule_text = options->lr_schedule};
     if (options->schedule && schedule_check(options->schedule, job->diags) < 0) return -1;

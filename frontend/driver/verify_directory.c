@@ -171,15 +171,17 @@ static int read_training(struct check *check) {
                *schedule = rt_json_text(rt_json_member(training, "lr_schedule")),
                *amp = rt_json_text(rt_json_member(training, "amp"));
     const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
-    int64_t bucket_bytes;
+    int64_t bucket_bytes, zero_prefetch;
     if (!check->graph->train || !training) return 0;
     if (!optimizer || !schedule || !amp || !clip ||
         !rt_json_int(rt_json_member(training, "bucket_bytes"), &bucket_bytes) || bucket_bytes < 0 ||
-        !rt_json_real(clip, &check->training.clip_grad_norm))
+        !rt_json_int(rt_json_member(training, "zero_prefetch"), &zero_prefetch) || zero_prefetch < 0 ||
+        zero_prefetch > INT32_MAX || !rt_json_real(clip, &check->training.clip_grad_norm))
         return incomplete_training(check);
     check->training.accumulate = check->training.zero_groups = 1;
     plan_apply_training(&check->training, &check->given);
     check->training.bucket_bytes = bucket_bytes;
+    check->training.zero_prefetch = (int)zero_prefetch;
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||
         lr_schedule_parse(&check->training.lr_schedule, schedule, check->arena, check->diags) < 0 ||

@@ -110,6 +110,7 @@ struct training {
     int accumulate;        /* micro-batches per step of each unit */
     int zero;              /* ZeRO stage: 0, 1, 2 or 3 */
     int zero_groups;       /* groups of scale units; each divides what ZeRO divides among its own */
+    int zero_prefetch;     /* stage 3: how many operators ahead parameters are gathered; 0: where they are used */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     const char *schedule;  /* of pipeline stages (passes/plan/schedules.h); NULL: the default */
     const char *lr_schedule_text; /* as it was given */

@@ -266,11 +266,11 @@ static void set_member(struct shared *shared, int member, int world_rank) {
     if (world_rank == shared->world_rank) shared->base.rank = member;
 }
 
-/* Resets the counters of background sums. No member of a communicator of this level can read them yet. */
-static void forget_sums(const struct shared *shared, int level) {
+/* Resets the counters of background collectives. No member of a communicator of this level can read them yet. */
+static void forget_background(const struct shared *shared, int level) {
     struct control *mine = control_of(shared, level, shared->world_rank);
     atomic_store(&mine->begun, 0);
-    atomic_store(&mine->added, 0);
+    atomic_store(&mine->done, 0);
 }
 
 static void use_level(struct shared *shared, int level) {
@@ -294,7 +294,7 @@ int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size,
     struct shared *shared = new_shared(segment, symmetric, size, rank, size, NULL);
     if (!shared) return RT_ERROR_SYSTEM;
     for (int r = 0; r < size; r++) set_member(shared, r, r);
-    forget_sums(shared, 0);
+    forget_background(shared, 0);
     use_level(shared, 0);
     atomic_store(&shared->progress->instruction, -1);
     shared_count_move(shared);
@@ -317,7 +317,7 @@ static struct shared *new_part(struct shared *shared, int color, int level) {
         new_shared(shared->segment, shared->symmetric, shared->world_size, shared->world_rank, size, shared->transfers);
     if (!part) return NULL;
     part->level = level;
-    forget_sums(part, level);
+    forget_background(part, level);
     for (int r = 0, member = 0; r < shared->base.size; r++)
         if ((int)shared->control[r]->call.bytes == color) set_member(part, member++, shared->world[r]);
     return part;
@@ -379,9 +379,9 @@ void shared_begin_call(struct shared *shared, enum rt_operation operation) {
 }
 
 const char *rt_shared_operation_name(int operation) {
-    static const char *const names[RT_OPERATIONS] = {"nothing",        "barrier",    "all-reduce",     "all-gather",
-                                                     "reduce-scatter", "all-to-all", "broadcast",      "split",
-                                                     "send",           "receive",    "begin of a sum", "end of sums"};
+    static const char *const names[RT_OPERATIONS] = {
+        "nothing", "barrier", "all-reduce", "all-gather",     "reduce-scatter", "all-to-all",        "broadcast",
+        "split",   "send",    "receive",    "begin of a sum", "end of sums",    "begin of a gather", "end of a gather"};
     return operation >= 0 && operation < RT_OPERATIONS ? names[operation] : "?";
 }
 
@@ -394,6 +394,8 @@ static const struct rt_comm_driver shared_driver = {
     .sum_progress = shared_sum_progress,
     .sum_finish = shared_sum_finish,
     .all_gather = shared_all_gather,
+    .gather_begin = shared_gather_begin,
+    .gather_finish = shared_gather_finish,
     .reduce_scatter = shared_reduce_scatter,
     .reduce_scatter_onto = shared_reduce_scatter_onto,
     .all_to_all = shared_all_to_all,

@@ -22,11 +22,11 @@
 #define RT_SHM_FD_VARIABLE "RANKC_SHM_FD"      /* environment variable: the segment's file descriptor */
 #define RT_SHARED_LEVELS   32                  /* communicators a rank can be in at once */
 #define RT_SHARED_STAGE    ((size_t)128 << 10) /* bytes staged at a time; a slot holds two such pieces */
-/* background sums of a communicator that may be in flight (comm_sum.c) */
-#define RT_SHARED_SUMS     32
-#define RT_SHARED_MESSAGES 16                 /* messages of an ordered pair that are announced ahead of the receiver */
-#define RT_SHARED_MAIL     ((size_t)32 << 10) /* bytes of a staged piece of a message; a pair has room for two */
-#define RT_CACHE_LINE      64
+/* background collectives of a communicator that may be in flight (comm_background.c) */
+#define RT_SHARED_BACKGROUND 32
+#define RT_SHARED_MESSAGES   16 /* messages of an ordered pair that are announced ahead of the receiver */
+#define RT_SHARED_MAIL       ((size_t)32 << 10) /* bytes of a staged piece of a message; a pair has room for two */
+#define RT_CACHE_LINE        64
 
 /* The kinds of calls of a communicator. */
 enum rt_operation {
@@ -42,6 +42,8 @@ enum rt_operation {
     RT_RECEIVE,
     RT_BEGIN_SUM,
     RT_FINISH_SUMS,
+    RT_BEGIN_GATHER,
+    RT_FINISH_GATHER,
     RT_OPERATIONS
 };
 

@@ -1,5 +1,5 @@
 /* Shared by comm_shared.c (segment, waiting, membership), comm_exchange.c (collectives), comm_message.c (messages) and
- * comm_sum.c (background sums). */
+ * comm_background.c (collectives that overlap computation). */
 #ifndef RT_COMM_SHARED_PRIVATE_H
 #define RT_COMM_SHARED_PRIVATE_H
 
@@ -17,10 +17,12 @@ struct call {
 
 #define NOT_SYMMETRIC UINT64_MAX
 
-/* A background sum that a member has begun: place of its data in its symmetric memory, number of elements, type. */
-struct sum {
-    _Atomic uint64_t offset, count, dtype;
+/* A background collective that a member has begun. offset: of its data in its symmetric memory; of a gather, of its own
+ * part. amount: elements of a reduction; bytes of the part of a gather. what: the type of a reduction, or GATHERS. */
+struct background {
+    _Atomic uint64_t offset, amount, what;
 };
+enum { GATHERS = RT_DTYPE_COUNT };
 
 /* Control block, one per level and rank. The barrier of a communicator is that of its member 0. */
 struct control {
@@ -29,10 +31,10 @@ struct control {
     _Atomic uint32_t first;
     _Alignas(RT_CACHE_LINE) _Atomic uint64_t generation;
     _Alignas(RT_CACHE_LINE) struct call call;
-    /* number of background sums that this member has begun, and reduced its slice of: Note [Background sums] in
-     * comm_sum.c */
-    _Alignas(RT_CACHE_LINE) _Atomic uint64_t begun, added;
-    struct sum sum[RT_SHARED_SUMS]; /* the latest sums: number n is at n % RT_SHARED_SUMS */
+    /* number of background collectives that this member has begun, and done its share of: Note [Background
+     * collectives] in comm_background.c */
+    _Alignas(RT_CACHE_LINE) _Atomic uint64_t begun, done;
+    struct background background[RT_SHARED_BACKGROUND]; /* the latest: number n is at n % RT_SHARED_BACKGROUND */
 };
 
 /* A message that its sender has posted: size, place in the sender's symmetric memory (NOT_SYMMETRIC: it is staged in
@@ -68,9 +70,10 @@ struct transfers {
     void *context;
 };
 
-/* Of a background reduce-scatter: the bytes [first, last) of the data that the member reduces, for itself alone. */
-struct scatter {
-    bool alone;
+/* A member's share of a background collective that it has begun. Reduce-scatter: reduces bytes [first, last) of the
+ * data, for itself alone. Gather: copies the other members' parts to bytes [first, last) of its symmetric memory. */
+struct share {
+    enum { SHARE_OF_SUM, SHARE_OF_SCATTER, SHARE_OF_GATHER } kind;
     uint64_t first, last;
 };
 
@@ -81,12 +84,14 @@ struct shared {
     size_t symmetric; /* bytes per rank, as passed to rt_comm_open_shared */
     int world_size, world_rank, level, spins;
     uint64_t sequence;
-    uint64_t begun, added;                  /* copies of those in the rank's control block */
-    struct scatter scatter[RT_SHARED_SUMS]; /* as `sum` of the control block */
-    struct control **control;               /* by member */
-    int *world;                             /* world rank by member */
-    const void **view;                      /* by member: address of the member's data in the current call */
-    const void **addends;                   /* a first addend, then that of each member */
+    uint64_t begun, done;                     /* copies of those in the rank's control block */
+    struct share share[RT_SHARED_BACKGROUND]; /* as `background` of the control block */
+    uint64_t gathers, gathered;               /* gathers that have begun, and that were finished */
+    uint64_t gather[RT_SHARED_BACKGROUND];    /* of gather g, at g % RT_SHARED_BACKGROUND: number of the collective */
+    struct control **control;                 /* by member */
+    int *world;                               /* world rank by member */
+    const void **view;                        /* by member: address of the member's data in the current call */
+    const void **addends;                     /* a first addend, then that of each member */
     void **target;
     struct transfers *transfers;
 };
@@ -147,10 +152,12 @@ int shared_advance(struct shared *shared);
 struct transfers *shared_new_transfers(int ranks);
 void shared_leave_transfers(struct transfers *transfers);
 
-/* Background sums, in comm_sum.c. */
+/* Collectives that overlap computation, in comm_background.c. */
 int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
 int shared_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
 int shared_sum_progress(struct rt_comm *comm);
 int shared_sum_finish(struct rt_comm *comm);
+int shared_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
+int shared_gather_finish(struct rt_comm *comm);
 
 #endif

@@ -64,12 +64,30 @@ int rt_complete_part(struct rt *rt, void *part, enum rt_dtype dtype, int64_t ele
     return RT_OK;
 }
 
-int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                       int64_t elements, unsigned outer) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+/* Bytes of every rank along `axis`. */
+static const size_t *count_bytes(struct rt *rt, int axis, enum rt_dtype dtype, int64_t elements, unsigned outer) {
     size_t *bytes = rt->internal->counts;
     count_elements(rt, axis, elements, outer, bytes);
-    for (int r = 0; r < comm->size; r++) bytes[r] *= rt_dtype_bytes(dtype);
+    for (int r = 0; r < rt->axis[axis]->size; r++) bytes[r] *= rt_dtype_bytes(dtype);
+    return bytes;
+}
+
+int rt_all_gather_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                        int64_t elements, unsigned outer) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
+    size_t before = 0;
+    if (!rt_begins_early(rt, axis, RT_GATHER)) return rt_copy_bytes(rt, dst, src, bytes[comm->rank]);
+    for (int r = 0; r < comm->rank; r++) before += bytes[r];
+    return rt_end_collective(rt, comm, comm->driver->gather_begin(comm, (unsigned char *)dst - before, src, bytes));
+}
+
+int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                       int64_t elements, unsigned outer, int begun) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    if (begun && rt_begins_early(rt, axis, RT_GATHER))
+        return rt_end_collective(rt, comm, comm->driver->gather_finish(comm));
+    const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
     return rt_end_collective(rt, comm, comm->driver->all_gather(comm, dst, src, bytes));
 }
 

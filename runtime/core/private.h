@@ -76,6 +76,7 @@ struct rt_private {
     int64_t passes;          /* training forward passes since gradients were set to zero */
     bool reduced;            /* gradients were reduced since the last backward */
     bool summed;             /* their sums over ranks lie in the place of the rank's own: zero_grad comes next */
+    bool lost;               /* an inference step has overwritten the gradients, or their sums over ranks */
     bool last;               /* the current backward phase is, or may be, the last before gradients are reduced */
     bool known;              /* the current backward phase is certainly the last: sums along mesh axes begin in it */
     bool overlaps;           /* sums along replica axes begin in the current backward phase */
@@ -198,8 +199,8 @@ int rt_execute(struct rt *rt, const struct rt_call *call);
 int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs);
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 
-/* True if reductions of that kind along the axis begin in the current backward phase. */
-enum rt_early { RT_SUM_WHOLE, RT_SCATTER };
+/* True if reductions of that kind along the axis begin in the current backward phase, or gathers in any phase. */
+enum rt_early { RT_SUM_WHOLE, RT_SCATTER, RT_GATHER };
 bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what);
 
 /* Copies a gradient that is to be reduced along the axis from src to dst, which may be src; a dummy's becomes zero.

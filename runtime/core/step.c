@@ -146,14 +146,23 @@ static int give_outputs(struct rt *rt, void *context, int micro) {
     return rt_give_outputs(rt, 0, rt->program->noutputs, tensors->outputs);
 }
 
+/* Gradients of a single micro-batch, and sums over ranks, lie in memory that the forward phase uses too. */
+static bool overwrites_gradients(const struct rt *rt) {
+    const struct rt_training *training = rt->program->training;
+    return training && ((training->accumulate == 1 && !training->seeds) || rt->internal->reduced);
+}
+
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
     static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {take_inputs, give_outputs}};
     struct tensors tensors = {inputs, outputs};
     const struct rt_call call = {1u << PHASE_FORWARD, 1, around, &tensors};
     const int threads = rt_begin_step(rt);
     double *control = rt->internal->control;
+    int status = rt_end_sums(rt); /* those under way write to that memory */
+    if (overwrites_gradients(rt)) rt->internal->lost = true;
     control[RT_REAL] = control[RT_TRAINING] = 0; /* kept state, such as running statistics, is not updated */
     control[RT_STEP] = (double)rt->step;         /* random operators draw other numbers in each step and scale unit */
     control[RT_MICRO] = rt->unit;
-    return rt_end_step(rt, threads, rt_execute(rt, &call));
+    if (!status) status = rt_execute(rt, &call);
+    return rt_end_step(rt, threads, status);
 }

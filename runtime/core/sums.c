@@ -12,11 +12,15 @@
  * rt_all_reduce then does the complete sum. */
 #include "core/private.h"
 
+/* True if the transport reaches the arena. */
+static bool is_in_reach(const struct rt *rt, enum rt_arena arena) {
+    return rt->program->device->remote || !rt->internal->owned[arena];
+}
+
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     const struct rt_training *training = rt->program->training;
-    const bool in_reach =
-        rt->program->device->remote || (!rt->internal->owned[RT_COMMUNICATION] && !rt->internal->owned[RT_GRADIENTS]);
-    return comm->size > 1 && in_reach && comm->driver->sum_begin && training && training->bucket_bytes > 0;
+    return comm->size > 1 && is_in_reach(rt, RT_COMMUNICATION) && is_in_reach(rt, RT_GRADIENTS) &&
+           comm->driver->sum_begin && training && training->bucket_bytes > 0;
 }
 
 static bool replicas_can_begin(const struct rt *rt) {
@@ -87,9 +91,10 @@ static bool is_replica_axis(const struct rt *rt, int axis) {
 }
 
 bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what) {
-    if (what == RT_SCATTER && !rt->axis[axis]->driver->scatter_begin) return false;
-    if (is_replica_axis(rt, axis)) return rt->internal->overlaps && can_begin(rt, rt->axis[axis]);
-    return rt->internal->known && can_begin(rt, rt->axis[axis]);
+    const struct rt_comm *comm = rt->axis[axis];
+    if (what == RT_GATHER) return comm->size > 1 && comm->driver->gather_begin && is_in_reach(rt, RT_COMMUNICATION);
+    if (what == RT_SCATTER && !comm->driver->scatter_begin) return false;
+    return (is_replica_axis(rt, axis) ? rt->internal->overlaps : rt->internal->known) && can_begin(rt, comm);
 }
 
 bool rt_may_be_dummy(const struct rt *rt, int axis, bool each_micro_batch) {

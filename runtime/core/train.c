@@ -107,6 +107,14 @@ static int check_kind(struct rt *rt, bool module) {
                                : "the program does not compute the loss: call its forward and backward functions");
 }
 
+/* Checks that gradients have not been overwritten since they were computed. */
+static int check_gradients(struct rt *rt) {
+    RT_TRY(check_trains(rt));
+    if (!rt->internal->lost) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        "an inference step has overwritten the gradients: compute them again");
+}
+
 /* Micro-batches */
 
 /* A call of the training functions. The last three are NULL where the caller has none. */
@@ -123,7 +131,7 @@ static int zero_gradients(struct rt *rt) {
     RT_TRY(rt_end_sums(rt));
     rt->internal->overlaps = rt->internal->known = false;
     rt->internal->passes = 0;
-    rt->internal->summed = false;
+    rt->internal->summed = rt->internal->lost = false;
     rt_reset_gradients(rt);
     return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], (size_t)rt->internal->bytes[RT_GRADIENTS]);
 }
@@ -359,7 +367,7 @@ int rt_zero_grad(struct rt *rt) {
 }
 
 int rt_sync_shard_grad(struct rt *rt) {
-    RT_TRY(check_trains(rt));
+    RT_TRY(check_gradients(rt));
     const int threads = rt_begin_step(rt);
     return rt_end_step(rt, threads, run_later(rt, 0));
 }
@@ -378,7 +386,7 @@ int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
 }
 
 int rt_optimizer_step(struct rt *rt) {
-    RT_TRY(check_trains(rt));
+    RT_TRY(check_gradients(rt));
     const int threads = rt_begin_step(rt);
     return rt_end_step(rt, threads, run_later(rt, UPDATE));
 }

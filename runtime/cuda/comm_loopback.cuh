@@ -210,7 +210,7 @@ static int begin_sum(const rt_cuda_call *call) {
     return rt_cuda_beside(call, reduce_all);
 }
 
-static int finish_sums(const rt_cuda_call *call) {
+static int finish_beside(const rt_cuda_call *call) {
     return rt_cuda_join(call->rt);
 }
 
@@ -221,6 +221,10 @@ static int gather_all(const rt_cuda_call *call) {
     for (int r = 0; r < call->comm->size; to += call->receive[r], r++)
         RT_TRY(loopback_copy(loop, to, loop->offers[r].src, call->receive[r]));
     return loopback_end(loop);
+}
+
+static int begin_gather(const rt_cuda_call *call) {
+    return rt_cuda_beside(call, gather_all);
 }
 
 static int reduce_parts(const rt_cuda_call *call) {
@@ -298,12 +302,16 @@ static int loopback_sum_begin(struct rt_comm *comm, void *data, size_t count, en
         comm, {.perform = begin_sum, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM});
 }
 
-static int loopback_sum_finish(struct rt_comm *comm) {
-    return loopback_call(comm, {.perform = finish_sums});
+static int loopback_finish(struct rt_comm *comm) {
+    return loopback_call(comm, {.perform = finish_beside});
 }
 
 static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
     return loopback_call(comm, {.perform = gather_all, .dst = dst, .src = src, .receive = bytes});
+}
+
+static int loopback_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
+    return loopback_call(comm, {.perform = begin_gather, .dst = dst, .src = src, .receive = bytes});
 }
 
 static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
@@ -354,8 +362,10 @@ static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
                                                       .all_reduce = loopback_all_reduce,
                                                       .sum_begin = loopback_sum_begin,
                                                       .sum_progress = loopback_alive,
-                                                      .sum_finish = loopback_sum_finish,
+                                                      .sum_finish = loopback_finish,
                                                       .all_gather = loopback_all_gather,
+                                                      .gather_begin = loopback_gather_begin,
+                                                      .gather_finish = loopback_finish,
                                                       .reduce_scatter = loopback_reduce_scatter,
                                                       .all_to_all = loopback_all_to_all,
                                                       .broadcast = loopback_broadcast,

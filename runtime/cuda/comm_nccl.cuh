@@ -221,7 +221,8 @@ static int nccl_sum_begin(struct rt_comm *comm, void *data, size_t count, enum r
     return nccl_types[dtype].known ? rt_cuda_beside(&call, nccl_reduce_all) : nccl_refuse(comm, dtype);
 }
 
-static int nccl_sum_finish(struct rt_comm *comm) {
+/* Waits for all that runs beside the main stream. */
+static int nccl_finish(struct rt_comm *comm) {
     return rt_cuda_join(nccl_comm_of(comm)->rt);
 }
 
@@ -241,6 +242,15 @@ static int nccl_all_gather(struct rt_comm *comm, void *dst, const void *src, con
     for (int r = 0; r < comm->size; to += bytes[r], r++)
         nccl_also(&called, nccl->Broadcast(src, to, bytes[r], ncclInt8, r, handle, nccl_stream(comm)));
     return nccl_end_group(comm, called);
+}
+
+static int nccl_gather(const rt_cuda_call *call) {
+    return nccl_all_gather(call->comm, call->dst, call->src, call->receive);
+}
+
+static int nccl_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
+    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = dst, .src = src, .receive = bytes};
+    return rt_cuda_beside(&call, nccl_gather);
 }
 
 static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
@@ -322,8 +332,10 @@ static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .all_reduce = nccl_all_reduce,
                                                   .sum_begin = nccl_sum_begin,
                                                   .sum_progress = nccl_alive,
-                                                  .sum_finish = nccl_sum_finish,
+                                                  .sum_finish = nccl_finish,
                                                   .all_gather = nccl_all_gather,
+                                                  .gather_begin = nccl_gather_begin,
+                                                  .gather_finish = nccl_finish,
                                                   .reduce_scatter = nccl_reduce_scatter,
                                                   .all_to_all = nccl_all_to_all,
                                                   .broadcast = nccl_broadcast,

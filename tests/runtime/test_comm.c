@@ -434,6 +434,57 @@ static int scatters_of(struct rank_context *context, enum rt_dtype dtype, size_t
     return 0;
 }
 
+/* Parts of all ranks in rank order, of gather i: bytes that depend on all of these. */
+static unsigned char part_byte(int i, int rank, size_t at) {
+    return (unsigned char)(i * 31 + rank * 7 + (int)(at * 13 % 251));
+}
+
+static bool holds_parts(const unsigned char *data, int i, const size_t *bytes, int size) {
+    for (int r = 0; r < size; r++)
+        for (size_t at = 0; at < bytes[r]; at++, data++)
+            if (*data != part_byte(i, r, at)) return false;
+    return true;
+}
+
+/* Gathers of parts of different sizes, begun `ahead` of their end; from private memory or in place, among sums. */
+static int gathers_of(struct rank_context *context, size_t count, int ahead) {
+    struct rt_comm *comm = context->comm;
+    const int n = 40 + ahead;
+    const size_t room = (count + 63) / 64 * 64;
+    unsigned char *segment = rt_comm_segment(comm), *own = calloc((size_t)n + 1, room + 1);
+    size_t bytes[MAX_RANKS], before = 0;
+    int32_t *sum = (int32_t *)(void *)(segment + (size_t)n * room);
+    cut_counts(bytes, count, comm->size);
+    for (int r = 0; r < comm->rank; r++) before += bytes[r];
+    for (int i = 0; i < n + ahead; i++) {
+        unsigned char *part = segment + (size_t)i * room + before, *src = i % 2 ? own + (size_t)i * room : part;
+        for (size_t at = 0; at < bytes[comm->rank] && i < n; at++) src[at] = part_byte(i, comm->rank, at);
+        if (i % 9 == comm->rank) usleep(100);
+        if (i < n)
+            CHECK(comm->driver->gather_begin(comm, segment + (size_t)i * room, src, bytes) == RT_OK, "%s", comm->why);
+        if (i == 17) *sum = comm->rank + 1;
+        if (i == 17) CHECK(comm->driver->sum_begin(comm, sum, 1, RT_I32) == RT_OK, "%s", comm->why);
+        if (i % 5 == comm->rank) CHECK(comm->driver->sum_progress(comm) == RT_OK);
+        if (i < ahead) continue;
+        CHECK(comm->driver->gather_finish(comm) == RT_OK, "%s", comm->why);
+        CHECK(holds_parts(segment + (size_t)(i - ahead) * room, i - ahead, bytes, comm->size), "%zu bytes, gather %d",
+              count, i - ahead);
+        memset(segment + (size_t)(i - ahead) * room, 0xee, count); /* no other rank reads it any more */
+    }
+    CHECK(comm->driver->sum_finish(comm) == RT_OK, "%s", comm->why);
+    CHECK(*sum == comm->size * (comm->size + 1) / 2, "the sum among gathers is %d", *sum);
+    free(own);
+    return 0;
+}
+
+static int gathers_case(struct rank_context *context) {
+    if (!context->comm->driver->gather_begin) return 0;
+    for (size_t s = 0; s < SIZES; s++)
+        for (int ahead = 0; ahead <= 60 && sizes[s] < MOST; ahead += 30)
+            if (gathers_of(context, sizes[s], ahead)) return 1;
+    return 0;
+}
+
 /* Between other calls, which know nothing of them. */
 static int sums_case(struct rank_context *context) {
     if (!context->comm->driver->sum_begin) return 0;
@@ -652,6 +703,7 @@ static const struct test_case cases[] = {
     {"all-reduce", all_reduce_case, false},
     {"all-gather", all_gather_case, false},
     {"sums", sums_case, false},
+    {"gathers", gathers_case, false},
     {"reduce-scatter", reduce_scatter_case, false},
     {"all-to-all", all_to_all_case, false},
     {"broadcast", broadcast_case, false},

@@ -40,6 +40,8 @@ def without_dummies(steps):
 
 
 class Bench:
+    source = "dummies.c"
+
     def __init__(self, rankc, work):
         self.rankc, self.work, self.built = rankc, work, 0
         self.data = {model: self.make_data(model) for model in ("gpt2", "mlp")}
@@ -67,7 +69,7 @@ class Bench:
              str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--use-zero", str(stage), "--optimizer",
              "sgd:lr=0.1,momentum=0.9", "--clip-grad-norm", "1", *options)
         code = os.path.join(out, "model", "_")
-        call("cc", "-O0", "-I", code, "-I", ROOT, os.path.join(HERE, "dummies.c"), os.path.join(code, "model.c"),
+        call("cc", "-O0", "-I", code, "-I", ROOT, os.path.join(HERE, self.source), os.path.join(code, "model.c"),
              os.path.join(code, "rank_0.c"), *flags(self.rankc), "-o", program)
         return code, program
 

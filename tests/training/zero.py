@@ -10,6 +10,7 @@ One rank sees the same micro-batches: as many a step as all units have together.
 EXPECTED says which class a plan has. Stage 1 must have the bits of stage 0. Memory of a rank is what `rankc show` prints; it must be
 what the formulas of the ZeRO paper give (arXiv 1910.02054, section 3.1), which divide the bytes of Adam's two moments (stage 1), of
 sums of gradients (2) and of parameters (3) by the number of ranks that would hold them alike (expected_memory).
+Stage 3 with --zero-prefetch has the bits of --zero-prefetch 0 at every distance; what a larger distance costs is communication memory.
 
 A plan is "policy@units", the policy one of rankc's, or manual:FILE, rules. A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip"."""
 import argparse
@@ -39,6 +40,10 @@ OPTIONS = {"clip": ["--clip-grad-norm", "0.5"], "amp": ["--amp", "bf16"], "recom
 QUICK = [("gpt2", "dp@3", "2+clip", (1, 2, 3)), ("gpt2", "dp@2", "1+amp", (1, 3)), ("llama", "tp:tensor=2@2", "2", (1, 3)),
          ("gpt2", f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest_tokens.rules@2", "1", (0, 3)),
          ("gpt2", "data:data=2@2", "2", (1, 2, 3)), ("llama", "dp@2", "2+frozen", (2, 3)), ("gpt2", "dp@2", "1+whole", (3,))]
+# Model, plan, case: those of --zero-prefetch; --quick checks the quick ones with the first distances.
+PREFETCH = [(model, plan, case) for model in ("gpt2", "llama") for plan in ("dp@2", "dp@4", "data:data=2@2", "tp:tensor=2@2")
+            for case in ("1", "4", "4+clip+recompute", "4+amp")]
+QUICK_PREFETCH, DISTANCES = [("gpt2", "data:data=2@2", "2+recompute"), ("llama", "dp@4", "1+amp")], (0, 1, 2, 8, 1000)
 VOCABULARY = {"gpt2": 101, "llama": 97}
 STEPS, BATCH, BOUND, NORM_BOUND, BF16_EPS = 6, 2, 1e-5, 1e-12, 2.0 ** -7
 ALIGNMENT, GRAIN, THRESHOLD = 64, 16, 1024  # bytes; elements; elements
@@ -226,6 +231,22 @@ def cases_of(options):
             for case in options.cases.split() for stage in map(int, options.stages.split())]
 
 
+def run_prefetch(bench, table, distances, key, _work):
+    """Trains with each distance; what `show` says of memory, by distance."""
+    model, plan, case = key
+    accumulate, names = words_of(case)
+    options = [word for name in names for word in OPTIONS[name]]
+    runs = [bench.submit(model, plan, accumulate, 3, *options, "--zero-prefetch", str(n)) for n in distances]
+    first, *others = [run.result() for run in runs]
+    for n, run in zip(distances[1:], others):
+        expect(run.loss == first.loss and run.norm == first.norm, f"other numbers at distance {n}: {run.loss}, not {first.loss}")
+        for kind in "weights", "gradients", "optimizer":
+            expect(run.memory[kind] == first.memory[kind], f"distance {n} changes the memory of {kind}")
+    table[key] = [run.memory["activations"] + run.memory["communication"] for run in [first, *others]]
+    expect(table[key][0] <= table[key][-1], f"gathers take no memory: {table[key]}")
+    return f"equal; {' '.join(map(str, table[key]))} bytes of activations and communication"
+
+
 def run_case(bench, tables, key, _work):
     equal, memory = tables
     said = []
@@ -241,7 +262,7 @@ def run_case(bench, tables, key, _work):
     return text
 
 
-def write_tables(path, options, equal, memory):
+def write_tables(path, options, equal, memory, prefetched):
     stages = options.stages.split()
     with open(path, "w") as table:
         table.write(INTRODUCTION)
@@ -266,6 +287,15 @@ def write_tables(path, options, equal, memory):
             got, paper = memory[model, plan, case, stage]
             kinds = [got[kind] for kind in ("weights", "gradients", "optimizer")]
             table.write(row + " | ".join(map(str, [*kinds, sum(kinds), round(paper)])) + " |\n")
+        table.write("\n## Prefetch\n\n" + PREFETCHED + f"\n| model | plan | ranks | micro-batches, options | losses | "
+                    f"{' | '.join(map(str, DISTANCES))} |\n|{'---|' * (5 + len(DISTANCES))}\n")
+        for model, plan, case in PREFETCH:
+            policy, units = split_plan(plan)
+            accumulate, names = words_of(case)
+            found = prefetched.get((model, plan, case))
+            table.write(f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {ranks_of(policy) * units} | "
+                        f"{', '.join([str(accumulate), *names])} | {'equal' if found else '**failed**'} | "
+                        f"{' | '.join(map(str, found or [''] * len(DISTANCES)))} |\n")
 
 
 INTRODUCTION = """# ZeRO
@@ -281,6 +311,10 @@ than 1024 elements stay whole, slices are rounded up to 16 elements, and tensors
 constants. The formula is the ZeRO paper's for f32 and Adam, with nothing rounded and nothing left whole: of P parameters on N
 ranks that would hold them alike, 4P + 4P + 8P bytes, divided by N where the stage divides them.
 """
+PREFETCHED = """`--zero-prefetch N` begins to gather the parameters of stage 3 N operators before they are used. Losses and norms have the
+same bits for every N. The columns are bytes of activations and communication of rank 0, as `rankc show` prints them, by N: gathered
+parameters live longer.
+"""
 
 
 def main():
@@ -294,12 +328,16 @@ def main():
     parser.add_argument("--table", help="where to write tables of the results")
     parser.add_argument("--jobs", type=int, default=1, help="compiles and runs at once")
     options = parser.parse_args()
-    tables = {}, {}
+    tables, prefetched = ({}, {}), {}
+    prefetches = QUICK_PREFETCH if options.quick else PREFETCH if options.table else []
+    distances = DISTANCES[:3] if options.quick else DISTANCES
     with tempfile.TemporaryDirectory(prefix="rankc-zero-") as work:
         bench = Bench(options.rankc, work, options.jobs)
-        failed = report((" ".join(map(str, key)), functools.partial(run_case, bench, tables, key)) for key in cases_of(options))
+        failed = report([*((" ".join(map(str, key)), functools.partial(run_case, bench, tables, key)) for key in cases_of(options)),
+                         *(("prefetch " + " ".join(key), functools.partial(run_prefetch, bench, prefetched, distances, key))
+                           for key in prefetches)])
     if options.table:
-        write_tables(options.table, options, *tables)
+        write_tables(options.table, options, *tables, prefetched)
     return failed
 
 

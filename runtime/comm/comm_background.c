@@ -1,0 +1,192 @@
+/* Collectives of ranks that share memory that overlap computation: sums, reduce-scatters and gathers.
+ *
+ * Note [Background collectives]
+ * A member begins a collective by publishing the place of its data. Once all members have begun it, each does its share
+ * at its next call: when it begins another collective, or calls progress or finish. Only finish waits. So a member may
+ * do its share while others compute. All members begin the same collectives in the same order; therefore two counters
+ * per member suffice: collectives begun, and those whose share it has done.
+ *
+ *   sum              reduces a slice of the data, from all members into all members' memory
+ *   reduce-scatter   reduces the slice that it needs, into its own memory
+ *   gather           copies the other members' parts from their results, where each has put its own, to its own result
+ *
+ * A collective is finished once all members have done their shares of it: nobody reads the data afterwards. */
+#include "comm/comm_shared_private.h"
+
+#include "comm/reduce.h"
+
+#include <string.h>
+
+static struct background *background_of(const struct shared *shared, int member, uint64_t number) {
+    return &shared->control[member]->background[number % RT_SHARED_BACKGROUND];
+}
+
+static uint64_t load(const _Atomic uint64_t *word) {
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static bool all_have_begun(const struct shared *shared, uint64_t number) {
+    for (int r = 0; r < shared->base.size; r++)
+        if (atomic_load_explicit(&shared->control[r]->begun, memory_order_acquire) <= number) return false;
+    return true;
+}
+
+static const unsigned char *data_of(const struct shared *shared, int member, uint64_t number) {
+    return shared_symmetric(shared, member) + load(&background_of(shared, member, number)->offset);
+}
+
+/* Checks that all members have begun the same collective. The parts of a gather may differ, not their sum. */
+static int check_same(struct shared *shared, uint64_t number) {
+    const struct background *mine = background_of(shared, shared->base.rank, number);
+    const struct share *share = &shared->share[number % RT_SHARED_BACKGROUND];
+    const bool gathers = share->kind == SHARE_OF_GATHER;
+    uint64_t total = 0;
+    for (int r = 0; r < shared->base.size; r++) {
+        const struct background *other = background_of(shared, r, number);
+        total += load(&other->amount);
+        if (load(&other->what) != load(&mine->what) || (!gathers && load(&other->amount) != load(&mine->amount)))
+            return shared_fail(shared, RT_ERROR_USAGE,
+                               "ranks begin collectives of different sizes: rank %d of %llu elements, rank %d of %llu",
+                               shared->world[shared->base.rank], (unsigned long long)load(&mine->amount),
+                               shared->world[r], (unsigned long long)load(&other->amount));
+    }
+    if (gathers && total != share->last - share->first)
+        return shared_fail(shared, RT_ERROR_USAGE, "ranks gather %llu bytes in all, rank %d expects %llu",
+                           (unsigned long long)total, shared->world[shared->base.rank],
+                           (unsigned long long)(share->last - share->first));
+    return RT_OK;
+}
+
+static void add_up(const struct shared *shared, uint64_t number, const struct share *share) {
+    const struct background *mine = background_of(shared, shared->base.rank, number);
+    const enum rt_dtype dtype = (enum rt_dtype)load(&mine->what);
+    const size_t element = rt_dtype_bytes(dtype);
+    const bool alone = share->kind == SHARE_OF_SCATTER;
+    const struct overlap of_all = shared_slice(load(&mine->amount) * element, shared->base.rank, shared->base.size),
+                         slice = alone ? (struct overlap){share->first, share->last} : of_all;
+    for (int r = 0; r < shared->base.size; r++)
+        shared->view[r] = shared->target[r] =
+            shared_symmetric(shared, r) + load(&background_of(shared, r, number)->offset) + slice.first;
+    if (alone) shared->target[0] = shared->target[shared->base.rank];
+    if (slice.first < slice.last)
+        rt_reduce_ordered(shared->target, alone ? 1 : shared->base.size, shared->view, shared->base.size,
+                          (slice.last - slice.first) / element, dtype, RT_SUM);
+}
+
+static void gather_parts(const struct shared *shared, uint64_t number, const struct share *share) {
+    unsigned char *to = shared_symmetric(shared, shared->base.rank) + share->first;
+    for (int r = 0; r < shared->base.size; r++) {
+        const size_t bytes = load(&background_of(shared, r, number)->amount);
+        if (r != shared->base.rank && bytes) memcpy(to, data_of(shared, r, number), bytes);
+        to += bytes;
+    }
+}
+
+/* Does the caller's share of the next collective, which all members have begun. */
+static int do_share(struct shared *shared) {
+    const uint64_t number = shared->done;
+    const struct share *share = &shared->share[number % RT_SHARED_BACKGROUND];
+    const bool gathers = share->kind == SHARE_OF_GATHER;
+    int status = check_same(shared, number);
+    if (status) return status;
+    if (gathers)
+        gather_parts(shared, number, share);
+    else
+        add_up(shared, number, share);
+    shared_begin_call(shared, gathers ? RT_BEGIN_GATHER : RT_BEGIN_SUM); /* counts as progress */
+    atomic_store_explicit(&shared->control[shared->base.rank]->done, ++shared->done, memory_order_release);
+    return RT_OK;
+}
+
+/* Completes the collectives with numbers below `end`. */
+static int finish(struct shared *shared, uint64_t end) {
+    int status = RT_OK;
+    while (shared->done < end && !status) {
+        for (int r = 0; r < shared->base.size && !status; r++)
+            status = shared_wait(shared, &shared->control[r]->begun, shared->done + 1, r);
+        if (!status) status = do_share(shared);
+    }
+    for (int r = 0; r < shared->base.size && !status; r++)
+        status = shared_wait(shared, &shared->control[r]->done, end, r);
+    return status;
+}
+
+int shared_sum_progress(struct rt_comm *comm) {
+    struct shared *shared = shared_of(comm);
+    while (shared->done < shared->begun && all_have_begun(shared, shared->done)) {
+        int status = do_share(shared);
+        if (status) return status;
+    }
+    return comm->driver->alive(comm);
+}
+
+static int begin(struct shared *shared, uint64_t offset, uint64_t amount, uint64_t what, struct share share) {
+    if (shared->begun >= RT_SHARED_BACKGROUND) { /* others may still read what is said of an earlier one */
+        int status = finish(shared, shared->begun - RT_SHARED_BACKGROUND + 1);
+        if (status) return status;
+    }
+    struct background *background = background_of(shared, shared->base.rank, shared->begun);
+    shared->share[shared->begun % RT_SHARED_BACKGROUND] = share;
+    atomic_store_explicit(&background->offset, offset, memory_order_relaxed);
+    atomic_store_explicit(&background->amount, amount, memory_order_relaxed);
+    atomic_store_explicit(&background->what, what, memory_order_relaxed);
+    atomic_store_explicit(&shared->control[shared->base.rank]->begun, ++shared->begun, memory_order_release);
+    return shared_sum_progress(&shared->base);
+}
+
+static int begin_sum(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype, struct share share) {
+    struct shared *shared = shared_of(comm);
+    const uint64_t offset = shared_offset(shared, data, count * rt_dtype_bytes(dtype));
+    shared_begin_call(shared, RT_BEGIN_SUM);
+    if (offset == NOT_SYMMETRIC)
+        return shared_fail(shared, RT_ERROR_USAGE, "a sum's buffer is outside of symmetric memory");
+    return begin(shared, offset, count, dtype, share);
+}
+
+int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
+    return begin_sum(comm, data, count, dtype, (struct share){SHARE_OF_SUM, 0, 0});
+}
+
+int shared_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
+    const size_t element = rt_dtype_bytes(dtype);
+    struct share own = {.kind = SHARE_OF_SCATTER};
+    size_t count = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (r == comm->rank) own.first = count * element;
+        count += counts[r];
+    }
+    own.last = own.first + counts[comm->rank] * element;
+    return begin_sum(comm, data, count, dtype, own);
+}
+
+int shared_sum_finish(struct rt_comm *comm) {
+    struct shared *shared = shared_of(comm);
+    shared_begin_call(shared, RT_FINISH_SUMS);
+    return finish(shared, shared->begun);
+}
+
+int shared_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
+    struct shared *shared = shared_of(comm);
+    uint64_t total = 0, before = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (r == comm->rank) before = total;
+        total += bytes[r];
+    }
+    const uint64_t offset = shared_offset(shared, dst, total);
+    unsigned char *part = (unsigned char *)dst + before;
+    shared_begin_call(shared, RT_BEGIN_GATHER);
+    if (offset == NOT_SYMMETRIC)
+        return shared_fail(shared, RT_ERROR_USAGE, "the result of a gather is outside of symmetric memory");
+    if (part != src && bytes[comm->rank]) memcpy(part, src, bytes[comm->rank]);
+    shared->gather[shared->gathers++ % RT_SHARED_BACKGROUND] = shared->begun;
+    return begin(shared, offset + before, bytes[comm->rank], GATHERS,
+                 (struct share){SHARE_OF_GATHER, offset, offset + total});
+}
+
+int shared_gather_finish(struct rt_comm *comm) {
+    struct shared *shared = shared_of(comm);
+    const uint64_t gather = shared->gathered++;
+    shared_begin_call(shared, RT_FINISH_GATHER);
+    if (shared->gathers - gather > RT_SHARED_BACKGROUND) return RT_OK; /* was finished to make room for another */
+    return finish(shared, shared->gather[gather % RT_SHARED_BACKGROUND] + 1);
+}
