@@ -29,13 +29,14 @@ ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.mat
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
           "openmpi different", "openmpi killed", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
-          "mpich training aabb", "mpich training abab", "mpich different", "mpich killed"]
+          "mpich training", "mpich different", "mpich killed"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
              ("abb", ["--pas", "pp", "--plan-ngpus", "3"])]
 TRAINING = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]),
             *(("aabb" if stage else "ab", ["--pas", "dp", "--use-zero", str(stage)]) for stage in range(4)),
-            ("abab", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"])]
+            ("abab", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
+            ("ab", ["--pas", "pp", "--plan-ngpus", "2", "--accumulate", "4", "--schedule", "1f1b"])]
 
 
 class Wrong(Exception):
