@@ -296,7 +296,7 @@ static const char *expression_fault(const struct user_op *user, const char *text
 }
 
 static bool fault_at(struct user_fault *fault, const char *property, const char *why) {
-    *fault = (struct user_fault){property, why};
+    *fault = (struct user_fault){property, why, 0};
     return !why;
 }
 
@@ -344,7 +344,12 @@ bool user_op_complete(struct user_op *user, struct arena *arena, struct user_fau
     if ((why = check_types(user->op.types))) return fault_at(fault, "types", why);
     if ((why = check_attrs(user, arena))) return fault_at(fault, "attrs", why);
     if (!(user->op.flops >= 0)) return fault_at(fault, "flops", "flops is a number of at least 0");
-    return user->op.expr ? complete_elementwise(user, arena, fault) : complete_kernel(user, arena, fault);
+    if (!(user->op.expr ? complete_elementwise(user, arena, fault) : complete_kernel(user, arena, fault))) return false;
+    if (!user->pattern) return true;
+    size_t at;
+    const bool good = fault_at(fault, "pattern", user_pattern_fault(user, arena, &at));
+    fault->at = at;
+    return good;
 }
 
 /* Gradients -------------------------------------------------------------------------------------------------------- */

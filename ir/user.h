@@ -19,6 +19,8 @@
  *                 inputs (x, or a b c ..) and the attributes, or output N of a declared operator:
  *                 "acme::GateGrad(a, dy).N", which takes its attributes from the node's
  *   model         DOMAIN::TYPE of the ONNX nodes that become this operator; the name if left out
+ *   pattern       a subgraph of core operators (ir/pattern.h) that becomes this operator, too: names x0, x1 .. are its
+ *                 inputs, NAME# the attribute NAME of kind f
  *
  * A declaration becomes a row like those of ops.def, which the nodes of its graph point to. */
 #ifndef IR_USER_H
@@ -39,7 +41,7 @@ struct user_kernel {
 
 struct user_op {
     struct op op; /* id OP_NONE; op.user points to this */
-    const char *model, *attrs, *gradient, *kernels;
+    const char *model, *attrs, *gradient, *kernels, *pattern;
     struct user_kernel kernel[USER_TARGETS];
 };
 
@@ -55,9 +57,10 @@ struct user_attr {
  * *why is set. */
 const char *user_next_attr(const char *text, struct user_attr *attr, const char **why);
 
-/* What is wrong with a declaration: the property and the reason. */
+/* What is wrong with a declaration: the property, the reason, and where in the property's text. */
 struct user_fault {
     const char *property, *why;
+    size_t at;
 };
 
 /* Completes the row of a declaration whose properties are set, and checks it by itself. */
@@ -72,6 +75,15 @@ int user_outputs(const struct user_op *user);
 int user_required(const struct user_op *user);
 /* The name of an input in expressions: x, or a b c .. if there are several. */
 const char *user_input_name(const struct user_op *user, int input);
+
+/* The reason why property `pattern` is malformed, and the byte *at which; NULL: it is not. */
+const char *user_pattern_fault(const struct user_op *user, struct arena *arena, size_t *at);
+/* The input that a name of the pattern refers to; -1: none. */
+int user_pattern_input(const struct user_op *user, const char *name);
+
+/* Adds the subgraph of the pattern with these inputs, by its first alternatives and with the attributes' defaults:
+ * reductions are over the last dimension. Returns its result, or -1 after a diagnostic. */
+int user_pattern_build(struct build *builder, const struct user_op *user, const int *inputs);
 
 /* The operator declared in the graph under that name, else the row of ops.def; NULL if there is none. */
 const struct op *graph_find_op(const struct graph *graph, const char *name);

@@ -27,6 +27,8 @@ struct subject {
     struct rt_tensor whole[TYPES][USER_OUTPUTS]; /* results on one rank, by type; data NULL: not tried */
     const char *split;                           /* names of the factors that were divided */
     double difference, gradient;                 /* the largest relative error of a gradient; -1: none was tried */
+    const char *pattern;                         /* property `pattern`; NULL: none */
+    bool replaces;                               /* the pattern's subgraph computes the same */
 };
 
 /* A node of the program: the subject divided along a factor or whole, or for a finite difference. */
@@ -34,6 +36,7 @@ struct trial {
     int subject, factor;  /* -1: whole */
     int input, direction; /* of a finite difference, which adds step to the input; -1: none */
     double step;
+    bool pattern;               /* the subgraph of the operator's pattern takes the operator's place */
     int first_output, noutputs; /* of the program */
 };
 
@@ -154,6 +157,25 @@ static void new_trial(struct check *check, struct trial trial) {
     VEC_PUSH(check->arena, &check->trials, trial);
 }
 
+/* Adds the subgraph of the operator's pattern with the operator's inputs. */
+static int add_pattern(struct check *check, int s) {
+    const struct subject *subject = &check->subjects.at[s];
+    struct user_op user = *subject->user;
+    int inputs[USER_INPUTS];
+    user.pattern = subject->pattern;
+    new_trial(check, (struct trial){.subject = s, .factor = -1, .input = -1, .pattern = true});
+    struct trial *trial = &check->trials.at[check->trials.n - 1];
+    struct build builder = {check->graph, check->cli->diags, trial_name(check, trial)};
+    for (int i = 0; i < user_inputs(&user); i++)
+        if ((inputs[i] = add_input(check, trial, i, 0)) < 0) return -1;
+    const int y = user_pattern_build(&builder, &user, inputs);
+    if (y < 0) return -1;
+    trial->first_output = check->graph->outputs.n;
+    trial->noutputs = 1;
+    add_output(check, y);
+    return 0;
+}
+
 /* Writes the rule that divides the last node along the factor, by a dimension of an input that is this factor. */
 static bool put_rule(struct check *check, const struct dims *dims, int factor) {
     const struct trial *trial = &check->trials.at[check->trials.n - 1];
@@ -241,6 +263,12 @@ static bool tries_gradient(const struct check *check, const struct subject *subj
            (check->type == RT_F64 || check->type == RT_F32);
 }
 
+/* So is the pattern, in the first alternative of the annotation. */
+static bool tries_pattern(const struct check *check, const struct subject *subject) {
+    return subject->pattern && !subject->replaces && check->ways == 2 && subject->alternative == 0 &&
+           (check->type == RT_F64 || check->type == RT_F32);
+}
+
 static int make_graph(struct check *check) {
     check->trials.n = check->inputs.n = 0;
     check->graph = ARENA_NEW(check->arena, struct graph);
@@ -253,6 +281,7 @@ static int make_graph(struct check *check) {
     for (int s = 0; s < check->subjects.n; s++) {
         if (!is_tried(check, check->subjects.at[s].user)) continue;
         if (add_splits(check, s) < 0) return -1;
+        if (tries_pattern(check, &check->subjects.at[s]) && add_pattern(check, s) < 0) return -1;
         if (tries_gradient(check, &check->subjects.at[s]) && add_gradient(check, s) < 0) return -1;
     }
     return check->trials.n;
@@ -363,6 +392,17 @@ static int check_whole(struct check *check, const struct trial *trial) {
     return 0;
 }
 
+static int check_pattern(struct check *check, const struct trial *trial) {
+    struct subject *subject = &check->subjects.at[trial->subject];
+    struct rt_tensor result;
+    if (read_output(check, trial->first_output, &result) < 0) return -1;
+    const int status =
+        compare(check, subject, &subject->whole[check->slot][0], &result, 256, "against the subgraph of its pattern");
+    rt_tensor_free(&result);
+    subject->replaces = status == 0;
+    return status;
+}
+
 static int check_split(struct check *check, const struct trial *trial) {
     const struct subject *subject = &check->subjects.at[trial->subject];
     const char *names = subject->split;
@@ -442,6 +482,8 @@ static int compare_all(struct check *check) {
         int status = 0;
         if (trial->factor >= 0)
             status = check_split(check, trial);
+        else if (trial->pattern)
+            status = check_pattern(check, trial);
         else if (trial->input < 0)
             status = check_whole(check, trial);
         else if (trial->step == 0)
@@ -456,13 +498,16 @@ static int compare_all(struct check *check) {
 static void find_subjects(struct check *check) {
     int64_t dims[RT_MAX_NDIM];
     for (int i = 0; i < check->declared->operators.n; i++) {
-        const struct user_op *user = check->declared->operators.at[i];
+        struct user_op *user = check->declared->operators.at[i];
+        const char *pattern = user->pattern;
+        user->pattern = NULL; /* the subgraph must stay as it is */
         if (user->op.kind == OP_KERNEL && !user->kernel[USER_C].file) continue;
         for (int a = 0;
              a < MAX_ALTERNATIVES && (a == 0 || dims_sample(user->op.dims ? user->op.dims : "* -> *", a, 0, dims) >= 0);
              a++)
-            VEC_PUSH(check->arena, &check->subjects,
-                     ((struct subject){.user = user, .alternative = a, .split = "", .gradient = -1}));
+            VEC_PUSH(
+                check->arena, &check->subjects,
+                ((struct subject){.user = user, .alternative = a, .split = "", .gradient = -1, .pattern = pattern}));
     }
 }
 
@@ -480,6 +525,7 @@ static void report(const struct check *check, const struct subject *subject) {
         printf("; gradient within %.1g of finite differences", subject->gradient);
     else if (subject->user->gradient)
         printf("; the gradient was not tried: it needs f32 or f64");
+    if (subject->replaces) printf("; computes what its pattern does");
     printf("\n");
 }
 

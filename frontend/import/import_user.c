@@ -33,6 +33,7 @@ static int lower_user(struct lower *lower) {
     return 0;
 }
 
+/* Operators with a pattern are declared in the graph, for pass recognise, whether nodes have them or not. */
 void import_index_user(struct import *import) {
     const struct graph *declared = import->options->operators;
     map_init(&import->user_index, import->arena);
@@ -49,6 +50,8 @@ void import_index_user(struct import *import) {
                                                 .attrs = user->attrs,
                                                 .lower = lower_user};
         map_put(&import->user_index, user->model, strlen(user->model), i);
+        if (user->pattern)
+            graph_declare(import->graph, declared->operators.at[i], declared->operators.at, declared->operators.n);
     }
 }
 

@@ -11,12 +11,17 @@ enum { MAX_OPERATORS = 256 };
 static const struct property {
     const char *name;
     size_t offset;
-} properties[] = {
-    {"types", offsetof(struct user_op, op.types)},        {"dims", offsetof(struct user_op, op.dims)},
-    {"expr", offsetof(struct user_op, op.expr)},          {"call", offsetof(struct user_op, op.call)},
-    {"attrs", offsetof(struct user_op, attrs)},           {"gradient", offsetof(struct user_op, gradient)},
-    {"model", offsetof(struct user_op, model)},           {"kernels", offsetof(struct user_op, kernels)},
-    {"c", offsetof(struct user_op, kernel[USER_C].file)}, {"cuda", offsetof(struct user_op, kernel[USER_CUDA].file)}};
+} properties[] = {{"types", offsetof(struct user_op, op.types)},
+                  {"dims", offsetof(struct user_op, op.dims)},
+                  {"expr", offsetof(struct user_op, op.expr)},
+                  {"call", offsetof(struct user_op, op.call)},
+                  {"attrs", offsetof(struct user_op, attrs)},
+                  {"gradient", offsetof(struct user_op, gradient)},
+                  {"model", offsetof(struct user_op, model)},
+                  {"kernels", offsetof(struct user_op, kernels)},
+                  {"pattern", offsetof(struct user_op, pattern)},
+                  {"c", offsetof(struct user_op, kernel[USER_C].file)},
+                  {"cuda", offsetof(struct user_op, kernel[USER_CUDA].file)}};
 enum { PROPERTIES = sizeof properties / sizeof *properties };
 
 /* A declaration being read: where its properties stand. */
@@ -75,10 +80,11 @@ static bool fail_property(struct reader *r, const struct declared *at, const cha
 static bool complete(struct reader *r, struct declaration *d, const struct declared *start) {
     struct user_fault fault;
     if (user_op_complete(d->user, r->arena, &fault)) return true;
-    const struct declared *at = start;
+    struct declared at = *start;
     for (int i = 0; i < PROPERTIES && fault.property; i++)
-        if (strcmp(properties[i].name, fault.property) == 0 && d->at[i].at) at = &d->at[i];
-    return fail_property(r, at, fault.why);
+        if (strcmp(properties[i].name, fault.property) == 0 && d->at[i].at) at = d->at[i];
+    if (fault.property && strcmp(fault.property, "pattern") == 0) at.at += 1 + fault.at; /* behind the quotation mark */
+    return fail_property(r, &at, fault.why);
 }
 
 bool read_operator(struct reader *r) {

@@ -149,6 +149,7 @@ static void print_operator(struct printer *p, const struct user_op *user) {
     print_property(&p->out, "c", user->kernel[USER_C].file);
     print_property(&p->out, "cuda", user->kernel[USER_CUDA].file);
     print_property(&p->out, "gradient", user->gradient);
+    print_property(&p->out, "pattern", user->pattern);
     if (strcmp(user->model, user->op.name) != 0) print_property(&p->out, "model", user->model);
     strbuf_putc(&p->out, '\n');
 }

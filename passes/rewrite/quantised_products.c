@@ -11,7 +11,7 @@
 #include "ir/build.h"
 #include "ir/expr/eval.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite/pattern.h"
+#include "passes/rewrite/matcher.h"
 #include "passes/rewrite/rewrite.h"
 
 /* A dequantised tensor: (codes - zero) * scale. */

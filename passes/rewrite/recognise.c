@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/expr/eval.h"
+#include "ir/user.h"
 #include "passes/rewrite/rewrite.h"
 
 const struct tensor *recognition_result(const struct recognition *recognition) {
@@ -17,10 +18,10 @@ void recognition_attr(struct recognition *recognition, struct attr attr) {
     recognition->attrs[recognition->nattrs++] = attr;
 }
 
-void recognition_replace(struct recognition *recognition, enum op_id op) {
+void recognition_replace(struct recognition *recognition, const struct op *op) {
     struct graph *graph = recognition->builder.graph;
     struct node *node = &graph->nodes.at[recognition->root];
-    node->op = &ops[op];
+    node->op = op;
     node->ninputs = recognition->ninputs;
     node->inputs =
         arena_copy(graph->arena, recognition->inputs, (size_t)recognition->ninputs * sizeof *recognition->inputs);
@@ -154,14 +155,14 @@ static bool fit_rope_behind(struct recognition *recognition) {
 /* The table ----------------------------------------------------------------------------------------------------- */
 
 struct recogniser {
-    enum op_id op;
-    bool (*fit)(struct recognition *recognition);
+    const struct op *op;
+    bool (*fit)(struct recognition *recognition); /* NULL: fit_user */
     const char *text;
     const struct pattern *pattern;
 };
 
 static const struct recogniser recognisers[] = {
-#define RECOGNISE(op, fit, text) {OP_##op, fit, text, NULL},
+#define RECOGNISE(op, fit, text) {&ops[OP_##op], fit, text, NULL},
 #include "passes/rewrite/recognise.def"
 #undef RECOGNISE
 };
@@ -182,16 +183,19 @@ struct run {
     const struct recogniser *of_table;
     struct best *best; /* NULL: not wanted */
     int nodes;         /* there were when the pass began */
+    int *found;        /* matches of the row */
 };
 
-enum { NODES_OF_NEAR_MISS = 4, REMARKS = 20 };
+/* How many nodes of a pattern must fit for a remark: of the table's, and of a user's. */
+enum { NODES_OF_NEAR_MISS = 4, NODES_OF_USER = 2, REMARKS = 20 };
 
 static bool accept(void *env, const struct match *match) {
     struct attempt *attempt = env;
     struct recognition *recognition = attempt->recognition;
     recognition->match = match;
     recognition->ninputs = recognition->nattrs = 0;
-    if (!attempt->row->fit(recognition)) return false;
+    const struct recogniser *row = attempt->row;
+    if (!(row->fit ? row->fit(recognition) : fit_user(recognition, row->op->user))) return false;
     recognition_replace(recognition, attempt->row->op);
     return true;
 }
@@ -202,7 +206,7 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
     struct attempt attempt = {&run->row, &recognition};
     struct near_miss miss = {0};
     int result = matcher->graph->nodes.at[node].outputs[0];
-    if (matcher_find_near(matcher, run->row.pattern, result, accept, &attempt, &miss)) return true;
+    if (matcher_find_near(matcher, run->row.pattern, result, accept, &attempt, &miss)) return ++*run->found;
     if (run->best && node < run->nodes && miss.nodes > run->best[node].miss.nodes)
         run->best[node] = (struct best){run->of_table, miss};
     return false;
@@ -214,22 +218,42 @@ static void remark_near_misses(const struct graph *graph, const struct pass_cont
     for (int i = 0; i < graph->order.n && said < REMARKS; i++) {
         const int id = graph->order.at[i];
         const struct best *best = id < run->nodes ? &run->best[id] : NULL;
-        if (!best || best->miss.nodes < NODES_OF_NEAR_MISS) continue;
-        diag_remark(context->diags, graph->nodes.at[id].name, "nearly %s: %s", ops[best->row->op].name,
+        if (!best || !best->row || best->miss.nodes < (best->row->fit ? NODES_OF_NEAR_MISS : NODES_OF_USER)) continue;
+        diag_remark(context->diags, graph->nodes.at[id].name, "nearly %s: %s", best->row->op->name,
                     near_miss_text(graph, &best->miss));
         said++;
     }
 }
 
-int pass_recognise(struct graph *graph, const struct pass_context *context) {
-    struct run run = {.nodes = graph->nodes.n};
-    if (context->verbose) run.best = ARENA_ARRAY(graph->arena, struct best, graph->nodes.n + 1);
-    for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++) {
-        run.of_table = &recognisers[i];
-        run.row = recognisers[i];
-        run.row.pattern = pattern_parse(graph->arena, run.row.text);
-        recognise_each(graph, context, find, &run);
+static void try_row(struct graph *graph, const struct pass_context *context, struct run *run,
+                    const struct recogniser *row) {
+    *run->found = 0;
+    run->of_table = row;
+    run->row = *row;
+    run->row.pattern = pattern_parse(graph->arena, row->text);
+    recognise_each(graph, context, find, run);
+}
+
+/* An operator that the user declares. In training it must have a gradient. */
+static void try_user(struct graph *graph, const struct pass_context *context, struct run *run,
+                     const struct user_op *user) {
+    struct recogniser row = {&user->op, NULL, user->pattern, NULL};
+    if (!user->pattern) return;
+    if (graph->train && !user->gradient) {
+        diag_remark(context->diags, user->op.name, "the pattern is not used: training needs a gradient");
+        return;
     }
+    try_row(graph, context, run, arena_copy(graph->arena, &row, sizeof row));
+    if (context->verbose) diag_remark(context->diags, user->op.name, "matches of the pattern: %d", *run->found);
+}
+
+int pass_recognise(struct graph *graph, const struct pass_context *context) {
+    int found;
+    struct run run = {.nodes = graph->nodes.n, .found = &found};
+    if (context->verbose) run.best = ARENA_ARRAY(graph->arena, struct best, graph->nodes.n + 1);
+    for (int i = 0; i < graph->operators.n; i++) try_user(graph, context, &run, graph->operators.at[i]);
+    for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++)
+        try_row(graph, context, &run, &recognisers[i]);
     if (context->verbose) remark_near_misses(graph, context, &run);
     if (!graph->train || context->attention != ATTENTION_PRODUCTS) recognise_attention(graph, context);
     return pass_cse(graph, context); /* layers share what matches have added */

@@ -4,16 +4,16 @@
 
 #include "ir/build.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite/pattern.h"
+#include "passes/rewrite/matcher.h"
 
 /* A match and the node that is to replace it: the recogniser adds inputs and attributes. */
 struct recognition {
     struct build builder; /* nodes built with it are inserted before the root, under its name */
     int root;             /* node that is replaced */
     const struct match *match;
-    int ninputs, inputs[6];
+    int ninputs, inputs[8];
     int nattrs;
-    struct attr attrs[14];
+    struct attr attrs[16];
 };
 
 /* The tensor that the root computes. */
@@ -21,13 +21,17 @@ const struct tensor *recognition_result(const struct recognition *recognition);
 void recognition_attr(struct recognition *recognition, struct attr attr);
 
 /* Turns the root into a node of operator `op` with the inputs and attributes of the recognition. */
-void recognition_replace(struct recognition *recognition, enum op_id op);
+void recognition_replace(struct recognition *recognition, const struct op *op);
 
 /* Calls find(matcher, builder, node, env) for every node with one result, in topological order; find returns whether it
  * replaced the node. Nodes that become unused are removed at the end. */
 void recognise_each(struct graph *graph, const struct pass_context *context,
                     bool (*find)(struct matcher *matcher, struct build *builder, int node, const void *env),
                     const void *env);
+
+struct user_op;
+/* Fit of a pattern that the user declares (recognise_user.c). */
+bool fit_user(struct recognition *recognition, const struct user_op *user);
 
 /* Fits of recognise.def (recognise_experts.c): the product, to be reshaped, is the new node's input. */
 bool fit_rows_of_experts(struct recognition *recognition);

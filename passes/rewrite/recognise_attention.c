@@ -644,7 +644,7 @@ static bool replace(struct attention *a) {
     if (op == OP_NONE) return false;
     if (a->context->attention == ATTENTION_LIBRARY && op == OP_FlashAttention) add_flag(a, "library", true);
     if (result.ndim == a->lead.n + 2 && op == OP_Attention) {
-        recognition_replace(recognition, op);
+        recognition_replace(recognition, &ops[op]);
         return true;
     }
     recognition->inputs[0] = make_attention(a, op);
@@ -652,7 +652,7 @@ static bool replace(struct attention *a) {
     recognition->ninputs = 1;
     recognition->nattrs = 0;
     recognition_attr(recognition, attr_of_ints("shape", result.ndim, result.dims));
-    recognition_replace(recognition, OP_Reshape);
+    recognition_replace(recognition, &ops[OP_Reshape]);
     return true;
 }
 

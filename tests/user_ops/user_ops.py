@@ -117,9 +117,23 @@ def reuse(bench):
     bench.call("verify", bench.path("out"), status=8)
 
 
+def pattern(bench):
+    """An operator in place of standard nodes, under plans; what is found is said with -v."""
+    folder = bench.sample()
+    with open(f"{folder}/pool.ops", "a") as file:
+        file.write('operator "acme::Sum" types="ff->f" expr="a + b" pattern="Add(x0, x1)"\n')
+    for plan in "dp", "tp:tensor=2":
+        words = ["compile", os.path.join(SAMPLE, "pool.onnx"), "--shape", "x=4,6,8", "-o", bench.path("out"), "--ops", f"{folder}/pool.ops", "-v"]
+        said = bench.call(*words, "--pas", plan, "--reuse", "moo")
+        if not re.search(r"matches of the pattern: 2\n *--> acme::Sum", said):
+            raise Wrong(said)
+        close(bench.run(), np.load(os.path.join(HERE, "y.npy")), 1e-6, plan)
+        bench.call("verify", bench.path("out"), "-q")
+
+
 def check(bench):
     out = bench.call("ops", "--check", os.path.join(SAMPLE, "pool.ops"))
-    if not re.search(r"Pool: types f64 f32; splits b t c; gradient", out):
+    if not re.search(r"Pool: types f64 f32; splits b t c; gradient", out) or "computes what its pattern does" not in out:
         raise Wrong(out)
 
 
@@ -129,6 +143,7 @@ FAULTS = {
     "the gradient has a wrong factor": ("pool.h", "dx[i * c + k] = p[i]", "dx[i * c + k] = 2 * p[i]", r"Pool in f64: the gradient of input 1"),
     "one type computes another thing": ("pool.h", "T sum = 0;", "T sum = sizeof(T) == 4;", r"PoolWeightGrad in f32: against the kernel for f64"),
     "a wrong gradient as expression": ("pool.ops", "1 - v0 * v0", "1 + v0 * v0", r"Softcap in f64: the gradient of input 0"),
+    "the pattern computes another thing": ("pool.ops", "Mul(Tanh(", "Mul(Erf(", r"Softcap in f64: against the subgraph of its pattern"),
     "the kernel does not compile": ("pool.h", "T sum = 0;", "T sum = ;", r"E0621"),
 }
 
@@ -173,6 +188,10 @@ BAD = [
     (HEAD + GOOD.replace("$n)", "$scratch)"), r"\$scratch is no"), (HEAD + GOOD.replace("$n)", "$n); exit(1)"), "unexpected"), (HEAD + GOOD.replace("$n)", "$n"), "not closed"),
     (HEAD + GOOD.replace("f_$T(", "("), "begins with a function"), (HEAD + GOOD.replace("$n)", "$[)"), r"one letter"), (HEAD + GOOD.replace("f.h", "../f.h"), "folder"),
     (HEAD + GOOD.replace("f.h", "/etc/passwd"), "folder"), (HEAD + GOOD.replace("f.h", 'f\\x22.h'), "file's name"), (HEAD + GOOD.replace(' c="f.h"', ""), "c or cuda is missing"),
+    *((HEAD + f'operator "a::B" types="f->f" attrs="cap:f=3" expr="x" pattern="{text}"', says) for text, says in [
+        ("Mul(x0, cap#", r"2:75|is missing"), ("Mul(Tnah(x0), 2)", "no core operator 'Tnah'"), ("Mul(x0, x1)", "'x1' is no input"), ("x0", "begins with an operator"),
+        ("Mul(x0, tau#)", "'tau' is no attribute"), ("Erf(2)", "x0 does not occur"), ("Erf(x0) 4", "left over"), ("@", "is missing"), ("Max[most](x0, 0)", "no test 'most'"),
+        ("Add(" + "normed(" * 400 + "x0" + ")" * 401, "more than 1000 parts|is missing")]),
     (HEAD + GOOD + ' kernels="f12"', "list of types"), (HEAD + GOOD + ' expr="a"', "has no dims"), (HEAD + GOOD + ' model="x"', "DOMAIN::NAME"),
     (HEAD + GOOD.replace("a::B", "a::" + "B" * 70), "too long"), (HEAD + "operator \xff", "expected"), (HEAD + "\\\n" * 50 + "x", "52:1|unknown statement"),
 ]
@@ -209,11 +228,12 @@ def nodes(bench):
     edit(f"{folder}/pool.ops", 'attrs="cap:f=30"', 'attrs="top:f=30"')
     edit(f"{folder}/pool.ops", "cap * tanh(x / cap)", "top * tanh(x / top)")
     edit(f"{folder}/pool.ops", "y / cap", "y / top")
+    edit(f"{folder}/pool.ops", "Div(x0, cap#)), cap#", "Div(x0, top#)), top#")
     if "has no attribute 'cap'" not in bench.compile(ops=f"{folder}/pool.ops", status=3):
         raise Wrong("an attribute that is not declared")
 
 
-CASES = {case.__name__: case for case in (infer, train, cuda, text, reuse, check, faults, hostile, nodes)}
+CASES = {case.__name__: case for case in (infer, train, cuda, text, reuse, pattern, check, faults, hostile, nodes)}
 
 
 def main():

@@ -1,29 +1,8 @@
-/* Patterns of operators as text, and the search for them in a graph.
- *
- *     "Add(Mul(normed(c:Sub(x, mean(x))), scale), bias)"
- *
- *   pattern  := label ":" term | term
- *   term     := Op "[" test "]" "(" pattern, .. ")"   a node of that operator that passes the test, if there is one
- *             | name                                  any tensor
- *             | number                                a constant of one element with about this value
- *             | "#" | name "#"                        a constant of one element with any value; the name refers to it
- *             | "{" pattern "|" .. "}"                one of the alternatives: the first that leads to a match
- *             | "&" pattern                           its nodes may be shared: nodes outside of the match may read them
- *             | macro "(" pattern ")"                 a row of `macros` in pattern.c; "@" in its text is the argument
- *
- * Operators begin with a capital letter, names, labels and macros with a small one. A name or label that occurs
- * twice is the same tensor. Operands of commutative operators match in either order. Nodes inside of a match
- * disappear when it is replaced, so no node outside of it may read their results, except for those of shared nodes. All
- * ways of matching are tried until one is accepted. */
-#ifndef PASSES_REWRITE_PATTERN_H
-#define PASSES_REWRITE_PATTERN_H
+/* The search for patterns of operators (ir/pattern.h) in a graph. */
+#ifndef PASSES_REWRITE_MATCHER_H
+#define PASSES_REWRITE_MATCHER_H
 
-#include "ir/op.h"
-
-struct pattern;
-
-/* The text belongs to the compiler: BUG if it is malformed. In the arena, as the text must be. */
-const struct pattern *pattern_parse(struct arena *arena, const char *text);
+#include "ir/pattern.h"
 
 struct matcher {
     struct graph *graph;
@@ -78,14 +57,5 @@ const char *near_miss_text(const struct graph *graph, const struct near_miss *ne
 int match_tensor(const struct match *match, const char *name);
 /* The value of "name#"; BUG if the match has no such name. */
 double match_number(const struct match *match, const char *name);
-
-/* The node that computes the tensor if its operator is `op`, else NULL. */
-const struct node *made_by(const struct graph *graph, int tensor, enum op_id op);
-
-/* Sets *value to the value of a float constant of one element; false if the tensor is none. */
-bool constant_number(const struct graph *graph, int tensor, double *value);
-
-/* True if a and b differ by at most 1e-6 |b|, which is more than the rounding of f32. */
-bool about(double a, double b);
 
 #endif
