@@ -37,7 +37,7 @@ KINDS = {
 }
 
 
-def recognised(rankc, folder):
+def recognised(rankc, folder, kinds=KINDS):
     """Operators after the pass, by kind; None where the model is refused, with the error."""
     dims = folder / "dims"
     options = [word for line in (dims.read_text().split() if dims.exists() else []) for word in ("--dim", line)]
@@ -46,7 +46,7 @@ def recognised(rankc, folder):
     if done.returncode:
         return None, done.stderr.strip().splitlines()[0]
     operators = collections.Counter(re.findall(r"^%.* = (\w+)\(", done.stdout, re.M))
-    return {kind: sum(operators[name] for name in names) for kind, names in KINDS.items()}, ""
+    return {kind: sum(operators[name] for name in names) for kind, names in kinds.items()}, ""
 
 
 def computed(folder):
