@@ -305,5 +305,6 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     tmpl_list(env, "others");
     bind_chain(&loops, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
+    tmpl_set(env, "half", rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF ? "yes" : "");
     return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
 }

@@ -439,7 +439,8 @@ static void put_scratch(struct local *local, const char *name, const char *argum
 static void put_epilogue(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
-    open_argument(local, local->kernels->target->arguments->structure, "rt_epilogue");
+    const bool half = rt_dtypes[local->graph->tensors.at[local->node.outputs[0]].dtype].kind == RT_KIND_HALF;
+    open_argument(local, local->kernels->target->arguments->structure, half ? "rt_epilogue_half" : "rt_epilogue");
     strbuf_printf(&local->out, "%s, ",
                   elementwise_epilogue(local->kernels, local->plan, local->class, local->instruction->node));
     put_pointers(local, 2);

@@ -6,7 +6,8 @@
 
 enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
-    if (!tensor_is_stored(t) || t->dtype != RT_F32 || t->ndim != 2) return RT_PLAIN;
+    if (!tensor_is_stored(t) || t->ndim != 2) return RT_PLAIN;
+    if (t->dtype != RT_F32 && rt_dtypes[t->dtype].kind != RT_KIND_HALF) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;
     if (node->op->id != OP_MatMul || k != 1 || attr_int(node, "trans_a", 0)) return RT_PLAIN;
     return attr_int(node, "trans_b", 0) ? RT_PACK_COLUMNS : RT_PACK_ROWS;

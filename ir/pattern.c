@@ -20,6 +20,16 @@ bool constant_number(const struct graph *graph, int id, double *value) {
     return true;
 }
 
+bool is_constant_number(const struct graph *graph, int id, double number) {
+    const enum rt_dtype dtype = graph->tensors.at[id].dtype;
+    unsigned char bits[sizeof(double)];
+    double value, rounded;
+    if (!constant_number(graph, id, &value)) return false;
+    rt_convert(bits, dtype, &number, RT_F64, 1);
+    rt_convert(&rounded, RT_F64, bits, dtype, 1);
+    return value == rounded || about(value, number);
+}
+
 const struct node *made_by(const struct graph *graph, int tensor, enum op_id op) {
     int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
     if (producer < 0 || graph->nodes.at[producer].op->id != op) return NULL;
@@ -40,12 +50,12 @@ static bool test_mean(const struct graph *graph, const struct node *node) {
     for (int i = 0; i < 2 - divides; i++) {
         const struct node *sum = made_by(graph, node->inputs[i], OP_ReduceSum);
         int naxes = 0;
-        double value;
         const int64_t *axes = sum ? attr_ints(sum, "axes", &naxes) : NULL;
-        if (naxes != 1 || !attr_int(sum, "keepdims", 1) || !constant_number(graph, node->inputs[1 - i], &value))
-            continue;
+        if (naxes != 1 || !attr_int(sum, "keepdims", 1)) continue;
         const struct tensor *x = input(graph, sum);
-        if (axes[0] == x->ndim - 1 && about(divides ? 1 / value : value, 1 / (double)x->dims[x->ndim - 1])) return true;
+        const double extent = (double)x->dims[x->ndim - 1];
+        if (axes[0] == x->ndim - 1 && is_constant_number(graph, node->inputs[1 - i], divides ? extent : 1 / extent))
+            return true;
     }
     return false;
 }

@@ -52,5 +52,7 @@ bool constant_number(const struct graph *graph, int tensor, double *value);
 
 /* True if a and b differ by at most 1e-6 |b|, which is more than the rounding of f32. */
 bool about(double a, double b);
+/* True if tensor `id` is a constant of one element with about that value, or with that value rounded to its type. */
+bool is_constant_number(const struct graph *graph, int id, double number);
 
 #endif

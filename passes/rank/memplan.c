@@ -100,10 +100,12 @@ static bool *read_by(const struct rankplan *plan, const struct rank_class *class
 /* Bytes of a stored tensor in memory; packed matrices are padded to whole panels. */
 static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class *class, int tensor) {
     const int64_t *dims = class->dims[tensor];
+    const struct tensor *t = &plan->graph->tensors.at[tensor];
     enum rt_packing packing = plan->packing[tensor];
     if (packing == RT_PLAIN) return rankplan_bytes(class, plan->graph, tensor);
     bool rows = packing == RT_PACK_ROWS;
-    return rt_panel_elements(dims[rows ? 0 : 1], dims[rows ? 1 : 0]) * (int64_t)sizeof(float);
+    const int64_t k = dims[rows ? 0 : 1], n = dims[rows ? 1 : 0], bytes = (int64_t)rt_dtype_bytes(t->dtype);
+    return bytes * (t->dtype == RT_F32 ? rt_panel_elements(k, n) : rt_pair_elements(k, n));
 }
 
 /* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */

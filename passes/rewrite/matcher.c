@@ -76,8 +76,7 @@ static bool solve_tensor(struct match *match, const struct goal *goal) {
 }
 
 static bool solve_number(struct match *match, const struct goal *goal) {
-    double value;
-    if (!constant_number(match->matcher->graph, goal->tensor, &value) || !about(value, goal->pattern->number))
+    if (!is_constant_number(match->matcher->graph, goal->tensor, goal->pattern->number))
         return missed(match, goal->tensor, "", goal->pattern->number);
     return solve(match, goal->rest);
 }

@@ -50,9 +50,9 @@ void recognise_each(struct graph *graph, const struct pass_context *context,
 
 /* Fits ---------------------------------------------------------------------------------------------------------- */
 
-/* The operators of recognise.def have kernels for these types. */
+/* The operators of recognise.def have kernels for these types, or compute 16-bit floats in f32. */
 static bool has_kernels(const struct tensor *tensor) {
-    return tensor->dtype == RT_F32 || tensor->dtype == RT_F64;
+    return rt_dtype_is_float(tensor->dtype);
 }
 
 static bool same_type(const struct tensor *a, const struct tensor *b) {

@@ -51,11 +51,13 @@ struct rt_packed_product {
 
 /* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. If `pack` is set, b is not read:
  * pack(to, source, p, depth, j, width) writes rows [p, p + depth) and columns [j, j + width) of it as a panel of depth
- * rows, zeros in the panel's further columns; depth <= RT_GEMM_DEPTH, width <= RT_PANEL. */
+ * rows, zeros in the panel's further columns; depth <= RT_GEMM_DEPTH, width <= RT_PANEL. onto: the product is added to
+ * y. */
 struct rt_turned_product {
     float *y;
     const float *a, *b;
     int64_t y_row, a_row, b_row, m, k, n;
+    int onto;
     void (*pack)(float *to, const void *source, int64_t p, int64_t depth, int64_t j, int64_t width);
     const void *source;
 };
@@ -78,6 +80,25 @@ extern const struct rt_gemm_packed rt_gemm_packed[];
 
 /* The best row that this processor supports, or the reference. */
 const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
+
+/* y(m,n) = epilogue(a(m,k) b(k,n)) for 16-bit floats, b packed in panels of pairs (Note [Panels] in base/panel.h);
+ * summed in f32 and rounded once, after the epilogue (NULL: none). */
+struct rt_packed_half {
+    uint16_t *y;
+    const uint16_t *a, *b;
+    int64_t m, k, n;
+    enum rt_dtype dtype;
+    const struct rt_epilogue_half *epilogue;
+};
+
+/* 1 if the processor multiplies pairs of bf16 (AVX512-BF16) faster than f32: Note [Products with pairs]. */
+int rt_gemm_has_pairs(void);
+
+/* Computes a block of the product on one thread; the block begins at a panel and is not empty. `pairs`: with the
+ * processor's products of bf16 pairs. Otherwise a and b are widened block by block and multiplied as f32 by `set`.
+ * Needs 800 KB of stack. */
+void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, const struct rt_gemm_packed *set,
+                  int pairs);
 
 /* Products by the library that the runtime was built with; k >= 1. 0, or -1: the library refused. Do not call them if
  * rt_gemm_library_present() is 0. */

@@ -59,8 +59,26 @@ static float *packed_place(const struct load_part *part, int64_t row, int64_t co
     return panels + rt_panel_place(part->packed_columns, column, row);
 }
 
-/* Packs the next `run` elements, all of one row. */
-static void pack_run(struct target *at, int64_t index, int64_t run) {
+/* The same for 16-bit floats. */
+static uint16_t *pair_place(const struct load_part *part, int64_t row, int64_t column) {
+    uint16_t *panels = (uint16_t *)(void *)part->dst;
+    if (part->weight->packing == RT_PACK_ROWS) return panels + rt_pair_place(part->packed_rows, row, column);
+    return panels + rt_pair_place(part->packed_columns, column, row);
+}
+
+/* Packs `run` elements of one row, of a 16-bit float. */
+static void pack_pairs(struct target *at, int64_t index, int64_t run) {
+    const struct load_part *part = at->part;
+    uint16_t values[RT_PANEL];
+    for (int64_t j = 0, n; j < run; j += n) {
+        n = run - j < RT_PANEL ? run - j : RT_PANEL;
+        fetch(at, index + j, n, values, part->weight->dtype);
+        for (int64_t i = 0; i < n; i++) *pair_place(part, at->row, at->column + j + i) = values[i];
+    }
+}
+
+/* Packs `run` elements of one row, of f32. */
+static void pack_floats(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
     const bool rows = part->weight->packing == RT_PACK_ROWS;
     float values[RT_PANEL];
@@ -71,6 +89,15 @@ static void pack_run(struct target *at, int64_t index, int64_t run) {
         fetch(at, index + j, n, rows ? to : values, RT_F32);
         for (int64_t i = 0; i < n && !rows; i++) to[i * RT_PANEL] = values[i];
     }
+}
+
+/* Packs the next `run` elements, all of one row. */
+static void pack_run(struct target *at, int64_t index, int64_t run) {
+    const struct load_part *part = at->part;
+    if (part->weight->dtype == RT_F32)
+        pack_floats(at, index, run);
+    else
+        pack_pairs(at, index, run);
     at->column += run;
     if (at->column == part->packed_columns) at->row++, at->column = 0;
 }
@@ -162,12 +189,14 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
 /* Sets the shape of a packed part; *elements: size of its panels. */
 static bool lay_out_panels(struct load_part *part, int64_t *elements) {
     const struct rt_weight *weight = part->weight;
-    if (weight->ndim != 2 || weight->dtype != RT_F32) return false;
+    const bool half = rt_dtypes[weight->dtype].kind == RT_KIND_HALF;
+    if (weight->ndim != 2 || (weight->dtype != RT_F32 && !half)) return false;
     part->packed_rows = part->dim[0].blocks * part->dim[0].length;
     part->packed_columns = part->dim[1].blocks * part->dim[1].length;
     const bool rows = weight->packing == RT_PACK_ROWS;
-    *elements = rt_panel_elements(rows ? part->packed_rows : part->packed_columns,
-                                  rows ? part->packed_columns : part->packed_rows);
+    const int64_t k = rows ? part->packed_rows : part->packed_columns,
+                  n = rows ? part->packed_columns : part->packed_rows;
+    *elements = half ? rt_pair_elements(k, n) : rt_panel_elements(k, n);
     return true;
 }
 

@@ -345,6 +345,24 @@ static void test_gather_from_panels(void **state) {
     }
 }
 
+/* The same for 16-bit elements, which lie in panels of pairs. */
+static void test_gather_from_pairs(void **state) {
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
+        struct indices index = random_indices(count, total);
+        unsigned char *x = random_tensor(total * inner, 2), *expected = test_new(count * inner, 2),
+                      *y = test_new(count * inner, 2), *panels = test_new(rt_pair_elements(inner, total), 2);
+        for (int64_t j = 0; j < total; j++)
+            for (int64_t p = 0; p < inner; p++)
+                memcpy(panels + 2 * rt_pair_place(inner, p, j), x + 2 * (j * inner + p), 2);
+        assert_int_equal(rt_gather_b2(rt, expected, x, index.wide, 1, 1, total, inner, count, 0, total), RT_OK);
+        assert_int_equal(rt_gather_packed_b2(rt, y, panels, index.wide, 1, total, inner, count, 0, total), RT_OK);
+        test_same_bytes(y, expected, count * inner, 2, "from pairs");
+        test_free_all();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather),
@@ -359,6 +377,7 @@ int main(void) {
         cmocka_unit_test(test_classes),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_gather_from_panels),
+        cmocka_unit_test(test_gather_from_pairs),
     };
     return cmocka_run_group_tests(tests, open_rank, close_rank);
 }

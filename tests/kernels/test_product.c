@@ -324,6 +324,121 @@ static void test_halves(void **state) {
         }
 }
 
+/* Halves with a packed right side ---------------------------------------------------------------------------------- */
+
+static uint16_t *pack_halves(const uint16_t *b, int64_t k, int64_t n) {
+    uint16_t *panels = test_new(rt_pair_elements(k, n), 2);
+    memset(panels, 0, (size_t)rt_pair_elements(k, n) * sizeof *panels);
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < n; j++) panels[rt_pair_place(k, p, j)] = b[p * n + j];
+    return panels;
+}
+
+/* One way of computing a packed product of halves. */
+struct half_path {
+    const struct rt_gemm_packed *set;
+    int pairs;
+};
+
+static uint16_t *half_product_by(struct half_path path, enum rt_dtype dtype, const uint16_t *a, const uint16_t *panels,
+                                 struct shape s, const struct rt_epilogue_half *epilogue) {
+    uint16_t *y = test_new(s.m * s.n, 2);
+    const struct rt_packed_half product = {y, a, panels, s.m, s.k, s.n, dtype, epilogue};
+    rt_gemm_half(&product, (struct rt_block){0, s.m, 0, s.n}, path.set, path.pairs);
+    return y;
+}
+
+/* Each path against the product in f64 of the same halves: half a unit of the rounding, and k sums in f32. Rows and
+ * columns that are computed alone have the same bits. */
+static void half_path_is_near(struct half_path path, const struct half *half, struct shape s) {
+    struct operands o = make(s);
+    uint16_t *a = halved(half, o.a[0], s.m * s.k), *b = halved(half, o.b[0], s.k * s.n);
+    const float *left = widened(half, a, s.m * s.k), *right = widened(half, b, s.k * s.n);
+    const uint16_t *y = half_product_by(path, half->dtype, a, pack_halves(b, s.k, s.n), s, NULL);
+    const float *wide = widened(half, y, s.m * s.n);
+    for (int64_t i = 0; i < s.m * s.n; i++) {
+        double sum = 0, size = 0;
+        for (int64_t p = 0; p < s.k; p++) {
+            const double term = (double)left[i / s.n * s.k + p] * (double)right[p * s.n + i % s.n];
+            sum += term, size += fabs(term);
+        }
+        test_near((double)wide[i], sum, half->eps * fabs(sum) + (double)(s.k + 1) * FLT_EPSILON * size + 0x1p-25,
+                  path.pairs ? "pairs" : path.set->name, i);
+    }
+    const int64_t row = s.m / 2, column = s.n / 2, m = s.m - row, n = s.n - column;
+    uint16_t *columns = test_new(s.k * n, 2);
+    for (int64_t p = 0; p < s.k; p++) memcpy(columns + p * n, b + p * s.n + column, (size_t)n * sizeof *b);
+    const uint16_t *part = half_product_by(path, half->dtype, a + row * s.k, pack_halves(columns, s.k, n),
+                                           (struct shape){m, s.k, n}, NULL);
+    for (int64_t i = 0; i < m; i++)
+        test_same_bytes(part + i * n, y + (row + i) * s.n + column, n, 2, "part of a packed product of halves");
+    test_free_all();
+}
+
+static const struct shape half_shapes[] = {{3, 0, 40},    {1, 1, 1},     {1, 301, 33},   {2, 17, 31},   {15, 1, 257},
+                                           {29, 769, 47}, {14, 384, 32}, {113, 385, 70}, {130, 66, 300}};
+#define HALF_SHAPES (int)(sizeof half_shapes / sizeof *half_shapes)
+
+static void test_packed_halves(void **state) {
+    (void)state;
+    for (int h = 0; h < 2; h++)
+        for (int s = 0; s < HALF_SHAPES; s++) {
+            for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
+                if (!set->is_present || set->is_present())
+                    half_path_is_near((struct half_path){set, 0}, &halves[h], half_shapes[s]);
+                if (!set->is_present) break;
+            }
+            if (halves[h].dtype == RT_BF16 && rt_gemm_has_pairs())
+                half_path_is_near((struct half_path){rt_gemm_packed_choose(0), 1}, &halves[h], half_shapes[s]);
+        }
+}
+
+/* y = sum + x[row], in bf16. */
+static void add_of_row(uint16_t *y, const float *sum, int64_t sum_row, const void *const *x, struct rt_block at) {
+    const float *of_row = x[0];
+    for (int64_t i = 0; i < at.rows; i++)
+        for (int64_t j = 0; j < at.columns; j++)
+            y[(at.row + i) * 300 + at.column + j] = rt_f32_to_bf16(sum[i * sum_row + j] + of_row[at.row + i]);
+}
+
+/* The same bits for any number of threads; the reference's are those of the product that is not packed; an epilogue
+ * reads the sum in f32, since (1 + 2^-5)^2 - 1 would be 2^-4 if the product were rounded first. */
+static void test_packed_halves_of_a_program(void **state) {
+    (void)state;
+    const struct shape s = {130, 401, 300};
+    for (int kind = 0; kind < 2; kind++)
+        for (int h = 0; h < 2; h++) {
+            struct rt *rt = test_open(kind ? "reference" : "auto");
+            struct operands o = make(s);
+            const uint16_t *a = halved(&halves[h], o.a[0], s.m * s.k), *b = halved(&halves[h], o.b[0], s.k * s.n);
+            const uint16_t *panels = pack_halves(b, s.k, s.n);
+            uint16_t *y = test_new(s.m * s.n, 2), *again = test_new(s.m * s.n, 2);
+            int (*multiply)(struct rt *, uint16_t *, const uint16_t *, const uint16_t *, int64_t, int64_t, int64_t,
+                            const struct rt_epilogue_half *) = h ? rt_matmul_packed_fp16 : rt_matmul_packed_bf16;
+            assert_int_equal(multiply(rt, y, a, panels, s.m, s.k, s.n, NULL), RT_OK);
+            rt_kernels_threads(3);
+            assert_int_equal(multiply(rt, again, a, panels, s.m, s.k, s.n, NULL), RT_OK);
+            test_same_bytes(again, y, s.m * s.n, 2, "threads");
+            rt_kernels_threads(1);
+            if (kind) assert_int_equal(halves[h].matmul(rt, again, a, b, s.m, s.k, s.n, 0, 0), RT_OK);
+            if (kind) test_same_bytes(again, y, s.m * s.n, 2, "not packed");
+            test_free_all();
+            test_close(rt);
+        }
+    struct rt *rt = test_open("auto");
+    float *of_row = test_new(s.m, 4);
+    uint16_t *a = test_new(s.m, 2), *b = test_new(s.n, 2), *y = test_new(s.m * s.n, 2);
+    for (int64_t i = 0; i < s.m; i++) of_row[i] = -1, a[i] = rt_f32_to_bf16(1 + 0x1p-5f);
+    for (int64_t j = 0; j < s.n; j++) b[j] = rt_f32_to_bf16(1 + 0x1p-5f);
+    const void *x[] = {of_row};
+    const struct rt_epilogue_half epilogue = {add_of_row, x};
+    assert_int_equal(rt_matmul_packed_bf16(rt, y, a, pack_halves(b, 1, s.n), s.m, 1, s.n, &epilogue), RT_OK);
+    for (int64_t i = 0; i < s.m * s.n; i++) /* (1 + e)^2 - 1 = 2 e + e^2, which is exact in bf16 */
+        assert_true(rt_bf16_to_f32(y[i]) == 0x1p-4f + 0x1p-10f);
+    test_free_all();
+    test_close(rt);
+}
+
 static void test_nan_and_infinity_pass(void **state) {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
@@ -528,6 +643,8 @@ int main(void) {
         cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_packed_halves),
+        cmocka_unit_test(test_packed_halves_of_a_program),
         cmocka_unit_test(test_nan_and_infinity_pass),
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_selection),

@@ -16,4 +16,11 @@ struct rt_epilogue {
     const void *const *x;
 };
 
+/* The same for a product of 16-bit floats: `apply` computes the elements of a block of y(m,n) from their sums, which
+ * lie at sum[(row - at.row) * sum_row + column - at.column], and rounds each once. */
+struct rt_epilogue_half {
+    void (*apply)(uint16_t *y, const float *sum, int64_t sum_row, const void *const *x, struct rt_block at);
+    const void *const *x;
+};
+
 #endif

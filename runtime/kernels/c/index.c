@@ -109,21 +109,25 @@ static int64_t walk_row(const struct walk *walk, int64_t row) {
 #define PRODUCT(a, b) rt_mul_i32(a, b)
 #include "index_folds.inc"
 
-int rt_gather_packed_b4(struct rt *rt, void *y, const void *x, const void *index, int index_is_64, int64_t extent,
-                        int64_t inner, int64_t count, int64_t start, int64_t total) {
-    uint32_t *to = y;
-    const uint32_t *from = x;
-    RT_TRY(rt_check_indices(rt, index, index_is_64, count, &total, 1));
-#pragma omp parallel for schedule(static) if (count * inner >= PARALLEL_WORK)
-    for (int64_t row = 0; row < count; row++) {
-        int64_t place = from_front(index_at(index, index_is_64, row), total) - start;
-        if (place < 0 || place >= extent)
-            memset(to + row * inner, 0, (size_t)inner * sizeof *to);
-        else
-            for (int64_t p = 0; p < inner; p++) to[row * inner + p] = from[rt_panel_place(inner, p, place)];
+#define DEFINE_GATHER_PACKED(T, s, rt_place)                                                                           \
+    int rt_gather_packed_##s(struct rt *rt, void *y, const void *x, const void *index, int index_is_64,                \
+                             int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {             \
+        T *to = y;                                                                                                     \
+        const T *from = x;                                                                                             \
+        RT_TRY(rt_check_indices(rt, index, index_is_64, count, &total, 1));                                            \
+        _Pragma("omp parallel for schedule(static) if (count * inner >= PARALLEL_WORK)") for (int64_t row = 0;         \
+                                                                                              row < count; row++) {    \
+            int64_t place = from_front(index_at(index, index_is_64, row), total) - start;                              \
+            if (place < 0 || place >= extent)                                                                          \
+                memset(to + row * inner, 0, (size_t)inner * sizeof *to);                                               \
+            else                                                                                                       \
+                for (int64_t p = 0; p < inner; p++) to[row * inner + p] = from[rt_place(inner, p, place)];             \
+        }                                                                                                              \
+        return RT_OK;                                                                                                  \
     }
-    return RT_OK;
-}
+
+DEFINE_GATHER_PACKED(uint32_t, b4, rt_panel_place)
+DEFINE_GATHER_PACKED(uint16_t, b2, rt_pair_place)
 
 /* "[1, 3]" */
 static void format_index(char *text, size_t size, int64_t position, int ndim, const int64_t *dims,

@@ -75,6 +75,17 @@ int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* 
                          const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
                          const struct rt_epilogue *epilogue);
 
+/* The same for 16-bit floats, with b in panels of pairs: summed in f32 and rounded once, after the epilogue. bf16 is
+ * multiplied in pairs where the processor does so faster, otherwise as the f32 product of the widened operands. Cutting
+ * m and n changes no bit. */
+#define RT_DECLARE_PACKED_HALF(s)                                                                                      \
+    int rt_matmul_packed_##s(struct rt *rt, uint16_t *y /* (m,n) */, const uint16_t *a /* (m,k) */,                    \
+                             const uint16_t *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,                 \
+                             const struct rt_epilogue_half *epilogue);
+
+RT_DECLARE_PACKED_HALF(bf16)
+RT_DECLARE_PACKED_HALF(fp16)
+
 /* --- 8-bit floats --- */
 
 /* q = fp8(x * *scale), as base/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */
@@ -418,6 +429,8 @@ RT_DECLARE_SCATTER_FOLDS(int32_t, i32)
 int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
                         const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner, int64_t count,
                         int64_t start, int64_t total);
+int rt_gather_packed_b2(struct rt *rt, void *y, const void *x, const void *index, int index_is_64, int64_t extent,
+                        int64_t inner, int64_t count, int64_t start, int64_t total);
 
 /* --- Mixture of experts --- */
 

@@ -106,3 +106,28 @@ int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b
     }
     return RT_OK;
 }
+
+static int multiply_halves(struct rt *rt, const struct rt_packed_half *product) {
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
+    const int pairs = product->dtype == RT_BF16 && !rt->reference_kernels && rt_gemm_has_pairs();
+    const int64_t m = product->m, n = product->n;
+    if (m == 0 || n == 0) return RT_OK;
+    const struct shares shares = share_panels(m, product->k, n);
+    const int64_t blocks = shares.rows * shares.columns;
+#pragma omp parallel for schedule(static) if (blocks > 1)
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t column = block % shares.columns * shares.n, row = block / shares.columns * shares.m;
+        const int64_t rows = min_i64(shares.m, m - row), columns = min_i64(shares.n, n - column);
+        if (rows > 0 && columns > 0) rt_gemm_half(product, (struct rt_block){row, rows, column, columns}, set, pairs);
+    }
+    return RT_OK;
+}
+
+#define DEFINE_PACKED_HALF(s, of_dtype)                                                                                \
+    int rt_matmul_packed_##s(struct rt *rt, uint16_t *y, const uint16_t *a, const uint16_t *b, int64_t m, int64_t k,   \
+                             int64_t n, const struct rt_epilogue_half *epilogue) {                                     \
+        return multiply_halves(rt, &(struct rt_packed_half){y, a, b, m, k, n, of_dtype, epilogue});                    \
+    }
+
+DEFINE_PACKED_HALF(bf16, RT_BF16)
+DEFINE_PACKED_HALF(fp16, RT_F16)
