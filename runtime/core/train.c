@@ -19,10 +19,12 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
         return rt_fail_code(
             rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
             "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients");
-    if (!rt_schedule_allows(&rt->rank_class->schedule, micro_batches))
+    const struct rt_schedule *schedule = &rt->rank_class->schedule;
+    if (!rt_schedule_allows(schedule, micro_batches))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "the program's schedule does not allow %d micro-batches per step: it is made for %d",
-                            micro_batches, rt->rank_class->schedule.micro_batches);
+                            "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
+                            micro_batches, schedule->repeat_first < schedule->repeat_end ? "at least " : "",
+                            schedule->micro_batches);
     rt->internal->accumulate = micro_batches;
     return RT_OK;
 }
