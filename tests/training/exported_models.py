@@ -252,7 +252,7 @@ MODELS = {
     "convnext": Model(convnext, image_data(2, 16, 16, CLASSES), 0.003),
     "bert": Model(token_classifier, padded_data(2, 9, 53, 7), 0.002),
     "modernbert": Model(masked_language_model, token_data(2, 9, 53), 0.001),
-    "gemma": Model(gemma, token_data(2, 9, 47), 0.0004),
+    "gemma": Model(gemma, token_data(2, 9, 47), 0.001),
     "mixtral": Model(mixtral, token_data(2, 9, 47), 0.0002),
     "clip": Model(clip, pair_data(4), 0.002, forms=("plain", "legacy")),  # others fold exp(logit_scale)
     "mobilenet": Model(mobilenet, image_data(4, 19, 17, CLASSES), 0.002),
