@@ -56,15 +56,17 @@ void onnx_op_index(struct map *rows, struct arena *arena);
 
 /* Declarations of the lowerings that onnx_ops.def names. */
 #define MAP(name, since, inputs, core, attrs)
-#define OP(name, since, min, max, outputs, lower_, attrs)  int lower_(struct lower *lower);
-#define SEQ(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *lower);
-#define MS(name, min, max, outputs, lower_, attrs)         int lower_(struct lower *lower);
+#define OP(name, since, min, max, outputs, lower_, attrs)      int lower_(struct lower *lower);
+#define SEQ(name, since, min, max, outputs, lower_, attrs)     int lower_(struct lower *lower);
+#define MS(name, min, max, outputs, lower_, attrs)             int lower_(struct lower *lower);
+#define PREVIEW(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *lower);
 #define NOT(name, since, code)
 #include "frontend/lower/onnx_ops.def"
 #undef MAP
 #undef OP
 #undef SEQ
 #undef MS
+#undef PREVIEW
 #undef NOT
 
 #endif
