@@ -10,6 +10,7 @@ struct promotion {
     struct rewrite rewrite;
     struct build builder;
     int *wide, tensors; /* per tensor of the old graph (`tensors` of them): its cast to f32, -1: not made yet */
+    const int *readers; /* per tensor of the old graph */
 };
 
 static bool is_half(const struct graph *graph, int tensor) {
@@ -37,7 +38,7 @@ static int promote(struct promotion *p, int id) {
     const int noutputs = graph->nodes.at[id].noutputs, *outputs = graph->nodes.at[id].outputs;
     enum rt_dtype *dtypes = ARENA_ARRAY(graph->arena, enum rt_dtype, noutputs);
     enum phase phase = graph->nodes.at[id].phase;
-    for (int i = 0; i < noutputs; i++) dtypes[i] = graph->tensors.at[outputs[i]].dtype;
+    for (int i = 0; i < noutputs; i++) dtypes[i] = outputs[i] < 0 ? RT_DTYPE_NONE : graph->tensors.at[outputs[i]].dtype;
     for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
         if (!is_half(graph, graph->nodes.at[id].inputs[k])) continue;
         int wide = operand_in_f32(p, graph->nodes.at[id].inputs[k], phase);
@@ -47,7 +48,7 @@ static int promote(struct promotion *p, int id) {
     rewrite_keep(&p->rewrite, id);
     if (op_infer(graph, id, p->builder.diags) < 0) return -1;
     for (int i = 0; i < noutputs; i++) {
-        if (graph->tensors.at[outputs[i]].dtype == dtypes[i]) continue;
+        if (outputs[i] < 0 || !p->readers[outputs[i]] || graph->tensors.at[outputs[i]].dtype == dtypes[i]) continue;
         const int half = cast(p, outputs[i], dtypes[i], phase);
         if (half < 0) return -1;
         rewrite_replace(&p->rewrite, outputs[i], half);
@@ -58,6 +59,7 @@ static int promote(struct promotion *p, int id) {
 int pass_promote_to_f32(struct graph *graph, const struct pass_context *context) {
     struct promotion p = {.builder = {graph, context->diags, NULL}, .tensors = graph->tensors.n};
     p.wide = ARENA_ARRAY(graph->arena, int, p.tensors + 1);
+    p.readers = graph_readers(graph, graph->arena);
     for (int t = 0; t < p.tensors; t++) p.wide[t] = -1;
     rewrite_begin(&p.rewrite, graph);
     for (int i = 0; i < p.rewrite.order_n; i++) {

@@ -440,7 +440,8 @@ static const char *communication(struct arena *arena) {
     struct strbuf out;
     strbuf_init(&out, arena);
     for (int i = 0; i < NOPS; i++) {
-        if (ops[i].kind != OP_COMM || (ops[i].local && ops[i].in_place) || op_arity(&ops[i]) > 1) continue;
+        const bool starts = i == OP_AllGatherStart || i == OP_AllReduceStart || i == OP_ReduceScatterStart;
+        if (ops[i].kind != OP_COMM || starts || op_arity(&ops[i]) > 1) continue;
         const char *stem = ops[i].call + (*ops[i].call == '!');
         strbuf_printf(&out, "%s\"%.*s\"", out.length ? ", " : "", (int)strcspn(stem, "("), stem);
     }
