@@ -9,6 +9,7 @@
 struct checkpoint_tensor {
     const struct rt_saved_tensor *from;
     const char *name, *copy_of; /* in the new checkpoint */
+    int copy;                   /* number among the tensors of one name, from 1 on */
     int ncuts;
     struct rt_saved_cut *cuts; /* part and parts are set for each rank */
     const bool *holds;         /* by class of ranks; NULL: all hold it */

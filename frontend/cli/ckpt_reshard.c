@@ -105,11 +105,21 @@ static const bool *classes_of(const struct rt_json *entry, int classes, struct a
     return holders;
 }
 
-/* The key in files of a tensor that is listed after `n` others: "NAME#2" for the second of one name. */
-static const char *key_of(const struct checkpoint_target *target, enum rt_saved_kind kind, const char *name) {
-    int copies = 1;
-    for (int i = 0; i < target->tensors[kind].n; i++) copies += !strcmp(target->tensors[kind].at[i].from->name, name);
-    return copies == 1 ? name : arena_printf(target->cli->arena, "%s#%d", name, copies);
+/* Files have their tensors by name, and copies in the program's order. */
+static int by_name(const void *a, const void *b) {
+    const struct checkpoint_tensor *x = a, *y = b;
+    const int names = strcmp(x->from->name, y->from->name);
+    return names ? names : x->copy - y->copy;
+}
+
+/* Names the tensor in files: "NAME", or "NAME#2" for the second of that name. */
+static void name_tensor(const struct checkpoint_target *target, enum rt_saved_kind kind,
+                        struct checkpoint_tensor *tensor, const char *name) {
+    tensor->copy = 1;
+    for (int i = 0; i < target->tensors[kind].n; i++)
+        tensor->copy += !strcmp(target->tensors[kind].at[i].from->name, name);
+    tensor->name = tensor->copy == 1 ? name : arena_printf(target->cli->arena, "%s#%d", name, tensor->copy);
+    tensor->copy_of = tensor->copy == 1 ? NULL : name;
 }
 
 /* Lists the program's tensors of one kind that the checkpoint has; constants it has not. */
@@ -129,10 +139,11 @@ static int list_kind(struct checkpoint_target *target, enum rt_saved_kind kind, 
         if (!tensor.from)
             return diag_error(target->cli->diags, 805, EXIT_MISMATCH, target->from->path,
                               "the checkpoint has no optimizer state %s", diag_quote(target->cli->diags, name));
-        tensor.name = key_of(target, kind, name);
-        tensor.copy_of = tensor.name == name ? NULL : name;
+        name_tensor(target, kind, &tensor, name);
         VEC_PUSH(arena, &target->tensors[kind], tensor);
     }
+    if (target->tensors[kind].n)
+        qsort(target->tensors[kind].at, (size_t)target->tensors[kind].n, sizeof *target->tensors[kind].at, by_name);
     return 0;
 }
 

@@ -168,6 +168,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum rt_saved_kind k
         struct kept *kept = &list->at[kind][list->n[kind]++];
         *kept = parameters ? kept_parameter(&program->weights[index]) : kept_state(&program->states[index]);
         kept->name = name;
+        kept->index = index;
         if (!find_cuts(rt, kept)) return rt_fail_memory(rt);
         if (!place(list, rt, kept, kind, index)) break;
     }
@@ -175,9 +176,16 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum rt_saved_kind k
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");
 }
 
-/* Gives tensors of the same name different keys: "NAME#2", "NAME#3". */
+static int by_name(const void *a, const void *b) {
+    const struct kept *x = a, *y = b;
+    const int names = strcmp(x->name, y->name);
+    return names ? names : x->index - y->index;
+}
+
+/* Sorts the tensors of a kind by name, and gives those of the same name different keys: "NAME#2", "NAME#3". */
 static int name_copies(struct kept_list *list, struct rt *rt, enum rt_saved_kind kind) {
     struct kept *all = list->at[kind];
+    qsort(all, (size_t)list->n[kind], sizeof *all, by_name);
     for (int i = 0; i < list->n[kind]; i++) {
         const size_t room = strlen(all[i].name) + 16;
         int copies = 1;

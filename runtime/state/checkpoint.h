@@ -14,6 +14,7 @@
 /* A tensor that training changes: a parameter or optimizer state. */
 struct kept {
     const char *name;
+    int index;  /* in the program's list */
     char *copy; /* key in files if the plan holds the tensor in a second way: "NAME#2"; NULL: `name` */
     enum rt_dtype dtype;
     int ndim, nsplits;
@@ -45,7 +46,7 @@ static inline const char *kept_key(const struct kept *kept) {
 /* How files describe it. */
 struct rt_saved_entry kept_entry(const struct kept *kept);
 
-/* Lists the tensors that this rank keeps. RT_OK or a recorded status; call kept_free in both cases. */
+/* Lists the tensors that this rank keeps, by name: the order of the program's list depends on its plan. RT_OK or a recorded status; call kept_free in both cases. */
 int kept_find(struct kept_list *list, struct rt *rt);
 /* After loading: copies the tensors to the rank's arenas, if they are copies. */
 int kept_give(struct kept_list *list, struct rt *rt);
