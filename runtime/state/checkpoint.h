@@ -46,7 +46,8 @@ static inline const char *kept_key(const struct kept *kept) {
 /* How files describe it. */
 struct rt_saved_entry kept_entry(const struct kept *kept);
 
-/* Lists the tensors that this rank keeps, by name: the order of the program's list depends on its plan. RT_OK or a recorded status; call kept_free in both cases. */
+/* Lists the tensors that this rank keeps, by name: the order of the program's list depends on its plan. RT_OK or a
+ * recorded status; call kept_free in both cases. */
 int kept_find(struct kept_list *list, struct rt *rt);
 /* After loading: copies the tensors to the rank's arenas, if they are copies. */
 int kept_give(struct kept_list *list, struct rt *rt);
