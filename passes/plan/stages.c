@@ -113,9 +113,9 @@ static int last_reduced_stage(const struct draft *draft, const struct node *node
 }
 
 /* Reductions and updates are where the gradient is. `owner`, per tensor: the stage of the parameter that a value
- * belongs to; NOWHERE for scalars of the whole step. The sum of all squares is passed on from stage to stage, and other
- * scalars are computed on the last one. */
-static void place_updates(struct draft *draft, int last_stage) {
+ * belongs to; NOWHERE for values that no gradient places. The sum of all squares is passed on from stage to stage, and
+ * other values without an owner are computed on the last one. Marks these in `unowned`, per node. */
+static void place_updates(struct draft *draft, int last_stage, bool *unowned) {
     const struct graph *graph = draft->graph;
     int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) owner[t] = NOWHERE;
@@ -129,6 +129,29 @@ static void place_updates(struct draft *draft, int last_stage) {
             if (node->outputs[k] >= 0) owner[node->outputs[k]] = own;
         const int reduced = node->phase == PHASE_REDUCE ? last_reduced_stage(draft, node) : -1;
         if (node->phase > PHASE_BACKWARD) draft->stage[id] = own < NOWHERE ? own : reduced >= 0 ? reduced : last_stage;
+        unowned[id] = node->phase == PHASE_UPDATE && own == NOWHERE;
+    }
+}
+
+enum { SEVERAL = -1 }; /* stages */
+
+/* Moves values without an owner to the stage of all their readers, from the last node on: what is left of a weight or a
+ * moment before the gradient is added (weight decay, beta m) is computed where that is. Scalars that several stages
+ * read stay on the last one. */
+static void follow_readers(struct draft *draft, const bool *unowned) {
+    const struct graph *graph = draft->graph;
+    int *readers = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the stage of its readers */
+    for (int t = 0; t < graph->tensors.n; t++) readers[t] = NOWHERE;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        const int stage = unowned[id] && node->noutputs == 1 ? readers[node->outputs[0]] : NOWHERE;
+        if (stage != NOWHERE && stage != SEVERAL) draft->stage[id] = stage;
+        for (int k = 0; k < node->ninputs; k++) {
+            if (node->inputs[k] < 0) continue;
+            int *of = &readers[node->inputs[k]];
+            *of = *of == NOWHERE || *of == draft->stage[id] ? draft->stage[id] : SEVERAL;
+        }
     }
 }
 
@@ -139,5 +162,7 @@ void stages_follow(struct draft *draft) {
     const bool *live = stage_live(graph);
     place_backward(draft, live);
     place_by_readers(draft, last_stage);
-    place_updates(draft, last_stage);
+    bool *unowned = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    place_updates(draft, last_stage, unowned);
+    follow_readers(draft, unowned);
 }

@@ -77,6 +77,31 @@ def formulas(o, work):
     return "bubble (p - 1) / (m + p - 1)"
 
 
+def states(o, work):
+    """A stage has the optimizer's states of the weights that it has, two of each, also where weights are too large to compute with on
+    several stages: here 4 of 1024 x 1024, in two stages."""
+    try:
+        import numpy as np
+        import onnx
+        from onnx import helper, numpy_helper
+    except ImportError:
+        return "passed over: no onnx"
+    size, path = 1024, os.path.join(work, "large.onnx")
+    weights = [numpy_helper.from_array(np.full((size, size), 0.5 / size, np.float32) * (1 + np.eye(size, dtype=np.float32)), f"w{i}") for i in range(4)]
+    nodes = [helper.make_node(*row) for i in range(4) for row in (("MatMul", [f"h{i}", f"w{i}"], [f"p{i}"]), ("Tanh", [f"p{i}"], [f"h{i + 1}"]))]
+    nodes.append(helper.make_node("ReduceMean", ["h4"], ["loss"], keepdims=0))
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "large", [value("h0", 1, [8, size])], [value("loss", 1, [])], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    for accumulate in 1, 4:
+        plan = call(o.rankc, "plan", path, "--json", "--train", "--optimizer", "adamw:lr=0.1,weight_decay=0.1", "--pas", "pp", "--plan-ngpus", "2",
+                    "--accumulate", str(accumulate)).stdout
+        for rank in json.loads(plan)["ranks"]:
+            memory = rank["memory"]
+            expect(abs(memory["optimizer"] - 2 * memory["weights"]) < 4096 and memory["weights"] == 2 * 4 * size * size, f"{accumulate}: {memory}")
+    return "two moments beside each weight"
+
+
 def product():
     for tensor, pipeline, units in itertools.product((1, 2), (2, 4), (1, 2)):
         for zero, schedule, recompute in itertools.product(range(4 if units > 1 else 1), SCHEDULES, ("none", "full")):
@@ -126,7 +151,7 @@ def main():
     cases = o.cases or (["gpt2", "llama"] if o.product else list(QUICK))
     rows = [(case, row) for case in cases for row in (product() if o.product else QUICK[case])]
     checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
-    failed = report(checks + ([] if o.cases or o.product else [("formulas", lambda work: formulas(o, work))]))
+    failed = report(checks + ([] if o.cases or o.product else [("formulas", lambda work: formulas(o, work)), ("states", lambda work: states(o, work))]))
     if o.table and not failed:
         write_table(o.table, results)
     return failed
