@@ -394,6 +394,13 @@ def rank_of_another_job(work):
     check_outputs(other, 3, second)
 
 
+def link_of(path):
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
 def memory(work):
     """Another user cannot open the memory that ranks share, which has no name in any directory."""
     if os.geteuid():
@@ -402,7 +409,7 @@ def memory(work):
     job = Job(work, 2, torch_env(port, 2), order=[0])
     Caller(port).socket.close()
     folder = f"/proc/{job.processes[0].pid}/fd"
-    links = {name: os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
+    links = {name: link_of(f"{folder}/{name}") for name in os.listdir(folder)}
     memories = [name for name, link in links.items() if link.startswith("/memfd:rankc-")]
     script = f"import os; os.setuid({NOBODY}); os.open('{folder}/{memories[0]}', os.O_RDWR)"
     opened = subprocess.run(["/usr/bin/python3", "-c", script], capture_output=True, text=True)
