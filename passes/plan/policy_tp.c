@@ -117,17 +117,39 @@ static void decide_rows(struct propagation *propagation, int count) {
     }
 }
 
+/* In training: where a node of the forward phase reads parts of parameters, splits their updates likewise. */
+static void divide_updates(struct propagation *propagation, int id) {
+    const struct graph *graph = propagation->graph;
+    const struct node *node = &graph->nodes.at[id];
+    for (int k = 0; k < node->ninputs && graph->updates.n; k++) {
+        const int stored = stored_behind(graph, node->inputs[k]);
+        const struct placement held =
+            dims_placement(propagation_dims(propagation, id), k, &propagation->split[id][propagation->axis]);
+        if (stored >= 0 && held.kind == PLACED_PART) propagate_update(propagation, stored, &held);
+    }
+}
+
+/* Decides the layers at position `first` of the order and behind, up to the end of the phase, which it returns. */
+static int decide_layers(struct propagation *propagation, int first, enum phase last, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
+    int i = first;
+    for (; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase <= last; i++) {
+        int id = graph->order.at[i];
+        if (propagation->decided[id] || !(is_embedding(graph, id) || is_linear(graph, id))) continue;
+        if (!decide(propagation, id) && diags) report(graph, id, propagation->ways, diags);
+    }
+    return i;
+}
+
 /* Decides the splits of all nodes, the first `rows` convolutions by rows; reports layers that stay whole if diags is
  * not NULL. */
 static void decide_all(struct propagation *propagation, int rows, struct diags *diags) {
     const struct graph *graph = propagation->graph;
     start_over(propagation);
     decide_rows(propagation, rows);
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
-        if (propagation->decided[id] || !(is_embedding(graph, id) || is_linear(graph, id))) continue;
-        if (!decide(propagation, id) && diags) report(graph, id, propagation->ways, diags);
-    }
+    int done = decide_layers(propagation, 0, PHASE_FORWARD, diags);
+    for (int i = 0; i < done; i++) divide_updates(propagation, graph->order.at[i]);
+    decide_layers(propagation, done, PHASE_UPDATE, diags);
 }
 
 /* What a plan is chosen by: seconds, or, where memory is preferred, bytes of weights per rank and then seconds. */

@@ -15,6 +15,7 @@ struct attempt {
     struct propagation *propagation;
     enum propagation_mode mode;
     bool keep_sources;            /* a producer that cannot be split so stays whole, and its reader takes a slice */
+    bool ends_at_kernels;         /* operands of nodes that are neither elementwise nor views are not followed */
     VEC(struct request) requests; /* one per tensor, served ones included */
     VEC(int) nodes;               /* split by this attempt */
     bool failed;
@@ -99,7 +100,8 @@ static void split_node(struct attempt *attempt, int node, const struct node_spli
     dims_nest(propagation->split[node], propagation->graph->mesh.naxes, propagation->axis, split);
     propagation->decided[node] = true;
     VEC_PUSH(propagation->arena, &attempt->nodes, node);
-    for (int o = 0; o < dims->ninputs + dims->noutputs && !attempt->failed; o++) {
+    const bool ends = attempt->ends_at_kernels && n->op->kind != OP_ELEMENTWISE && n->op->kind != OP_VIEW;
+    for (int o = ends ? dims->ninputs : 0; o < dims->ninputs + dims->noutputs && !attempt->failed; o++) {
         int k = o < dims->ninputs ? o : o - dims->ninputs;
         if (o < dims->ninputs ? k >= n->ninputs : k >= n->noutputs) continue;
         int tensor = o < dims->ninputs ? n->inputs[k] : n->outputs[k];
@@ -136,21 +138,27 @@ static bool follow(struct attempt *attempt, int node, int operand, const struct 
     return false;
 }
 
+/* The number of the result `tensor` among the operands of the node's annotation. */
+static int result_operand(struct propagation *propagation, int node, int tensor) {
+    const struct node *n = &propagation->graph->nodes.at[node];
+    int k = 0;
+    while (n->outputs[k] != tensor) k++;
+    return propagation_dims(propagation, node)->ninputs + k;
+}
+
 static void serve(struct attempt *attempt, struct request request) {
     struct propagation *propagation = attempt->propagation;
     const struct graph *graph = propagation->graph;
     int producer = graph->tensors.at[request.tensor].producer;
     if (producer >= 0) {
         int known = attempt->finer.n;
-        const int result =
-            propagation_dims(propagation, producer)->ninputs; /* a node that can be split has one result */
+        const int result = result_operand(propagation, producer, request.tensor);
         bool follows = follow(attempt, producer, result, &request);
         if (!follows && (attempt->keep_sources || attempt->finer.n == known)) {
             attempt->finer.n = known;
             if (propagation->decided[producer] && attempt->mode == PROPAGATE_STRICT) {
                 struct placement held =
-                    dims_placement(propagation_dims(propagation, producer),
-                                   propagation_dims(propagation, producer)->ninputs, split_of(propagation, producer));
+                    dims_placement(propagation_dims(propagation, producer), result, split_of(propagation, producer));
                 attempt->failed = attempt->failed || held.kind != PLACED_WHOLE;
             }
             return; /* it is computed whole, and sliced for the reader that is split */
@@ -178,6 +186,7 @@ struct origin {
     int node, factor;
     int tensor, dim;
     enum propagation_mode mode;
+    bool ends_at_kernels; /* struct attempt */
 };
 
 static bool start(struct attempt *attempt, const struct origin *origin, int64_t blocks, int64_t grain) {
@@ -199,7 +208,10 @@ static bool start(struct attempt *attempt, const struct origin *origin, int64_t 
 /* One attempt with the given blocks and granule at the origin. On failure *finer lists factors to try next. */
 static bool try_cut(struct propagation *propagation, const struct origin *origin, int64_t blocks, int64_t grain,
                     bool keep_sources, struct cut_option **finer, int *nfiner) {
-    struct attempt attempt = {.propagation = propagation, .mode = origin->mode, .keep_sources = keep_sources};
+    struct attempt attempt = {.propagation = propagation,
+                              .mode = origin->mode,
+                              .keep_sources = keep_sources,
+                              .ends_at_kernels = origin->ends_at_kernels};
     *nfiner = 0;
     if (!start(&attempt, origin, blocks, grain)) return false; /* nothing was requested */
     for (int i = 0; i < attempt.requests.n && !attempt.failed; i++) serve(&attempt, attempt.requests.at[i]);
@@ -259,4 +271,44 @@ bool propagate_split(struct propagation *propagation, int node, const struct nod
     return search(propagation, &strict, split->blocks, split->grain, false) ||
            search(propagation, &strict, split->blocks, split->grain, true) ||
            search(propagation, &far, split->blocks, split->grain, true) || split_only(propagation, node, split);
+}
+
+/* Splits the node so that the operand is divided as `part`, and the elementwise nodes around it up to those that compute
+ * their operands otherwise, which read slices of what they need. */
+static bool propagate_part(struct propagation *propagation, int node, int operand, const struct placement *part) {
+    struct cut_option options[RT_MAX_NDIM];
+    const int n =
+        dims_cut_options(propagation_dims(propagation, node), operand, part->dim, part->blocks, part->grain, options);
+    for (int k = 0; k < n && options[k].more_blocks == 1 && options[k].more_grain == 1; k++) {
+        const struct node_split *split = &options[k].split;
+        const struct origin origin = {
+            .node = node, .factor = split->factor, .mode = PROPAGATE_STRICT, .ends_at_kernels = true};
+        if (search(propagation, &origin, split->blocks, split->grain, true)) return true;
+    }
+    return false;
+}
+
+/* Nodes that read the parameter and are not decided yet read the part, too; so do readers of a cast of it. */
+static void split_readers(struct propagation *propagation, int tensor, const struct placement *part) {
+    const struct graph *graph = propagation->graph;
+    struct cut_option options[RT_MAX_NDIM];
+    for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1]; u++) {
+        const int node = propagation->uses.users[u];
+        const struct node *reader = &graph->nodes.at[node];
+        const int n = dims_cut_options(propagation_dims(propagation, node), node_operand(reader, tensor), part->dim,
+                                       part->blocks, part->grain, options);
+        for (int k = 0; k < n && options[k].more_blocks == 1 && options[k].more_grain == 1; k++)
+            if (split_only(propagation, node, &options[k].split)) break;
+        if (reader->op->id == OP_Cast) split_readers(propagation, reader->outputs[0], part);
+    }
+}
+
+void propagate_update(struct propagation *propagation, int parameter, const struct placement *part) {
+    const struct graph *graph = propagation->graph;
+    for (int i = 0; i < graph->updates.n; i++) {
+        const struct update *update = &graph->updates.at[i];
+        const int node = update->weight == parameter ? graph->tensors.at[update->value].producer : -1;
+        if (node >= 0 && propagate_part(propagation, node, result_operand(propagation, node, update->value), part))
+            split_readers(propagation, parameter, part);
+    }
 }

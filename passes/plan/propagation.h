@@ -55,6 +55,11 @@ bool propagate_input(struct propagation *propagation, int tensor, int dim, enum 
  * gathers, else splits the node alone. False if the node cannot be split so. */
 bool propagate_split(struct propagation *propagation, int node, const struct node_split *split);
 
+/* In training, where a node was split so that ranks read a part of the parameter: splits the update of the parameter
+ * likewise, the product that computes its gradient, and other readers of the parameter, if that is possible. Else the
+ * update stays whole, and ranks hold the whole parameter beside the part. */
+void propagate_update(struct propagation *propagation, int parameter, const struct placement *part);
+
 /* Why the node cannot be split so along the axis, for a message. */
 const char *propagation_refuses(struct propagation *propagation, int node, const struct node_split *split);
 
