@@ -618,6 +618,27 @@ static int finish_mesh(struct parser *parser) {
                       (long long)options->runtime_ngpus, (long long)options->plan_ngpus);
 }
 
+/* --model-config takes the place of the operand, and of what a model file says. It is for training on GPUs unless the
+ * options say otherwise. */
+static int take_configuration(struct parser *parser) {
+    static const enum option_id of_files[] = {OPT_SHAPE, OPT_BIND, OPT_LOSS, OPT_OPS, OPT_WEIGHTS_FROM, OPT_TRAIN};
+    struct options *options = parser->options;
+    if (!options->model_config) return usage_error(parser, "--inference needs --model-config");
+    if (options->operand) return usage_error(parser, "MODEL.onnx and --model-config exclude each other");
+    for (size_t i = 0; i < sizeof of_files / sizeof *of_files; i++)
+        if (options->given[of_files[i]])
+            return usage_error(parser, arena_printf(parser->arena, "--%s is for a model file, not for --model-config",
+                                                    option_rows[of_files[i]].name));
+    options->operand = options->model_config;
+    options->train = !options->inference;
+    if (!options->given[OPT_TARGET]) options->target = OPT_TARGET_CUDA;
+    if (!options->given[OPT_ATTENTION] && options->target == OPT_TARGET_CUDA) options->attention = OPT_ATTENTION_FLASH;
+    if (options->train && options->attention == OPT_ATTENTION_PRODUCTS)
+        return usage_error(parser,
+                           "without flash attention, which only target cuda has, --model-config needs --inference");
+    return 0;
+}
+
 static int finish(struct parser *parser) {
     struct options *options = parser->options;
     const char *operand = verb_rows[options->verb].operand;
@@ -633,6 +654,10 @@ static int finish(struct parser *parser) {
         return diag_error(parser->diags, 205, EXIT_USAGE, NULL,
                           "--instance-name must be usable as the name of a directory, not '%s'",
                           options->instance_name);
+    if (options->model_config || options->inference) take_configuration(parser);
+    if (parser->diags->errors) return -1;
+    if (options->verb == VERB_PLAN && !options->operand)
+        return usage_error(parser, "MODEL.onnx or --model-config is missing");
     if (*operand && *operand != '[' && !options->operand)
         return usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
     for (int i = 0; options->action && i < OPERANDS_MAX; i++) {
@@ -673,124 +698,4 @@ int options_parse(struct options *out, int argc, char **argv, struct arena *aren
     if (named && find_verb(&parser, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
     parse_arguments(&parser, arguments.all.at + named, arguments.all.n - named);
     return finish(&parser);
-}
-
-/* ---- what the driver and the verbs ask ---- */
-
-const char *option_argument(const struct option *option, struct arena *arena) {
-    if (option->kind != OPTION_CHOICE) return option->metavar;
-    struct strbuf words;
-    strbuf_init(&words, arena);
-    for (int i = 1; i < CHOICES; i++)
-        if (choice_rows[i].group == option->choices && !choice_rows[i].later)
-            strbuf_printf(&words, "%s%s", words.length ? "|" : "", choice_rows[i].word);
-    return strbuf_text(&words);
-}
-
-const char *options_compiling(const struct options *options, struct arena *arena) {
-    for (int i = 0; i < OPTIONS; i++)
-        if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
-            !option_of_verb(&option_rows[i], VERB_TRAIN))
-            return arena_printf(arena, "--%s", option_rows[i].name);
-    return NULL;
-}
-
-char *options_file_name(const char *text, struct arena *arena) {
-    char *name = str_filename(arena, text, strlen(text));
-    if (*name == '.') *name = '_';
-    return *name ? name : arena_strdup(arena, "_");
-}
-
-char *options_stem(const char *path, struct arena *arena) {
-    const char *file = rt_path_name(path);
-    const char *dot = strrchr(file, '.');
-    return arena_copy(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
-}
-
-char *options_model(const struct options *options, struct arena *arena) {
-    return options_file_name(options_stem(options->operand, arena), arena);
-}
-
-char *options_instance(const struct options *options, struct arena *arena) {
-    return options_file_name(options->instance_name, arena);
-}
-
-static const char *spec_text(const struct option_spec *spec, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
-    strbuf_puts(&text, choice_word(spec->word));
-    for (int i = 0; i < spec->settings.n; i++)
-        strbuf_printf(&text, "%c%s=%s", i ? ',' : ':', spec->settings.at[i].key, spec->settings.at[i].value);
-    return strbuf_text(&text);
-}
-
-struct pair {
-    const char *name, *value;
-};
-
-static int compare_pairs(const void *left, const void *right) {
-    return strcmp(((const struct pair *)left)->name, ((const struct pair *)right)->name);
-}
-
-static const char *pairs_text(struct pair *pairs, int n, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
-    if (n) qsort(pairs, (size_t)n, sizeof *pairs, compare_pairs);
-    for (int i = 0; i < n; i++) strbuf_printf(&text, "%s%s=%s", i ? "," : "", pairs[i].name, pairs[i].value);
-    return strbuf_text(&text);
-}
-
-static const char *sizes_text(const struct option_sizes *sizes, struct arena *arena) {
-    struct pair *pairs = ARENA_ARRAY(arena, struct pair, sizes->all.n);
-    for (int i = 0; i < sizes->all.n; i++)
-        pairs[i] = (struct pair){sizes->all.at[i].name, arena_printf(arena, "%lld", (long long)sizes->all.at[i].size)};
-    return pairs_text(pairs, sizes->all.n, arena);
-}
-
-static const char *shapes_text(const struct option_shapes *shapes, struct arena *arena) {
-    struct pair *pairs = ARENA_ARRAY(arena, struct pair, shapes->all.n);
-    for (int i = 0; i < shapes->all.n; i++) {
-        const struct option_shape *shape = &shapes->all.at[i];
-        struct strbuf sizes;
-        strbuf_init(&sizes, arena);
-        for (int d = 0; d < shape->ndim; d++) strbuf_printf(&sizes, "%s%lld", d ? "," : "", (long long)shape->sizes[d]);
-        for (const struct option_shape_word *row = option_shape_words; row->word; row++)
-            if (row->ndim == shape->ndim) strbuf_puts(&sizes, row->word);
-        pairs[i] = (struct pair){shape->name, strbuf_text(&sizes)};
-    }
-    return pairs_text(pairs, shapes->all.n, arena);
-}
-
-static const char *files_text(const struct option_files *files, struct arena *arena) {
-    struct pair *pairs = ARENA_ARRAY(arena, struct pair, files->all.n);
-    for (int i = 0; i < files->all.n; i++) pairs[i] = (struct pair){files->all.at[i].name, files->all.at[i].path};
-    return pairs_text(pairs, files->all.n, arena);
-}
-
-/* Joins the texts by line breaks, which none of them contains. */
-static const char *texts_text(const struct option_texts *texts, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
-    for (int i = 0; i < texts->all.n; i++) strbuf_printf(&text, "%s%s", i ? "\n" : "", texts->all.at[i]);
-    return strbuf_text(&text);
-}
-
-const char *options_text(const struct options *options, enum option_id id, struct arena *arena) {
-    const struct option *row = &option_rows[id];
-    const void *field = (const char *)options + row->offset;
-    if (row->later) return "";
-    switch (row->kind) {
-    case OPTION_FLAG: return *(const bool *)field ? "1" : "";
-    case OPTION_TEXT:
-    case OPTION_PATH: return *(const char *const *)field ? *(const char *const *)field : "";
-    case OPTION_COUNT:
-    case OPTION_BYTES: return arena_printf(arena, "%lld", (long long)*(const int64_t *)field);
-    case OPTION_CHOICE: return choice_word(*(const enum choice *)field);
-    case OPTION_SPEC: return spec_text(field, arena);
-    case OPTION_SIZES: return sizes_text(field, arena);
-    case OPTION_SHAPES: return shapes_text(field, arena);
-    case OPTION_FILES: return files_text(field, arena);
-    case OPTION_TEXTS: return texts_text(field, arena);
-    }
-    BUG("unknown kind %d of an option", (int)row->kind);
 }

@@ -141,9 +141,10 @@ struct options {
     struct option_shapes shapes;
     struct option_files binds;
     const char *ops, *weights_from; /* NULL: none */
+    const char *model_config;       /* NULL: the operand is a file */
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
-    bool train;
+    bool train, inference;
     const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits;

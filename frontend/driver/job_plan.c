@@ -82,7 +82,9 @@ static int check_arch(const struct job *job) {
 int job_describe(struct job *job) {
     const struct options *options = job->options;
     if (check_arch(job) < 0 || check_attention(job) < 0) return -1;
-    if (job_ranks(job) < 0 || (!job->model && !job->files.n && job_list_text_files(job) < 0)) return -1;
+    if (job_ranks(job) < 0 ||
+        (!job->model && !job->files.n && !job->options->model_config && job_list_text_files(job) < 0))
+        return -1;
     job->info = (struct program_info){.model = job->names.model,
                                       .instance = job->names.instance,
                                       .version = RANKC_VERSION,

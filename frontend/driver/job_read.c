@@ -1,6 +1,7 @@
 /* Reads the input of a compile: an ONNX model, text IR, or the graph of an earlier compile. */
 #include <string.h>
 
+#include "frontend/config/config.h"
 #include "frontend/driver/job.h"
 #include "frontend/driver/user_ops.h"
 #include "frontend/driver/weight_files.h"
@@ -54,8 +55,37 @@ static void set_mesh(struct job *job) {
         job->graph->mesh = job->side.mesh;
 }
 
+/* The sizes that --dim gives a configuration: *batch and the sequence length. */
+static int take_dims(const struct job *job, struct model_config *config, int64_t *batch) {
+    for (int i = 0; i < job->options->dims.all.n; i++) {
+        const struct option_size *given = &job->options->dims.all.at[i];
+        int64_t *size = strcmp(given->name, "batch") == 0 ? batch
+                        : strcmp(given->name, "seq") == 0 ? &config->sequence
+                                                          : NULL;
+        if (!size)
+            return diag_error(job->diags, 201, EXIT_USAGE, "--dim",
+                              "a configuration has the dimensions batch and seq, not %s",
+                              diag_quote(job->diags, given->name));
+        *size = given->size;
+    }
+    return 0;
+}
+
+static int read_configuration(struct job *job) {
+    struct model_config config;
+    int64_t batch = 1;
+    if (model_config_read(job->arena, job->diags, job->options->model_config, &config) < 0 ||
+        take_dims(job, &config, &batch) < 0 ||
+        model_config_graph(job->arena, job->diags, &config, job_dtype(job), batch, job->options->train, &job->graph) <
+            0)
+        return -1;
+    set_mesh(job);
+    return 0;
+}
+
 int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    if (job->options->model_config) return read_configuration(job);
     if (!rt_has_suffix(job->options->operand, ".rir")) return open_onnx(job);
     if (job_read_text(job, job->options->operand) < 0 ||
         user_ops_attach(job->graph, job_text_directory(job), job->side.ops_hash, job->diags) < 0 ||

@@ -273,8 +273,8 @@ bool propagate_split(struct propagation *propagation, int node, const struct nod
            search(propagation, &far, split->blocks, split->grain, true) || split_only(propagation, node, split);
 }
 
-/* Splits the node so that the operand is divided as `part`, and the elementwise nodes around it up to those that compute
- * their operands otherwise, which read slices of what they need. */
+/* Splits the node so that the operand is divided as `part`, and the elementwise nodes around it, up to those that
+ * compute their operands otherwise: these read slices of what they need. */
 static bool propagate_part(struct propagation *propagation, int node, int operand, const struct placement *part) {
     struct cut_option options[RT_MAX_NDIM];
     const int n =

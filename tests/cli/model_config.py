@@ -1,0 +1,85 @@
+#!/usr/bin/python3
+"""rankc plan --model-config: the number of parameters of known models, configurations in files, and errors.
+
+    model_config.py --rankc RANKC
+
+The numbers are those of the published checkpoints (sum of the elements of all tensors; Hugging Face: openai-community/gpt2,
+meta-llama/Llama-2-7b-hf, Meta-Llama-3-8B, Llama-3.1-405B, mistralai/Mixtral-8x7B-v0.1). GPT-3's has none: its paper says
+175 billion."""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+PUBLISHED = {"gpt2": 124439808, "llama2-7b": 6738415616, "llama3-8b": 8030261248, "llama3-405b": 405853388800, "mixtral-8x7b": 46702792704, "gpt3-175b": 175e9}
+LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4,
+         "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 16}
+# Changes to LLAMA (None: the key is taken out), exit code and a part of the message.
+FILES = [({}, 0, ""), ({"head_dim": 16, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}, 0, ""),
+         ({"model_type": "qwen2"}, 0, ""), ({"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, 0, ""),
+         ({"model_type": "opt", "ffn_dim": 80, "intermediate_size": None}, 0, ""),
+         ({"model_type": "bert"}, 4, "model_type 'bert'"), ({"model_type": None}, 3, "model_type is missing"),
+         ({"hidden_size": None}, 3, "hidden_size is missing"), ({"hidden_size": 0}, 3, "whole number"),
+         ({"hidden_size": -8}, 3, "whole number"), ({"hidden_size": "64"}, 3, "whole number"), ({"hidden_size": 1 << 40}, 3, "whole number"),
+         ({"num_attention_heads": 7, "num_key_value_heads": None}, 3, "no multiple"),
+         ({"hidden_size": 60, "head_dim": 8, "vocab_size": 13}, 0, ""), ({"num_key_value_heads": 3}, 3, "no multiple"),
+         ({"num_local_experts": 2, "num_experts_per_tok": 3}, 3, "greater"), ({"head_dim": 7}, 3, "odd")]
+USAGE = [(["--model-config", "llama3-8"], 2, "did you mean 'llama3-8b'"), (["--model-config", "none.json"], 6, "none.json"),
+         (["--model-config", "gpt2", "--target", "c"], 2, "--inference"), (["--model-config", "gpt2", "--target", "c", "--inference"], 0, ""),
+         (["--inference"], 2, "--model-config"), ([], 2, "missing"), (["m.onnx", "--model-config", "gpt2"], 2, "exclude"),
+         (["--model-config", "gpt2", "--dim", "tokens=3"], 2, "batch and seq"), (["--model-config", "gpt2", "--loss", "mse"], 2, "--loss")]
+
+
+def plan(rankc, *words):
+    done = subprocess.run([rankc, "plan", *words, "--json"], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def parameters(text):
+    return sum(math.prod(p["shape"]) for p in json.loads(text)["parameters"] if p["trained"])
+
+
+def expected(config):
+    """The number of parameters of a Llama-like model from its configuration."""
+    get = config.get
+    hidden, heads, vocab = get("hidden_size"), get("num_attention_heads"), get("vocab_size")
+    size, kv = get("head_dim") or hidden // heads, get("num_key_value_heads")
+    layer = 2 * hidden + 2 * hidden * heads * size + 2 * hidden * kv * size + 3 * hidden * get("intermediate_size")
+    return get("num_hidden_layers") * layer + hidden + hidden * vocab * (1 if get("tie_word_embeddings") else 2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    rankc = os.path.abspath(parser.parse_args().rankc)
+    wrong = []
+    for name, count in PUBLISHED.items():
+        code, out, errors = plan(rankc, "--model-config", name)
+        found = parameters(out) if not code else errors
+        if code or (abs(found - count) > 0.005 * count if name == "gpt3-175b" else found != count):
+            wrong.append(f"{name}: {found} parameters, not {count}")
+    with tempfile.TemporaryDirectory() as scratch:
+        path = f"{scratch}/config.json"
+        for change, wanted, message in FILES:
+            config = {key: value for key, value in {**LLAMA, **change}.items() if value is not None}
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(config, file)
+            for mode in [], ["--inference"], ["--pas", "tp", "--plan-ngpus", "2", "--dim", "batch=2"]:
+                code, out, errors = plan(rankc, "--model-config", path, *mode)
+                if code != wanted or message not in errors:
+                    wrong.append(f"{change} {mode}: exit {code}: {errors}")
+                elif config.get("model_type") == "llama" and not code and not mode and parameters(out) != expected(config):
+                    wrong.append(f"{change}: {parameters(out)} parameters, not {expected(config)}")
+    for words, wanted, message in USAGE:
+        code, _, errors = plan(rankc, *words)
+        if code != wanted or message not in errors:
+            wrong.append(f"{' '.join(words)}: exit {code}: {errors}")
+    print("\n".join(wrong) or "all as expected")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
