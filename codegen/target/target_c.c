@@ -4,6 +4,7 @@
 
 #include "passes/pipeline.h"
 #include "runtime/base/recurrence.h"
+#include "runtime/base/scratch.h"
 
 /* Functions of the C library by type, and of runtime/kernels/c/math.h. */
 const struct target_function target_c_functions[] = {{"abs", "rt_abs_%", NULL},
@@ -58,8 +59,15 @@ static int64_t recurrence_elements(const struct rank_class *class, int x, int we
     return class->dims[x][1] * h * (gates + RT_RECURRENCE_STATES);
 }
 
+static int64_t det_elements(const struct rank_class *class, const struct graph *graph, int x) {
+    const int64_t n = class->dims[x][graph->tensors.at[x].ndim - 1];
+    return n ? rankplan_elements(class, graph, x) / (n * n) * RT_DET_WORKSPACE(n) : 0;
+}
+
 int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+    if (node->op->id == OP_Det) return bytes * det_elements(class, graph, node->inputs[0]);
+    if (node->op->id == OP_DetGrad) return bytes * det_elements(class, graph, node->inputs[1]);
     if (node->op->id == OP_Recurrence) return bytes * recurrence_elements(class, node->inputs[0], node->inputs[1]);
     if (node->op->id == OP_RecurrenceGrad) return bytes * recurrence_elements(class, node->inputs[2], node->inputs[3]);
     return 0;

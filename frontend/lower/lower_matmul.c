@@ -84,30 +84,12 @@ int lower_gemm(struct lower *lower) {
     return lower_result(lower, emit2(lower, OP_Add, y, bias));
 }
 
-/* The determinant of rows [row, n) and the columns that are not `used` of x (.., n, n), by minors: (.., 1, 1). */
-static int emit_minor(struct lower *lower, int x, int n, int row, unsigned used) {
-    int sum = -1, sign = 1;
-    const int ndim = lower_ndim(lower, x);
-    for (int column = 0; column < n; column++) {
-        if (used >> column & 1) continue;
-        const int element = emit_piece(lower, emit_piece(lower, x, ndim - 2, row, 1, 1), ndim - 1, column, 1, 1);
-        const int minor = row + 1 < n ? emit_minor(lower, x, n, row + 1, used | 1u << column) : -1;
-        const int term = row + 1 < n ? emit2(lower, OP_Mul, element, minor) : element;
-        sum = sum < 0 ? term : emit2(lower, sign > 0 ? OP_Add : OP_Sub, sum, term);
-        sign = -sign;
-        if (sum < 0) return -1;
-    }
-    return sum;
-}
-
-/* ONNX Det-22: an expression of the elements. */
+/* ONNX Det-22 */
 int lower_det(struct lower *lower) {
     const struct tensor x = lower_input(lower, 0);
     const int n = x.ndim - 2;
     if (n < 0 || x.dims[n] != x.dims[n + 1] || x.dims[n] < 1)
         return lower_error(lower, 378, EXIT_MALFORMED, "%s is not a square matrix",
                            tensor_type(lower->builder.graph->arena, &x));
-    if (x.dims[n] > 4) return lower_unsupported(lower, "a matrix of more than 4 rows");
-    const int det = emit_minor(lower, lower->inputs[0], (int)x.dims[n], 0, 0);
-    return lower_result(lower, emit_reshape(lower, det, n, x.dims));
+    return lower_result(lower, emit1(lower, OP_Det, lower->inputs[0]));
 }

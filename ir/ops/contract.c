@@ -86,6 +86,22 @@ DIMS_FN(dims_matmul) {
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }
 
+static int check_square(struct dims *dims, int operand, const char **why) {
+    const int n = dims->operand[operand].ndim;
+    if (dims_extent(dims, operand, n - 1) == dims_extent(dims, operand, n - 2)) return 0;
+    return refuse(dims, why, "the matrix is not square");
+}
+
+DIMS_FN(dims_det) {
+    if (dims_bind_text(dims, "* r^ n^ -> *", graph, node, why) < 0) return -1;
+    return check_square(dims, 0, why);
+}
+
+DIMS_FN(dims_det_grad) {
+    if (dims_bind_text(dims, "*, * r^ n^ -> * r^ n^", graph, node, why) < 0) return -1;
+    return check_square(dims, 1, why);
+}
+
 /* The sum over k of products, for small constants such as rotary tables. */
 EVAL(eval_matmul) {
     const struct tensor *a = eval->in[0], *b = eval->in[1], *y = eval->out;

@@ -10,6 +10,7 @@
 GRAD(grad_none); /* no gradient */
 GRAD(grad_matmul);
 GRAD(grad_expert_matmul);
+GRAD(grad_det);
 GRAD(grad_conv);
 GRAD(grad_conv_transpose);
 GRAD(grad_max_pool);

@@ -78,6 +78,11 @@ GRAD(grad_log_softmax) {
                                       sum_along(gradient, gradient->dy, attr_int(&gradient->node, "axis", -1)));
 }
 
+GRAD(grad_det) {
+    return gradient->dx[0] =
+               build(&gradient->builder, OP_DetGrad, 2, (int[]){gradient->dy, gradient->node.inputs[0]}, 0, NULL);
+}
+
 GRAD(grad_cumprod) {
     int inputs[] = {gradient->node.inputs[0], gradient->dy};
     return gradient->dx[0] =

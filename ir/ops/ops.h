@@ -24,6 +24,8 @@ DIMS_FN(dims_class_terms_grad);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
 DIMS_FN(dims_arg);
+DIMS_FN(dims_det);
+DIMS_FN(dims_det_grad);
 DIMS_FN(dims_suppress);
 DIMS_FN(dims_topk);
 DIMS_FN(dims_attention);

@@ -64,6 +64,9 @@ static inline int64_t rt_reduce_chunks_of(int64_t outer, int64_t r, int64_t inne
     return inner > 1 && chunks > 1 ? chunks : 1;
 }
 
+/* Determinants: elements per matrix of n rows (kernels/c/determinant.h). */
+#define RT_DET_WORKSPACE(n) ((n) * ((n) + 1))
+
 /* Radix sort of n indices (cuda/sort.cuh): keys and positions, double-buffered, and a histogram of digits per run of
  * keys. */
 #define RT_SORT_BITS   8

@@ -5,11 +5,13 @@
 
 #include "classes.cuh"
 #include "expert.cuh"
+#include "determinant.cuh"
 #include "flash.cuh"
 #include "fp8.cuh"
 #include "index.cuh"
 #include "linear_attention.cuh"
 #include "move.cuh"
+#include "ngrams.cuh"
 #include "product.cuh"
 #include "quantised.cuh"
 #include "random.cuh"

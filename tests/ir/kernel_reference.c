@@ -117,11 +117,28 @@ static void roi_pool(const struct call *call) {
         rt_roi_pool_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), &roi);
 }
 
+static void det(const struct call *call) {
+    const bool back = call->node->op->id == OP_DetGrad;
+    const struct tensor *matrices = input(call, back);
+    const int64_t n = matrices->dims[matrices->ndim - 1], count = tensor_elements(matrices) / n / n;
+    double *workspace = ARENA_ARRAY(call->graph->arena, double, count *RT_DET_WORKSPACE(n));
+    if (back)
+        rt_det_grad_f64(call->y[0], x(call, 0), x(call, 1), workspace, count, n);
+    else
+        rt_det_f64(call->y[0], x(call, 0), workspace, count, n);
+}
+
 static const struct {
     enum op_id op;
     void (*run)(const struct call *call);
-} rows[] = {{OP_Recurrence, recurrence}, {OP_RecurrenceGrad, recurrence}, {OP_Sample, sample},
-            {OP_SampleGrad, sample},     {OP_SamplePointsGrad, sample},   {OP_RoiPool, roi_pool},
+} rows[] = {{OP_Det, det},
+            {OP_DetGrad, det},
+            {OP_Recurrence, recurrence},
+            {OP_RecurrenceGrad, recurrence},
+            {OP_Sample, sample},
+            {OP_SampleGrad, sample},
+            {OP_SamplePointsGrad, sample},
+            {OP_RoiPool, roi_pool},
             {OP_RoiPoolGrad, roi_pool}};
 
 static int row_of(const struct op *op) {

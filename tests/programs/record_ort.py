@@ -182,6 +182,24 @@ sizes (float[12] data) => (int64[2, K] at, float[K] values, int64[2] shape, int6
 }"""
 
 
+# Counts of n-grams in all modes; determinants.
+WORDS = """<ir_version: 8, opset_import: ["" : 17]>
+words (float[48] data) => (float[4, 5] tf, float[4, 5] idf, float[4, 3] tfidf, float[6] row, float[3] det) {
+  five = Constant<value_float = 2.5>() scaled = Mul(data, five) rows = Constant<value_ints = [4, 12]>()
+  small = Cast<to = 6>(scaled) x = Reshape(small, rows)
+  tf = TfIdfVectorizer<mode = "TF", min_gram_length = 1, max_gram_length = 2, max_skip_count = 2, ngram_counts = [0, 3],
+                       ngram_indexes = [4, 0, 2, 3, 1], pool_int64s = [0, 1, -1, 0, 0, 1, 0]>(x)
+  idf = TfIdfVectorizer<mode = "IDF", min_gram_length = 2, max_gram_length = 2, max_skip_count = 0, ngram_counts = [0, 3],
+                        ngram_indexes = [4, 0, 2, 3, 1], weights = [1.0, 2.0, 3.0, 4.0, 5.0], pool_int64s = [0, 1, -1, 0, 0, 1, 0]>(x)
+  tfidf = TfIdfVectorizer<mode = "TFIDF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 3, ngram_counts = [0],
+                          ngram_indexes = [2, 0, 0], weights = [0.5, 2.0, 3.0], pool_int64s = [0, 1, -1]>(x)
+  flat = Cast<to = 7>(scaled)
+  row = TfIdfVectorizer<mode = "TF", min_gram_length = 3, max_gram_length = 3, max_skip_count = 1, ngram_counts = [0, 0, 2],
+                        ngram_indexes = [5, 1, 2], pool_int64s = [0, 1, 0, 0, 0, 1, -1, 0]>(flat)
+  square = Constant<value_ints = [3, 4, 4]>() matrices = Reshape(data, square) det = Det(matrices)
+}"""
+
+
 class Model:
     def __init__(self):
         self.nodes, self.initializers, self.names = [], [], 0
@@ -265,8 +283,8 @@ def main():
     for group, cases in GROUPS.items():
         model, data = build(cases)
         record(group, model, data, by_torch(cases) if group == "gpu" else by_runtime(model, data)[0])
-    for group, text in [("control_flow", CONTROL_FLOW), ("sizes", SIZES)]:
-        model, data = onnx.parser.parse_model(text), f(12)
+    for group, text, size in [("control_flow", CONTROL_FLOW, 12), ("sizes", SIZES, 12), ("words", WORDS, 48)]:
+        model, data = onnx.parser.parse_model(text), f(size)
         record(group, model, data, by_runtime(model, data))
 
 

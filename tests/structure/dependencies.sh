@@ -30,7 +30,7 @@ check() {
             rule("^frontend/driver/", "^frontend/(read|import|config|driver)/|^frontend/cli/options[.]|^codegen/|^passes/|" base)
             rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^runtime/launch[.]h$|" base)
             rule("^runtime/base/", "^runtime/base/")
-            rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|overlap|taps)[.]h$|^runtime/rt[.]h$")
+            rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|ngrams|overlap|taps)[.]h$|^runtime/rt[.]h$")
             rule("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/rt[.]h$")
             rule("^runtime/", "^runtime/")
         }

@@ -301,6 +301,11 @@ RT_DECLARE_TOPK(int32_t, i32)
 RT_DECLARE_SUPPRESS(float, f32)
 RT_DECLARE_SUPPRESS(double, f64)
 
+/* ONNX TfIdfVectorizer-9: how often each of the n-grams, grams(g,l), is in each row of x(n,c), with its elements 1, 2
+ * .. `distances` apart. N-grams of one element are counted once. */
+void rt_count_ngrams(int64_t *y /* (n,g) */, const int64_t *x, const int64_t *grams, int64_t n, int64_t c, int64_t g,
+                     int64_t l, int64_t distances);
+
 /* Elements [start, start + count) of ONNX Range-11: y[i] = first + (start + i) * delta; floats computed in f64 and
  * rounded once. */
 #define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
@@ -493,6 +498,7 @@ RT_DECLARE_UNIFORM(double, f64)
 
 /* --- Linear attention --- */
 
+#include "determinant.h"
 #include "linear_attention.h"
 
 /* --- Sampling --- */

@@ -52,7 +52,7 @@ class Tensor(typing.NamedTuple):
 def load(path, dtype):
     values = np.load(path)
     if dtype == "bf16":
-        values = (values.view("u2").astype("u4") << 16).view("f4")
+        values = (values.reshape(-1).view("u2").astype("u4") << 16).view("f4").reshape(values.shape)
     return Tensor(dtype, values.view("u1") if values.dtype.kind == "V" else values)
 
 

@@ -631,6 +631,22 @@ def suppress(boxes, candidates, most, a):
     return keep
 
 
+def det_grad(dy, x, _):
+    """By PyTorch's autograd."""
+    x = torch.tensor(x, requires_grad=True)
+    return torch.autograd.grad(torch.linalg.det(x), x, torch.tensor(dy))[0].numpy()
+
+
+def ngram_count(x, grams, a):
+    """Occurrences with the elements 1, 2 .. distances apart; of one element, once."""
+    length, counts = grams.shape[1], np.zeros((len(x), len(grams)), "i8")
+    for step in range(1, (a["distances"] if length > 1 else 1) + 1):
+        for start in range(x.shape[1] - (length - 1) * step):
+            piece = x[:, start:start + (length - 1) * step + 1:step]
+            counts += (piece[:, None] == grams).all(-1)
+    return counts
+
+
 def linear_attention(*operands):
     """ONNX LinearAttention-27, step by step."""
     *given, a = operands
@@ -772,6 +788,9 @@ REFERENCE = {
     "MaxPoolPlaces": max_pool_places,
     "Recurrence": recurrence,
     "RecurrenceGrad": recurrence_grad,
+    "Det": lambda x, a: np.linalg.det(x),
+    "DetGrad": det_grad,
+    "NgramCount": ngram_count,
     "Suppress": suppress,
     "ReduceSum": reduction(np.sum),
     "ReduceMax": reduction(np.max),
