@@ -288,6 +288,17 @@ static bool propagate_part(struct propagation *propagation, int node, int operan
     return false;
 }
 
+/* Splits a reader of a parameter: recomputed copies with the nodes that their originals are split with, and others, for
+ * which the parameter's part gives a partial result, alone. */
+static bool split_reader(struct propagation *propagation, int node, const struct node_split *split) {
+    const struct dims *dims = propagation_dims(propagation, node);
+    const struct origin origin = {.node = node, .factor = split->factor, .mode = PROPAGATE_STRICT};
+    return (dims_placement(dims, dims->ninputs, split).kind == PLACED_PART &&
+            (search(propagation, &origin, split->blocks, split->grain, false) ||
+             search(propagation, &origin, split->blocks, split->grain, true))) ||
+           split_only(propagation, node, split);
+}
+
 /* Nodes that read the parameter and are not decided yet read the part, too; so do readers of a cast of it. */
 static void split_readers(struct propagation *propagation, int tensor, const struct placement *part) {
     const struct graph *graph = propagation->graph;
@@ -298,7 +309,7 @@ static void split_readers(struct propagation *propagation, int tensor, const str
         const int n = dims_cut_options(propagation_dims(propagation, node), node_operand(reader, tensor), part->dim,
                                        part->blocks, part->grain, options);
         for (int k = 0; k < n && options[k].more_blocks == 1 && options[k].more_grain == 1; k++)
-            if (split_only(propagation, node, &options[k].split)) break;
+            if (split_reader(propagation, node, &options[k].split)) break;
         if (reader->op->id == OP_Cast) split_readers(propagation, reader->outputs[0], part);
     }
 }

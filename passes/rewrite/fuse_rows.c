@@ -23,10 +23,16 @@ enum { LONGEST_SOFTMAX = 8192 };
 struct fuser {
     struct graph *graph;
     const struct pass_context *context;
-    struct arena *scratch; /* of the tables below, which are made anew when the order changes */
-    struct uses uses;
-    int *position; /* per node: in the order; -1: it is not in it */
-    bool *kept;    /* per tensor: an output or the new value of an update */
+    struct arena *scratch;   /* of the tables below */
+    struct readers *readers; /* per tensor */
+    int *position;           /* per node, with room for those that are added: in the order; -1: it is not in it */
+    bool *kept;              /* per tensor: an output or the new value of an update */
+    int *order;              /* room for the graph's order while it changes */
+};
+
+/* The nodes of the order that read a tensor, in order; one that reads it twice is listed twice. */
+struct readers {
+    VEC(int) nodes;
 };
 
 /* Nodes to be fused. All belong to one stage and phase, compute in one type, and work on the rows of one shape in one
@@ -39,17 +45,50 @@ struct region {
     struct row_members members; /* in the order of the graph */
 };
 
-static void look_again(struct fuser *f) {
-    struct graph *graph = f->graph;
-    arena_free(f->scratch);
-    arena_init(f->scratch, 0, graph->arena->failed);
-    graph_uses(graph, f->scratch, &f->uses);
-    f->position = ARENA_ARRAY(f->scratch, int, graph->nodes.n + 1);
+static void fill_tables(struct fuser *f) {
+    const struct graph *graph = f->graph;
+    const int most = graph->nodes.n + graph->order.n; /* nodes: each that is added replaces one */
+    f->readers = ARENA_ARRAY(f->scratch, struct readers, graph->tensors.n + 1);
+    f->position = ARENA_ARRAY(f->scratch, int, most + 1);
     f->kept = ARENA_ARRAY(f->scratch, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->nodes.n; i++) f->position[i] = -1;
-    for (int i = 0; i < graph->order.n; i++) f->position[graph->order.at[i]] = i;
+    f->order = ARENA_ARRAY(f->scratch, int, graph->order.n + 1);
+    for (int i = 0; i < most; i++) f->position[i] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        f->position[graph->order.at[i]] = i;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) VEC_PUSH(f->scratch, &f->readers[node->inputs[k]].nodes, graph->order.at[i]);
+    }
     for (int i = 0; i < graph->outputs.n; i++) f->kept[graph->outputs.at[i]] = true;
     for (int i = 0; i < graph->updates.n; i++) f->kept[graph->updates.at[i].value] = true;
+}
+
+/* The node leaves the order, or has left it: it reads nothing any more. */
+static void forget(struct fuser *f, int id) {
+    const struct node *node = &f->graph->nodes.at[id];
+    f->position[id] = -1;
+    for (int k = 0; k < node->ninputs; k++) {
+        if (node->inputs[k] < 0) continue;
+        struct readers *readers = &f->readers[node->inputs[k]];
+        int live = 0;
+        for (int u = 0; u < readers->nodes.n; u++)
+            if (readers->nodes.at[u] != id) readers->nodes.at[live++] = readers->nodes.at[u];
+        readers->nodes.n = live;
+    }
+}
+
+/* The node, which has a position, reads its inputs. */
+static void list_reader(struct fuser *f, int id) {
+    const struct node *node = &f->graph->nodes.at[id];
+    for (int k = 0; k < node->ninputs; k++) {
+        if (node->inputs[k] < 0) continue;
+        struct readers *readers = &f->readers[node->inputs[k]];
+        VEC_PUSH(f->scratch, &readers->nodes, id);
+        for (int u = readers->nodes.n - 1; u > 0 && f->position[readers->nodes.at[u - 1]] > f->position[id]; u--) {
+            readers->nodes.at[u] = readers->nodes.at[u - 1];
+            readers->nodes.at[u - 1] = id;
+        }
+    }
 }
 
 static void free_scratch(void *scratch) {
@@ -152,16 +191,17 @@ static bool follows_product(const struct fuser *f, const struct node *node, int 
 
 static bool is_result(const struct fuser *f, const struct region *r, int tensor) {
     if (f->kept[tensor]) return true;
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
-        if (!is_in(r, f->uses.users[u])) return true;
+    const struct readers *readers = &f->readers[tensor];
+    for (int u = 0; u < readers->nodes.n; u++)
+        if (!is_in(r, readers->nodes.at[u])) return true;
     return false;
 }
 
 /* The position of the first node outside of the region that reads the tensor; the order's length if there is none. */
 static int first_reader(const struct fuser *f, const struct region *r, int tensor) {
     int first = f->graph->order.n;
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
-        int user = f->uses.users[u];
+    for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
+        int user = f->readers[tensor].nodes.at[u];
         if (!is_in(r, user) && f->position[user] < first) first = f->position[user];
     }
     return first;
@@ -229,8 +269,9 @@ static bool add(const struct fuser *f, struct region *r, int id) {
     if (r->members.n == ROW_MEMBERS || !is_taken(f, r, id)) return false;
     insert(f, &r->members, id);
     if (tensor_at(f, tensor)->dtype != RT_BOOL) return true;
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
-        if (!is_in(r, f->uses.users[u]) && !add(f, r, f->uses.users[u])) return false;
+    const struct readers *readers = &f->readers[tensor];
+    for (int u = 0; u < readers->nodes.n; u++)
+        if (!is_in(r, readers->nodes.at[u]) && !add(f, r, readers->nodes.at[u])) return false;
     return true;
 }
 
@@ -243,9 +284,8 @@ static bool try_to_add(const struct fuser *f, struct region *r, int id) {
 
 static bool add_readers(const struct fuser *f, struct region *r, int id) {
     bool added = false;
-    int tensor = node_at(f, id)->outputs[0];
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
-        added = try_to_add(f, r, f->uses.users[u]) || added;
+    const struct readers *readers = &f->readers[node_at(f, id)->outputs[0]];
+    for (int u = 0; u < readers->nodes.n; u++) added = try_to_add(f, r, readers->nodes.at[u]) || added;
     return added;
 }
 
@@ -301,19 +341,17 @@ static void set_splits(struct graph *graph, struct node *node, const struct tens
 /* Moves the last node of the order to position `place`, and removes the nodes in `gone`. */
 static void replace(struct fuser *f, int place, const int *gone, int ngone) {
     struct graph *graph = f->graph;
-    int made = graph->order.at[graph->order.n - 1], live = 0;
-    int *order = ARENA_ARRAY(f->scratch, int, graph->order.n);
-    for (int i = 0; i < graph->order.n - 1; i++) {
-        int id = graph->order.at[i];
-        bool stays = true;
-        for (int g = 0; g < ngone; g++) stays = stays && gone[g] != id;
+    const int n = graph->order.n - 1, made = graph->order.at[n];
+    int live = 0, *order = f->order;
+    for (int g = 0; g < ngone; g++) forget(f, gone[g]);
+    for (int i = 0; i <= n; i++) {
         if (i == place) order[live++] = made;
-        if (stays) order[live++] = id;
+        if (i < n && f->position[graph->order.at[i]] >= 0) order[live++] = graph->order.at[i];
     }
-    if (place == graph->order.n - 1) order[live++] = made;
     memcpy(graph->order.at, order, (size_t)live * sizeof *order);
     graph->order.n = live;
-    look_again(f);
+    for (int i = 0; i < live; i++) f->position[order[i]] = i;
+    list_reader(f, made);
 }
 
 static void write_rows(struct fuser *f, struct region *r, int seed) {
@@ -352,8 +390,8 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
 /* True if the tensor is stored in memory in any case: a node reads it that no row program contains. */
 static bool is_needed(const struct fuser *f, int tensor) {
     if (f->kept[tensor]) return true;
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
-        const struct node *user = node_at(f, f->uses.users[u]);
+    for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
+        const struct node *user = node_at(f, f->readers[tensor].nodes.at[u]);
         if (!elementwise_is_fusible(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;
     }
     return false;
@@ -441,16 +479,18 @@ static void fuse_columns(struct fuser *f, int id) {
  * again. */
 static void drop_unread(struct fuser *f) {
     struct graph *graph = f->graph;
+    int live = 0;
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = node_at(f, graph->order.at[i]);
         bool read = node->op->kind != OP_ELEMENTWISE;
         for (int o = 0; o < node->noutputs && !read; o++)
-            read = f->kept[node->outputs[o]] || f->uses.first[node->outputs[o]] < f->uses.first[node->outputs[o] + 1];
-        if (read) continue;
-        memmove(&graph->order.at[i], &graph->order.at[i + 1], (size_t)(graph->order.n - i - 1) * sizeof(int));
-        graph->order.n--;
-        look_again(f);
+            read = f->kept[node->outputs[o]] || f->readers[node->outputs[o]].nodes.n;
+        if (!read) forget(f, graph->order.at[i]);
     }
+    for (int i = 0; i < graph->order.n; i++)
+        if (f->position[graph->order.at[i]] >= 0) graph->order.at[live++] = graph->order.at[i];
+    graph->order.n = live;
+    for (int i = 0; i < live; i++) f->position[graph->order.at[i]] = i;
 }
 
 int pass_fuse_rows(struct graph *graph, const struct pass_context *context) {
@@ -460,7 +500,7 @@ int pass_fuse_rows(struct graph *graph, const struct pass_context *context) {
     const int *order = arena_copy(graph->arena, graph->order.at, (size_t)n * sizeof *order);
     arena_init(f.scratch, 0, graph->arena->failed);
     arena_own(graph->arena, f.scratch, free_scratch);
-    look_again(&f);
+    fill_tables(&f);
     for (int i = 0; i < n; i++)
         if (sums_columns(&f, node_at(&f, order[i])) && f.position[order[i]] >= 0) fuse_columns(&f, order[i]);
     drop_unread(&f);

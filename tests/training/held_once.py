@@ -4,7 +4,8 @@ divided likewise, so that no rank holds the whole parameter, or another part, be
 
     held_once.py --rankc RANKC
 
-Checks the recorded models under tp with 2 and 3 ways for both targets, and that attention of grouped heads is divided."""
+Checks the recorded models under tp with 2 and 3 ways for both targets, with and without --recompute full: also that attention of
+grouped heads is divided, and that recomputed copies of products and of attention are divided as their originals are."""
 import argparse
 import collections
 import json
@@ -19,14 +20,21 @@ PLANS = [("c", 2), ("c", 3), ("cuda", 2)]
 ATTENTION = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight")
 
 
-def parameters(rankc, model, target, ways):
-    command = [rankc, "plan", f"{HERE}/{model}/model.onnx", "--train", "--json", "--target", target, "--pas", f"tp:tensor={ways}"]
+def plan(rankc, model, target, ways, recompute):
+    command = [rankc, "plan", f"{HERE}/{model}/model.onnx", "--train", "--json", "--target", target, "--pas", f"tp:tensor={ways}", "--recompute", recompute]
     if target == "cuda":
         command += ["--attention", "flash"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-    return [p for p in json.loads(done.stdout)["parameters"] if p["trained"]]
+    return json.loads(done.stdout)
+
+
+def copies(nodes):
+    """Recomputed copies that are whole where their originals are divided."""
+    whole = {(n["name"], n["op"]): n["partition"] == "replicate" for n in nodes}
+    return [name for (name, op), is_whole in whole.items()
+            if name.endswith(".again") and is_whole and op in ("MatMul", "FlashAttention") and not whole.get((name[:-6], op), True)]
 
 
 def main():
@@ -36,13 +44,17 @@ def main():
     wrong = []
     for model in MODELS:
         for target, ways in PLANS:
-            found = parameters(rankc, model, target, ways)
-            counts = collections.Counter(p["name"] for p in found)
-            wrong += [f"{model}, {target}, tp {ways}: {name} is held {n} times" for name, n in counts.items() if n > 1]
-            if model == "llama" and ways == 2:
-                wrong += [f"{model}, {target}, tp {ways}: {p['name']} is whole"
-                          for p in found if p["name"].endswith(ATTENTION) and p["partition"] == "replicate"]
-    print("\n".join(wrong) or "every parameter is held once")
+            for recompute in ("none", "full"):
+                where = f"{model}, {target}, tp {ways}, recompute {recompute}"
+                found = plan(rankc, model, target, ways, recompute)
+                trained = [p for p in found["parameters"] if p["trained"]]
+                counts = collections.Counter(p["name"] for p in trained)
+                wrong += [f"{where}: {name} is held {n} times" for name, n in counts.items() if n > 1]
+                wrong += [f"{where}: {name} is whole" for name in copies(found["nodes"])]
+                if model == "llama" and ways == 2:
+                    wrong += [f"{where}: {p['name']} is whole" for p in trained
+                              if p["name"].endswith(ATTENTION) and p["partition"] == "replicate"]
+    print("\n".join(wrong) or "every parameter is held once, and copies are divided")
     sys.exit(bool(wrong))
 
 
