@@ -19,15 +19,9 @@ static const struct reason {
      "control flow that depends on data", NULL},
     {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
      "the shapes of the results depend on data: %s", "the shape of the result depends on data", NULL},
-    {417, EXIT_UNSUPPORTED, "operator %s stores images in blocks that depend on the processor that optimised the model",
-     "operators %s store images in blocks that depend on the processor that optimised the model", NULL,
-     "in ONNX Runtime, set graph_optimization_level to ORT_ENABLE_EXTENDED before it writes the optimised model"},
 };
 
 enum { OLDEST_WHOLE = 6 }; /* operators that changed before this opset are supported in the form that they have in it */
-
-/* ONNX Runtime's operators over images in blocks of channels (NCHWc), whose size the model does not state. */
-static const char blocked_domain[] = "com.microsoft.nchwc";
 
 const char *onnx_refusal(int code) {
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
@@ -48,7 +42,6 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
     bool old = row && !*domain && version < OLDEST_WHOLE && row->since <= OLDEST_WHOLE;
     bool newer = row && row->since > version && !old;
     missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
-    if (strcmp(domain, blocked_domain) == 0) missing.code = 417;
     missing.since = newer || old ? row->since : 0;
     map_put(&import->missing_index, name, strlen(name), import->missing.n);
     VEC_PUSH(import->arena, &import->missing, missing);

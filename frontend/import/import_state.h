@@ -94,6 +94,7 @@ struct import {
     struct frame *frame;  /* the innermost */
     int64_t walked;       /* nodes so far */
     int random_operators; /* so far */
+    int nchwc_block;      /* lower_nchwc_block, once it is known; else 0 */
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;

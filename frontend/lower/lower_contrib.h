@@ -11,4 +11,8 @@ int contrib_requires(struct lower *lower, int n, const int *inputs);
  * node has no such attribute. */
 int emit_activation(struct lower *lower, int x, int nvalues, const double *values);
 
+/* An image (n, .., c) as (n, c, ..), and back (lower_contrib_image.c). */
+int emit_channels_second(struct lower *lower, int x);
+int emit_channels_last(struct lower *lower, int x);
+
 #endif

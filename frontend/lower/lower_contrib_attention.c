@@ -328,15 +328,15 @@ static int read_widths(struct lower *lower, int64_t all, int64_t widths[3]) {
 }
 
 /* past: (2, batch, heads, length, size), keys and values. Output 1 has the new ones appended. */
-static int append_stacked(struct lower *lower, struct heads *heads, int64_t *past) {
+static int append_stacked(struct lower *lower, struct heads *heads, int past, int64_t *length) {
     int *to[] = {&heads->k, &heads->v}, apart[2];
-    *past = 0;
-    if (lower_has(lower, 4)) {
-        struct tensor stacked = lower_input(lower, 4);
-        if (stacked.ndim != 5 || stacked.dims[0] != 2) return lower_misfit(lower, heads->k, lower->inputs[4]);
-        *past = stacked.dims[3];
+    *length = 0;
+    if (past >= 0) {
+        struct tensor stacked = lower_tensor(lower, past);
+        if (stacked.ndim != 5 || stacked.dims[0] != 2) return lower_misfit(lower, heads->k, past);
+        *length = stacked.dims[3];
         for (int i = 0; i < 2; i++) {
-            int old = emit_squeeze(lower, emit_piece(lower, lower->inputs[4], 0, i, 1, 1), 0);
+            int old = emit_squeeze(lower, emit_piece(lower, past, 0, i, 1, 1), 0);
             *to[i] = emit_concat(lower, 2, 2, (int[]){old, *to[i]});
         }
     }
@@ -346,31 +346,39 @@ static int append_stacked(struct lower *lower, struct heads *heads, int64_t *pas
     return lower->outputs[1] = emit_concat(lower, 0, 2, apart);
 }
 
-/* Inputs: input (batch, steps, c), merged weights (c, widths of q, k and v), bias, mask, past, bias of scores. */
-int lower_contrib_attention(struct lower *lower) {
+int emit_merged_attention(struct lower *lower, const struct merged *merged) {
     struct heads heads = {-1, -1, -1, 0, 0, -1, -1, -1, -1, -1};
-    int64_t widths[3], start = 0, past, n = lower_int(lower, "num_heads");
+    int64_t start = 0, past, n = lower_int(lower, "num_heads");
     int *to[] = {&heads.q, &heads.k, &heads.v};
     if (lower_int(lower, "do_rotary")) return lower_unsupported(lower, "do_rotary");
-    if (lower_int(lower, "past_present_share_buffer") || lower_has(lower, 6))
-        return lower_unsupported(lower, "past_present_share_buffer");
-    if (lower_ndim(lower, lower->inputs[0]) != 3 || lower_ndim(lower, lower->inputs[1]) != 2)
-        return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    if (read_widths(lower, lower_input(lower, 1).dims[1], widths) < 0) return -1;
-    int all = emit_matmul(lower, lower->inputs[0], lower->inputs[1], false, false);
-    if (lower_has(lower, 2)) all = emit2(lower, OP_Add, all, lower->inputs[2]);
-    for (int i = 0; i < 3; start += widths[i++]) {
-        *to[i] = heads_apart(lower, emit_piece(lower, all, 2, start, 1, widths[i]), n);
+    if (lower_int(lower, "past_present_share_buffer")) return lower_unsupported(lower, "past_present_share_buffer");
+    for (int i = 0; i < 3; start += merged->widths[i++]) {
+        *to[i] = heads_apart(lower, emit_piece(lower, merged->projected, 2, start, 1, merged->widths[i]), n);
         if (*to[i] < 0) return -1;
     }
     heads_init(lower, &heads);
-    if (append_stacked(lower, &heads, &past) < 0) return -1;
+    if (append_stacked(lower, &heads, merged->past, &past) < 0) return -1;
     int64_t keys = lower_tensor(lower, heads.k).dims[2];
-    if (lower_has(lower, 3)) add_bias(lower, &heads, mask_bias(lower, lower->inputs[3], heads.q, past, keys));
-    if (lower_has(lower, 5)) add_bias(lower, &heads, lower->inputs[5]);
-    if ((lower_has(lower, 3) || lower_has(lower, 5)) && heads.bias < 0) return -1;
+    if (merged->mask >= 0) add_bias(lower, &heads, mask_bias(lower, merged->mask, heads.q, past, keys));
+    if (merged->scores_bias >= 0) add_bias(lower, &heads, merged->scores_bias);
+    if ((merged->mask >= 0 || merged->scores_bias >= 0) && heads.bias < 0) return -1;
     if (lower_int(lower, "unidirectional")) see_causal(lower, &heads, past);
     return lower_result(lower, emit_heads(lower, &heads));
+}
+
+/* Inputs: input (batch, steps, c), merged weights (c, widths of q, k and v), bias, mask, past, bias of scores. */
+int lower_contrib_attention(struct lower *lower) {
+    struct merged merged = {-1, {0}, -1, -1, -1};
+    if (lower_has(lower, 6)) return lower_unsupported(lower, "past_sequence_length");
+    if (lower_ndim(lower, lower->inputs[0]) != 3 || lower_ndim(lower, lower->inputs[1]) != 2)
+        return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (read_widths(lower, lower_input(lower, 1).dims[1], merged.widths) < 0) return -1;
+    merged.projected = emit_matmul(lower, lower->inputs[0], lower->inputs[1], false, false);
+    if (lower_has(lower, 2)) merged.projected = emit2(lower, OP_Add, merged.projected, lower->inputs[2]);
+    if (lower_has(lower, 3)) merged.mask = lower->inputs[3];
+    if (lower_has(lower, 4)) merged.past = lower->inputs[4];
+    if (lower_has(lower, 5)) merged.scores_bias = lower->inputs[5];
+    return emit_merged_attention(lower, &merged);
 }
 
 /* RotaryEmbedding -------------------------------------------------------------------------------------------------- */

@@ -30,4 +30,14 @@ int padded_keys(struct lower *lower, int x, int64_t extent, double value);
  * `at` on, i64 (batch). The result has `length` >= p positions. */
 int write_cache(struct lower *lower, int past, int fresh, int at, int64_t length);
 
+/* Attention of q, k and v that are one tensor, (batch, steps, widths of q, k and v). Tensor ids of the mask, of past
+ * keys and values (2, batch, heads, length, size) and of a bias of scores; -1: left out. Lowers the rest of the node,
+ * as its attributes say. */
+struct merged {
+    int projected;
+    int64_t widths[3];
+    int mask, past, scores_bias;
+};
+int emit_merged_attention(struct lower *lower, const struct merged *merged);
+
 #endif

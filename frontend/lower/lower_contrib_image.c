@@ -2,12 +2,19 @@
  * channels last, and group normalisation. Source: ContribOperators.md of ONNX Runtime. */
 #include "frontend/lower/lower_contrib.h"
 
-/* Moves the channels of (n, c, ..) behind the other dimensions, or back. */
-static int move_channels(struct lower *lower, int x, bool to_end) {
-    if (x < 0) return -1;
+int emit_channels_second(struct lower *lower, int x) {
     int64_t perm[RT_MAX_NDIM];
-    int n = lower_ndim(lower, x);
-    for (int d = 0; d < n; d++) perm[d] = d == 0 ? 0 : to_end ? (d == n - 1 ? 1 : d + 1) : d == 1 ? n - 1 : d - 1;
+    if (x < 0) return -1;
+    const int n = lower_ndim(lower, x);
+    for (int d = 0; d < n; d++) perm[d] = d == 0 ? 0 : d == 1 ? n - 1 : d - 1;
+    return n < 3 ? x : emit_transpose(lower, x, perm);
+}
+
+int emit_channels_last(struct lower *lower, int x) {
+    int64_t perm[RT_MAX_NDIM];
+    if (x < 0) return -1;
+    const int n = lower_ndim(lower, x);
+    for (int d = 0; d < n; d++) perm[d] = d == 0 ? 0 : d == n - 1 ? 1 : d + 1;
     return n < 3 ? x : emit_transpose(lower, x, perm);
 }
 
@@ -29,22 +36,22 @@ int lower_fused_conv(struct lower *lower) {
 
 /* Lowers the node as the convolution of its input with channels second. */
 static int conv_of_channels_last(struct lower *lower) {
-    lower->inputs[0] = move_channels(lower, lower->inputs[0], false);
+    lower->inputs[0] = emit_channels_second(lower, lower->inputs[0]);
     return lower->inputs[0] < 0 ? -1 : lower_conv(lower);
 }
 
 /* Channels are the last dimension of the input, of the weights (m, window.., c / group) and of the result. */
 int lower_nhwc_conv(struct lower *lower) {
-    lower->inputs[1] = move_channels(lower, lower->inputs[1], false);
+    lower->inputs[1] = emit_channels_second(lower, lower->inputs[1]);
     if (lower->inputs[1] < 0 || conv_of_channels_last(lower) < 0) return -1;
-    return lower_result(lower, move_channels(lower, lower->outputs[0], true));
+    return lower_result(lower, emit_channels_last(lower, lower->outputs[0]));
 }
 
 /* Channels are the last dimension of the input, of input 3 and of the result; the weights are as in Conv. */
 int lower_nhwc_fused_conv(struct lower *lower) {
-    if (lower_has(lower, 3)) lower->inputs[3] = move_channels(lower, lower->inputs[3], false);
+    if (lower_has(lower, 3)) lower->inputs[3] = emit_channels_second(lower, lower->inputs[3]);
     if (conv_of_channels_last(lower) < 0 || finish_conv(lower) < 0) return -1;
-    return lower_result(lower, move_channels(lower, lower->outputs[0], true));
+    return lower_result(lower, emit_channels_last(lower, lower->outputs[0]));
 }
 
 /* x normalised over each group of channels, times gamma, plus beta; then x sigmoid(x) if attribute activation is 1. x
@@ -53,10 +60,10 @@ static int group_norm(struct lower *lower, int x) {
     bool last = lower_int(lower, "channels_last") != 0;
     int64_t activation = lower_int(lower, "activation");
     if (activation < 0 || activation > 1) return lower_unsupported(lower, "activation %lld", (long long)activation);
-    int given = x < 0 ? -1 : last ? move_channels(lower, x, false) : x;
+    int given = x < 0 ? -1 : last ? emit_channels_second(lower, x) : x;
     int y = emit_group_norm(lower, given, lower_int(lower, "groups"), true);
     if (activation) y = emit1(lower, OP_Silu, y);
-    return last ? move_channels(lower, y, true) : y;
+    return last ? emit_channels_last(lower, y) : y;
 }
 
 int lower_contrib_group_norm(struct lower *lower) {

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "frontend/lower/lower_contrib.h"
 #include "runtime/base/checked.h"
 
 /* Scales and zero points ------------------------------------------------------------------------------------------- */
@@ -425,7 +426,8 @@ int lower_qlinear_leaky_relu(struct lower *lower) {
     return x < 0 ? -1 : requantise(lower, emit(lower, OP_LeakyRelu, 1, &x, 1, &alpha), 3, lower->inputs[0]);
 }
 
-/* Up to opset 12 of ONNX, all dimensions from the axis on are normalised together. */
+/* Up to opset 12 of ONNX, all dimensions from the axis on are normalised together. ONNX Runtime multiplies by a whole
+ * number, floor(1 / scale), to quantise. */
 int lower_qlinear_softmax(struct lower *lower) {
     int x = dequantised(lower, 0), axis;
     if (x < 0) return -1;
@@ -437,17 +439,11 @@ int lower_qlinear_softmax(struct lower *lower) {
         axis = 1;
     }
     int y = emit_reshape(lower, emit_softmax(lower, OP_Softmax, x, axis), tensor.ndim, tensor.dims);
-    return requantise(lower, y, 3, lower->inputs[0]);
-}
-
-/* Moves the channels of an image from the last dimension to the second, or back. */
-static int move_channels(struct lower *lower, int x, bool to_last) {
-    int64_t perm[RT_MAX_NDIM];
-    if (x < 0) return -1;
-    const int ndim = lower_ndim(lower, x);
-    for (int d = 0; d < ndim; d++)
-        perm[d] = d == 0 ? 0 : to_last ? (d == ndim - 1 ? 1 : d + 1) : d == 1 ? ndim - 1 : d - 1;
-    return emit_transpose(lower, x, perm);
+    int steps = emit1(lower, OP_Floor, emit1(lower, OP_Reciprocal, number(lower, 3)));
+    const int zero = optional(lower, 4);
+    return lower_result(lower,
+                        emit_rounded(lower, emit2(lower, OP_Mul, y, steps), zero < 0 ? -1 : emit_scalar(lower, zero),
+                                     lower_dtype(lower, lower->inputs[0])));
 }
 
 /* Pools input 0 by `pool`, a lowering of a float operator with the node's attributes. */
@@ -455,11 +451,11 @@ static int pool_quantised(struct lower *lower, int (*pool)(struct lower *lower))
     const int original = lower->inputs[0];
     const bool last = lower_int(lower, "channels_last");
     int x = dequantised(lower, 0);
-    lower->inputs[0] = last ? move_channels(lower, x, false) : x;
+    lower->inputs[0] = last ? emit_channels_second(lower, x) : x;
     int status = lower->inputs[0] < 0 ? -1 : pool(lower);
     lower->inputs[0] = original;
     if (status < 0) return -1;
-    return requantise(lower, last ? move_channels(lower, lower->outputs[0], true) : lower->outputs[0], 3, original);
+    return requantise(lower, last ? emit_channels_last(lower, lower->outputs[0]) : lower->outputs[0], 3, original);
 }
 
 int lower_qlinear_average_pool(struct lower *lower) {
@@ -550,8 +546,13 @@ static int zero_points(struct lower *lower, int zero, int64_t bits, enum rt_dtyp
     return emit_piece(lower, zero, 1, 0, 1, blocks);
 }
 
-/* The weights (n, k) of MatMulNBits as floats. */
-static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bits, int64_t block) {
+/* A scale or zero point of each block (n, blocks) as one of each index of k (n, k), by the indices' blocks. */
+static int of_each(struct lower *lower, int values, int blocks_of_k) {
+    return lower_ndim(lower, values) ? emit_gather(lower, values, blocks_of_k, 1) : values;
+}
+
+/* The weights (n, k) of MatMulNBits as floats. groups: the block of each index of k, by g_idx; -1: in order. */
+static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bits, int64_t block, int groups) {
     const enum rt_dtype dtype = bits == 8 ? RT_U8 : bits == 4 ? RT_U4 : RT_U2;
     const int64_t blocks = (k + block - 1) / block;
     int w = stored_as(lower, lower->inputs[1], 2, (int64_t[]){n, blocks * block * bits / 8});
@@ -559,6 +560,10 @@ static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bi
     int scale = emit_cast(lower, stored_as(lower, lower->inputs[2], 2, (int64_t[]){n, blocks}), RT_F32);
     int zero = emit_cast(lower, zero_points(lower, optional(lower, 3), bits, dtype, n, blocks), RT_F32);
     if (w < 0 || scale < 0 || zero < 0) return -1;
+    if (groups >= 0)
+        return emit2(lower, OP_Mul,
+                     emit2(lower, OP_Sub, emit_piece(lower, w, 1, 0, 1, k), of_each(lower, zero, groups)),
+                     of_each(lower, scale, groups));
     if (lower_ndim(lower, zero)) zero = emit_unsqueeze(lower, zero, 2);
     w = emit2(lower, OP_Sub, emit_reshape(lower, w, 3, (int64_t[]){n, blocks, block}), zero);
     w = emit_reshape(lower, emit2(lower, OP_Mul, w, emit_unsqueeze(lower, scale, 2)), 2,
@@ -566,14 +571,18 @@ static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bi
     return emit_piece(lower, w, 1, 0, 1, k);
 }
 
-/* g_idx says which block's scale an index of k has; only the order of blocks is supported. */
-static int check_groups(struct lower *lower, int64_t k, int64_t block) {
-    int n;
+/* g_idx: the block whose scale and zero point an index of k has. *groups becomes -1 if that is the order of blocks. */
+static int read_groups(struct lower *lower, int64_t k, int64_t block, int *groups) {
+    *groups = -1;
     if (!lower_has(lower, 4)) return 0;
-    const int64_t *groups = build_known_ints(lower->builder.graph, lower->inputs[4], &n);
-    for (int64_t i = 0; groups && i < n; i++)
-        if (groups[i] != i / block) groups = NULL;
-    return groups && n >= k ? 0 : lower_unsupported(lower, "g_idx other than the order of blocks");
+    const struct tensor given = lower_input(lower, 4);
+    int n;
+    if (given.ndim != 1 || given.dims[0] < k) return lower_misfit(lower, lower->inputs[0], lower->inputs[4]);
+    const int64_t *known = build_known_ints(lower->builder.graph, lower->inputs[4], &n);
+    bool in_order = known != NULL;
+    for (int64_t i = 0; i < k && in_order; i++) in_order = known[i] == i / block;
+    if (in_order) return 0;
+    return *groups = emit_piece(lower, lower->inputs[4], 0, 0, 1, k);
 }
 
 /* x times weights (n, k) of 2, 4 or 8 bits; each block of `block_size` indices of k has a scale and a zero point. */
@@ -592,8 +601,9 @@ int lower_matmul_nbits(struct lower *lower) {
         return lower_error(lower, 378, EXIT_MALFORMED,
                            "the weights, scales or zero points do not have the size that "
                            "K, N, bits and block_size say");
-    if (check_groups(lower, k, block) < 0) return -1;
+    int groups = -1;
+    if (read_groups(lower, k, block, &groups) < 0) return -1;
     const enum rt_dtype dtype = lower_dtype(lower, lower->inputs[0]);
-    int w = emit_cast(lower, weights_of_bits(lower, k, n, bits, block), dtype);
+    int w = emit_cast(lower, weights_of_bits(lower, k, n, bits, block, groups), dtype);
     return lower_result(lower, plus_bias(lower, emit_matmul(lower, lower->inputs[0], w, false, true), 5));
 }

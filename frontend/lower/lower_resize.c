@@ -392,6 +392,21 @@ static int read_manner(struct lower *lower, struct resize *resize) {
     return 0;
 }
 
+/* Whole scales, an attribute; the other attributes are those of Resize. */
+int lower_nchwc_upsample(struct lower *lower) {
+    const struct tensor x = lower_input(lower, 0);
+    struct resize resize;
+    struct axis axis[RT_MAX_NDIM];
+    double scales[RT_MAX_NDIM];
+    int n;
+    const int64_t *given = lower_ints(lower, "scales", &n);
+    if (read_manner(lower, &resize) < 0) return -1;
+    if (n != x.ndim) return lower_error(lower, 384, EXIT_MALFORMED, "%d scales for %d dimensions", n, x.ndim);
+    for (int d = 0; d < n; d++) scales[d] = (double)given[d];
+    begin_axes(&x, axis);
+    return set_scales(lower, &x, n, scales, axis) < 0 ? -1 : run(lower, &resize, axis);
+}
+
 /* keep_aspect_ratio_policy: all dimensions get the smallest or the largest of the scales that the sizes give. */
 static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct axis *axis) {
     const char *policy = lower->op->since >= 18 ? lower_text(lower, "keep_aspect_ratio_policy") : "stretch";

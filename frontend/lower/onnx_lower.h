@@ -103,6 +103,10 @@ int lower_epsilon(struct lower *lower);
 /* True if the model's producer_name is `producer`. */
 bool lower_made_by(const struct lower *lower, const char *producer);
 
+/* The channels of a block of an image in domain com.microsoft.nchwc: 8 or 16; -1 after a diagnostic
+ * (import_blocks.c). */
+int lower_nchwc_block(struct lower *lower);
+
 /* A key for Philox, made of `seed` and the number of random operators so far, so that each has its own. */
 int64_t lower_random_key(struct lower *lower, int64_t seed);
 

@@ -14,6 +14,8 @@
     {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_, .sequences = true},
 #define MS(name, min, max, outputs, lower_, attrs)                                                                     \
     {.domain = "com.microsoft", FORM(name, 1, min, max, outputs, attrs), .lower = lower_},
+#define NCHWC(name, min, max, outputs, lower_, attrs)                                                                  \
+    {.domain = "com.microsoft.nchwc", FORM(name, 1, min, max, outputs, attrs), .lower = lower_},
 #define PREVIEW(name, since, min, max, outputs, lower_, attrs)                                                         \
     {.domain = "ai.onnx.preview", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
 #define NOT(name, since, code) {.domain = "", FORM(name, since, 0, 0, 0, ""), .refused = code},

@@ -59,6 +59,7 @@ void onnx_op_index(struct map *rows, struct arena *arena);
 #define OP(name, since, min, max, outputs, lower_, attrs)      int lower_(struct lower *lower);
 #define SEQ(name, since, min, max, outputs, lower_, attrs)     int lower_(struct lower *lower);
 #define MS(name, min, max, outputs, lower_, attrs)             int lower_(struct lower *lower);
+#define NCHWC(name, min, max, outputs, lower_, attrs)          int lower_(struct lower *lower);
 #define PREVIEW(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *lower);
 #define NOT(name, since, code)
 #include "frontend/lower/onnx_ops.def"
@@ -66,6 +67,7 @@ void onnx_op_index(struct map *rows, struct arena *arena);
 #undef OP
 #undef SEQ
 #undef MS
+#undef NCHWC
 #undef PREVIEW
 #undef NOT
 

@@ -8,6 +8,7 @@ Every case below is one node. The nodes of a group are one model with one input,
 one output, which holds all results. Expected results are ONNX Runtime's on CPU; of operators that it has on GPUs only, PyTorch's."""
 import os
 import sys
+import tempfile
 
 import numpy as np
 import onnx
@@ -21,7 +22,8 @@ RNG = np.random.default_rng(17)
 B, T, L, N, KV, H = 2, 5, 6, 4, 2, 16  # batch, queries, keys, heads, heads of keys, size of a head
 D = N * H
 UNDEFINED = 2
-GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": []}
+GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": [], "quantised": []}
+INTEGERS = {("EmbedLayerNormalization", 1), ("NhwcMaxPool", 0), ("QLinearConv", 0), ("QLinearSoftmax", 0)}  # results, by operator
 
 
 def f(*shape):
@@ -138,6 +140,44 @@ group_query(1, 6, 7, [6, 6], np.array([[6], [3]], "i8"))
 group_query(5, None, 5, [4, 4], do_rotary=0, causal=0)
 
 
+# Drawn by a generator of their own: the cases above keep their values.
+BYTES = np.random.default_rng(3)
+
+
+def codes(*shape, least=0):
+    return BYTES.integers(least, least + 256, shape).astype("i1" if least else "u1")
+
+
+def spread(*shape):
+    return (BYTES.standard_normal(shape) * 0.5).astype("f4")
+
+
+def scale(value):
+    return np.array(value, "f4")
+
+
+def zero(value, dtype="u1"):
+    return np.array(value, dtype)
+
+
+IN_BYTES = [codes(B, T, D), codes(D, 3 * D, least=-128), spread(3 * D), scale(0.02), scale(0.01)]
+case("quantised", "QAttention", [*IN_BYTES, None, zero(120), zero(0, "i1")], constant=(1, 2, 3, 4, 6, 7), num_heads=N)
+case("quantised", "QAttention", [codes(B, 2, D), codes(D, 3 * D), *IN_BYTES[2:4], np.abs(spread(3 * D)) * scale(0.02), MASK, zero(120),
+                                 codes(3 * D), spread(2, B, N, 3, H)], 2, constant=(1, 2, 3, 4, 6, 7), num_heads=N, unidirectional=1)
+for bits in 2, 4, 8:
+    case("quantised", "GatherBlockQuantized", [codes(11, 64 * bits // 8), i([[3, 10], [0, 3]]), spread(11, 4)], constant=(0, 2), bits=bits,
+         block_size=16)
+case("quantised", "GatherBlockQuantized", [codes(11, 3, 32), i([1, 10, 4]), spread(11, 3, 4), codes(11, 3, 2)], constant=(0, 2, 3), bits=4,
+     block_size=16, quantize_axis=2)
+case("quantised", "MatMulNBits", [spread(2, 3, 64), codes(12, 4, 8), spread(48), None, i(BYTES.integers(0, 4, 64)), spread(12)],
+     constant=(1, 2, 4, 5), K=64, N=12, bits=4, block_size=16)
+case("quantised", "NhwcMaxPool", [codes(2, 7, 6, 5)], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+case("quantised", "QLinearConv", [codes(2, 7, 6, 5), scale(0.05), zero(100), codes(8, 5, 3, 3, least=-128),
+                                  np.abs(spread(8)) * scale(0.02) + scale(0.001), np.zeros(8, "i1"), scale(0.3), zero(110),
+                                  BYTES.integers(-500, 500, 8).astype("i4")], constant=range(1, 9), channels_last=1, pads=[1, 1, 1, 1])
+case("quantised", "QLinearSoftmax", [codes(20, 16), scale(0.5), zero(100), scale(0.0039), zero(0)], constant=(1, 2, 3, 4), axis=-1, opset=13)
+
+
 # Both branches of an If; a Loop that its condition ends; a Scan with axes and directions.
 CONTROL_FLOW = """<ir_version: 8, opset_import: ["" : 17]>
 flow (float[12] data) => (float[N] results) {
@@ -200,6 +240,35 @@ words (float[48] data) => (float[4, 5] tf, float[4, 5] idf, float[4, 3] tfidf, f
 }"""
 
 
+class Blocks(torch.nn.Module):
+    """Convolutions of all kinds; the first has 12 input channels: less than a block of 16, and no multiple of 8."""
+
+    def __init__(self):
+        super().__init__()
+        conv = torch.nn.Conv2d
+        self.first, self.depthwise, self.pointwise = conv(12, 24, 3, padding=1), conv(24, 24, 3, padding=1, groups=24), conv(24, 40, 1)
+        self.grouped, self.last, self.norm = conv(32, 32, 3, padding=1, groups=2), conv(40, 32, 1), torch.nn.BatchNorm2d(24)
+
+    def forward(self, x):
+        y = F.relu(self.first(x))
+        y = self.norm(F.max_pool2d(F.hardswish(self.depthwise(y)) + y, 3, 2, 1))
+        y = self.last(F.avg_pool2d(F.interpolate(self.pointwise(y), scale_factor=2), 2))
+        return y.mean((2, 3)), F.relu(self.grouped(y) + y), F.adaptive_avg_pool2d(y, 1)
+
+
+def blocks():
+    """The network as ONNX Runtime's layout optimiser writes it."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 12, 9, 8)
+    with tempfile.TemporaryDirectory() as work:
+        source, target = os.path.join(work, "source.onnx"), os.path.join(work, "target.onnx")
+        torch.onnx.export(Blocks().eval(), (x,), source, input_names=["data"], dynamo=False, opset_version=17)
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = target
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return onnx.load(target), x.numpy(), session.run(None, {"data": x.numpy()})
+
+
 class Model:
     def __init__(self):
         self.nodes, self.initializers, self.names = [], [], 0
@@ -240,7 +309,7 @@ def build(cases):
         outputs = [model.name() if want else "" for want in wanted]
         model.nodes.append(helper.make_node(op, inputs, outputs, domain="com.microsoft", **attributes))
         for k, output in enumerate(outputs):
-            if output and op == "EmbedLayerNormalization" and k == 1:  # i32
+            if output and (op, k) in INTEGERS:
                 output = model.add("Cast", [output], to=TensorProto.FLOAT)[0]
             if wanted[k] == 1:
                 results.append(model.add("Reshape", [output, flat])[0])
@@ -286,6 +355,7 @@ def main():
     for group, text, size in [("control_flow", CONTROL_FLOW, 12), ("sizes", SIZES, 12), ("words", WORDS, 48)]:
         model, data = onnx.parser.parse_model(text), f(size)
         record(group, model, data, by_runtime(model, data))
+    record("blocks", *blocks())
 
 
 if __name__ == "__main__":
