@@ -361,8 +361,10 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
         if (!rt_dtype_is_float(dtype)) continue;
         const unsigned axes = layout_flat_axes(&plan->graph->tensors.at[tensors[i]].layout);
         const int64_t elements = rankplan_bytes(class, plan->graph, tensors[i]) / (int64_t)rt_dtype_bytes(dtype);
-        rt_json_put_dims(writer, (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes},
-                         axes            ? 6
+        rt_json_put_dims(writer,
+                         (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes, place->chunk},
+                         place->chunk    ? 7
+                         : axes          ? 6
                          : place->stride ? 5
                                          : 4);
     }

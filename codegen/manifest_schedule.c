@@ -20,6 +20,13 @@ static const double *segment_seconds(const struct graph *graph) {
     return seconds;
 }
 
+/* A number, or a list of those of each chunk. */
+static void put_slots(struct rt_json_writer *writer, const struct rt_schedule *schedule) {
+    if (schedule->nchunks > 1) rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < schedule->nchunks; c++) rt_json_put_int(writer, schedule->slots[c]);
+    if (schedule->nchunks > 1) rt_json_close(writer, ']');
+}
+
 enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
 
 void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training) {
@@ -39,7 +46,7 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     rt_json_put_int(writer, micro_batches);
     rt_json_key(writer, "slots");
     rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int c = 0; c < stages; c++) rt_json_put_int(writer, graph->schedules.at[c].slots);
+    for (int c = 0; c < stages; c++) put_slots(writer, &graph->schedules.at[c]);
     rt_json_close(writer, ']');
     rt_json_key(writer, "bubble");
     rt_json_put_real(writer, timeline_bubble(&costed, stages));

@@ -155,10 +155,10 @@ static const char *places(const struct rankplan *plan, const struct rank_class *
         const struct plan_place *place = &class->place[tensors[i]];
         bool given = inputs && place->arena == RT_CALLER; /* read in the caller's memory, not copied */
         if (place->offset < 0 || given)
-            strbuf_printf(&out, "%s{%s, RT_ABSENT, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
+            strbuf_printf(&out, "%s{%s, RT_ABSENT, 0, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
-            strbuf_printf(&out, "%s{%s, %lld, %lld}", i ? ", " : "", plan_arena_enumerators[place->arena],
-                          (long long)place->offset, (long long)place->stride);
+            strbuf_printf(&out, "%s{%s, %lld, %lld, %d}", i ? ", " : "", plan_arena_enumerators[place->arena],
+                          (long long)place->offset, (long long)place->stride, place->chunk);
     }
     return n ? strbuf_text(&out) : "{0}";
 }
@@ -188,18 +188,25 @@ static const char *ranks_text(const struct rankplan *plan, int nclasses, const i
     return arena_printf(plan->graph->arena, "rank%s %s", n == 1 ? "" : "s", strbuf_text(&out));
 }
 
-/* The enumerator that stands for a segment in the tables of classes: "FORWARD". */
-static const char *segment_id(struct arena *arena, const struct segment *segment) {
-    char *id = arena_strdup(arena, phase_names[segment->phase]);
-    for (char *c = id; *c; c++) *c = (char)toupper((unsigned char)*c);
-    return id;
+static const char *upper_case(struct arena *arena, const char *text) {
+    char *upper = arena_strdup(arena, text);
+    for (char *c = upper; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return upper;
+}
+
+/* The enumerator that stands for a segment in the tables of classes: "FORWARD"; where ranks have several chunks
+ * "FORWARD_1", that of the second one. */
+static const char *segment_id(const struct graph *graph, const struct segment *segment) {
+    const char *phase = upper_case(graph->arena, phase_names[segment->phase]);
+    if (segment->phase > PHASE_BACKWARD || !graph->chunks.n) return phase;
+    return arena_printf(graph->arena, "%s_%d", phase, schedule_number(graph, segment->chunk));
 }
 
 /* Binds the rank's ends of the transfers between chunks. `numbers`: sources->numbers. */
 static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, const struct rank_class *class,
                            const int *numbers) {
     const struct graph *graph = plan->graph;
-    const struct transfer_ends ends = schedule_ends(graph, class->stage);
+    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
     int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
     tmpl_set(env, "transfers_any", ends.all.n ? "yes" : "");
@@ -211,7 +218,7 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
         struct tmpl_env *entry = tmpl_entry(env, "transfers");
         tmpl_set(entry, "place", places(plan, class, false, 1, &tensor));
         tmpl_setf(entry, "bytes", "%lld", (long long)rankplan_bytes(class, graph, tensor));
-        tmpl_setf(entry, "peer", "%d", (int)attr_int(node, end->sends ? "to" : "from", 0));
+        tmpl_setf(entry, "peer", "%d", schedule_home(graph, (int)attr_int(node, end->sends ? "to" : "from", 0)));
         tmpl_setf(entry, "instruction", "%d", numbers[position[end->node]]);
     }
     tmpl_setf(env, "ntransfers", "%d", ends.all.n);
@@ -220,9 +227,10 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
 static const char *row_text(const struct graph *graph, const struct rt_step_op *op) {
     static const char *const kinds[] = {
         [RT_POST_SEND] = "RT_POST_SEND", [RT_POST_RECEIVE] = "RT_POST_RECEIVE", [RT_WAIT] = "RT_WAIT"};
+    const char *chunk = op->chunk ? arena_printf(graph->arena, ", .chunk = %d", op->chunk) : "";
     const char *place = graph->segments.at[op->segment].phase > PHASE_BACKWARD
                             ? ""
-                            : arena_printf(graph->arena, ", .micro = %d, .slot = %d", op->micro, op->slot);
+                            : arena_printf(graph->arena, "%s, .micro = %d", chunk, op->micro);
     if (op->kind == RT_RUN) return place;
     return arena_printf(graph->arena, "%s, .kind = %s, .transfer = %d", place, kinds[op->kind], op->transfer);
 }
@@ -234,37 +242,45 @@ static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
         struct tmpl_env *entry = tmpl_entry(env, "segments");
-        tmpl_set(entry, "segment", segment_id(graph->arena, segment));
+        tmpl_set(entry, "segment", segment_id(graph, segment));
+        tmpl_set(entry, "phase", upper_case(graph->arena, phase_names[segment->phase]));
         tmpl_setf(entry, "chunk", "%d", segment->chunk);
-        tmpl_set(entry, "function", source_function(graph->arena, segment, source));
+        tmpl_set(entry, "function", source_function(graph, segment, source));
     }
     tmpl_list(env, "ops");
     for (int i = 0; i < schedule->nops; i++) {
         const struct rt_step_op *op = &schedule->ops[i];
         const struct segment *segment = &graph->segments.at[op->segment];
         struct tmpl_env *entry = tmpl_entry(env, "ops");
-        tmpl_set(entry, "segment", segment_id(graph->arena, segment));
+        tmpl_set(entry, "segment", segment_id(graph, segment));
         tmpl_set(entry, "place", row_text(graph, op));
     }
     tmpl_setf(env, "nops", "%d", schedule->nops);
     tmpl_setf(env, "micro_batches", "%d", schedule->micro_batches);
     tmpl_setf(env, "repeat_first", "%d", schedule->repeat_first);
     tmpl_setf(env, "repeat_end", "%d", schedule->repeat_end);
-    tmpl_setf(env, "slots", "%d", schedule->slots);
+    tmpl_setf(env, "nchunks", "%d", schedule->nchunks);
+    int64_t slots[RT_MAX_CHUNKS];
+    for (int c = 0; c < schedule->nchunks; c++) slots[c] = schedule->slots[c];
+    tmpl_set(env, "slots", list_of(graph->arena, slots, schedule->nchunks));
 }
 
-/* The enumerators of the segments; every class has the same. */
-static const char *segments_text(const struct graph *graph, const struct rank_class *class) {
+/* The enumerators of the segments: those of the class with the most. The first of them are those of the others. */
+static const char *segments_text(const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    const struct rank_class *class = &plan->classes[0];
     struct strbuf out;
+    for (int c = 0; c < plan->nclasses; c++)
+        if (plan->classes[c].nsegments > class->nsegments) class = &plan->classes[c];
     strbuf_init(&out, graph->arena);
     for (int s = 0; s < class->nsegments; s++)
-        strbuf_printf(&out, "%s%s", s ? ", " : "", segment_id(graph->arena, &graph->segments.at[class->segments[s]]));
+        strbuf_printf(&out, "%s%s", s ? ", " : "", segment_id(graph, &graph->segments.at[class->segments[s]]));
     return strbuf_text(&out);
 }
 
 static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources) {
     struct graph *graph = plan->graph;
-    tmpl_set(env, "segment_ids", segments_text(graph, &plan->classes[0]));
+    tmpl_set(env, "segment_ids", segments_text(plan));
     tmpl_list(env, "classes");
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];
@@ -417,7 +433,7 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
         strbuf_printf(&names, "%s%s", s ? " " : "", name);
         for (int k = 0; k < first->nsegments; k++)
             tmpl_set(tmpl_entry(env, "functions"), "function",
-                     source_function(arena, &plan->graph->segments.at[first->segments[k]], s));
+                     source_function(plan->graph, &plan->graph->segments.at[first->segments[k]], s));
     }
     tmpl_set(env, "sources", strbuf_text(&names));
 }

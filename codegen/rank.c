@@ -67,7 +67,7 @@ static bool one_address(const struct function *function, const int *tensors) {
 
 /* What an address adds to the offset for the slot of the micro-batch. */
 static const char *slot_text(struct arena *arena, const struct plan_place *place) {
-    return place->stride ? arena_printf(arena, " + rt->slot * %lld", (long long)place->stride) : "";
+    return place->stride ? arena_printf(arena, " + rt->slot[%d] * %lld", place->chunk, (long long)place->stride) : "";
 }
 
 /* Of a slice that lies in the memory of what it was cut from: its offset there, to be added to the address. */
@@ -272,14 +272,14 @@ static const char *bytes_text(const struct function *step, int tensor) {
     return arena_printf(step->arena, "%lld", (long long)rankplan_bytes(step->class, graph, tensor));
 }
 
-/* Writes copies of new values to weights at the end of the phase, unless they were computed in place. */
-static void put_updates(struct function *step, enum phase phase) {
+/* Writes copies of new values to weights at the end of the segment, unless they were computed in place. */
+static void put_updates(struct function *step, const struct segment *segment) {
     const struct graph *graph = step->plan->graph;
     for (int i = 0; i < graph->updates.n; i++) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
-        if (to->offset < 0 || from->offset < 0 || in_place || schedule_update_phase(graph, &u) != phase) continue;
+        if (to->offset < 0 || from->offset < 0 || in_place || !schedule_stores(graph, segment, &u)) continue;
         strbuf_printf(&step->body, "\n%s%s, %s, %s);  // update\n", step->source->kernels->target->copy,
                       address_text(step, to), value_text(step, u.value), bytes_text(step, u.weight));
     }
@@ -313,8 +313,8 @@ static void write_segment(struct writer *writer, int index) {
             put_loop(&step, stretch, writer->layers++, differ);
         }
     }
-    put_updates(&step, segment->phase);
-    tmpl_set(env, "function", source_function(step.arena, segment, writer->number));
+    put_updates(&step, segment);
+    tmpl_set(env, "function", source_function(writer->plan->graph, segment, writer->number));
     tmpl_set(env, "body", strbuf_text(&step.body));
     tmpl_set(env, "shared", step.calls > 1 ? "yes" : "");
     bind_offsets(&step, env);

@@ -7,8 +7,10 @@ const char *source_name(struct arena *arena, const struct target *target, int so
     return arena_printf(arena, "rank_%d%s", source, target->source_suffix);
 }
 
-const char *source_function(struct arena *arena, const struct segment *segment, int source) {
-    return arena_printf(arena, "%s_%d", phase_names[segment->phase], source);
+const char *source_function(const struct graph *graph, const struct segment *segment, int source) {
+    const char *phase = phase_names[segment->phase];
+    if (segment->phase > PHASE_BACKWARD || !graph->chunks.n) return arena_printf(graph->arena, "%s_%d", phase, source);
+    return arena_printf(graph->arena, "%s_chunk%d_%d", phase, schedule_number(graph, segment->chunk), source);
 }
 
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
@@ -18,7 +20,7 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
         int tensor = instruction->tensors.at[t];
         const struct tensor *type = &plan->graph->tensors.at[tensor];
         const struct plan_place *place = &class->place[tensor];
-        strbuf_printf(out, "|%d:%d:%d:%lld:", (int)type->dtype, (int)type->kind, (int)place->arena,
+        strbuf_printf(out, "|%d:%d:%d:%d:%lld:", (int)type->dtype, (int)type->kind, (int)place->arena, place->chunk,
                       (long long)place->stride);
         for (int d = 0; d < type->ndim; d++) strbuf_printf(out, "%lld ", (long long)class->dims[tensor][d]);
     }
@@ -36,7 +38,7 @@ static void add_segment(struct source *source, const struct rankplan *plan, cons
     for (int i = segment->first; i < segment->end; i++) {
         struct instruction instruction = {.number = numbers[i]};
         const int id = graph->order.at[i];
-        if (plan->moves_nothing[id] || !rankplan_part(class, &graph->nodes.at[id]) ||
+        if (plan->moves_nothing[id] || !stage_part(&graph->nodes.at[id], segment->chunk) ||
             schedule_posts(graph, &graph->nodes.at[id]) ||
             !instruction_write(plan, class, source->kernels, id, &instruction))
             continue;

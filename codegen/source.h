@@ -33,8 +33,9 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
 /* The file name of a source: "rank_0.c". */
 const char *source_name(struct arena *arena, const struct target *target, int source);
 
-/* The name of the function that executes a segment, without the program's prefix: "forward_0". */
-const char *source_function(struct arena *arena, const struct segment *segment, int source);
+/* The name of the function that executes a segment, without the program's prefix: "forward_0"; where ranks have several
+ * chunks "forward_chunk1_0", that of the second one. */
+const char *source_function(const struct graph *graph, const struct segment *segment, int source);
 
 /* Appends a text that is equal for alike instructions: the text of the call and the types of its tensors. */
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,

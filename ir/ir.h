@@ -149,6 +149,13 @@ struct node_split {
  * the forward phase alone. */
 extern const char *const phase_names[PHASES];
 
+/* The pipeline stages of a program, also called chunks: home[c] is the coordinate on the pipeline axis of chunk c.
+ * Every coordinate has one chunk or several. n = 0: chunk c is at coordinate c. */
+struct chunks {
+    int n;
+    const int *home;
+};
+
 struct op;
 struct user_op; /* ir/user.h */
 
@@ -161,7 +168,7 @@ struct node {
     int nattrs;
     struct attr *attrs;
     struct node_split split[RT_LAYOUT_AXES];
-    int stage; /* pipeline stage (coordinate on the pipeline axis) that computes it, or STAGE_ALL */
+    int stage; /* pipeline stage that computes it (struct chunks), or STAGE_ALL */
     /* BACKWARD: the node of the forward phase whose gradient it computes, or whose copy it is; -1: no single one */
     int origin;
     enum phase phase;
@@ -196,10 +203,11 @@ struct counted_output {
 };
 
 /* A segment: the nodes at positions [first, end) of the order that ranks of the chunk take part in, all of the phase.
+ * Segments of the whole step (reduction, update) belong to the first chunk of a coordinate and have the nodes of all.
  *
- * `in` lists the VALUEs that the segment reads and another segment of the chunk computes, in order of their first use;
- * `out` those that it computes and that another segment of the chunk reads or that are outputs of the graph, in the
- * order in which they are computed. The new value of a weight is read by the segment at whose end it is stored
+ * `in` lists the VALUEs that the segment reads and another segment of the coordinate computes, in order of their first
+ * use; `out` those that it computes and that another segment of the coordinate reads or that are outputs of the graph,
+ * in the order in which they are computed. The new value of a weight is read by the segment at whose end it is stored
  * (schedule_update_phase in schedule.h). */
 struct segment {
     enum phase phase;
@@ -212,6 +220,7 @@ struct graph {
     const char *name;
     enum level level;
     struct mesh mesh;
+    struct chunks chunks;
     bool train; /* weights may change at run time and are not folded */
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;

@@ -12,23 +12,88 @@ int stage_part(const struct node *node, int stage) {
     return node->stage == STAGE_ALL || node->stage == stage ? STAGE_READS | STAGE_WRITES : STAGE_NONE;
 }
 
-int schedule_chunks(const struct graph *graph) {
+int schedule_coordinates(const struct graph *graph) {
     const int axis = mesh_pipeline_axis(&graph->mesh);
     return axis < 0 ? 1 : graph->mesh.axis[axis].size;
+}
+
+int schedule_chunks(const struct graph *graph) {
+    return graph->chunks.n ? graph->chunks.n : schedule_coordinates(graph);
+}
+
+int schedule_home(const struct graph *graph, int chunk) {
+    return chunk >= 0 && chunk < graph->chunks.n ? graph->chunks.home[chunk] : chunk;
+}
+
+int schedule_first(const struct graph *graph, int coordinate) {
+    int chunk = 0;
+    while (schedule_home(graph, chunk) != coordinate) chunk++;
+    return chunk;
+}
+
+int schedule_number(const struct graph *graph, int chunk) {
+    int number = 0;
+    for (int c = 0; c < chunk; c++) number += schedule_home(graph, c) == schedule_home(graph, chunk);
+    return number;
+}
+
+bool chunks_are_whole(const struct chunks *chunks, int coordinates) {
+    int chunks_there = 0;
+    for (int coordinate = 0; coordinate < coordinates; coordinate++) {
+        int n = 0;
+        for (int c = 0; c < chunks->n; c++) n += chunks->home[c] == coordinate;
+        if (n < 1 || n > RT_MAX_CHUNKS) return false;
+        chunks_there += n;
+    }
+    return chunks_there == chunks->n;
+}
+
+int coordinate_part(const struct graph *graph, const struct node *node, int coordinate) {
+    int part = STAGE_NONE;
+    for (int chunk = 0; chunk < schedule_chunks(graph); chunk++)
+        if (schedule_home(graph, chunk) == coordinate) part |= stage_part(node, chunk);
+    return part;
 }
 
 bool schedule_posts(const struct graph *graph, const struct node *node) {
     return node->op->id == OP_Transfer && graph_trains(graph) && node->phase <= PHASE_BACKWARD;
 }
 
+/* Per tensor: the first chunk of the coordinate that reads it before the phases of the whole step; the number of chunks
+ * if none does. */
+static const int *first_readers(const struct graph *graph, int coordinate) {
+    const int none = schedule_chunks(graph);
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = none;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id == OP_Transfer || node->phase > PHASE_BACKWARD || node->stage < 0 ||
+            schedule_home(graph, node->stage) != coordinate)
+            continue;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && node->stage < first[node->inputs[k]]) first[node->inputs[k]] = node->stage;
+    }
+    return first;
+}
+
+static void add_end(const struct graph *graph, struct transfer_ends *ends, const int *first, int id, bool sends) {
+    const struct node *node = &graph->nodes.at[id];
+    const int chunk = (int)attr_int(node, sends ? "from" : "to", 0),
+              tensor = sends ? node->inputs[0] : node->outputs[0];
+    const int owner = first[tensor] < chunk ? first[tensor] : chunk;
+    VEC_PUSH(graph->arena, &ends->all, (struct transfer_end){id, chunk, owner, sends});
+}
+
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate) {
+    const int *first = first_readers(graph, coordinate);
     struct transfer_ends ends = {0};
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
-        const int part = schedule_posts(graph, node) ? stage_part(node, coordinate) : STAGE_NONE;
-        if (part & STAGE_READS) VEC_PUSH(graph->arena, &ends.all, (struct transfer_end){id, coordinate, true});
-        if (part & STAGE_WRITES) VEC_PUSH(graph->arena, &ends.all, (struct transfer_end){id, coordinate, false});
+        if (!schedule_posts(graph, node)) continue;
+        const int from = (int)attr_int(node, "from", 0), to = (int)attr_int(node, "to", 0);
+        if (schedule_home(graph, from) == coordinate) add_end(graph, &ends, first, id, true);
+        if (schedule_home(graph, to) == coordinate) add_end(graph, &ends, first, id, false);
     }
     return ends;
 }
@@ -55,6 +120,13 @@ enum phase schedule_update_phase(const struct graph *graph, const struct update 
     const enum phase phase = graph_phase_of(graph, update->value);
     if (phase != PHASE_FORWARD || !graph_trains(graph)) return phase;
     return schedule_chunks(graph) == 1 || is_read_in_backward(graph, update->weight) ? PHASE_BACKWARD : PHASE_FORWARD;
+}
+
+bool schedule_stores(const struct graph *graph, const struct segment *segment, const struct update *update) {
+    const int producer = graph->tensors.at[update->value].producer;
+    if (schedule_update_phase(graph, update) != segment->phase) return false;
+    if (producer < 0) return schedule_number(graph, segment->chunk) == 0;
+    return stage_part(&graph->nodes.at[producer], segment->chunk) & STAGE_WRITES;
 }
 
 int schedule_find(const struct graph *graph, int chunk, enum phase phase) {
@@ -86,17 +158,20 @@ static const char *segment_name(const struct graph *graph, const struct segment 
     return arena_printf(graph->arena, "segment %s %d", phase_names[segment->phase], segment->chunk);
 }
 
-/* Every node lies in a segment of its phase, for each chunk that takes part in it. */
+/* Every node lies in a segment of its phase, for each chunk that takes part in it; a node that all ranks execute once
+ * in a step, for the first chunk of each coordinate. */
 static int check_homes(const struct checker *c) {
     const struct graph *graph = c->graph;
     const int chunks = schedule_chunks(graph);
     for (int chunk = 0; chunk < chunks; chunk++) {
+        const int number = schedule_number(graph, chunk);
         int segment[PHASES];
         for (int p = 0; p < PHASES; p++) segment[p] = schedule_find(graph, chunk, (enum phase)p);
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             const int s = segment[node->phase];
-            if (stage_part(node, chunk) == STAGE_NONE) continue;
+            const bool elsewhere = node->stage == STAGE_ALL && node->phase > PHASE_BACKWARD && number;
+            if (stage_part(node, chunk) == STAGE_NONE || elsewhere) continue;
             if (s < 0 || i < graph->segments.at[s].first || i >= graph->segments.at[s].end)
                 return diag_error(c->diags, 1101, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
                                   "no segment of chunk %d executes the node", chunk);
@@ -123,12 +198,6 @@ static int check_read(const struct checker *c, int stamp, int tensor) {
     return 0;
 }
 
-/* True if ranks of the chunk compute or receive the value. */
-static bool has_value(const struct graph *graph, int chunk, int tensor) {
-    const int producer = graph->tensors.at[tensor].producer;
-    return producer >= 0 && stage_part(&graph->nodes.at[producer], chunk) & STAGE_WRITES;
-}
-
 static int check_nodes(const struct checker *c, const struct segment *segment, int stamp) {
     const struct graph *graph = c->graph;
     for (int i = segment->first; i < segment->end; i++) {
@@ -140,27 +209,26 @@ static int check_nodes(const struct checker *c, const struct segment *segment, i
         for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++) c->written[node->outputs[k]] = stamp;
     }
     for (int i = 0; i < graph->updates.n; i++) {
-        const int value = graph->updates.at[i].value;
-        if (!has_value(graph, segment->chunk, value) ||
-            schedule_update_phase(graph, &graph->updates.at[i]) != segment->phase)
-            continue;
-        if (check_read(c, stamp, value) < 0) return -1;
+        const struct update *update = &graph->updates.at[i];
+        if (schedule_stores(graph, segment, update) && check_read(c, stamp, update->value) < 0) return -1;
     }
     return 0;
 }
 
-/* Every value that a segment of the chunk reads from another is in `out` of one. */
-static int check_chunk(struct checker *c, int chunk) {
+/* Every value that a segment of the coordinate reads from another is in `out` of one. */
+static int check_coordinate(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
-    const int stamp = graph->segments.n + 1 + chunk;
+    const int stamp = graph->segments.n + 1 + coordinate;
     for (int s = 0; s < graph->segments.n; s++) {
         const struct segment *segment = &graph->segments.at[s];
-        for (int i = 0; i < segment->out.n && segment->chunk == chunk; i++) c->used[segment->out.at[i]] = stamp;
+        const bool own = schedule_home(graph, segment->chunk) == coordinate;
+        for (int i = 0; i < segment->out.n && own; i++) c->used[segment->out.at[i]] = stamp;
     }
     for (int s = 0; s < graph->segments.n; s++) {
         const struct segment *segment = &graph->segments.at[s];
+        const bool own = schedule_home(graph, segment->chunk) == coordinate;
         c->where = segment_name(graph, segment);
-        for (int i = 0; i < segment->in.n && segment->chunk == chunk; i++)
+        for (int i = 0; i < segment->in.n && own; i++)
             if (c->used[segment->in.at[i]] != stamp)
                 return fail_on(c, "reads", segment->in.at[i], ", which no segment lists in 'out'");
     }
@@ -186,15 +254,16 @@ static int check_segment(struct checker *c, int s) {
 
 /* Verification of schedules ---------------------------------------------------------------------------------------- */
 
-/* What was executed so far of a step with `micro_batches` micro-batches. */
+/* What a coordinate has executed so far of a step with `micro_batches` micro-batches. */
 struct progress {
+    const struct rt_schedule *schedule;
     int micro_batches;
-    bool *ran;  /* [phase * micro_batches + micro] */
-    int *holds; /* per slot: 1 + its micro-batch, 0: free */
-    int count[PHASES];
+    bool *ran;         /* [segment * micro_batches + micro] */
+    int *holds;        /* [chunk of the coordinate * most + slot]: 1 + its micro-batch, 0: free */
+    int count[PHASES]; /* segments executed */
     struct transfer_ends ends;
-    int slots;
-    int *pending, *arrived; /* [end * slots + slot]: 1 + the micro-batch that is posted, that was received; 0: none */
+    int most;               /* slots of a chunk */
+    int *pending, *arrived; /* [end * most + slot]: 1 + the micro-batch that is posted, that was received; 0: none */
 };
 
 static bool runs_per_micro_batch(enum phase phase) {
@@ -204,10 +273,11 @@ static bool runs_per_micro_batch(enum phase phase) {
 static int check_slot(const struct checker *c, const struct progress *p, enum phase phase,
                       const struct rt_step_op *op) {
     const int holder = op->micro + 1;
-    if (phase == PHASE_FORWARD && p->holds[op->slot]) return fail(c, "two micro-batches are in one slot");
-    if (phase == PHASE_BACKWARD && p->holds[op->slot] != holder)
+    int *holds = &p->holds[op->chunk * p->most + rt_schedule_slot(p->schedule, op)];
+    if (phase == PHASE_FORWARD && *holds) return fail(c, "two micro-batches are in one slot");
+    if (phase == PHASE_BACKWARD && *holds != holder)
         return fail(c, "a micro-batch is not in the slot of its backward row");
-    p->holds[op->slot] = phase == PHASE_FORWARD && graph_trains(c->graph) ? holder : 0;
+    *holds = phase == PHASE_FORWARD && graph_trains(c->graph) ? holder : 0;
     return 0;
 }
 
@@ -216,39 +286,59 @@ static int check_transfer(const struct checker *c, struct progress *p, const str
     if (op->transfer >= p->ends.all.n) return fail(c, "a row has a transfer that the coordinate does not have");
     const struct transfer_end *end = &p->ends.all.at[op->transfer];
     const enum phase phase = c->graph->nodes.at[end->node].phase;
-    int *pending = &p->pending[op->transfer * p->slots + op->slot], *arrived = &p->arrived[op->transfer * p->slots];
+    const int slot = rt_schedule_slot(p->schedule, op), at = op->transfer * p->most + slot;
+    int *pending = &p->pending[at], *arrived = &p->arrived[at];
     if (c->graph->segments.at[op->segment].phase != phase || c->graph->segments.at[op->segment].chunk != end->chunk)
         return fail(c, "a row has a transfer of another segment");
     if (op->kind == RT_WAIT) {
         if (*pending != op->micro + 1) return fail(c, "a row waits for a transfer that was not posted");
-        if (!end->sends) arrived[op->slot] = *pending;
+        if (!end->sends) *arrived = *pending;
         *pending = 0;
         return 0;
     }
     if (end->sends != (op->kind == RT_POST_SEND)) return fail(c, "a row sends what it is to receive, or the other way");
-    if (*pending || arrived[op->slot]) return fail(c, "a transfer is posted while its memory is in use");
-    const int holder = p->holds[op->slot];
+    if (*pending || *arrived) return fail(c, "a transfer is posted while its memory is in use");
+    const int holder = p->holds[op->chunk * p->most + slot];
     if (holder && holder != op->micro + 1) return fail(c, "two micro-batches are in one slot");
-    if (end->sends && !p->ran[(int)phase * p->micro_batches + op->micro])
+    if (end->sends && !p->ran[op->segment * p->micro_batches + op->micro])
         return fail(c, "a row sends a value before it is computed");
     *pending = op->micro + 1;
     return 0;
 }
 
-/* Before a segment is executed in a slot: its values have been received, and no transfer still needs the memory. */
+/* True if the row's segment may write to the memory of a value that is being sent (holder: 1 + its micro-batch, 0:
+ * it is not): a forward segment to what another micro-batch left in the slot that it takes, a backward segment to
+ * what is no longer read of its own micro-batch. */
+static bool overwrites(const struct checker *c, const struct progress *p, const struct transfer_end *end,
+                       const struct rt_step_op *op, int holder) {
+    const struct segment *segment = &c->graph->segments.at[op->segment];
+    const int micro = holder - 1, slots = p->schedule->slots[op->chunk];
+    if (!holder) return false;
+    if (segment->phase == PHASE_BACKWARD)
+        return c->graph->nodes.at[end->node].phase == PHASE_FORWARD && micro == op->micro;
+    return end->owner == segment->chunk && micro != op->micro && micro % slots == op->micro % slots;
+}
+
+/* Before a segment is executed: its values have been received, and no transfer still needs the memory. */
 static int check_arrived(const struct checker *c, struct progress *p, enum phase phase, const struct rt_step_op *op) {
     for (int e = 0; e < p->ends.all.n; e++) {
         const struct transfer_end *end = &p->ends.all.at[e];
         const enum phase of = c->graph->nodes.at[end->node].phase;
-        const int at = e * p->slots + op->slot;
-        const bool reads = !end->sends && of == phase;
-        if (reads && p->arrived[at] != op->micro + 1)
+        const int slot = rt_schedule_slot(p->schedule, op);
+        const bool own = c->graph->segments.at[op->segment].chunk == end->chunk, reads = !end->sends && of == phase;
+        if (own && reads && p->arrived[e * p->most + slot] != op->micro + 1)
             return fail(c, "a segment is executed before a value has arrived");
-        if (end->sends && p->pending[at] && (phase == PHASE_FORWARD || of == PHASE_FORWARD))
-            return fail(c, "a segment is executed while a value in its slot is being sent");
-        if (reads) p->arrived[at] = 0;
+        for (int s = 0; s < p->most && end->sends; s++)
+            if (overwrites(c, p, end, op, p->pending[e * p->most + s]))
+                return fail(c, "a segment is executed while a value in its slot is being sent");
+        if (own && reads) p->arrived[e * p->most + slot] = 0;
     }
     return 0;
+}
+
+/* Number of times that the coordinate executes a segment of the phase in a step. */
+static int times_of(const struct progress *p, enum phase phase) {
+    return runs_per_micro_batch(phase) ? p->schedule->nchunks * p->micro_batches : 1;
 }
 
 static int check_row(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
@@ -256,11 +346,11 @@ static int check_row(const struct checker *c, struct progress *p, const struct r
     const enum phase phase = c->graph->segments.at[op->segment].phase;
     const bool per_micro_batch = runs_per_micro_batch(phase);
     if (op->micro >= p->micro_batches) return fail(c, "a row has a micro-batch that the step does not have");
-    bool *ran = &p->ran[(int)phase * p->micro_batches + (per_micro_batch ? op->micro : 0)];
+    bool *ran = &p->ran[op->segment * p->micro_batches + (per_micro_batch ? op->micro : 0)];
     if (*ran) return fail(c, "a segment is executed twice for a micro-batch");
     *ran = true;
     p->count[phase]++;
-    if (phase > PHASE_BACKWARD && p->count[phase - 1] != (phase == PHASE_REDUCE ? p->micro_batches : 1))
+    if (phase > PHASE_BACKWARD && p->count[phase - 1] != times_of(p, phase - 1))
         return fail(c, "a phase begins before the one in front of it has ended");
     if (!per_micro_batch) return 0;
     return check_arrived(c, p, phase, op) < 0 ? -1 : check_slot(c, p, phase, op);
@@ -268,20 +358,21 @@ static int check_row(const struct checker *c, struct progress *p, const struct r
 
 /* Walks the table of a step with that many micro-batches. */
 static int check_table(const struct checker *c, const struct rt_schedule *schedule, int micro_batches) {
+    struct arena *arena = c->graph->arena;
     struct rt_schedule_walk walk = {0};
-    struct progress p = {.micro_batches = micro_batches};
-    p.ran = ARENA_ARRAY(c->graph->arena, bool, PHASES *micro_batches);
-    p.holds = ARENA_ARRAY(c->graph->arena, int, schedule->slots);
+    struct progress p = {.schedule = schedule, .micro_batches = micro_batches};
+    p.most = rt_schedule_most_slots(schedule);
+    p.ran = ARENA_ARRAY(arena, bool, c->graph->segments.n *micro_batches);
+    p.holds = ARENA_ARRAY(arena, int, schedule->nchunks *p.most);
     p.ends = schedule_ends(c->graph, (int)(schedule - c->graph->schedules.at));
-    p.slots = schedule->slots;
-    p.pending = ARENA_ARRAY(c->graph->arena, int, p.ends.all.n *p.slots + 1);
-    p.arrived = ARENA_ARRAY(c->graph->arena, int, p.ends.all.n *p.slots + 1);
+    p.pending = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
+    p.arrived = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
     while (rt_schedule_next(schedule, micro_batches, &walk))
         if (check_row(c, &p, &walk.op) < 0) return -1;
     for (int phase = 0; phase < schedule_phases(c->graph); phase++)
-        if (p.count[phase] != (runs_per_micro_batch((enum phase)phase) ? micro_batches : 1))
+        if (p.count[phase] != times_of(&p, (enum phase)phase))
             return fail(c, "a segment is not executed for every micro-batch");
-    for (int i = 0; i < p.ends.all.n * p.slots; i++)
+    for (int i = 0; i < p.ends.all.n * p.most; i++)
         if (p.pending[i]) return fail(c, "a transfer is never waited for");
     return 0;
 }
@@ -290,7 +381,8 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
  * the forward segments in between would start from the old value. */
 static int check_updates(const struct checker *c, const struct rt_schedule *schedule) {
     const struct graph *graph = c->graph;
-    for (int i = 0; i < graph->updates.n && schedule->slots > 1; i++) {
+    const bool several = schedule->nchunks > 1 || schedule->slots[0] > 1;
+    for (int i = 0; i < graph->updates.n && several; i++) {
         const int value = graph->updates.at[i].value;
         if (graph->tensors.at[value].producer >= 0 && graph_phase_of(graph, value) == PHASE_FORWARD &&
             schedule_update_phase(graph, &graph->updates.at[i]) != PHASE_FORWARD)
@@ -303,21 +395,24 @@ static int check_updates(const struct checker *c, const struct rt_schedule *sche
 static int check_schedule(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
     const struct rt_schedule *schedule = &graph->schedules.at[coordinate];
+    int chunks = 0;
     c->where = arena_printf(graph->arena, "schedule %d", coordinate);
-    if (schedule->slots > schedule->micro_batches) return fail(c, "it has more slots than micro-batches");
+    for (int chunk = 0; chunk < schedule_chunks(graph); chunk++) chunks += schedule_home(graph, chunk) == coordinate;
+    if (schedule->nchunks != chunks) return fail(c, "it does not have the slots of each chunk of the coordinate");
+    if (rt_schedule_most_slots(schedule) > schedule->micro_batches)
+        return fail(c, "it has more slots than micro-batches");
     if (schedule->repeat_first > schedule->repeat_end || schedule->repeat_end > schedule->nops)
         return fail(c, "it repeats rows that it does not have");
     if (schedule->micro_batches > schedule->nops) return fail(c, "it has more micro-batches than rows");
     if (schedule->micro_batches != graph->schedules.at[0].micro_batches)
         return fail(c, "it has another number of micro-batches than schedule 0");
     for (int i = 0; i < schedule->nops; i++) {
-        const struct rt_step_op *op = &schedule->ops[i];
-        if (graph->segments.at[op->segment].chunk != coordinate) return fail(c, "a row has a segment of another chunk");
-        if (op->slot >= schedule->slots) return fail(c, "a row has a slot that there is not");
+        const int chunk = graph->segments.at[schedule->ops[i].segment].chunk;
+        if (schedule_home(graph, chunk) != coordinate) return fail(c, "a row has a segment of another coordinate");
     }
     if (check_updates(c, schedule) < 0) return -1;
     /* without repetition; repeated once; and as often as it takes to come to the same slots again */
-    const int further[] = {0, 1, schedule->slots + 1};
+    const int further[] = {0, 1, rt_schedule_most_slots(schedule) + 1};
     for (int k = 0; k < 3 && rt_schedule_allows(schedule, schedule->micro_batches + further[k]); k++)
         if (check_table(c, schedule, schedule->micro_batches + further[k]) < 0) return -1;
     return 0;
@@ -331,12 +426,13 @@ int schedule_verify(const struct graph *graph, struct diags *diags) {
     c.used = ARENA_ARRAY(graph->arena, int, ntensors);
     for (int s = 0; s < graph->segments.n; s++)
         if (check_segment(&c, s) < 0) return -1;
-    for (int chunk = 0; chunk < schedule_chunks(graph); chunk++)
-        if (check_chunk(&c, chunk) < 0) return -1;
+    for (int coordinate = 0; coordinate < schedule_coordinates(graph); coordinate++)
+        if (check_coordinate(&c, coordinate) < 0) return -1;
     if (check_homes(&c) < 0) return -1;
     if (graph->level < SCHEDULED) return 0;
     c.where = "schedules";
-    if (graph->schedules.n != schedule_chunks(graph)) return fail(&c, "there is not one for each pipeline coordinate");
+    if (graph->schedules.n != schedule_coordinates(graph))
+        return fail(&c, "there is not one for each pipeline coordinate");
     for (int s = 0; s < graph->schedules.n; s++)
         if (check_schedule(&c, s) < 0) return -1;
     return 0;

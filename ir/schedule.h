@@ -10,22 +10,35 @@
 enum stage_part { STAGE_NONE = 0, STAGE_READS = 1, STAGE_WRITES = 2 };
 int stage_part(const struct node *node, int stage);
 
-/* Number of chunks: the size of the pipeline axis, 1 without one. */
+/* Number of coordinates on the pipeline axis; 1 without one. */
+int schedule_coordinates(const struct graph *graph);
+/* Number of chunks: at least one for each coordinate. */
 int schedule_chunks(const struct graph *graph);
+/* The coordinate that has the chunk; its first chunk; the chunk's number among those of its coordinate. */
+int schedule_home(const struct graph *graph, int chunk);
+int schedule_first(const struct graph *graph, int coordinate);
+int schedule_number(const struct graph *graph, int chunk);
+
+/* True if every coordinate has at least one of the chunks and at most RT_MAX_CHUNKS, and no other has any. */
+bool chunks_are_whole(const struct chunks *chunks, int coordinates);
+
+/* The stage_part of the ranks of a coordinate: what they do of the node for any of their chunks. */
+int coordinate_part(const struct graph *graph, const struct node *node, int coordinate);
 
 /* True for a Transfer that schedules post and wait for (Note [Transfers between chunks] in runtime/base/schedule.h):
  * those of the phases of micro-batches in training. Others are executed in their segments. */
 bool schedule_posts(const struct graph *graph, const struct node *node);
 
-/* An end of a posted transfer: `node` sends or receives in segments of `chunk`. */
+/* An end of a posted transfer: `node` sends or receives in segments of `chunk`. `owner`: the chunk in whose slot the
+ * value lies, the first one of the coordinate that computes or reads it. */
 struct transfer_end {
-    int node, chunk;
+    int node, chunk, owner;
     bool sends;
 };
 struct transfer_ends {
     VEC(struct transfer_end) all;
 };
-/* The ends on ranks of the pipeline coordinate, in the order of their nodes; rows refer to them by number. Memory is of
+/* The ends on ranks of the coordinate, in the order of their nodes; rows refer to them by number. Memory is of
  * graph->arena. */
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate);
 
@@ -37,6 +50,10 @@ int schedule_phases(const struct graph *graph);
  * stored after the forward phase if the backward phase does not read the old one, because the forward segments of
  * further micro-batches come before that backward segment. */
 enum phase schedule_update_phase(const struct graph *graph, const struct update *update);
+
+/* True for the segment at whose end the new value is stored: that of schedule_update_phase for the chunk that computes
+ * the value; of a value that no node computes, for the first chunk of each coordinate. */
+bool schedule_stores(const struct graph *graph, const struct segment *segment, const struct update *update);
 
 /* The index in graph->segments of the segment of the chunk and phase; -1 if there is none. */
 int schedule_find(const struct graph *graph, int chunk, enum phase phase);

@@ -4,6 +4,7 @@
  *   rankc-ir 1
  *   graph "gpt2" level=TYPED train                         train: weights may change
  *   mesh tensor=2 data=3                                   the first axis varies fastest; no mesh line: one device
+ *   chunks 0 1 0 1                                         pipeline coordinate of each chunk (struct chunks)
  *   file "gpt2.bin"                                        relative to the text's folder: file @1; the next file is @2
  *   operator "acme::Gate" types="ff->f" dims="*, * -> *" call=..   an operator that the user declares (ir/user.h)
  *   input %0 "ids" i64[2,8]
@@ -16,10 +17,11 @@
  *   output %9 "logits"
  *   update %1 <- %8
  *   segment forward 0 order=0..2 in=[] out=[%9]            of chunk 0: nodes 0 and 1, counted from 0 in this text
- *   schedule 0 micro_batches=1 slots=1 repeat=0..1         of pipeline coordinate 0; its rows follow
- *   run forward 0 micro=0 slot=0                           a row: the segment of phase and chunk
- *   post send %7 micro=0 slot=0                            a row: begins to send what Transfer %7 moves; or receive
- *   wait send %7 micro=0 slot=0                            a row: waits for the end of that
+ *   schedule 0 micro_batches=1 slots=1 repeat=0..1         of pipeline coordinate 0; its rows follow; slots=4,3: those
+ *                                                          of each of its chunks
+ *   run forward 0 micro=0                                  a row: the segment of phase and chunk
+ *   post send %7 micro=0                                   a row: begins to send what Transfer %7 moves; or receive
+ *   wait send %7 micro=0                                   a row: waits for the end of that
  *
  * A backslash at the end of a line continues the statement on the next line.
  *

@@ -22,7 +22,7 @@ struct walker {
     const struct rt_schedule *schedule;
     struct rt_schedule_walk walk;
     struct transfer_ends ends;
-    int *number; /* [end * slots + slot]: of the posted message among those of its channel */
+    int *number; /* [end * most slots + slot]: of the posted message among those of its channel */
     double time;
     bool waits, done; /* walk.op has not been executed; there is no further row */
 };
@@ -40,6 +40,18 @@ struct simulation {
 static const char *describe(const struct simulation *s, int coordinate, const char *what) {
     const struct rt_step_op *op = &s->walkers[coordinate].walk.op;
     return arena_printf(s->graph->arena, "coordinate %d, micro-batch %d: %s", coordinate, op->micro, what);
+}
+
+/* What the coordinate waits for: the value that is sent, and what computes it. */
+static const char *describe_wait(const struct simulation *s, int coordinate) {
+    const struct walker *w = &s->walkers[coordinate];
+    const struct transfer_end *end = &w->ends.all.at[w->walk.op.transfer];
+    const struct node *node = &s->graph->nodes.at[end->node];
+    const char *what = arena_printf(
+        s->graph->arena, "it waits for %s '%s' (%s, from stage %d to stage %d), whose other end is never posted",
+        end->sends ? "the receive of" : "the send of", s->graph->tensors.at[node->inputs[0]].name,
+        phase_names[node->phase], (int)attr_int(node, "from", 0), (int)attr_int(node, "to", 0));
+    return describe(s, coordinate, what);
 }
 
 static double duration(const struct simulation *s, const struct rt_step_op *op) {
@@ -60,7 +72,9 @@ static void run_row(struct simulation *s, int c, const struct rt_step_op *op) {
 }
 
 static struct channel *channel_of(const struct simulation *s, const struct node *node) {
-    return &s->channels[attr_int(node, "from", 0) * s->coordinates + attr_int(node, "to", 0)];
+    const int from = schedule_home(s->graph, (int)attr_int(node, "from", 0)),
+              to = schedule_home(s->graph, (int)attr_int(node, "to", 0));
+    return &s->channels[from * s->coordinates + to];
 }
 
 /* Executes the row; false if it has to wait. */
@@ -69,8 +83,10 @@ static bool execute(struct simulation *s, int c, const struct rt_step_op *op) {
     if (op->kind == RT_RUN) return run_row(s, c, op), true;
     const struct transfer_end *end = &w->ends.all.at[op->transfer];
     struct channel *channel = channel_of(s, &s->graph->nodes.at[end->node]);
-    int *number = &w->number[op->transfer * w->schedule->slots + op->slot];
+    const int slot = rt_schedule_slot(w->schedule, op);
+    int *number = &w->number[op->transfer * rt_schedule_most_slots(w->schedule) + slot];
     if (op->kind == RT_POST_SEND) {
+
         *number = channel->sent.n;
         VEC_PUSH(s->graph->arena, &channel->sent, (struct sent){end->node, op->micro, w->time});
         return true;
@@ -111,19 +127,19 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     for (int c = 0; c < n; c++) {
         struct walker *w = &s.walkers[c];
         *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = schedule_ends(graph, c)};
-        w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n * w->schedule->slots + 1);
+        w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n *rt_schedule_most_slots(w->schedule) + 1);
     }
     for (bool any = true; any && !s.wrong;) {
         any = false;
         for (int c = 0; c < n; c++) any = advance(&s, c) || any;
     }
     for (int c = 0; c < n && !s.wrong; c++)
-        if (!s.walkers[c].done) s.wrong = describe(&s, c, "it waits for a transfer whose other end is never posted");
+        if (!s.walkers[c].done) s.wrong = describe_wait(&s, c);
     return s.wrong;
 }
 
 int timeline_verify(const struct graph *graph, struct diags *diags) {
-    const int further[] = {0, 1, graph->schedules.n ? graph->schedules.at[0].slots + 1 : 0};
+    const int further[] = {0, 1, graph->schedules.n ? rt_schedule_most_slots(&graph->schedules.at[0]) + 1 : 0};
     for (int k = 0; k < 3 && graph->level >= SCHEDULED; k++) {
         const int micro_batches = graph->schedules.at[0].micro_batches + further[k];
         struct timeline timeline;

@@ -443,8 +443,8 @@ static bool names_its_part(const struct node *node, const struct placement *from
     return part_is(node, from->kind == PLACED_PART ? from : to);
 }
 
-/* The pipeline stage of a tensor's producer; STAGE_ALL if no node computes the tensor. A node reads tensors of its own
- * stage only, and a transfer between stages keeps the layout. */
+/* The pipeline stage of a tensor's producer; STAGE_ALL if no node computes the tensor. A node reads tensors of
+ * stages at its own coordinate only, and a transfer between stages keeps the layout. */
 static int home_of(const struct verifier *v, int tensor) {
     const struct tensor *t = tensor_at(v, tensor);
     return t->kind == TENSOR_VALUE ? v->graph->nodes.at[t->producer].stage : STAGE_ALL;
@@ -461,9 +461,11 @@ static void check_crossing(struct verifier *v, const struct node *node) {
 }
 
 static void check_stage(struct verifier *v, const struct node *node) {
+    const int own = schedule_home(v->graph, node->stage);
+    if (node->stage >= schedule_chunks(v->graph)) fail(v, "there is no pipeline stage %d", node->stage);
     for (int k = 0; k < node->ninputs; k++) {
         int home = node->inputs[k] < 0 ? STAGE_ALL : home_of(v, node->inputs[k]);
-        if (home != STAGE_ALL && home != node->stage)
+        if (home != STAGE_ALL && schedule_home(v->graph, home) != own)
             fail(v, "reads '%s' of another pipeline stage", tensor_at(v, node->inputs[k])->name);
     }
 }
@@ -672,8 +674,7 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     if (sound) check_nodes(&v);
     check_ends(&v);
     if (diags->errors == before) check_packing(&v);
-    const int pipeline = mesh_pipeline_axis(&graph->mesh), stages = pipeline < 0 ? 1 : graph->mesh.axis[pipeline].size;
-    for (int stage = 0; stage < stages && diags->errors == before && graph->level >= STAGED; stage++)
+    for (int stage = 0; stage < schedule_chunks(graph) && diags->errors == before && graph->level >= STAGED; stage++)
         check_gathers(&v, stage);
     if (diags->errors == before && schedule_verify(graph, diags) == 0) timeline_verify(graph, diags);
     return diags->errors == before ? 0 : -1;

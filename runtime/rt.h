@@ -88,6 +88,7 @@ struct rt_place {
     enum rt_arena arena;
     size_t offset;
     size_t stride; /* bytes from one slot to the next (Note [Slots] in base/schedule.h); 0: it is in no slot */
+    int chunk;     /* whose slot it is in, by the rank's own numbers */
 };
 
 struct rt;
@@ -95,7 +96,7 @@ struct rt;
 /* What ranks execute of one phase without a break, for one micro-batch or once per step. */
 struct rt_segment {
     enum phase phase;
-    int chunk; /* pipeline stage */
+    int chunk; /* of all chunks of the program */
     int (*run)(struct rt *rt);
 };
 
@@ -225,9 +226,9 @@ struct rt {
     struct rt_comm *axis[RT_LAYOUT_AXES]; /* of the ranks along a mesh or replica axis, for buffers in arenas */
     void *device;                         /* state of the program's device */
     const void *const *inputs;            /* of the current step: the caller's tensors, then the controls */
-    size_t slot;                          /* of the current micro-batch (Note [Slots] in base/schedule.h) */
-    int64_t step;                         /* steps begun */
-    int instruction;                      /* current one: index into "instructions" of manifest.json; -1: none */
+    size_t slot[RT_MAX_CHUNKS]; /* of the current micro-batch, by chunk of the rank (Note [Slots] in base/schedule.h) */
+    int64_t step;               /* steps begun */
+    int instruction;            /* current one: index into "instructions" of manifest.json; -1: none */
     struct rt_private *internal;
     int reference_kernels; /* 1: kernels in plain C instead of a library's; set by rt_kernels_select */
     /* Likewise. 1: f32 matrix products on a GPU use TF32, which rounds operands to 10 bits of mantissa. */

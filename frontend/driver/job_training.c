@@ -123,6 +123,7 @@ static int check_groups(const struct job *job, int units) {
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
+    struct schedule_choice schedule;
     bool of_model;
     if (!job->graph->train) return refuse_training(job);
     if (job_ranks(job) < 0) return -1;
@@ -132,7 +133,7 @@ int job_read_training(struct job *job) {
                                   .zero_prefetch = (int)options->zero_prefetch,
                                   .schedule = options->schedule,
                                   .lr_schedule_text = options->lr_schedule};
-    if (options->schedule && schedule_check(options->schedule, job->diags) < 0) return -1;
+    if (schedule_choose(&schedule, options->schedule, job->diags) < 0) return -1;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||

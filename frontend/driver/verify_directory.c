@@ -211,8 +211,10 @@ static int check_plan(struct check *check, struct rankplan *plan) {
         draft_init(&applied, check->graph);
         plan_of_draft(&check->decided, &applied);
         check->decided.schedule = check->given.schedule;
-    } else
+    } else {
         check->decided.mesh = check->graph->mesh;
+        check->decided.chunks = check->graph->chunks;
+    }
     plan_of_training(&check->decided, context.training);
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;

@@ -112,6 +112,14 @@ static void print_mesh(struct printer *p) {
     strbuf_putc(&p->out, '\n');
 }
 
+static void print_chunks(struct printer *p) {
+    const struct graph *graph = p->graph;
+    if (!graph->chunks.n) return;
+    strbuf_puts(&p->out, "chunks");
+    for (int c = 0; c < graph->chunks.n; c++) strbuf_printf(&p->out, " %d", graph->chunks.home[c]);
+    strbuf_putc(&p->out, '\n');
+}
+
 static void print_files(struct printer *p) {
     for (int i = 0; i < p->graph->files.n; i++) {
         strbuf_puts(&p->out, "file ");
@@ -318,12 +326,13 @@ static void print_transfer(struct printer *p, const struct transfer_ends *ends, 
     const struct transfer_end *end = &ends->all.at[op->transfer];
     strbuf_printf(&p->out, "%s %s ", op->kind == RT_WAIT ? "wait" : "post", end->sends ? "send" : "receive");
     print_use(p, p->graph->nodes.at[end->node].outputs[0]);
-    strbuf_printf(&p->out, " micro=%d slot=%d\n", op->micro, op->slot);
+    strbuf_printf(&p->out, " micro=%d\n", op->micro);
 }
 
 static void print_schedule(struct printer *p, const struct rt_schedule *schedule) {
-    strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=%d", (int)(schedule - p->graph->schedules.at),
-                  schedule->micro_batches, schedule->slots);
+    strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=", (int)(schedule - p->graph->schedules.at),
+                  schedule->micro_batches);
+    for (int c = 0; c < schedule->nchunks; c++) strbuf_printf(&p->out, "%s%d", c ? "," : "", schedule->slots[c]);
     if (schedule->repeat_first < schedule->repeat_end)
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');
@@ -336,7 +345,7 @@ static void print_schedule(struct printer *p, const struct rt_schedule *schedule
             continue;
         }
         strbuf_printf(&p->out, "run %s %d", phase_names[segment->phase], segment->chunk);
-        if (segment->phase <= PHASE_BACKWARD) strbuf_printf(&p->out, " micro=%d slot=%d", op->micro, op->slot);
+        if (segment->phase <= PHASE_BACKWARD) strbuf_printf(&p->out, " micro=%d", op->micro);
         strbuf_putc(&p->out, '\n');
     }
 }
@@ -349,6 +358,7 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     print_string(&p->out, graph->name);
     strbuf_printf(&p->out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
     print_mesh(p);
+    print_chunks(p);
     print_files(p);
     for (int i = 0; i < graph->operators.n; i++) print_operator(p, graph->operators.at[i]);
     for (int i = 0; i < graph->inputs.n; i++) print_source(p, graph->inputs.at[i]);

@@ -106,6 +106,7 @@ void end_statement(struct reader *reader, bool good);
 /* statements.c: each reads a statement after its keyword ----------------------------------------------------------- */
 
 bool read_mesh(struct reader *reader);
+bool read_chunks(struct reader *reader);
 bool read_file(struct reader *reader);
 bool read_input(struct reader *reader);
 bool read_weight(struct reader *reader);

@@ -63,7 +63,11 @@ bool read_schedule(struct reader *r) {
     if (coordinate != r->graph->schedules.n)
         return fail_at(r, start, "schedule %d must come next", r->graph->schedules.n);
     if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.micro_batches)) return false;
-    if (!expect(r, "slots=") || !read_count(r, 1, "slots", &schedule.slots)) return false;
+    if (!expect(r, "slots=")) return false;
+    do {
+        if (schedule.nchunks == RT_MAX_CHUNKS) return fail_at(r, start, "more than %d chunks", RT_MAX_CHUNKS);
+        if (!read_count(r, 1, "slots", &schedule.slots[schedule.nchunks++])) return false;
+    } while (take(r, ","));
     if (take(r, "repeat=") && !read_range(r, "the row", &schedule.repeat_first, &schedule.repeat_end)) return false;
     r->rows.at = NULL;
     r->rows.n = r->rows.capacity = 0;
@@ -80,18 +84,20 @@ static int find_end(const struct graph *graph, int coordinate, int tensor, bool 
 }
 
 static bool read_place(struct reader *r, struct rt_step_op *op) {
-    return expect(r, "micro=") && read_count(r, 0, "micro", &op->micro) && expect(r, "slot=") &&
-           read_count(r, 0, "slot", &op->slot);
+    return expect(r, "micro=") && read_count(r, 0, "micro", &op->micro);
 }
 
-static void add_row(struct reader *r, const struct rt_step_op *op) {
+static bool add_row(struct reader *r, const char *start, struct rt_step_op op) {
     struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
-    VEC_PUSH(r->arena, &r->rows, *op);
+    op.chunk = schedule_number(r->graph, r->graph->segments.at[op.segment].chunk);
+    if (op.chunk >= schedule->nchunks) return fail_at(r, start, "the schedule has no slots for this chunk");
+    VEC_PUSH(r->arena, &r->rows, op);
     schedule->ops = r->rows.at;
     schedule->nops = r->rows.n;
+    return true;
 }
 
-/* send %5 micro=0 slot=0 */
+/* send %5 micro=0 */
 static bool read_transfer(struct reader *r, bool waits) {
     const bool sends = take(r, "send");
     struct rt_step_op op = {.kind = waits ? RT_WAIT : sends ? RT_POST_SEND : RT_POST_RECEIVE};
@@ -102,12 +108,11 @@ static bool read_transfer(struct reader *r, bool waits) {
     if (!read_use(r, &tensor)) return false;
     op.transfer = find_end(r->graph, r->graph->schedules.n - 1, tensor, sends);
     if (op.transfer < 0) return fail_at(r, start, "the coordinate does not take part in such a transfer");
-    op.segment = schedule_find(r->graph, r->graph->schedules.n - 1,
-                               r->graph->nodes.at[r->graph->tensors.at[tensor].producer].phase);
+    const struct node *node = &r->graph->nodes.at[r->graph->tensors.at[tensor].producer];
+    op.segment = schedule_find(r->graph, (int)attr_int(node, sends ? "from" : "to", 0), node->phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
     if (!read_place(r, &op)) return false;
-    add_row(r, &op);
-    return true;
+    return add_row(r, start, op);
 }
 
 bool read_post(struct reader *r) {
@@ -128,6 +133,5 @@ bool read_run(struct reader *r) {
     op.segment = schedule_find(r->graph, chunk, phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
     if (phase <= PHASE_BACKWARD && !read_place(r, &op)) return false;
-    add_row(r, &op);
-    return true;
+    return add_row(r, start, op);
 }

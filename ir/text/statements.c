@@ -3,6 +3,7 @@
 
 #include "ir/text/reader.h"
 #include "ir/number.h"
+#include "ir/schedule.h"
 
 enum {
     MAX_WAYS = 1 << 20, /* size of a mesh */
@@ -42,6 +43,22 @@ bool read_mesh(struct reader *r) {
         if (!read_mesh_axis(r)) return false;
     } while (!at_line_end(r));
     return true;
+}
+
+bool read_chunks(struct reader *r) {
+    struct graph *graph = r->graph;
+    const int coordinates = schedule_coordinates(graph);
+    const char *start = place(r);
+    VEC(int) homes = {0};
+    int64_t home;
+    if (graph->chunks.n || graph->tensors.n) return fail_at(r, start, "the chunks come after the mesh, and only once");
+    do {
+        if (!read_int(r, 0, coordinates - 1, "the coordinate of a chunk", &home)) return false;
+        VEC_PUSH(r->arena, &homes, (int)home);
+    } while (!at_line_end(r));
+    graph->chunks = (struct chunks){homes.n, homes.at};
+    return chunks_are_whole(&graph->chunks, coordinates) ||
+           fail_at(r, start, "every coordinate of the pipeline axis has from 1 to %d chunks", RT_MAX_CHUNKS);
 }
 
 bool read_file(struct reader *r) {

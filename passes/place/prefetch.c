@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/train/training.h"
 
@@ -205,8 +206,7 @@ static void prefetch(struct graph *graph, int distance, enum phase phase, int st
 int pass_prefetch(struct graph *graph, const struct pass_context *context) {
     const struct training *training = context->training;
     if (!training || training->zero < 3 || !training->zero_prefetch) return 0;
-    const int pipeline = mesh_pipeline_axis(&graph->mesh), stages = pipeline < 0 ? 1 : graph->mesh.axis[pipeline].size;
-    for (int stage = STAGE_ALL; stage < stages; stage++) {
+    for (int stage = STAGE_ALL; stage < schedule_chunks(graph); stage++) {
         prefetch(graph, training->zero_prefetch, PHASE_FORWARD, stage);
         prefetch(graph, training->zero_prefetch, PHASE_BACKWARD, stage);
     }

@@ -2,46 +2,41 @@
 #include "ir/schedule.h"
 
 #include "passes/pipeline.h"
+#include "passes/place/messages.h"
 #include "passes/plan/schedules.h"
 #include "passes/train/training.h"
 
 /* Forward and backward of each micro-batch in turn, then reduction and update. The first two rows are repeated, so that
  * a run may choose the number of micro-batches. A micro-batch is finished before the next one begins: one slot. */
-static struct rt_schedule one_by_one(struct graph *graph, int chunk) {
+static struct rt_schedule one_by_one(struct graph *graph, int coordinate) {
     const int phases = schedule_phases(graph);
     struct rt_step_op *ops = ARENA_ARRAY(graph->arena, struct rt_step_op, phases);
-    for (int p = 0; p < phases; p++) ops[p].segment = schedule_find(graph, chunk, (enum phase)p);
+    for (int p = 0; p < phases; p++) ops[p].segment = schedule_find(graph, coordinate, (enum phase)p);
     return (struct rt_schedule){.nops = phases,
                                 .ops = ops,
                                 .micro_batches = 1,
                                 .repeat_end = phases > PHASE_BACKWARD ? PHASE_BACKWARD + 1 : phases,
-                                .slots = 1};
+                                .nchunks = 1,
+                                .slots = {1}};
 }
 
-/* The most micro-batches between their forward and their backward segment at the same time. */
-static int count_slots(const struct column *column) {
-    int now = 0, most = 1;
-    for (int i = 0; i < column->cells.n; i++) {
-        now += column->cells.at[i].phase == PHASE_FORWARD ? 1 : -1;
-        if (now > most) most = now;
-    }
-    return most;
-}
-
-/* The table of a stage in the making. */
+/* The table of a coordinate in the making. */
 struct table {
     struct graph *graph;
     const struct column *column;
     struct transfer_ends ends;
-    int slots;
-    int *sending; /* [end * slots + slot]: 1 + the micro-batch whose send was posted and not waited for; 0: none */
+    struct arrivals arrivals;    /* the receives that it posts */
+    struct rt_schedule schedule; /* its slots */
+    int most;                    /* slots of a chunk */
+    int arrived;                 /* receives posted so far */
+    int *sending; /* [end * most + slot]: 1 + the micro-batch whose send was posted and not waited for; 0: none */
     VEC(struct rt_step_op) ops;
 };
 
-static void put_row(struct table *t, enum rt_step_kind kind, enum phase phase, int micro, int transfer) {
-    const struct rt_step_op op = {.segment = schedule_find(t->graph, t->column->stage, phase),
+static void put_row(struct table *t, enum rt_step_kind kind, int chunk, enum phase phase, int micro, int transfer) {
+    const struct rt_step_op op = {.segment = schedule_find(t->graph, chunk, phase),
+                                  .chunk = schedule_number(t->graph, chunk),
                                   .micro = micro,
-                                  .slot = micro % t->slots,
                                   .kind = kind,
                                   .transfer = transfer};
     VEC_PUSH(t->graph->arena, &t->ops, op);
@@ -51,76 +46,164 @@ static enum phase phase_of_end(const struct table *t, int end) {
     return t->graph->nodes.at[t->ends.all.at[end].node].phase;
 }
 
-/* Waits for the sends of the phase that are under way from the slot. */
-static void wait_for_sends(struct table *t, enum phase phase, int slot) {
-    for (int e = 0; e < t->ends.all.n; e++) {
-        int *sending = &t->sending[e * t->slots + slot];
-        if (!*sending || phase_of_end(t, e) != phase) continue;
-        put_row(t, RT_WAIT, phase, *sending - 1, e);
-        *sending = 0;
+/* Before the cell (NULL: at the end of the micro-batches), a send must be complete if the cell's segment may write
+ * to the value's memory: a forward segment to what another micro-batch left in the slot that it takes, a backward
+ * segment to what was sent of its own micro-batch's forward phase. */
+static bool must_end(const struct table *t, const struct cell *cell, int end, int micro) {
+    const struct transfer_end *e = &t->ends.all.at[end];
+    if (!cell) return true;
+    if (cell->phase == PHASE_BACKWARD) return phase_of_end(t, end) == PHASE_FORWARD && micro == cell->micro;
+    const int slots = t->schedule.slots[schedule_number(t->graph, cell->chunk)];
+    return e->owner == cell->chunk && micro != cell->micro && micro % slots == cell->micro % slots;
+}
+
+/* Waits for the sends of the phase that are under way and must be complete before the cell. */
+static void wait_for_sends(struct table *t, enum phase phase, const struct cell *cell) {
+    for (int s = 0; s < t->most; s++)
+        for (int e = 0; e < t->ends.all.n; e++) {
+            int *sending = &t->sending[e * t->most + s];
+            if (!*sending || phase_of_end(t, e) != phase || !must_end(t, cell, e, *sending - 1)) continue;
+            put_row(t, RT_WAIT, t->ends.all.at[e].chunk, phase, *sending - 1, e);
+            *sending = 0;
+        }
+}
+
+static bool is_of_cell(const struct table *t, int end, const struct cell *cell, bool sends) {
+    const struct transfer_end *e = &t->ends.all.at[end];
+    return e->sends == sends && e->chunk == cell->chunk && phase_of_end(t, end) == cell->phase;
+}
+
+static void wait_for_memory(struct table *t, const struct cell *cell) {
+    wait_for_sends(t, PHASE_BACKWARD, cell);
+    wait_for_sends(t, PHASE_FORWARD, cell);
+}
+
+/* Posts the receives that precede cell number `i`. One for the forward segment of a later cell takes that one's
+ * slot. */
+static void post_receives(struct table *t, int i) {
+    for (; t->arrived < t->arrivals.all.n && t->arrivals.all.at[t->arrived].cell == i; t->arrived++) {
+        const struct arrival *arrival = &t->arrivals.all.at[t->arrived];
+        const struct cell cell = {phase_of_end(t, arrival->end), arrival->micro, t->ends.all.at[arrival->end].chunk};
+        if (cell.phase == PHASE_FORWARD) wait_for_memory(t, &cell);
+        put_row(t, RT_POST_RECEIVE, cell.chunk, cell.phase, cell.micro, arrival->end);
     }
 }
 
-/* Posts the ends of the cell that send, or posts and waits for those that receive. */
-static void put_transfers(struct table *t, const struct cell *cell, bool sends) {
+static void wait_for_receives(struct table *t, const struct cell *cell) {
+    for (int e = 0; e < t->ends.all.n; e++)
+        if (is_of_cell(t, e, cell, false)) put_row(t, RT_WAIT, cell->chunk, cell->phase, cell->micro, e);
+}
+
+static void post_sends(struct table *t, const struct cell *cell) {
+    const int slot = cell->micro % t->schedule.slots[schedule_number(t->graph, cell->chunk)];
     for (int e = 0; e < t->ends.all.n; e++) {
-        if (t->ends.all.at[e].sends != sends || phase_of_end(t, e) != cell->phase) continue;
-        put_row(t, sends ? RT_POST_SEND : RT_POST_RECEIVE, cell->phase, cell->micro, e);
-        if (sends) t->sending[e * t->slots + cell->micro % t->slots] = cell->micro + 1;
+        if (!is_of_cell(t, e, cell, true)) continue;
+        put_row(t, RT_POST_SEND, cell->chunk, cell->phase, cell->micro, e);
+        t->sending[e * t->most + slot] = cell->micro + 1;
     }
-    for (int e = 0; e < t->ends.all.n && !sends; e++)
-        if (!t->ends.all.at[e].sends && phase_of_end(t, e) == cell->phase)
-            put_row(t, RT_WAIT, cell->phase, cell->micro, e);
 }
 
 /* The rows of a segment and of the transfers around it (Note [Transfers between chunks] in runtime/base/schedule.h). */
-static void put_cell(struct table *t, const struct cell *cell) {
-    const int slot = cell->micro % t->slots;
-    if (cell->phase == PHASE_FORWARD) wait_for_sends(t, PHASE_BACKWARD, slot);
-    wait_for_sends(t, PHASE_FORWARD, slot);
-    put_transfers(t, cell, false);
-    put_row(t, RT_RUN, cell->phase, cell->micro, 0);
-    put_transfers(t, cell, true);
+static void put_cell(struct table *t, int i) {
+    const struct cell *cell = &t->column->cells.at[i];
+    wait_for_memory(t, cell);
+    post_receives(t, i);
+    wait_for_receives(t, cell);
+    put_row(t, RT_RUN, cell->chunk, cell->phase, cell->micro, 0);
+    post_sends(t, cell);
 }
 
-/* The table of a stage: the rows of its column, then reduction and update. */
-static struct rt_schedule schedule_of(struct graph *graph, const struct column *column) {
-    struct table t = {.graph = graph, .column = column, .slots = count_slots(column)};
-    int repeat_first = 0, repeat_end = 0;
-    t.ends = schedule_ends(graph, column->stage);
-    t.sending = ARENA_ARRAY(graph->arena, int, t.ends.all.n *t.slots + 1);
-    for (int i = 0; i < column->cells.n; i++) {
-        if (i == column->repeat_first) repeat_first = t.ops.n;
-        put_cell(&t, &column->cells.at[i]);
-        if (i + 1 == column->repeat_end) repeat_end = t.ops.n;
+/* Slots ------------------------------------------------------------------------------------------------------------ */
+
+/* Gives the micro-batch its slot; false if another has it. holder: per slot 1 + the micro-batch; 0: free. */
+static bool take_slot(int *holder, int slots, int micro) {
+    int *slot = &holder[micro % slots];
+    if (*slot && *slot != micro + 1) return false;
+    *slot = micro + 1;
+    return true;
+}
+
+/* True if no two micro-batches need a slot of the chunk at the same time when there are `slots` of them: from the
+ * forward segment, or the first receive that is posted for it, to the backward segment. */
+static bool suffice(const struct table *t, int chunk, int slots) {
+    int *holder = ARENA_ARRAY(t->graph->arena, int, slots), a = 0;
+    for (int i = 0; i < t->column->cells.n; i++) {
+        const struct cell *cell = &t->column->cells.at[i];
+        for (; a < t->arrivals.all.n && t->arrivals.all.at[a].cell == i; a++)
+            if (t->ends.all.at[t->arrivals.all.at[a].end].chunk == chunk &&
+                !take_slot(holder, slots, t->arrivals.all.at[a].micro))
+                return false;
+        if (cell->chunk != chunk) continue;
+        if (cell->phase == PHASE_FORWARD && !take_slot(holder, slots, cell->micro)) return false;
+        if (cell->phase == PHASE_BACKWARD) holder[cell->micro % slots] = 0;
     }
-    for (int slot = 0; slot < t.slots; slot++) wait_for_sends(&t, PHASE_FORWARD, slot);
-    for (int slot = 0; slot < t.slots; slot++) wait_for_sends(&t, PHASE_BACKWARD, slot);
-    for (int p = PHASE_REDUCE; p < schedule_phases(graph); p++) put_row(&t, RT_RUN, (enum phase)p, 0, 0);
-    return (struct rt_schedule){.nops = t.ops.n,
-                                .ops = t.ops.at,
-                                .micro_batches = column->micro_batches,
-                                .repeat_first = repeat_first,
-                                .repeat_end = repeat_end,
-                                .slots = t.slots};
+    return true;
 }
 
-/* The schedule of a training program's pipeline stages; NULL: it has none. */
-static const struct schedule_kind *kind_of(const struct graph *graph, const struct training *training) {
-    if (!training || schedule_chunks(graph) == 1) return NULL;
-    return schedule_kind_find(training->schedule ? training->schedule : schedule_default);
+static int count_slots(const struct table *t, int chunk) {
+    int slots = 1;
+    while (slots < t->column->micro_batches && !suffice(t, chunk, slots)) slots++;
+    return slots;
+}
+
+static void find_slots(struct table *t) {
+    for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++)
+        if (schedule_home(t->graph, chunk) == t->column->coordinate)
+            t->schedule.slots[t->schedule.nchunks++] = count_slots(t, chunk);
+    t->most = rt_schedule_most_slots(&t->schedule);
+}
+
+/* The table of a coordinate: the rows of its column, then reduction and update. */
+static struct rt_schedule schedule_of(struct graph *graph, const struct column *columns,
+                                      const struct transfer_ends *ends, int coordinate) {
+    const struct column *column = &columns[coordinate];
+    struct table t = {.graph = graph, .column = column, .ends = ends[coordinate]};
+    t.arrivals = messages_order(graph, columns, ends, coordinate);
+    find_slots(&t);
+    t.sending = ARENA_ARRAY(graph->arena, int, t.ends.all.n *t.most + 1);
+    for (int i = 0; i < column->cells.n; i++) {
+        if (i == column->repeat_first) t.schedule.repeat_first = t.ops.n;
+        put_cell(&t, i);
+        if (i + 1 == column->repeat_end) t.schedule.repeat_end = t.ops.n;
+    }
+    for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) wait_for_sends(&t, (enum phase)phase, NULL);
+    for (int p = PHASE_REDUCE; p < schedule_phases(graph); p++)
+        put_row(&t, RT_RUN, schedule_first(graph, coordinate), (enum phase)p, 0, 0);
+    t.schedule.nops = t.ops.n;
+    t.schedule.ops = t.ops.at;
+    t.schedule.micro_batches = column->micro_batches;
+    if (column->repeat_first == column->repeat_end) t.schedule.repeat_first = t.schedule.repeat_end = 0;
+    return t.schedule;
+}
+
+/* The tables of a training program with pipeline stages. */
+static int fill_tables(struct graph *graph, const struct pass_context *context) {
+    const int coordinates = schedule_coordinates(graph), accumulate = context->training->accumulate;
+    struct column *columns = ARENA_ARRAY(graph->arena, struct column, coordinates);
+    struct transfer_ends *ends = ARENA_ARRAY(graph->arena, struct transfer_ends, coordinates);
+    struct schedule_choice choice;
+    if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    for (int c = 0; c < coordinates; c++) {
+        ends[c] = schedule_ends(graph, c);
+        columns[c] = (struct column){.arena = graph->arena,
+                                     .coordinate = c,
+                                     .coordinates = coordinates,
+                                     .micro_batches = schedule_listed(choice.kind, coordinates, accumulate),
+                                     .chunks = graph->chunks};
+        choice.kind->fill(&columns[c]);
+    }
+    for (int c = 0; c < coordinates; c++) {
+        const struct rt_schedule schedule = schedule_of(graph, columns, ends, c);
+        VEC_PUSH(graph->arena, &graph->schedules, schedule);
+    }
+    return 0;
 }
 
 int pass_schedule(struct graph *graph, const struct pass_context *context) {
-    const int stages = schedule_chunks(graph);
-    const struct schedule_kind *kind = kind_of(graph, context->training);
-    for (int stage = 0; stage < stages; stage++) {
-        struct column column = {.arena = graph->arena, .stage = stage, .stages = stages};
-        if (kind) {
-            column.micro_batches = schedule_listed(kind, stages, context->training->accumulate);
-            kind->fill(&column);
-        }
-        const struct rt_schedule schedule = kind ? schedule_of(graph, &column) : one_by_one(graph, stage);
+    const int coordinates = schedule_coordinates(graph);
+    if (context->training && coordinates > 1) return fill_tables(graph, context);
+    for (int coordinate = 0; coordinate < coordinates; coordinate++) {
+        const struct rt_schedule schedule = one_by_one(graph, coordinate);
         VEC_PUSH(graph->arena, &graph->schedules, schedule);
     }
     return 0;

@@ -4,9 +4,9 @@
 
 struct crossing {
     struct graph *graph;
-    int *home; /* per tensor: 1 + the segment of the current chunk that computes it, 0: none does */
+    int *home; /* per tensor: 1 + the segment of the current coordinate that computes it, 0: none does */
     int *last; /* per tensor: 1 + the last segment that lists it in `in` */
-    bool *out; /* per tensor: the chunk's other segments read it, or it is an output */
+    bool *out; /* per tensor: other segments of the coordinate read it, or it is an output */
 };
 
 /* Positions [first, end): from the first to the last node of the phase that the chunk takes part in. */
@@ -33,6 +33,7 @@ static void find_segments(struct graph *graph) {
     for (int chunk = 0; chunk < chunks; chunk++)
         for (int p = 0; p < phases; p++) {
             const struct segment segment = find_segment(graph, chunk, (enum phase)p, end[p], end[p + 1]);
+            if (p > PHASE_BACKWARD && schedule_number(graph, chunk)) continue;
             VEC_PUSH(graph->arena, &graph->segments, segment);
         }
 }
@@ -56,7 +57,6 @@ static void find_homes(struct crossing *c, int s) {
 
 static void find_in(struct crossing *c, int s) {
     const struct graph *graph = c->graph;
-    const enum phase phase = graph->segments.at[s].phase;
     const int chunk = graph->segments.at[s].chunk, end = graph->segments.at[s].end;
     for (int i = graph->segments.at[s].first; i < end; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -64,7 +64,8 @@ static void find_in(struct crossing *c, int s) {
             read_value(c, s, node->inputs[k]);
     }
     for (int i = 0; i < graph->updates.n; i++)
-        if (schedule_update_phase(graph, &graph->updates.at[i]) == phase) read_value(c, s, graph->updates.at[i].value);
+        if (schedule_stores(graph, &graph->segments.at[s], &graph->updates.at[i]))
+            read_value(c, s, graph->updates.at[i].value);
 }
 
 static void find_out(struct crossing *c, int s) {
@@ -76,25 +77,27 @@ static void find_out(struct crossing *c, int s) {
     }
 }
 
-/* Of the segments [first, first + n) of one chunk. */
-static void find_crossing(struct graph *graph, struct arena *scratch, int first, int n) {
+/* Of the segments of one coordinate. */
+static void find_crossing(struct graph *graph, struct arena *scratch, int coordinate) {
     struct crossing c = {.graph = graph};
+    VEC(int) own = {0};
     c.home = ARENA_ARRAY(scratch, int, graph->tensors.n + 1);
     c.last = ARENA_ARRAY(scratch, int, graph->tensors.n + 1);
     c.out = ARENA_ARRAY(scratch, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->outputs.n; i++) c.out[graph->outputs.at[i]] = true;
-    for (int s = first; s < first + n; s++) find_homes(&c, s);
-    for (int s = first; s < first + n; s++) find_in(&c, s);
-    for (int s = first; s < first + n; s++) find_out(&c, s);
+    for (int s = 0; s < graph->segments.n; s++)
+        if (schedule_home(graph, graph->segments.at[s].chunk) == coordinate) VEC_PUSH(scratch, &own, s);
+    for (int i = 0; i < own.n; i++) find_homes(&c, own.at[i]);
+    for (int i = 0; i < own.n; i++) find_in(&c, own.at[i]);
+    for (int i = 0; i < own.n; i++) find_out(&c, own.at[i]);
 }
 
 int pass_segments(struct graph *graph, const struct pass_context *context) {
     (void)context;
     find_segments(graph);
-    const int n = schedule_phases(graph);
-    for (int first = 0; first < graph->segments.n; first += n) {
+    for (int coordinate = 0; coordinate < schedule_coordinates(graph); coordinate++) {
         struct arena *scratch = arena_scratch(graph->arena);
-        find_crossing(graph, scratch, first, n);
+        find_crossing(graph, scratch, coordinate);
         arena_release(graph->arena, scratch);
     }
     return 0;

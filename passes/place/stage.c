@@ -3,6 +3,7 @@
 
 #include "ir/base/map.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/plan/stages.h"
 #include "passes/rewrite/rewrite.h"
@@ -19,6 +20,21 @@ struct staging {
 
 static const char *key_of(const struct staging *s, int tensor, int stage) {
     return arena_printf(s->graph->arena, "%d %d", tensor, stage);
+}
+
+/* The stage that has a node of the phase on the coordinate of `stage`: nodes of the whole step are on the coordinate's
+ * first one. */
+static int stage_in(const struct staging *s, enum phase phase, int stage) {
+    return phase > PHASE_BACKWARD ? schedule_first(s->graph, schedule_home(s->graph, stage)) : stage;
+}
+
+/* Of the stages at one coordinate that hold the weight, the first gives it its new value. */
+static void keep_first_holders(struct staging *s, int update) {
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int before = 0; before < stage; before++)
+            if (s->holds[update * s->stages + before] &&
+                schedule_home(s->graph, before) == schedule_home(s->graph, stage))
+                s->holds[update * s->stages + stage] = false;
 }
 
 /* A stage holds a weight if it reads it; all do if it is an output. They need its new value. */
@@ -41,6 +57,7 @@ static void find_holders(struct staging *s) {
         const int u = update[graph->outputs.at[i]] - 1;
         for (int stage = 0; stage < s->stages && u >= 0; stage++) s->holds[u * s->stages + stage] = true;
     }
+    for (int u = 0; u < graph->updates.n; u++) keep_first_holders(s, u);
 }
 
 static bool is_recomputed(const struct staging *s, int tensor) {
@@ -80,7 +97,9 @@ static bool mark_updates(struct staging *s) {
     for (int i = 0; i < s->graph->updates.n; i++) {
         const int value = s->graph->updates.at[i].value;
         for (int stage = 0; stage < s->stages && is_recomputed(s, value); stage++) {
-            bool *needed = &s->needed[s->graph->tensors.at[value].producer * s->stages + stage];
+            const int producer = s->graph->tensors.at[value].producer;
+            const int at = stage_in(s, s->graph->nodes.at[producer].phase, stage);
+            bool *needed = &s->needed[producer * s->stages + at];
             more = more || (s->holds[i * s->stages + stage] && !*needed);
             *needed = *needed || s->holds[i * s->stages + stage];
         }
@@ -129,18 +148,21 @@ static int original_of(const struct staging *s, int tensor) {
     return tensor;
 }
 
-/* The tensor that has the value on `stage`; adds a Transfer if it is computed on another stage. */
+/* The tensor that has the value on `stage`; adds a Transfer if it is computed at another coordinate. Stages of one
+ * coordinate read each other's values. */
 static int bring(struct staging *s, int tensor, int stage, const char *name) {
     struct graph *graph = s->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
     if (t->kind != TENSOR_VALUE) return tensor;
     int home = graph->nodes.at[t->producer].stage;
+    stage = stage_in(s, graph->nodes.at[t->producer].phase, stage);
     const char *key = key_of(s, tensor, stage);
     int there = map_get(&s->there, key, strlen(key));
     if (there >= 0) return there;
     if (home == stage || home == STAGE_ALL) return tensor;
     const int original = original_of(s, tensor);
     if (original != tensor) return bring(s, original, stage, name);
+    if (schedule_home(graph, home) == schedule_home(graph, stage)) return tensor;
     struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage), t->dtype,
                                t->ndim, t->dims);
@@ -270,20 +292,27 @@ static void sort_by_stage(struct staging *s) {
     memcpy(graph->order.at, sorted, (size_t)n * sizeof *sorted);
 }
 
-/* E0424 for a value that goes from a later to an earlier stage in the forward phase, or the other way in the backward
- * phase: only rules and plan files place nodes so. */
+/* Checks the stages of a node and of the one that computes its operand: E0424 for a value that goes from a later to an
+ * earlier stage in the forward phase, or the other way in the backward phase. Only rules and plan files place nodes
+ * so. */
+static int check_direction(const struct graph *graph, const struct node *node, int tensor, struct diags *diags) {
+    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    const enum phase phase = graph_phase_of(graph, tensor);
+    if (producer < 0 || node->phase > PHASE_BACKWARD) return 0;
+    const int from = graph->nodes.at[producer].stage, to = node->stage;
+    if (from == to || from == STAGE_ALL || (phase == PHASE_FORWARD ? from < to : from > to)) return 0;
+    return diag_error(diags, 424, EXIT_MALFORMED, node_place(graph, producer),
+                      "plan: the node is on stage %d, but node '%s' on stage %d reads its result: in training, "
+                      "values of the %s phase go to %s stages",
+                      from, node->name, to, phase_names[phase], phase == PHASE_FORWARD ? "later" : "earlier");
+}
+
 static int check_directions(const struct staging *s, struct diags *diags) {
     const struct graph *graph = s->graph;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->id != OP_Transfer || node->phase > PHASE_BACKWARD) continue;
-        const int64_t from = attr_int(node, "from", 0), to = attr_int(node, "to", 0);
-        if (node->phase == PHASE_FORWARD ? from < to : from > to) continue;
-        return diag_error(diags, 424, EXIT_MALFORMED, node_place(graph, graph->tensors.at[node->inputs[0]].producer),
-                          "plan: the node is on stage %lld, but node '%s' on stage %lld reads its result: in training, "
-                          "values of the %s phase go to %s stages",
-                          (long long)from, node->name, (long long)to, phase_names[node->phase],
-                          node->phase == PHASE_FORWARD ? "later" : "earlier");
+        for (int k = 0; k < node->ninputs; k++)
+            if (check_direction(graph, node, node->inputs[k], diags) < 0) return -1;
     }
     return 0;
 }
@@ -298,11 +327,15 @@ static int order_stages(struct staging *s, const struct pass_context *context) {
 int pass_stage(struct graph *graph, const struct pass_context *context) {
     struct staging s = {.graph = graph, .axis = mesh_pipeline_axis(&graph->mesh), .nodes = graph->nodes.n};
     if (s.axis < 0 || graph->mesh.axis[s.axis].size == 1) return 0;
-    s.stages = graph->mesh.axis[s.axis].size;
+    s.stages = schedule_chunks(graph);
     if (graph_gradient_inputs(graph))
         return diag_error(context->diags, 415, EXIT_UNSUPPORTED, graph->name,
                           "a model without a loss cannot be trained in pipeline stages: the functions that a caller "
                           "composes have no schedule");
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->stage != STAGE_ALL) node->stage = stage_in(&s, node->phase, node->stage);
+    }
     s.recomputed = stage_recomputed(graph);
     map_init(&s.there, graph->arena);
     mark_needed(&s);

@@ -5,16 +5,28 @@
 
 #include "ir/base/map.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "passes/plan/schedules.h"
 
 void draft_init(struct draft *draft, const struct graph *graph) {
     *draft = (struct draft){.graph = graph,
+                            .chunks = graph->chunks,
                             .split = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->split),
                             .stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1)};
     for (int id = 0; id < graph->nodes.n; id++) {
         memcpy(draft->split[id], graph->nodes.at[id].split, sizeof *draft->split);
         draft->stage[id] = graph->nodes.at[id].stage;
     }
+}
+
+int draft_stages(const struct draft *draft) {
+    return draft->chunks.n ? draft->chunks.n : schedule_coordinates(draft->graph);
+}
+
+int draft_first(const struct draft *draft, int stage) {
+    for (int first = 0; first < stage && draft->chunks.n; first++)
+        if (draft->chunks.home[first] == draft->chunks.home[stage]) return first;
+    return stage;
 }
 
 int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
@@ -134,7 +146,7 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
     const struct graph *graph = draft->graph;
     struct arena *arena = graph->arena, *scratch = arena_scratch(arena);
     const bool *recomputed = list_recomputed(graph, scratch);
-    *plan = (struct plan){.mesh = graph->mesh};
+    *plan = (struct plan){.mesh = graph->mesh, .chunks = draft->chunks};
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
@@ -192,17 +204,12 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
     return 0;
 }
 
-static int pipeline_stages(const struct mesh *mesh) {
-    const int axis = mesh_pipeline_axis(mesh);
-    return axis < 0 ? 1 : mesh->axis[axis].size;
-}
-
 static int apply_node(const struct applying *a, int id, const struct plan_node *entry) {
     struct graph *graph = a->graph;
     struct node *node = &graph->nodes.at[id];
     struct dims dims;
     const char *why;
-    if (entry->stage < 0 || entry->stage >= pipeline_stages(&graph->mesh))
+    if (entry->stage < 0 || entry->stage >= schedule_chunks(graph))
         return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
     if (entry->recompute && !a->recomputed[id])
         return mismatch(a, entry->line, entry->column,
@@ -301,9 +308,10 @@ void plan_of_training(struct plan *plan, const struct training *training) {
 
 /* A training program may have any schedule, an inference program its own only. */
 static int check_schedule(const struct graph *graph, const struct plan *plan, struct diags *diags) {
-    if (!plan->schedule ||
-        (graph->train ? schedule_kind_find(plan->schedule) != NULL : strcmp(plan->schedule, "inference") == 0))
-        return 0;
+    struct schedule_choice choice;
+    if (!plan->schedule) return 0;
+    if (graph->train && schedule_is_known(plan->schedule)) return schedule_choose(&choice, plan->schedule, diags);
+    if (!graph->train && strcmp(plan->schedule, "inference") == 0) return 0;
     return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "schedule %s in a plan is not supported yet",
                       diag_quote(diags, plan->schedule));
 }
@@ -321,6 +329,11 @@ static int check_program(const struct graph *graph, const struct plan *plan, str
 int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct applying a = {.graph = graph, .plan = plan, .diags = diags};
     if (check_program(graph, plan, diags) < 0) return -1;
+    if (plan->chunks.n && !chunks_are_whole(&plan->chunks, schedule_coordinates(graph)))
+        return mismatch(&a, plan->line, plan->column,
+                        arena_printf(graph->arena, "every coordinate of the pipeline axis needs from 1 to %d stages",
+                                     RT_MAX_CHUNKS));
+    graph->chunks = plan->chunks;
     a.scratch = arena_scratch(graph->arena);
     a.recomputed = list_recomputed(graph, a.scratch);
     const int status = apply_nodes(&a);

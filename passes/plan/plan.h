@@ -28,7 +28,7 @@ struct plan_node {
     const char *name, *op; /* ONNX name; name of the operator */
     int nsplits;           /* at most one per mesh axis; 0: every rank of its stage computes the whole node */
     struct plan_split *splits;
-    int stage;      /* pipeline stage */
+    int stage;      /* pipeline stage (chunk) */
     bool recompute; /* its result is computed again in the backward phase instead of being kept */
     int line, column;
 };
@@ -36,6 +36,7 @@ struct plan_node {
 struct plan {
     const char *file; /* that it was read from; NULL: none */
     struct mesh mesh;
+    struct chunks chunks;        /* the pipeline stages */
     VEC(struct plan_node) nodes; /* one entry per node of the graph */
     int line, column;            /* of the list of nodes in `file` */
     /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
@@ -48,10 +49,15 @@ struct draft {
     const struct graph *graph;
     struct node_split (*split)[RT_MAX_AXES];
     int *stage;
+    struct chunks chunks;
 };
 
 /* Starts with the splits and stages of the graph's nodes. Tables lie in graph->arena. */
 void draft_init(struct draft *draft, const struct graph *graph);
+
+/* Number of pipeline stages, and the first one at the coordinate of a stage. */
+int draft_stages(const struct draft *draft);
+int draft_first(const struct draft *draft, int stage);
 
 /* A mesh axis other than `axis` along which a node with these splits is split in the same factor or the same dimension
  * of an operand as by `split`; -1 if there is none. */

@@ -61,12 +61,21 @@ static void put_node(struct rt_json_writer *writer, const struct plan *plan, con
     rt_json_close(writer, '}');
 }
 
+static void put_chunks(struct rt_json_writer *writer, const struct chunks *chunks) {
+    if (!chunks->n) return;
+    rt_json_key(writer, "stages");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < chunks->n; c++) rt_json_put_int(writer, chunks->home[c]);
+    rt_json_close(writer, ']');
+}
+
 const char *plan_print(struct arena *arena, const struct plan *plan, const char *pas) {
     struct rt_json_writer *writer = own_json_writer(arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
     put_int(writer, "format", PLAN_FORMAT);
     put(writer, "pas", pas);
     plan_put_mesh(writer, &plan->mesh);
+    put_chunks(writer, &plan->chunks);
     if (plan->schedule) put(writer, "schedule", plan->schedule);
     if (plan->micro_batches) put_int(writer, "micro_batches", plan->micro_batches);
     if (plan->zero_level) put_int(writer, "zero_level", plan->zero_level);
@@ -177,6 +186,20 @@ static int read_number(struct reader *r, const struct rt_json *text, const char 
                      arena_printf(r->arena, "%s must be a whole number from 0 to %lld", key, (long long)most));
 }
 
+static int read_chunks(struct reader *r, const struct rt_json *chunks) {
+    const bool list = chunks && chunks->kind == RT_JSON_ARRAY;
+    int *homes = ARENA_ARRAY(r->arena, int, (list ? chunks->count : 0) + 1), n = 0;
+    if (!chunks) return 0;
+    for (const struct rt_json *entry = list ? chunks->first : NULL; entry; entry = entry->next) {
+        int64_t home;
+        if (!rt_json_int(entry, &home) || home < 0 || home >= RT_MAX_RANKS) break;
+        homes[n++] = (int)home;
+    }
+    r->plan->chunks = (struct chunks){n, homes};
+    if (list && n && n == chunks->count) return 0;
+    return malformed(r, chunks, "stages must be a list of coordinates on the pipeline axis");
+}
+
 static int read_program(struct reader *r, const struct rt_json *text) {
     const struct rt_json *schedule = rt_json_member(text, "schedule");
     struct plan *plan = r->plan;
@@ -197,7 +220,9 @@ int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, cons
     *plan = (struct plan){.file = file};
     rt_json_int(rt_json_member(text, "format"), &format);
     if (format != PLAN_FORMAT) return refuse_file(&r, arena_printf(arena, "the format must be %d", PLAN_FORMAT));
-    if (read_mesh(&r, rt_json_member(text, "mesh")) < 0 || read_program(&r, text) < 0) return -1;
+    if (read_mesh(&r, rt_json_member(text, "mesh")) < 0 || read_program(&r, text) < 0 ||
+        read_chunks(&r, rt_json_member(text, "stages")) < 0)
+        return -1;
     if (!nodes || nodes->kind != RT_JSON_ARRAY) return malformed(&r, text, "\"nodes\" must be a list");
     plan->line = nodes->line;
     plan->column = nodes->column;

@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "ir/schedule.h"
+#include "passes/plan/schedules.h"
+
 const struct policy policies[] = {
 #define POLICY(name, axes, decide, help) {#name, axes, decide, help},
 #include "passes/plan/policies.def"
@@ -23,6 +26,32 @@ static void report_one_device(const struct policy *policy, struct diags *diags) 
                 policy->name, policy->name, length, policy->axes);
 }
 
+/* The pipeline stages of the schedule that the program has. */
+static int find_chunks(struct chunks *chunks, const struct graph *graph, const struct pass_context *context) {
+    const int coordinates = schedule_coordinates(graph);
+    struct schedule_choice choice;
+    *chunks = (struct chunks){0};
+    if (!context->training || coordinates == 1) return 0;
+    if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    *chunks = schedule_chunks_of(&choice, coordinates, graph->arena);
+    return schedule_check_micro_batches(&choice, coordinates, context->training->accumulate, context->diags);
+}
+
+/* E0424 if a plan that was given has other stages than the schedule. */
+static int check_chunks(const struct graph *graph, const struct pass_context *context) {
+    const struct plan *plan = context->given;
+    struct chunks chunks;
+    if (find_chunks(&chunks, graph, context) < 0) return -1;
+    if (chunks.n == plan->chunks.n &&
+        (!chunks.n || memcmp(chunks.home, plan->chunks.home, (size_t)chunks.n * sizeof *chunks.home) == 0))
+        return 0;
+    return diag_error(context->diags, 424, EXIT_MALFORMED, plan->file ? plan->file : graph->name,
+                      "plan: its stages are at other coordinates of the pipeline axis than those of schedule %s",
+                      context->training && context->training->schedule
+                          ? diag_quote(context->diags, context->training->schedule)
+                          : schedule_default);
+}
+
 int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context) {
     struct draft draft;
     const struct policy *policy = policy_find(context->policy);
@@ -30,6 +59,7 @@ int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_
     if (*policy->axes && strcmp(policy->axes, "FILE") != 0 && mesh_size(&graph->mesh) == 1)
         report_one_device(policy, context->diags);
     draft_init(&draft, graph);
+    if (find_chunks(&draft.chunks, graph, context) < 0) return -1;
     if (policy->decide(&draft, context) < 0) return -1;
     plan_of_draft(plan, &draft);
     return 0;
@@ -39,6 +69,7 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     struct plan decided;
     if (!context->given && policy_plan(&decided, graph, context) < 0) return -1;
     const struct plan *plan = context->given ? context->given : &decided;
+    if (context->given && check_chunks(graph, context) < 0) return -1;
     if (plan_apply(graph, plan, context->diags) < 0) return -1;
     if (context->plan) {
         *context->plan = *plan;

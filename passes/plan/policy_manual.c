@@ -128,13 +128,15 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
 }
 
 static int apply_stages(struct manual *m) {
-    int axis = mesh_pipeline_axis(&m->graph->mesh), stages = axis < 0 ? 1 : m->graph->mesh.axis[axis].size, stage = 0;
+    const int stages = draft_stages(m->draft);
+    int stage = 0;
     for (int i = 0; i < m->graph->order.n; i++) {
         int id = m->graph->order.at[i];
         const struct rule *rule = rule_for(m, id, true);
         if (rule && rule->stage >= stages)
             return diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
-                              "rules: stage %lld, but the pipeline axis of the mesh has size %d",
+                              m->draft->chunks.n ? "rules: stage %lld, but the schedule has only %d stages"
+                                                 : "rules: stage %lld, but the pipeline axis of the mesh has size %d",
                               (long long)rule->stage, stages);
         if (rule) stage = (int)rule->stage;
         m->draft->stage[id] = stage;

@@ -274,7 +274,7 @@ static void keep_updates(struct draft *draft) {
 int policy_pp(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
-    int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
+    const int stages = draft_stages(draft);
     if (stages == 1) return 0;
     if (count_forward(graph) < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d pipeline stages, but the model has only %d nodes",

@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "passes/train/named_options.h"
 
 const char *const schedule_default = "1f1b";
 
+/* The schedule of a pipeline with one chunk at each coordinate. */
 static void put(struct column *column, enum phase phase, int micro) {
-    VEC_PUSH(column->arena, &column->cells, (struct cell){phase, micro});
+    VEC_PUSH(column->arena, &column->cells, (struct cell){phase, micro, column->coordinate});
 }
 
 static void fill_gpipe(struct column *column) {
@@ -19,7 +21,7 @@ static void fill_gpipe(struct column *column) {
  * segment is repeated for further micro-batches: with two micro-batches per stage, it refers to earlier ones, such as
  * those whose sends it waits for, by differences that are right for all further ones. */
 static void fill_1f1b(struct column *column) {
-    const int after = column->stages - 1 - column->stage, n = column->micro_batches;
+    const int after = column->coordinates - 1 - column->coordinate, n = column->micro_batches;
     const int warm_up = after < n ? after : n;
     for (int m = 0; m < warm_up; m++) put(column, PHASE_FORWARD, m);
     for (int m = warm_up; m < n; m++) {
@@ -29,31 +31,87 @@ static void fill_1f1b(struct column *column) {
         column->repeat_end = column->cells.n;
     }
     for (int m = n - warm_up; m < n; m++) put(column, PHASE_BACKWARD, m);
-    if (n < 2 * column->stages) column->repeat_first = column->repeat_end = 0;
+    if (n < 2 * column->coordinates) column->repeat_first = column->repeat_end = 0;
+}
+
+/* The interleaved schedule of Narayanan et al. ("Efficient Large-Scale Language Model Training on GPU Clusters Using
+ * Megatron-LM", SC 2021). Micro-batches come in groups of as many as there are coordinates: a coordinate computes the
+ * first chunk of a group, then its next chunk, and so on. In the backward phase the last chunk comes first. The last
+ * group may be smaller. `i` counts the segments of a phase at the coordinate. */
+static struct cell interleaved_cell(const struct column *column, enum phase phase, int i) {
+    const int p = column->coordinates, v = column->chunks.n / p;
+    const int group = i / (p * v), first = group * p, left = column->micro_batches - first;
+    const int size = left < p ? left : p, within = i - first * v;
+    const int turn = within / size, number = phase == PHASE_FORWARD ? turn : v - 1 - turn;
+    return (struct cell){phase, first + within % size, number * p + column->coordinate};
+}
+
+static void fill_interleaved(struct column *column) {
+    const int p = column->coordinates, v = column->chunks.n / p, total = column->micro_batches * v;
+    const int before = 2 * (p - 1 - column->coordinate) + (v - 1) * p, warm_up = before < total ? before : total;
+    for (int i = 0; i < total + warm_up; i++) {
+        if (i < total) VEC_PUSH(column->arena, &column->cells, interleaved_cell(column, PHASE_FORWARD, i));
+        if (i >= warm_up)
+            VEC_PUSH(column->arena, &column->cells, interleaved_cell(column, PHASE_BACKWARD, i - warm_up));
+    }
 }
 
 static const struct schedule_kind kinds[] = {
-#define SCHEDULE(name, fill, help) {name, fill, help},
+#define SCHEDULE(...) {__VA_ARGS__},
 #include "passes/plan/schedules.def"
 #undef SCHEDULE
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-const struct schedule_kind *schedule_kind_find(const char *name) {
+static const struct schedule_kind *find_kind(const char *name, size_t length) {
     for (int i = 0; i < KINDS; i++)
-        if (strcmp(kinds[i].name, name) == 0) return &kinds[i];
+        if (strlen(kinds[i].name) == length && strncmp(kinds[i].name, name, length) == 0) return &kinds[i];
     return NULL;
 }
 
-int schedule_listed(const struct schedule_kind *kind, int stages, int micro_batches) {
-    return kind->fill == fill_1f1b && micro_batches > 2 * stages ? 2 * stages : micro_batches;
+bool schedule_is_known(const char *text) {
+    return find_kind(text, strcspn(text, ":")) != NULL;
 }
 
-int schedule_check(const char *name, struct diags *diags) {
+static int report_unknown(const char *text, struct diags *diags) {
     struct strbuf names;
-    if (schedule_kind_find(name)) return 0;
     strbuf_init(&names, diags->arena);
     for (int i = 0; i < KINDS; i++) strbuf_printf(&names, "%s%s", i ? ", " : "", kinds[i].name);
     return diag_error(diags, 202, EXIT_USAGE, "--schedule", "unknown schedule %s; the schedules are %s",
-                      diag_quote(diags, name), strbuf_text(&names));
+                      diag_quote(diags, text), strbuf_text(&names));
+}
+
+int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags) {
+    const char *name = text ? text : schedule_default;
+    const size_t length = strcspn(name, ":");
+    const struct schedule_kind *kind = find_kind(name, length);
+    struct named_options options;
+    if (!kind) return report_unknown(name, diags);
+    *choice = (struct schedule_choice){kind, 1};
+    named_options_start(&options, "--schedule", kind->name, kind->options ? kind->options : "", diags->arena);
+    if (named_options_set_all(&options, name[length] ? name + length + 1 : NULL, 1, diags) < 0) return -1;
+    const double chunks = named_options_value(&options, "v", 1);
+    choice->chunks = (int)chunks;
+    if (choice->chunks == chunks) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--schedule", "v is a number of stages: a whole number");
+}
+
+int schedule_check_micro_batches(const struct schedule_choice *choice, int coordinates, int micro_batches,
+                                 struct diags *diags) {
+    if (choice->kind->fill != fill_interleaved || coordinates == 1 || micro_batches % coordinates == 0) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--accumulate",
+                      "the interleaved schedule of %d ranks needs a multiple of %d micro-batches; there %s %d",
+                      coordinates, coordinates, micro_batches == 1 ? "is" : "are", micro_batches);
+}
+
+struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena) {
+    const int n = choice->chunks * coordinates;
+    int *home = ARENA_ARRAY(arena, int, n);
+    if (choice->chunks == 1 || coordinates == 1) return (struct chunks){0};
+    for (int c = 0; c < n; c++) home[c] = c % coordinates;
+    return (struct chunks){n, home};
+}
+
+int schedule_listed(const struct schedule_kind *kind, int coordinates, int micro_batches) {
+    return kind->fill == fill_1f1b && micro_batches > 2 * coordinates ? 2 * coordinates : micro_batches;
 }

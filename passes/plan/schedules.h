@@ -1,47 +1,69 @@
-/* Schedules: when each pipeline stage computes the segments of a step's micro-batches.
+/* Schedules: when each pipeline coordinate computes the segments of a step's micro-batches.
  *
- * A schedule is a row of schedules.def. Its function lists the segments of one stage in order. All else is derived from
- * the lists (passes/place/schedule.c), so that nothing else depends on which schedule it is. Programs without pipeline
- * stages compute forward and backward of one micro-batch after the other, whatever the schedule. */
+ * A schedule is a row of schedules.def. Its function lists the segments of one coordinate in order. All else is derived
+ * from the lists (passes/place/schedule.c), so that nothing else depends on which schedule it is. Programs without
+ * pipeline stages compute forward and backward of one micro-batch after the other, whatever the schedule.
+ *
+ * A coordinate has one chunk (pipeline stage) or several. The schedule says how many, and so how many stages a policy
+ * divides the layers into, and at which coordinate each chunk is. */
 #ifndef PASSES_PLAN_SCHEDULES_H
 #define PASSES_PLAN_SCHEDULES_H
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
+#include "passes/plan/plan.h"
 #include "runtime/base/schedule.h"
 
-/* A segment of the stage, for one micro-batch. */
+/* A segment, for one micro-batch. */
 struct cell {
     enum phase phase; /* PHASE_FORWARD or PHASE_BACKWARD */
     int micro;
+    int chunk; /* of all chunks of the program */
 };
 
-/* What the stage computes in a step, in order. For each micro-batch beyond those listed, cells [repeat_first,
+/* What a coordinate computes in a step, in order. For each micro-batch beyond those listed, cells [repeat_first,
  * repeat_end) are repeated, as rows are in Note [Repeated rows] in runtime/base/schedule.h. */
 struct column {
     struct arena *arena;
-    int stage, stages, micro_batches;
+    int coordinate, coordinates, micro_batches;
+    struct chunks chunks;
     VEC(struct cell) cells;
     int repeat_first, repeat_end;
 };
 
+/* A row of schedules.def. */
 struct schedule_kind {
     const char *name;
     void (*fill)(struct column *column);
     const char *help;
+    const char *options;
 };
 
-/* The row of that name; NULL: there is none. */
-const struct schedule_kind *schedule_kind_find(const char *name);
+/* A schedule as the user names it: a row, and the number of chunks of each coordinate. */
+struct schedule_choice {
+    const struct schedule_kind *kind;
+    int chunks;
+};
 
 /* The schedule of programs with pipeline stages that do not choose one. */
 extern const char *const schedule_default;
 
-/* Number of micro-batches in the columns of a step of `micro_batches`: fewer where cells are repeated for the rest. */
-int schedule_listed(const struct schedule_kind *kind, int stages, int micro_batches);
+/* True if a row has the name, which options may follow. */
+bool schedule_is_known(const char *text);
 
-/* E0202 unless there is a schedule of that name. */
-int schedule_check(const char *name, struct diags *diags);
+/* Reads the name of a schedule with its options, such as "interleaved:v=2"; NULL: the default. 0, or -1 after a
+ * diagnostic: E0202 for an unknown name, E0205 for an option. */
+int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags);
+
+/* The chunks of the schedule at that many coordinates. */
+struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena);
+
+/* E0205 if the schedule cannot have that many micro-batches. */
+int schedule_check_micro_batches(const struct schedule_choice *choice, int coordinates, int micro_batches,
+                                 struct diags *diags);
+
+/* Number of micro-batches in the columns of a step of `micro_batches`: fewer where cells are repeated for the rest. */
+int schedule_listed(const struct schedule_kind *kind, int coordinates, int micro_batches);
 
 #endif

@@ -112,9 +112,10 @@ static int last_reduced_stage(const struct draft *draft, const struct node *node
     return last;
 }
 
-/* Reductions and updates are where the gradient is. `owner`, per tensor: the stage of the parameter that a value
- * belongs to; NOWHERE for values that no gradient places. The sum of all squares is passed on from stage to stage, and
- * other values without an owner are computed on the last one. Marks these in `unowned`, per node. */
+/* Reductions and updates are where the gradient is, on the first stage of that coordinate. `owner`, per tensor: the
+ * stage of the parameter that a value belongs to; NOWHERE for values that no gradient places. The sum of all squares
+ * is passed on from stage to stage, and other values without an owner are computed on the last one. Marks these in
+ * `unowned`, per node. */
 static void place_updates(struct draft *draft, int last_stage, bool *unowned) {
     const struct graph *graph = draft->graph;
     int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -122,7 +123,7 @@ static void place_updates(struct draft *draft, int last_stage, bool *unowned) {
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
-        int own = node->phase == PHASE_BACKWARD ? draft->stage[id] : NOWHERE;
+        int own = node->phase == PHASE_BACKWARD ? draft_first(draft, draft->stage[id]) : NOWHERE;
         for (int k = 0; k < node->ninputs && node->phase > PHASE_BACKWARD; k++)
             if (node->inputs[k] >= 0 && own == NOWHERE) own = owner[node->inputs[k]];
         for (int k = 0; k < node->noutputs && node->phase != PHASE_REDUCE; k++)
@@ -157,12 +158,12 @@ static void follow_readers(struct draft *draft, const bool *unowned) {
 
 void stages_follow(struct draft *draft) {
     const struct graph *graph = draft->graph;
-    const int axis = mesh_pipeline_axis(&graph->mesh), last_stage = axis < 0 ? 0 : graph->mesh.axis[axis].size - 1;
-    if (!graph->train || last_stage <= 0) return;
+    const int last_stage = draft_stages(draft) - 1;
+    if (!graph->train || last_stage == 0) return;
     const bool *live = stage_live(graph);
     place_backward(draft, live);
     place_by_readers(draft, last_stage);
     bool *unowned = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
-    place_updates(draft, last_stage, unowned);
+    place_updates(draft, draft_first(draft, last_stage), unowned);
     follow_readers(draft, unowned);
 }

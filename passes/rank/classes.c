@@ -75,9 +75,16 @@ static int64_t (*local_dims(const struct graph *graph, const int *coordinate))[R
     return dims;
 }
 
+static void find_chunks(const struct graph *graph, struct rank_class *class, int coordinate) {
+    class->coordinate = coordinate;
+    class->chunks = ARENA_ARRAY(graph->arena, int, RT_MAX_CHUNKS);
+    for (int chunk = 0; chunk < schedule_chunks(graph); chunk++)
+        if (schedule_home(graph, chunk) == coordinate) class->chunks[class->nchunks++] = chunk;
+}
+
 static void find_schedule(const struct graph *graph, struct rank_class *class) {
     bool *runs = ARENA_ARRAY(graph->arena, bool, graph->segments.n + 1);
-    class->schedule = &graph->schedules.at[class->stage];
+    class->schedule = &graph->schedules.at[class->coordinate];
     class->segments = ARENA_ARRAY(graph->arena, int, class->schedule->nops + 1);
     for (int i = 0; i < class->schedule->nops; i++) runs[class->schedule->ops[i].segment] = true;
     for (int s = 0; s < graph->segments.n; s++)
@@ -96,17 +103,17 @@ void classes_find(struct rankplan *plan) {
     plan->classes = ARENA_ARRAY(graph->arena, struct rank_class, plan->nclasses);
     for (int c = 0; c < plan->nclasses; c++) {
         struct rank_class *class = &plan->classes[c];
-        int coordinate[RT_MAX_AXES] = {0}, rest = c, shards = 1, classes = 1, first_stage = c;
+        int coordinate[RT_MAX_AXES] = {0}, rest = c, shards = 1, classes = 1, first_coordinate = c;
         for (int a = 0; a < mesh->naxes; a++) {
             coordinate[a] = plan->sets[a].first[rest % plan->sets[a].n];
             class->shard += coordinate[a] * shards;
-            if (a == pipeline) first_stage -= rest % plan->sets[a].n * classes;
+            if (a == pipeline) first_coordinate -= rest % plan->sets[a].n * classes;
             rest /= plan->sets[a].n;
             shards *= mesh->axis[a].size;
             classes *= plan->sets[a].n;
         }
-        class->stage = pipeline < 0 ? 0 : coordinate[pipeline];
-        class->dims = first_stage < c ? plan->classes[first_stage].dims : local_dims(graph, coordinate);
+        find_chunks(graph, class, pipeline < 0 ? 0 : coordinate[pipeline]);
+        class->dims = first_coordinate < c ? plan->classes[first_coordinate].dims : local_dims(graph, coordinate);
         find_schedule(graph, class);
     }
 }

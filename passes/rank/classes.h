@@ -1,4 +1,5 @@
-/* The classes of a plan's ranks: shards of the same stage whose parts of all tensors have the same extents.
+/* The classes of a plan's ranks: shards of the same pipeline coordinate whose parts of all tensors have the same
+ * extents.
  *
  * Note [Classes by coordinate]
  * At most one mesh axis divides a dimension of a tensor, so a shard's coordinate on each axis determines the extents
@@ -11,7 +12,8 @@
 
 #include "passes/rank/rankplan.h"
 
-/* Sets plan->sets, plan->classes with their first shard, stage, dims, schedule and segments, and plan->nclasses. */
+/* Sets plan->sets, plan->classes with their first shard, coordinate, chunks, dims, schedule and segments, and
+ * plan->nclasses. */
 void classes_find(struct rankplan *plan);
 
 #endif

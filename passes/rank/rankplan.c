@@ -37,7 +37,7 @@ int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *cl
     const bool shared = plan->shared[root];
     int64_t bytes = 1;
     for (int c = 0; c < plan->nclasses; c++) {
-        if (shared ? plan->classes[c].stage != class->stage : &plan->classes[c] != class) continue;
+        if (shared ? plan->classes[c].coordinate != class->coordinate : &plan->classes[c] != class) continue;
         const int64_t own = rankplan_bytes(&plan->classes[c], plan->graph, root);
         if (own > bytes) bytes = own;
     }
@@ -79,5 +79,7 @@ void rankplan_localize(struct graph *graph, const struct rank_class *class, stru
 }
 
 int rankplan_part(const struct rank_class *class, const struct node *node) {
-    return stage_part(node, class->stage);
+    int part = STAGE_NONE;
+    for (int c = 0; c < class->nchunks; c++) part |= stage_part(node, class->chunks[c]);
+    return part;
 }

@@ -1,17 +1,17 @@
 /* The plan of every rank's program: the nodes that it executes and the addresses of its tensors. The last step before
  * sources are generated.
  *
- * A shard is a position on the mesh. Shards of the same stage whose parts of all tensors have the same extents run the
- * same code and form a class; which part a rank has follows at run time from its position on the mesh. Memory is
- * planned per class, in these arenas:
+ * A shard is a position on the mesh. Shards of the same pipeline coordinate whose parts of all tensors have the same
+ * extents run the same code and form a class; which part a rank has follows at run time from its position on the
+ * mesh. Memory is planned per class, in these arenas:
  *
  *   WEIGHTS        stored tensors that the class reads, one after the other
  *   GRADIENTS      accumulated gradients, one after the other
  *   OPTIMIZER      other states (moments, scales), one after the other
  *   ACTIVATIONS    computed values, which share addresses where their lifetimes allow; inputs, if the target wants them
- *   COMMUNICATION  values that ranks exchange, at equal offsets on all shards of a stage, so that peers can reach them
+ *   COMMUNICATION  values that ranks exchange, at equal offsets on all shards of a coordinate, so that peers reach them
  *   SCRATCH        workspace for one node at a time: that of the node that needs most
- */
+ * / */
 #ifndef PASSES_RANK_RANKPLAN_H
 #define PASSES_RANK_RANKPLAN_H
 
@@ -34,6 +34,7 @@ struct plan_place {
      * in the class' `flats` */
     int64_t offset;
     int64_t stride; /* bytes from one slot to the next (Note [Slots in memory] in slots.h); 0: it is in no slot */
+    int chunk;      /* whose slot it is in: an index into class->chunks */
 };
 
 /* A tensor that is a strided view of another (Note [Views] in views.h): the result of `node` in its operand, or an
@@ -48,7 +49,8 @@ struct strides; /* views.h */
 
 struct rank_class {
     int shard;                    /* the first shard of the class */
-    int stage;                    /* its pipeline stage; 0 without a pipeline axis */
+    int coordinate;               /* on the pipeline axis; 0 without one */
+    int nchunks, *chunks;         /* the pipeline stages there, ascending */
     int64_t (*dims)[RT_MAX_NDIM]; /* per tensor: extents of the part; one table for all stages that have the same */
     /* per tensor: the strides of a view (views.h); NULL: its elements are contiguous */
     const struct strides **strides;
@@ -57,12 +59,12 @@ struct rank_class {
     VEC(struct rt_flat) flats;
     /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
-    const struct rt_schedule *schedule; /* of its stage */
-    int nsegments, *segments;           /* those of the graph that the schedule executes, ascending */
-    VEC(int) kept;                      /* roots that lie in a slot (slots.h) */
-    int transferred;                    /* the first of them: values that go from chunk to chunk */
-    int64_t slot_bytes[RT_ARENAS];      /* size of one slot */
-    VEC(int) peak_live;                 /* tensors that are live when the live activations have the most bytes */
+    const struct rt_schedule *schedule;           /* of its coordinate */
+    int nsegments, *segments;                     /* those of the graph that the schedule executes, ascending */
+    VEC(int) kept;                                /* roots that lie in a slot (slots.h) */
+    int transferred;                              /* the first of them: values that go from rank to rank */
+    int64_t slot_bytes[RT_MAX_CHUNKS][RT_ARENAS]; /* size of one slot of each chunk */
+    VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
 };
 
 /* Memory that a target's kernels need beyond that of the graph. */
@@ -124,8 +126,8 @@ bool rankplan_moves_slices(const struct graph *graph, const struct node *node);
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);
 
-/* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of the
- * stage, so that offsets are equal on all of them. */
+/* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of
+ * the coordinate, so that offsets are equal on all of them. */
 int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root);
 
 /* Checks that ranks meet at every collective, so that there is no deadlock, and the memory plan (memplan_verify): 0,

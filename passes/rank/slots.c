@@ -1,5 +1,8 @@
 #include "passes/rank/slots.h"
 
+static const enum rt_arena arenas[] = {RT_ACTIVATIONS, RT_COMMUNICATION}; /* those that have slots */
+enum { SLOT_ARENAS = sizeof arenas / sizeof *arenas };
+
 static enum rt_arena arena_of(const struct rankplan *plan, int root) {
     return plan->shared[root] ? RT_COMMUNICATION : RT_ACTIVATIONS;
 }
@@ -11,10 +14,11 @@ static void keep(const struct rankplan *plan, struct rank_class *class, bool *li
     VEC_PUSH(plan->graph->arena, &class->kept, root);
 }
 
-/* Lists the roots of the values that backward segments read and others compute, and of those that other chunks read. */
+/* Lists the roots of the values that other coordinates read, and of those that forward and backward segments read and
+ * other segments compute. */
 static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     const struct graph *graph = plan->graph;
-    const struct transfer_ends ends = schedule_ends(graph, class->stage);
+    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
     bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int e = 0; e < ends.all.n; e++) {
         const struct node *node = &graph->nodes.at[ends.all.at[e].node];
@@ -23,65 +27,162 @@ static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     class->transferred = class->kept.n;
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
-        for (int i = 0; i < segment->in.n && segment->phase == PHASE_BACKWARD; i++)
+        for (int i = 0; i < segment->in.n && segment->phase <= PHASE_BACKWARD; i++)
             keep(plan, class, listed, segment->in.at[i]);
     }
 }
 
-/* Number of the first kept values that lie in the region of slots. */
-static int in_region(const struct rank_class *class) {
-    return class->schedule->slots > 1 ? class->kept.n : class->transferred;
+/* Per root: the first of the class' chunks that computes or reads it in the forward or backward phase, by its number in
+ * class->chunks. Its slot is free last. */
+static const int *find_owners(const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) owner[t] = class->nchunks - 1;
+    for (int c = class->nchunks - 1; c >= 0; c--)
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            const int part = node->phase <= PHASE_BACKWARD ? stage_part(node, class->chunks[c]) : STAGE_NONE;
+            for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
+                if (node->inputs[k] >= 0) owner[plan->root[node->inputs[k]]] = c;
+            for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++)
+                if (node->outputs[k] >= 0) owner[plan->root[node->outputs[k]]] = c;
+        }
+    return owner;
+}
+
+static bool several_in_use(const struct rank_class *class) {
+    return class->nchunks > 1 || class->schedule->slots[0] > 1;
+}
+
+/* Number of the first kept values that lie in the regions of slots. */
+static int in_regions(const struct rank_class *class) {
+    return several_in_use(class) ? class->kept.n : class->transferred;
 }
 
 void slots_find(const struct rankplan *plan, struct rank_class *class) {
     list_kept(plan, class);
+    const int *owner = find_owners(plan, class);
     for (int i = 0; i < class->kept.n; i++) {
-        const int root = class->kept.at[i];
-        int64_t *bytes = &class->slot_bytes[arena_of(plan, root)];
-        if (i < in_region(class)) class->place[root] = (struct plan_place){arena_of(plan, root), *bytes, 0};
+        const int root = class->kept.at[i], chunk = owner[root];
+        int64_t *bytes = &class->slot_bytes[chunk][arena_of(plan, root)];
+        if (i < in_regions(class))
+            class->place[root] = (struct plan_place){arena_of(plan, root), *bytes, .chunk = chunk};
         *bytes += rankplan_memory(plan, class, root);
     }
 }
 
-/* Size of a slot in the region: with one slot, only the first values lie there. */
-static int64_t stride_of(const struct rankplan *plan, const struct rank_class *class, enum rt_arena arena) {
+/* Size of a slot of the chunk in its region: with one slot, only the first values lie there. */
+static int64_t stride_of(const struct rankplan *plan, const struct rank_class *class, int chunk, enum rt_arena arena) {
     int64_t bytes = 0;
-    for (int i = 0; i < in_region(class); i++)
-        if (arena_of(plan, class->kept.at[i]) == arena) bytes += rankplan_memory(plan, class, class->kept.at[i]);
+    for (int i = 0; i < in_regions(class); i++) {
+        const struct plan_place *place = &class->place[class->kept.at[i]];
+        if (place->arena == (int)arena && place->chunk == chunk)
+            bytes += rankplan_memory(plan, class, class->kept.at[i]);
+    }
     return bytes;
 }
 
-void slots_place(const struct rankplan *plan, struct rank_class *class) {
-    static const enum rt_arena arenas[] = {RT_ACTIVATIONS, RT_COMMUNICATION};
-    int64_t stride[RT_ARENAS] = {0};
-    for (int a = 0; a < 2; a++) stride[arenas[a]] = stride_of(plan, class, arenas[a]);
-    for (int i = 0; i < in_region(class); i++) {
+/* Puts the slots of a chunk behind what lies in the arena. */
+static void place_region(const struct rankplan *plan, struct rank_class *class, int chunk, enum rt_arena arena) {
+    const int64_t stride = stride_of(plan, class, chunk, arena);
+    for (int i = 0; i < in_regions(class); i++) {
         struct plan_place *place = &class->place[class->kept.at[i]];
-        place->offset += class->bytes[place->arena];
-        place->stride = stride[place->arena];
+        if (place->arena != (int)arena || place->chunk != chunk) continue;
+        place->offset += class->bytes[arena];
+        place->stride = stride;
     }
-    for (int a = 0; a < 2; a++) class->bytes[arenas[a]] += class->schedule->slots * stride[arenas[a]];
+    class->bytes[arena] += class->schedule->slots[chunk] * stride;
+}
+
+void slots_place(const struct rankplan *plan, struct rank_class *class) {
+    for (int chunk = 0; chunk < class->nchunks; chunk++)
+        for (int a = 0; a < SLOT_ARENAS; a++) place_region(plan, class, chunk, arenas[a]);
+}
+
+/* Verification ----------------------------------------------------------------------------------------------------- */
+
+/* The slots of a chunk in an arena: [first, end); empty if it has none. */
+struct region {
+    int64_t first, end;
+};
+
+static void find_regions(const struct rank_class *class, struct region region[RT_MAX_CHUNKS][RT_ARENAS]) {
+    for (int i = 0; i < in_regions(class); i++) {
+        const struct plan_place *place = &class->place[class->kept.at[i]];
+        struct region *r = &region[place->chunk][place->arena];
+        if (!r->end || place->offset < r->first) r->first = place->offset;
+        r->end = r->first + class->schedule->slots[place->chunk] * place->stride;
+    }
+}
+
+/* A value in a slot ends in the slot, and no other lies in a region. */
+static bool is_apart(const struct rankplan *plan, const struct rank_class *class, int tensor,
+                     struct region region[RT_MAX_CHUNKS][RT_ARENAS]) {
+    const struct plan_place *place = &class->place[tensor];
+    if (place->offset < 0 || place->arena >= RT_ARENAS) return true;
+    const int64_t behind = place->offset + rankplan_bytes(class, plan->graph, tensor);
+    if (place->stride) return behind <= region[place->chunk][place->arena].first + place->stride;
+    for (int chunk = 0; chunk < class->nchunks; chunk++) {
+        const struct region *r = &region[chunk][place->arena];
+        if (r->end && behind > r->first && place->offset < r->end) return false;
+    }
+    return true;
+}
+
+/* By segment of the graph: the chunks, as a bit set, whose slots it reads or writes. */
+static const unsigned *find_accesses(const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    unsigned *accesses = ARENA_ARRAY(graph->arena, unsigned, graph->segments.n + 1);
+    for (int s = 0; s < class->nsegments; s++) {
+        const struct segment *segment = &graph->segments.at[class->segments[s]];
+        for (int i = segment->first; i < segment->end && segment->phase <= PHASE_BACKWARD; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
+            for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
+                const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
+                if (tensor >= 0 && class->place[tensor].offset >= 0 && class->place[tensor].stride)
+                    accesses[class->segments[s]] |= 1u << class->place[tensor].chunk;
+            }
+        }
+    }
+    return accesses;
+}
+
+/* Walks the table: a segment accesses slots of a chunk only from the micro-batch's forward segment of that chunk to its
+ * backward segment. */
+static bool is_held(const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    const int micro_batches = class->schedule->micro_batches;
+    const unsigned *accesses = find_accesses(plan, class);
+    unsigned *held = ARENA_ARRAY(graph->arena, unsigned, micro_batches + 1); /* by micro-batch: chunks, a bit set */
+    for (int i = 0; i<class->schedule->nops &&class->nchunks> 1; i++) {
+        const struct rt_step_op *op = &class->schedule->ops[i];
+        const enum phase phase = graph->segments.at[op->segment].phase;
+        if (op->kind != RT_RUN || phase > PHASE_BACKWARD) continue;
+        if (phase == PHASE_FORWARD) held[op->micro] |= 1u << op->chunk;
+        if (accesses[op->segment] & ~held[op->micro]) return false;
+        if (phase == PHASE_BACKWARD) held[op->micro] &= ~(1u << op->chunk);
+    }
+    return true;
 }
 
 int slots_verify(const struct rankplan *plan, const struct rank_class *class, struct diags *diags) {
     const struct graph *graph = plan->graph;
-    int64_t first[RT_ARENAS], end[RT_ARENAS] = {0}; /* of the region of slots */
-    if (!in_region(class)) return 0;
-    for (int a = 0; a < RT_ARENAS; a++) first[a] = INT64_MAX;
-    for (int i = 0; i < in_region(class); i++) {
-        const struct plan_place *place = &class->place[class->kept.at[i]];
-        if (place->offset < first[place->arena]) first[place->arena] = place->offset;
-        end[place->arena] = first[place->arena] + class->schedule->slots * place->stride;
+    struct region region[RT_MAX_CHUNKS][RT_ARENAS] = {{{0}}};
+    find_regions(class, region);
+    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
+    for (int e = 0; e < ends.all.n; e++) {
+        const struct node *node = &graph->nodes.at[ends.all.at[e].node];
+        const int tensor = ends.all.at[e].sends ? node->inputs[0] : node->outputs[0];
+        if (class->place[tensor].stride && class->chunks[class->place[tensor].chunk] != ends.all.at[e].owner)
+            return diag_error(diags, 1103, EXIT_INTERNAL, graph->name,
+                              "memory plan: '%s' is in a slot of another stage", graph->tensors.at[tensor].name);
     }
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct plan_place *place = &class->place[t];
-        if (place->offset < 0 || place->arena >= RT_ARENAS || end[place->arena] == 0) continue;
-        const int64_t behind = place->offset + rankplan_bytes(class, graph, t);
-        const bool good = place->stride ? behind <= first[place->arena] + place->stride
-                                        : behind <= first[place->arena] || place->offset >= end[place->arena];
-        if (!good)
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (!is_apart(plan, class, t, region))
             return diag_error(diags, 1103, EXIT_INTERNAL, graph->name, "memory plan: '%s' overlaps another slot",
                               graph->tensors.at[t].name);
-    }
-    return 0;
+    if (is_held(plan, class)) return 0;
+    return diag_error(diags, 1103, EXIT_INTERNAL, graph->name,
+                      "schedule %d: a segment reads what another stage of the rank no longer keeps", class->coordinate);
 }

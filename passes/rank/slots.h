@@ -2,12 +2,16 @@
  * runtime/base/schedule.h), and where.
  *
  * Note [Slots in memory]
- * A slot contains the values that the backward segment reads and the forward segment of the same micro-batch leaves. A
- * schedule with several slots keeps several such sets: in each arena, ACTIVATIONS and COMMUNICATION, slots of equal
- * size lie one after the other behind all other values, and a value of slot s is at base + s x size + its offset in the
- * slot. A schedule with one slot needs no such region: the values share addresses with temporaries before they are
- * computed and after they are last read, as all other values do. Values that go from chunk to chunk lie in the region
- * in any case, because transfers access them while other segments are executed. */
+ * A slot contains the values that the backward segment reads and the forward segment of the same micro-batch leaves.
+ * A schedule with several slots keeps several such sets: in each arena, ACTIVATIONS and COMMUNICATION, the slots of
+ * a chunk are of equal size and lie one after the other behind all other values, and a value of slot s is at base +
+ * s x size + its offset in the slot. A schedule with one chunk and one slot needs no such region: the values share
+ * addresses with temporaries before they are computed and after they are last read, as all other values do. Values
+ * that go from rank to rank lie in the region in any case, because transfers access them while other segments are
+ * executed.
+ *
+ * Chunks of a rank read each other's slots. A value that several chunks access lies in a slot of the first of them,
+ * which begins its forward segment first and ends its backward segment last. */
 #ifndef PASSES_RANK_SLOTS_H
 #define PASSES_RANK_SLOTS_H
 

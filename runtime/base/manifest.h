@@ -4,10 +4,10 @@
 
 #include "contract.h"
 
-/* A tensor in "values" is [arena, offset, dtype, elements, stride, axes]; zeros at the end are left out. elements: of
- * the rank's part. stride: bytes from one slot to the next (Note [Slots] in schedule.h). axes: those of a flat cut
- * (flat.h), as a bit set; the rank has a slice then, which lies in its place within the part. A stored tensor that is
- * cut flat has arena MANIFEST_FLAT, and as offset its index in the class' flats. */
+/* A tensor in "values" is [arena, offset, dtype, elements, stride, axes, chunk]; zeros at the end are left out.
+ * elements: of the rank's part. stride: bytes from one slot of `chunk` to the next (Note [Slots] in schedule.h). axes:
+ * those of a flat cut (flat.h), as a bit set; the rank has a slice then, which lies in its place within the part. A
+ * stored tensor that is cut flat has arena MANIFEST_FLAT, and as offset its index in the class' flats. */
 enum { MANIFEST_FLAT = RT_CALLER + 1 };
 
 /* Bits: which non-finite values a tensor contains. */

@@ -1,21 +1,22 @@
 /* The table that says when a rank executes each part of its program. The compiler fills it (ir/schedule.h), generated
  * programs contain it, and one loop of the runtime walks it (core/walk.c).
  *
- * A chunk is the nodes of one pipeline stage; without pipeline stages it is the whole program. A segment is what the
- * ranks of one chunk execute of one phase, one function of the generated code. A row of a schedule executes a segment
- * for a micro-batch, or begins or ends the transfer of a value between chunks.
+ * A chunk is a part of the layers: the nodes of one pipeline stage. Without pipeline stages it is the whole program. A
+ * pipeline coordinate (the ranks at that position of the pipeline axis) has one chunk or several, and numbers its own
+ * from 0. A segment is what the ranks of one chunk execute of one phase, one function of the generated code. A row of a
+ * schedule executes a segment for a micro-batch, or begins or ends the transfer of a value between chunks.
  *
  * Note [Slots]
- * What the forward segment of a chunk computes and its backward segment reads is kept in a slot. A micro-batch takes a
- * slot when its forward segment begins and frees it when its backward segment ends. A schedule needs as many slots as
- * there are micro-batches between the two at the same time. Without backward segments there is nothing to keep: all
- * micro-batches have slot 0.
+ * What the forward segment of a chunk computes and its backward segment reads is kept in a slot of the chunk. A
+ * micro-batch takes a slot when its forward segment begins and frees it when its backward segment ends. A chunk needs
+ * about as many slots as there are micro-batches between the two at the same time; micro-batch m has slot m modulo
+ * their number. Without backward segments there is nothing to keep: all micro-batches have slot 0.
  *
  * Note [Repeated rows]
  * The number of micro-batches of a step is an option of a run (`rankc train --accumulate`), so a table cannot list all
  * of them. Its rows are those of `micro_batches` micro-batches. For each further one, rows [repeat_first, repeat_end)
  * are executed once more. In each repetition, and in all rows after the last one, micro-batches are one higher than
- * before, and so are slots, modulo their number. Forward and backward in turn is thus a table of two repeated rows;
+ * before. Forward and backward in turn is thus a table of two repeated rows;
  * 1F1B is warm-up rows, two repeated rows, and the rows that drain the pipeline. A table without repeated rows fixes
  * the number of micro-batches. */
 #ifndef RT_BASE_SCHEDULE_H
@@ -39,11 +40,13 @@ enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES }
  * of a pair of ranks match in the order of posting. */
 enum rt_step_kind { RT_RUN, RT_POST_SEND, RT_POST_RECEIVE, RT_WAIT };
 
-/* A row. micro and slot are those of forward and backward segments, else 0. `transfer`: which of the rank's ends of
- * transfers is posted or waited for (struct rt_transfer in rt.h); `segment` then is the one that computes or reads the
- * value. */
+enum { RT_MAX_CHUNKS = 16 }; /* of a rank */
+
+/* A row. `chunk`: the segment's, by the rank's own numbers. micro is 0 for segments of the whole step. `transfer`:
+ * which of the rank's ends of transfers is posted or waited for (struct rt_transfer in rt.h); `segment` then is the
+ * one that computes or reads the value. */
 struct rt_step_op {
-    int segment, micro, slot;
+    int segment, chunk, micro;
     enum rt_step_kind kind;
     int transfer;
 };
@@ -52,8 +55,13 @@ struct rt_schedule {
     int nops;
     const struct rt_step_op *ops;
     int micro_batches, repeat_first, repeat_end; /* Note [Repeated rows] */
-    int slots;                                   /* Note [Slots] */
+    int nchunks, slots[RT_MAX_CHUNKS];           /* of each chunk of the rank (Note [Slots]) */
 };
+
+/* The slot of the row's micro-batch among those of its chunk. */
+int rt_schedule_slot(const struct rt_schedule *schedule, const struct rt_step_op *op);
+/* The largest number of slots of a chunk. */
+int rt_schedule_most_slots(const struct rt_schedule *schedule);
 
 /* True if a step may have that many micro-batches. */
 bool rt_schedule_allows(const struct rt_schedule *schedule, int micro_batches);
@@ -61,7 +69,7 @@ bool rt_schedule_allows(const struct rt_schedule *schedule, int micro_batches);
 /* A position in the walk of a table; zero-initialised at the start. */
 struct rt_schedule_walk {
     int next, shift;      /* the next row; repetitions before it */
-    struct rt_step_op op; /* the current row, its micro-batch and slot as they are in this repetition */
+    struct rt_step_op op; /* the current row, its micro-batch as it is in this repetition */
 };
 
 /* Moves to the next row of a step with that many micro-batches; false after the last one. With fewer micro-batches than

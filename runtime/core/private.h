@@ -81,7 +81,8 @@ struct rt_private {
     bool known;              /* the current backward phase is certainly the last: sums along mesh axes begin in it */
     bool overlaps;           /* sums along replica axes begin in the current backward phase */
     struct rt_sum sum[RT_LAYOUT_AXES]; /* one per axis */
-    struct rt_request *requests;       /* of the rank's ends of transfers: [transfer * slots + slot] */
+    int chunk;                         /* of the current row, by the rank's own numbers */
+    struct rt_request *requests;       /* of the rank's ends of transfers: [transfer * most slots + slot] */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */

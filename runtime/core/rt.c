@@ -214,7 +214,7 @@ static int open_controls(struct rt *rt) {
     const int ports = rt->program->ninputs + (training ? training->seeds : 0);
     private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
     if (!private->given) return rt_fail_memory(rt);
-    const size_t transfers = (size_t)(rt->rank_class->ntransfers * rt->rank_class->schedule.slots);
+    const size_t transfers = (size_t)(rt->rank_class->ntransfers * rt_schedule_most_slots(&rt->rank_class->schedule));
     private->requests = calloc(transfers + 1, sizeof *private->requests);
     if (!private->requests) return rt_fail_memory(rt);
     for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];

@@ -12,7 +12,7 @@ static size_t port_bytes(const struct rt_port *port) {
 
 static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
     if (place->arena == RT_CALLER) return (unsigned char *)(uintptr_t)rt->inputs[place->offset];
-    return rt->arena[place->arena] + place->offset + rt->slot * place->stride;
+    return rt->arena[place->arena] + place->offset + rt->slot[place->chunk] * place->stride;
 }
 
 const void *rt_output(const struct rt *rt, int index) {
@@ -46,7 +46,8 @@ int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs) {
 }
 
 static struct rt_request *request_of(const struct rt *rt, const struct rt_step_op *op) {
-    return &rt->internal->requests[op->transfer * rt->rank_class->schedule.slots + op->slot];
+    const struct rt_schedule *schedule = &rt->rank_class->schedule;
+    return &rt->internal->requests[op->transfer * rt_schedule_most_slots(schedule) + rt_schedule_slot(schedule, op)];
 }
 
 /* Posts the end of a transfer, or waits for it. */
@@ -69,6 +70,13 @@ static int transfer(struct rt *rt, const struct rt_step_op *op) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
+/* Makes the row's micro-batch and chunk the current ones. */
+static void enter_row(struct rt *rt, const struct rt_step_op *op) {
+    const struct rt_schedule *schedule = &rt->rank_class->schedule;
+    for (int c = 0; c < schedule->nchunks; c++) rt->slot[c] = (size_t)(op->micro % schedule->slots[c]);
+    rt->internal->chunk = op->chunk;
+}
+
 int rt_execute(struct rt *rt, const struct rt_call *call) {
     const struct rt_rank_class *class = rt->rank_class;
     struct rt_schedule_walk walk = {0};
@@ -76,7 +84,7 @@ int rt_execute(struct rt *rt, const struct rt_call *call) {
         const struct rt_segment *segment = &class->segments[walk.op.segment];
         const struct rt_around *around = &call->around[segment->phase];
         if (!(call->phases >> segment->phase & 1) || walk.op.micro >= call->micro_batches) continue;
-        rt->slot = (size_t)walk.op.slot;
+        enter_row(rt, &walk.op);
         if (walk.op.kind != RT_RUN) {
             RT_TRY(transfer(rt, &walk.op));
             continue;

@@ -125,7 +125,7 @@ struct training_call {
     const unsigned char *is_dummy;     /* by micro-batch */
     const struct rt_scale *scale;
     double *losses;
-    int backwards; /* backward segments so far */
+    int backwards[RT_MAX_CHUNKS]; /* by chunk of the rank: backward segments so far */
 };
 
 /* Also waits for sums that have begun, whose results are discarded. */
@@ -171,7 +171,8 @@ static int begin_forward(struct rt *rt, void *context, int micro) {
     return enter_micro_batch(rt, context, micro);
 }
 
-/* Losses are fetched asynchronously: losses[j] has the bytes of a loss, not a number, until read_losses. */
+/* Losses are fetched asynchronously: losses[j] has the bytes of a loss, not a number, until read_losses. After a chunk
+ * that does not compute the loss they have no meaning; the micro-batch's last forward segment is that of the loss. */
 static int end_forward(struct rt *rt, void *context, int micro) {
     const struct training_call *call = context;
     return call->losses ? fetch(rt, &call->losses[micro], 0, rt->program->outputs[0].dtype) : RT_OK;
@@ -180,8 +181,9 @@ static int end_forward(struct rt *rt, void *context, int micro) {
 static int begin_backward(struct rt *rt, void *context, int micro) {
     struct training_call *call = context;
     const struct rt_scale *scale = call->scale;
-    const bool last = ++call->backwards == rt->internal->accumulate;
-    if (rt->rank_class->schedule.slots > 1) RT_TRY(enter_micro_batch(rt, call, micro));
+    const struct rt_schedule *schedule = &rt->rank_class->schedule;
+    const bool last = ++call->backwards[rt->internal->chunk] == rt->internal->accumulate;
+    if (schedule->nchunks > 1 || schedule->slots[0] > 1) RT_TRY(enter_micro_batch(rt, call, micro));
     rt->internal->control[RT_SEED] =
         scale ? scale->factor(scale->context, micro, is_real(call, micro) ? own_loss(rt) : 0) : 1;
     rt_backward_begins(rt, last, !rt->internal->watch);
@@ -261,7 +263,7 @@ static void read_losses(const struct rt *rt, const unsigned char *is_dummy, doub
 
 /* Repeats the step's gradients from zero sums, without counting its micro-batches twice. */
 static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
-    struct training_call call = {attempt->samples, attempt->is_dummy, attempt->scale, NULL, 0};
+    struct training_call call = {attempt->samples, attempt->is_dummy, attempt->scale, NULL, {0}};
     const int64_t micro_batches = rt->internal->micro_batches;
     RT_TRY(run_gradients(rt, REDUCE, &call));
     rt->internal->micro_batches = micro_batches;
@@ -293,12 +295,12 @@ static int train(struct rt *rt, unsigned later, struct training_call *call) {
 
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                  const struct rt_scale *scale, double *losses) {
-    return train(rt, 0, &(struct training_call){samples, is_dummy, scale, losses, 0});
+    return train(rt, 0, &(struct training_call){samples, is_dummy, scale, losses, {0}});
 }
 
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses) {
-    return train(rt, REDUCE | UPDATE, &(struct training_call){samples, is_dummy, scale, losses, 0});
+    return train(rt, REDUCE | UPDATE, &(struct training_call){samples, is_dummy, scale, losses, {0}});
 }
 
 /* Modules */

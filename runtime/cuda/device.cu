@@ -15,6 +15,7 @@
 #include "cudnn.cuh"
 #include "library.cuh"
 
+#include <string.h>
 #include <sys/random.h>
 
 static rt_cuda_private *own_of(struct rt *rt) {
@@ -357,7 +358,7 @@ static int capture(struct rt *rt, const struct rt_segment *segment) {
         return status;
     }
     graph->segment = segment;
-    graph->slot = rt->slot;
+    memcpy(graph->slot, rt->slot, sizeof graph->slot);
     graph->sums = rt_sums_variant(rt);
     graph->next = own_of(rt)->graphs;
     own_of(rt)->graphs = graph;
@@ -379,7 +380,8 @@ static int run(struct rt *rt, const struct rt_segment *segment) {
         RT_TRY(segment->run(rt));
         return rt_end_sums(rt);
     }
-    while (graph && (graph->segment != segment || graph->slot != rt->slot || graph->sums != rt_sums_variant(rt)))
+    while (graph && (graph->segment != segment || memcmp(graph->slot, rt->slot, sizeof graph->slot) ||
+                     graph->sums != rt_sums_variant(rt)))
         graph = graph->next;
     return graph ? replay(rt, graph) : capture(rt, segment);
 }

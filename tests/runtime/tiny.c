@@ -98,7 +98,7 @@ static const struct rt_rank_class the_class = {
     .outputs = output_places,
     .weights = weight_offsets,
     .segments = segments,
-    .schedule = {.nops = 1, .ops = step, .micro_batches = 1, .repeat_end = 1, .slots = 1},
+    .schedule = {.nops = 1, .ops = step, .micro_batches = 1, .repeat_end = 1, .nchunks = 1, .slots = {1}},
 };
 
 void tiny_program(struct rt_program *program, int shards) {

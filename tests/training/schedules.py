@@ -19,17 +19,17 @@ FILLED = re.compile(r"schedule (\d+) micro_batches=1 slots=1 repeat=0\.\.2\n(?:r
 
 
 def table(head, rows):
-    rows = [f"run {phase} \\1 micro={micro} slot={slot}\n" for phase, micro, slot in rows]
+    rows = [f"run {phase} \\1 micro={micro}\n" for phase, micro in rows]
     return f"schedule \\1 {head}\n" + "".join(rows) + "run reduce \\1\nrun update \\1\n"
 
 
 TABLES = {
     # all forward segments, then all backward segments
     "gpipe": table(f"micro_batches={ACCUMULATE} slots={ACCUMULATE}",
-                   [(phase, j, j) for phase in ("forward", "backward") for j in range(ACCUMULATE)]),
+                   [(phase, j) for phase in ("forward", "backward") for j in range(ACCUMULATE)]),
     # 1F1B on the first of three stages: two warm-up rows; forward and backward are repeated; slots go round
     "1f1b": table("micro_batches=3 slots=3 repeat=2..4",
-                  [("forward", 0, 0), ("forward", 1, 1), ("forward", 2, 2), ("backward", 0, 0), ("backward", 1, 1), ("backward", 2, 2)]),
+                  [("forward", 0), ("forward", 1), ("forward", 2), ("backward", 0), ("backward", 1), ("backward", 2)]),
 }
 
 
@@ -81,7 +81,7 @@ def check(rankc, target, case, plan, options, work):
     with open(broken, "w") as file:
         file.write(FILLED.sub(TABLES["gpipe"].replace(f"slots={ACCUMULATE}", f"slots={ACCUMULATE - 1}"), text))
     said = call(rankc, "compile", broken, "-o", os.path.join(work, "broken"), "-q", *words, status=8).stderr
-    expect("E1101" in said and "a row has a slot that there is not" in said, said)
+    expect("E1101" in said and "two micro-batches are in one slot" in said, said)
     words[words.index("--accumulate") + 1] = str(ACCUMULATE - 1)
     call(rankc, "compile", os.path.join(work, "gpipe.rir"), "-o", os.path.join(work, "fewer"), "-q", *words)
     refuse(rankc, target, case, os.path.join(work, "fewer"), [], ACCUMULATE - 1)

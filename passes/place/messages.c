@@ -1,0 +1,77 @@
+#include "passes/place/messages.h"
+
+struct message {
+    int node, micro, cell; /* cell: number of the sender's that computes it */
+};
+
+/* The messages that one coordinate sends to another, in order; `next`: the first whose receive is not posted. */
+struct channel {
+    VEC(struct message) all;
+    int next;
+};
+
+struct ordering {
+    const struct graph *graph;
+    const struct transfer_ends *ends; /* of the coordinate that receives */
+    struct channel *from;             /* by coordinate */
+    int *end_of;                      /* per node: 1 + the end that receives from it, 0: none */
+    bool *posted;                     /* [end * micro-batches + micro] */
+    int micro_batches;
+    struct arrivals arrivals;
+};
+
+static bool is_of_cell(const struct graph *graph, const struct transfer_end *end, const struct cell *cell, bool sends) {
+    return end->sends == sends && end->chunk == cell->chunk && graph->nodes.at[end->node].phase == cell->phase;
+}
+
+static void list_sends(const struct graph *graph, const struct column *column, const struct transfer_ends *ends, int to,
+                       struct channel *channel) {
+    for (int i = 0; i < column->cells.n; i++)
+        for (int e = 0; e < ends->all.n; e++) {
+            const struct transfer_end *end = &ends->all.at[e];
+            if (is_of_cell(graph, end, &column->cells.at[i], true) &&
+                schedule_home(graph, (int)attr_int(&graph->nodes.at[end->node], "to", 0)) == to)
+                VEC_PUSH(graph->arena, &channel->all, (struct message){end->node, column->cells.at[i].micro, i});
+        }
+}
+
+static void post(struct ordering *o, int cell, int end, int micro) {
+    bool *posted = &o->posted[end * o->micro_batches + micro];
+    if (!*posted) VEC_PUSH(o->graph->arena, &o->arrivals.all, (struct arrival){cell, end, micro});
+    *posted = true;
+}
+
+static void post_next(struct ordering *o, int cell, struct channel *channel) {
+    const struct message *message = &channel->all.at[channel->next++];
+    post(o, cell, o->end_of[message->node] - 1, message->micro);
+}
+
+/* Posts the receive that the cell needs, with those of Note [Order of messages]. */
+static void post_up_to(struct ordering *o, int cell, int end, int micro) {
+    const int from = (int)attr_int(&o->graph->nodes.at[o->ends->all.at[end].node], "from", 0);
+    struct channel *channel = &o->from[schedule_home(o->graph, from)];
+    while (!o->posted[end * o->micro_batches + micro] && channel->next < channel->all.n) post_next(o, cell, channel);
+    while (channel->next > 0 && channel->next < channel->all.n &&
+           channel->all.at[channel->next].cell == channel->all.at[channel->next - 1].cell)
+        post_next(o, cell, channel);
+    post(o, cell, end, micro);
+}
+
+struct arrivals messages_order(const struct graph *graph, const struct column *columns,
+                               const struct transfer_ends *ends, int coordinate) {
+    const int coordinates = schedule_coordinates(graph);
+    const struct column *column = &columns[coordinate];
+    struct ordering o = {.graph = graph, .ends = &ends[coordinate], .micro_batches = column->micro_batches};
+    o.from = ARENA_ARRAY(graph->arena, struct channel, coordinates);
+    o.end_of = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    o.posted = ARENA_ARRAY(graph->arena, bool, o.ends->all.n *o.micro_batches + 1);
+    for (int e = 0; e < o.ends->all.n; e++)
+        if (!o.ends->all.at[e].sends) o.end_of[o.ends->all.at[e].node] = e + 1;
+    for (int from = 0; from < coordinates; from++)
+        list_sends(graph, &columns[from], &ends[from], coordinate, &o.from[from]);
+    for (int i = 0; i < column->cells.n; i++)
+        for (int e = 0; e < o.ends->all.n; e++)
+            if (is_of_cell(graph, &o.ends->all.at[e], &column->cells.at[i], false))
+                post_up_to(&o, i, e, column->cells.at[i].micro);
+    return o.arrivals;
+}
