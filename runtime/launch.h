@@ -28,6 +28,7 @@ struct rt_launch {
      * once. false: the first one does. */
     bool ranks_stop;
     bool no_results; /* discard rank 0's stdout */
+    bool *lost;      /* set to whether a rank was killed, hung or ended without explanation; NULL: not asked for */
 };
 
 /* Runs the job to its end. Meanwhile SIGINT, SIGTERM and SIGHUP are blocked in the calling thread and forwarded to the

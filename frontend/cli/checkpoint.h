@@ -11,6 +11,9 @@ struct checkpoint {
     struct rt_saved *saved;
 };
 
+/* The path of the newest step-K in the directory `path`; NULL: it has none. */
+const char *checkpoint_newest(const char *path, struct cli *cli);
+
 /* Opens the checkpoint at `path`: a directory with checkpoint.json, or one with step-K directories, of which the newest
  * is opened. 0, or -1 after a diagnostic; call checkpoint_close in both cases. */
 int checkpoint_open(struct checkpoint *checkpoint, const char *path, struct cli *cli);

@@ -24,8 +24,7 @@ int checkpoint_refused(const struct checkpoint *checkpoint, struct cli *cli, con
     return diag_refusal(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, checkpoint->path, why);
 }
 
-/* The newest step-K in the directory; NULL: none. */
-static const char *newest_step(const char *path, struct cli *cli) {
+const char *checkpoint_newest(const char *path, struct cli *cli) {
     DIR *directory = opendir(path);
     int64_t newest = -1;
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
@@ -44,7 +43,7 @@ int checkpoint_open(struct checkpoint *checkpoint, const char *path, struct cli 
     struct rt_reason why;
     *checkpoint = (struct checkpoint){.path = path, .directory = -1};
     if (access(arena_printf(cli->arena, "%s/%s", path, RT_SAVED_JSON), F_OK)) {
-        const char *step = newest_step(path, cli);
+        const char *step = checkpoint_newest(path, cli);
         if (!step && access(path, F_OK)) return diag_errno(cli->diags, CODE_OPEN, NULL, "open", path);
         if (!step)
             return diag_error(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, NULL, "%s contains no checkpoint",

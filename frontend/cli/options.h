@@ -167,6 +167,7 @@ struct options {
     struct option_files data, eval_data;
     const char *log, *lr, *checkpoint_dir, *resume;                         /* lr: NULL keeps the program's */
     int64_t steps, shuffle, checkpoint_every, keep, eval_every, eval_steps; /* but steps: 0, or not given */
+    int64_t restarts;
 
     /* run and train */
     int64_t threads, repeat, warmup; /* threads 0: cores / ranks */

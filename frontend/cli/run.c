@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "frontend/cli/checkpoint.h"
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"
@@ -117,11 +118,14 @@ static void add_files(struct command *command, struct arena *arena, const char *
         add_option(command, arena, name, arena_printf(arena, "%s=%s", files->all.at[i].name, files->all.at[i].path));
 }
 
-/* Passes on the options of training, which the program has under the same names. */
-static void add_training(struct command *command, const struct options *options, struct arena *arena) {
+/* Passes on the options of training, which the program has under the same names. `resume`: the value of --resume, NULL:
+ * the run begins anew. */
+static void add_training(struct command *command, const struct options *options, const char *resume,
+                         struct arena *arena) {
     static const enum option_id passed[] = {
-        OPT_STEPS,  OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG, OPT_CHECKPOINT_DIR,
-        OPT_RESUME, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
+        OPT_STEPS,          OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG,
+        OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
+    if (resume) add_option(command, arena, option_rows[OPT_RESUME].name, resume);
     if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
     add_files(command, arena, "data", &options->data);
     add_files(command, arena, "eval-data", &options->eval_data);
@@ -130,7 +134,8 @@ static void add_training(struct command *command, const struct options *options,
             add_option(command, arena, option_rows[passed[i]].name, options_text(options, passed[i], arena));
 }
 
-static void build_command(struct command *command, const char *program, int64_t ranks, struct cli *cli) {
+static void build_command(struct command *command, const char *program, int64_t ranks, const char *resume,
+                          struct cli *cli) {
     const struct options *options = cli->options;
     struct arena *arena = cli->arena;
     int64_t threads = options->threads ? options->threads : default_threads(ranks);
@@ -140,7 +145,7 @@ static void build_command(struct command *command, const char *program, int64_t 
     add_option(command, arena, "kernels", choice_word(options->kernels));
     if (options->json) add_word(command, arena, "--json");
     if (options->verb == VERB_TRAIN && options->quiet) add_word(command, arena, "--quiet");
-    if (options->verb == VERB_TRAIN) return add_training(command, options, arena);
+    if (options->verb == VERB_TRAIN) return add_training(command, options, resume, arena);
     if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
     add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, options->repeat));
     add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, options->warmup));
@@ -194,8 +199,8 @@ static const char *instruction_name(void *context, int number) {
     return arena_printf(names->cli->arena, "node %s (%s)", diag_quote(names->cli->diags, node), op);
 }
 
-/* Starts one process per rank. The launcher and the ranks print errors themselves. */
-static int launch_ranks(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
+/* Starts one process per rank. The launcher and the ranks print errors themselves. *lost: see struct rt_launch. */
+static int launch_ranks(struct command *command, const struct compiled_model *compiled, bool *lost, struct cli *cli) {
     struct names names = {compiled, cli};
     VEC_PUSH(cli->arena, &command->words, NULL);
     const struct rt_launch launch = {.program = command->words.at[0],
@@ -205,8 +210,36 @@ static int launch_ranks(struct command *command, const struct compiled_model *co
                                      .instruction = instruction_name,
                                      .context = &names,
                                      .json = cli->options->json,
-                                     .ranks_stop = cli->options->verb == VERB_TRAIN};
+                                     .ranks_stop = cli->options->verb == VERB_TRAIN,
+                                     .lost = lost};
     return rt_launch(&launch);
+}
+
+/* What the next start resumes from: the newest checkpoint, which this run or an earlier one has written; where there is
+ * none, the run begins anew. */
+static const char *resume_after(int64_t restart, struct cli *cli) {
+    const char *newest = checkpoint_newest(cli->options->checkpoint_dir, cli);
+    struct diags diags; /* printed now and not at the end */
+    struct cli now = *cli;
+    diags_init(&diags, cli->arena);
+    diag_remark(&diags, "--restarts", "restart %" PRId64 " of %" PRId64 ", from %s", restart, cli->options->restarts,
+                newest ? diag_quote(&diags, newest) : "the beginning");
+    now.diags = &diags;
+    cli_report(&now);
+    return newest ? "latest" : NULL;
+}
+
+/* Starts the ranks, and again after a rank was lost, up to --restarts times. */
+static int launch_again(const char *program, const struct compiled_model *compiled, struct cli *cli) {
+    const char *resume = cli->options->resume;
+    for (int64_t restart = 1;; restart++) {
+        struct command command = {0};
+        bool lost = false;
+        build_command(&command, program, compiled->runtime_ngpus, resume, cli);
+        const int status = launch_ranks(&command, compiled, &lost, cli);
+        if (!lost || restart > cli->options->restarts) return status;
+        resume = resume_after(restart, cli);
+    }
 }
 
 static int run_compiled(const struct compiled_model *compiled, struct cli *cli) {
@@ -218,10 +251,11 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *cli) 
         diag_help(cli->diags, "build it with 'make -C DIR', or run 'rankc compile' again");
         return -1;
     }
-    build_command(&command, program, compiled->runtime_ngpus, cli);
+    if (cli->options->comm != OPT_COMM_LOOPBACK && cli->options->comm != OPT_COMM_MPI)
+        return launch_again(program, compiled, cli);
+    build_command(&command, program, compiled->runtime_ngpus, cli->options->resume, cli);
     if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled, cli);
-    if (cli->options->comm == OPT_COMM_MPI) return become_mpirun(&command, compiled, cli);
-    return launch_ranks(&command, compiled, cli);
+    return become_mpirun(&command, compiled, cli);
 }
 
 int cli_train(struct cli *cli) {

@@ -232,11 +232,13 @@ static void judge_rank(struct launch *job, int rank, int status) {
         const int number = WTERMSIG(status);
         snprintf(how, sizeof how, "was killed by signal %d (%s)", number, strsignal(number));
         if (!ending) report_dead(job, rank, how);
+        job->lost = job->lost || !job->killed;
         begin_end(job, EXIT_RANK, ending); /* while the job ends, the launcher itself sends signals */
     } else if (explains_itself(code)) {
         begin_end(job, code, code == EXIT_RANK);
     } else {
         snprintf(how, sizeof how, "ended %swith exit code %d", code == 0 ? "before it had finished, " : "", code);
+        job->lost = true;
         report_dead(job, rank, how);
         begin_end(job, EXIT_RANK, false);
     }
@@ -287,6 +289,7 @@ static void pass_output(struct launch *job) {
 static void check_progress(struct launch *job) {
     struct verdict verdict;
     if (job->alive == 0 || job->deadline || !stall_check(job, &verdict)) return;
+    job->lost = true;
     report_stuck(job, verdict);
     begin_end(job, EXIT_RANK, false);
 }
@@ -299,6 +302,7 @@ static void watch(struct launch *job) {
         check_progress(job);
         if (!job->deadline || rt_now_ms() < job->deadline) continue;
         signal_all(job, SIGKILL);
+        job->killed = true;
         job->deadline = rt_now_ms() + 100; /* time to reap them */
     }
     /* Ranks ended with "another rank failed", but no rank failed and none reported: report it here. */
@@ -334,9 +338,11 @@ int rt_launch(const struct rt_launch *what) {
     int exit = start_all(&job);
     if (exit) begin_end(&job, exit, false); /* some ranks may have been started */
     if (exit && job.child) signal_all(&job, SIGKILL);
+    job.killed = exit != 0;
     watch(&job);
     exit = job.exit;
     clean_up(&job);
     if (!job.exit && job.interrupted) job.exit = EXIT_SIGNAL;
+    if (what->lost) *what->lost = job.lost && !job.interrupted;
     return job.exit ? job.exit : exit;
 }

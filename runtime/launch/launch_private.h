@@ -70,6 +70,8 @@ struct launch {
     int alive;
     int exit;          /* exit code of the job so far */
     bool exit_is_weak; /* the exit code only says that another rank failed */
+    bool killed;       /* the launcher has sent SIGKILL to what was left of the job */
+    bool lost;         /* a rank was killed, hung or ended without explanation */
     bool interrupted;  /* by a signal: exit code 130 unless there is another */
     int64_t deadline;  /* time of SIGKILL, ms; 0: none */
     struct stall stall;

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "program/feed.h"
+#include "program/main_log.h"
 #include "program/main_nonfinite.h"
 
 #include <errno.h>
@@ -352,8 +353,9 @@ static int allocate(struct trainer *t) {
 }
 
 static int open_log(struct trainer *t) {
-    const char *path = t->options->log, *mode = t->options->resume ? "ae" : "we";
-    if (!path || !t->self->first || (t->log = fopen(path, mode))) return RT_OK;
+    const char *path = t->options->log;
+    const int64_t step = t->options->resume ? t->rt->internal->trained : -1;
+    if (!path || !t->self->first || (t->log = log_open(path, step))) return RT_OK;
     return fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
                      strerror(errno));
 }
