@@ -56,10 +56,6 @@ static int transfer(struct rt *rt, const struct rt_step_op *op) {
     struct rt_comm *comm = rt->axis[rt->program->training->stages - 1];
     void *place = place_address(rt, &end->place);
     int status;
-    if (!comm->driver->post_send)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                            "training in pipeline stages needs a transport that posts messages, which %s does not",
-                            comm->driver->name);
     rt_at(rt, end->instruction);
     if (op->kind == RT_POST_SEND)
         status = comm->driver->post_send(comm, place, end->bytes, end->peer, request_of(rt, op));

@@ -5,12 +5,14 @@
  * work that produces them; all streams wait for these events. Then each rank publishes an event recorded after its
  * reads; streams wait for those too before buffers are overwritten. Only host threads block; the GPU waits for events.
  *
- * A rank that closes keeps its events until the other ranks' streams have been told to wait for them. */
+ * A rank that closes keeps its events until the other ranks' streams have been told to wait for them. Messages of two
+ * ranks synchronise these two only (loopback_message.cuh). */
 #ifndef RT_CUDA_COMM_LOOPBACK_CUH
 #define RT_CUDA_COMM_LOOPBACK_CUH
 
 #include <atomic>
 
+#include "loopback_message.cuh"
 #include "rank.cuh"
 
 enum { RT_LOOPBACK_RANKS = 64 };
@@ -30,6 +32,8 @@ struct rt_loopback {
     struct rt_comm *host;
     cudaEvent_t ready, done;
     std::atomic<int> behind;
+    rt_meeting_place *place; /* of messages; NULL: a single rank */
+    rt_cuda_gathers gathers;
     size_t bytes[RT_LOOPBACK_RANKS]; /* sizeof(rt_offer), by rank */
     rt_offer offers[RT_LOOPBACK_RANKS];
 };
@@ -55,11 +59,11 @@ static int loopback_wait_done(rt_loopback *loop, const rt_offer &other) {
     return loopback_wait(loop, error);
 }
 
-/* Publishes the event after this rank's reads to `ranks` other ranks through `tell`. */
-template <class F> static int loopback_done(rt_loopback *loop, int ranks, F tell) {
+/* Publishes the event after this rank's reads. */
+static int loopback_done(rt_loopback *loop) {
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
-    loop->behind = ranks;
-    const int status = tell();
+    loop->behind = loop->comm.size;
+    const int status = loop->host->driver->barrier(loop->host);
     if (status) loop->behind = 0;
     return status;
 }
@@ -79,7 +83,7 @@ static int loopback_begin(rt_loopback *loop, const void *src, void *dst, const s
 static int loopback_end(rt_loopback *loop) {
     int failed = RT_OK;
     if (loop->comm.size == 1) return RT_OK;
-    RT_TRY(loopback_done(loop, loop->comm.size, [&] { return loop->host->driver->barrier(loop->host); }));
+    RT_TRY(loopback_done(loop));
     for (int r = 0; r < loop->comm.size; r++) {
         const int status = loopback_wait_done(loop, loop->offers[r]);
         failed = failed ? failed : status;
@@ -210,7 +214,7 @@ static int begin_sum(const rt_cuda_call *call) {
     return rt_cuda_beside(call, reduce_all);
 }
 
-static int finish_beside(const rt_cuda_call *call) {
+static int finish_sums(const rt_cuda_call *call) {
     return rt_cuda_join(call->rt);
 }
 
@@ -224,7 +228,11 @@ static int gather_all(const rt_cuda_call *call) {
 }
 
 static int begin_gather(const rt_cuda_call *call) {
-    return rt_cuda_beside(call, gather_all);
+    return rt_cuda_begin_gather(call, gather_all, &loopback_of(call->comm)->gathers);
+}
+
+static int finish_gather(const rt_cuda_call *call) {
+    return rt_cuda_finish_gather(call->rt, &loopback_of(call->comm)->gathers);
 }
 
 static int reduce_parts(const rt_cuda_call *call) {
@@ -258,25 +266,56 @@ static int give_all(const rt_cuda_call *call) {
     return loopback_end(loop);
 }
 
-/* Only the two ranks synchronise: the sender publishes its buffer and waits until the receiver has read it. */
+/* Messages (Note [Meeting in loopback]) */
+
+static int post_end(struct rt_comm *comm, enum rt_end end, void *data, size_t bytes, int peer,
+                    struct rt_request *request) {
+    rt_loopback *loop = loopback_of(comm);
+    const int from = end == RT_SENDING ? comm->rank : peer, to = end == RT_SENDING ? peer : comm->rank;
+    if (peer < 0 || peer >= comm->size || from == to) {
+        snprintf(comm->why, sizeof comm->why, "rank %d cannot exchange messages with rank %d", comm->rank, peer);
+        return RT_ERROR_USAGE;
+    }
+    rt_message *message =
+        message_post(loop->place, &loop->place->pairs[from * comm->size + to], end, data, bytes, loopback_stream(loop));
+    *request = {};
+    request->handle = message;
+    return message ? loopback_wait(loop, message->error) : RT_ERROR_SYSTEM;
+}
+
+static int loopback_post_send(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request) {
+    return post_end(comm, RT_SENDING, (void *)src, bytes, to, request);
+}
+
+static int loopback_post_receive(struct rt_comm *comm, void *dst, size_t bytes, int from, struct rt_request *request) {
+    return post_end(comm, RT_RECEIVING, dst, bytes, from, request);
+}
+
+static int loopback_wait_request(struct rt_comm *comm, struct rt_request *request) {
+    rt_loopback *loop = loopback_of(comm);
+    rt_message *message = (rt_message *)request->handle;
+    RT_TRY(message_meet(loop->place, message, [&] { return loop->host->driver->alive(loop->host); }));
+    const size_t sent = message->end[RT_SENDING].bytes, received = message->end[RT_RECEIVING].bytes;
+    if (sent != received) {
+        snprintf(comm->why, sizeof comm->why, "a receive of %zu bytes meets a send of %zu bytes", received, sent);
+        return RT_ERROR_USAGE;
+    }
+    RT_TRY(loopback_wait(loop, message->error));
+    RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), message->copied, 0)));
+    message_leave(loop->place, message);
+    return RT_OK;
+}
+
 static int send_one(const rt_cuda_call *call) {
-    rt_loopback *loop = loopback_of(call->comm);
-    const rt_offer mine = loopback_offer(loop, call->src, NULL, NULL);
-    rt_offer other;
-    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
-    RT_TRY(loop->host->driver->send(loop->host, &mine, sizeof mine, call->peer));
-    RT_TRY(loop->host->driver->receive(loop->host, &other, sizeof other, call->peer));
-    return loopback_wait_done(loop, other);
+    struct rt_request request;
+    RT_TRY(loopback_post_send(call->comm, call->src, call->count, call->peer, &request));
+    return loopback_wait_request(call->comm, &request);
 }
 
 static int receive_one(const rt_cuda_call *call) {
-    rt_loopback *loop = loopback_of(call->comm);
-    rt_offer offer;
-    RT_TRY(loop->host->driver->receive(loop->host, &offer, sizeof offer, call->peer));
-    RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), offer.ready, 0)));
-    RT_TRY(loopback_copy(loop, call->dst, offer.src, call->count));
-    const rt_offer mine = loopback_offer(loop, NULL, NULL, NULL);
-    return loopback_done(loop, 1, [&] { return loop->host->driver->send(loop->host, &mine, sizeof mine, call->peer); });
+    struct rt_request request;
+    RT_TRY(loopback_post_receive(call->comm, call->dst, call->count, call->peer, &request));
+    return loopback_wait_request(call->comm, &request);
 }
 
 /* The driver of comm.h. A single rank does not synchronise, so its calls may be captured. */
@@ -302,8 +341,8 @@ static int loopback_sum_begin(struct rt_comm *comm, void *data, size_t count, en
         comm, {.perform = begin_sum, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM});
 }
 
-static int loopback_finish(struct rt_comm *comm) {
-    return loopback_call(comm, {.perform = finish_beside});
+static int loopback_sum_finish(struct rt_comm *comm) {
+    return loopback_call(comm, {.perform = finish_sums});
 }
 
 static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
@@ -312,6 +351,10 @@ static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src,
 
 static int loopback_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
     return loopback_call(comm, {.perform = begin_gather, .dst = dst, .src = src, .receive = bytes});
+}
+
+static int loopback_gather_finish(struct rt_comm *comm) {
+    return loopback_call(comm, {.perform = finish_gather});
 }
 
 static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
@@ -354,6 +397,8 @@ static void loopback_close(struct rt_comm *comm) {
     while (loop->behind > 0 && !loopback_alive(comm)) usleep(RT_NAP_US);
     if (loop->ready) cudaEventDestroy(loop->ready);
     if (loop->done) cudaEventDestroy(loop->done);
+    rt_cuda_close_gathers(&loop->gathers);
+    if (loop->place) meeting_place_leave(loop->place);
     free(loop);
 }
 
@@ -362,20 +407,32 @@ static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
                                                       .all_reduce = loopback_all_reduce,
                                                       .sum_begin = loopback_sum_begin,
                                                       .sum_progress = loopback_alive,
-                                                      .sum_finish = loopback_finish,
+                                                      .sum_finish = loopback_sum_finish,
                                                       .all_gather = loopback_all_gather,
                                                       .gather_begin = loopback_gather_begin,
-                                                      .gather_finish = loopback_finish,
+                                                      .gather_finish = loopback_gather_finish,
                                                       .reduce_scatter = loopback_reduce_scatter,
                                                       .all_to_all = loopback_all_to_all,
                                                       .broadcast = loopback_broadcast,
                                                       .send = loopback_send,
                                                       .receive = loopback_receive,
+                                                      .post_send = loopback_post_send,
+                                                      .post_receive = loopback_post_receive,
+                                                      .wait = loopback_wait_request,
                                                       .split = loopback_split,
                                                       .abort = loopback_abort,
                                                       .alive = loopback_alive,
                                                       .close = loopback_close,
                                                       .segment = no_segment};
+
+/* The first rank makes what all share. */
+static int loopback_open_place(struct rt *rt, rt_loopback *loop) {
+    rt_meeting_place *place = loop->comm.rank == 0 ? meeting_place_open(loop->comm.size) : NULL;
+    const int status = loop->host->driver->broadcast(loop->host, &place, sizeof place, 0);
+    if (status) return rt_fail_comm(rt, loop->host, status);
+    loop->place = place;
+    return place ? RT_OK : rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+}
 
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out) {
     if (host->size > RT_LOOPBACK_RANKS)
@@ -391,7 +448,7 @@ int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **
     *out = &loop->comm;
     RT_CUDA_TRY(rt, cudaEventCreateWithFlags(&loop->ready, cudaEventDisableTiming));
     RT_CUDA_TRY(rt, cudaEventCreateWithFlags(&loop->done, cudaEventDisableTiming));
-    return RT_OK;
+    return host->size > 1 ? loopback_open_place(rt, loop) : RT_OK;
 }
 
 #endif

@@ -4,146 +4,11 @@
 #ifndef RT_CUDA_COMM_NCCL_CUH
 #define RT_CUDA_COMM_NCCL_CUH
 
-#include "rank.cuh"
+#include "nccl.cuh"
+#include "nccl_message.cuh"
 
-#if __has_include(<nccl.h>) && !defined(RT_WITHOUT_NCCL)
-#include <dlfcn.h>
-#include <nccl.h>
-#include <unistd.h>
-
-/* The functions of the library that are used. */
-#define RT_NCCL_FUNCTIONS(F)                                                                                           \
-    F(GetUniqueId)                                                                                                     \
-    F(CommInitRankConfig)                                                                                              \
-    F(CommSplit)                                                                                                       \
-    F(CommGetAsyncError)                                                                                               \
-    F(CommAbort)                                                                                                       \
-    F(CommDestroy)                                                                                                     \
-    F(CommFinalize)                                                                                                    \
-    F(GetErrorString)                                                                                                  \
-    F(GroupStart)                                                                                                      \
-    F(GroupEnd)                                                                                                        \
-    F(AllReduce)                                                                                                       \
-    F(AllGather)                                                                                                       \
-    F(ReduceScatter)                                                                                                   \
-    F(Broadcast)                                                                                                       \
-    F(Reduce)                                                                                                          \
-    F(Send)                                                                                                            \
-    F(Recv)
-
-struct rt_nccl_comm;
-
-struct rt_nccl {
-    void *library;
-#define F(name) decltype(&nccl##name) name;
-    RT_NCCL_FUNCTIONS(F)
-#undef F
-    ncclComm_t world;
-    rt_nccl_comm *all; /* that were split from it */
-    bool aborted;
-};
-
-struct rt_nccl_comm {
-    struct rt_comm comm;
-    struct rt *rt;
-    rt_nccl *nccl;
-    struct rt_comm *host;
-    ncclComm_t handle; /* the world's where it joins all ranks */
-    rt_nccl_comm *next;
-};
-
-static rt_nccl *nccl_of(struct rt *rt) {
-    return (rt_nccl *)rt_cuda_of(rt)->own->nccl;
-}
-
-static int nccl_load(struct rt *rt, rt_nccl *nccl) {
-    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!nccl->library) return rt_fail(rt, RT_ERROR_DEVICE, "ranks on several GPUs need NCCL: %s", dlerror());
-#define F(name)                                                                                                        \
-    nccl->name = (decltype(nccl->name))dlsym(nccl->library, "nccl" #name);                                             \
-    if (!nccl->name) return rt_fail(rt, RT_ERROR_DEVICE, "libnccl.so.2 has no nccl" #name);
-    RT_NCCL_FUNCTIONS(F)
-#undef F
-    return RT_OK;
-}
-
-/* Note [Aborts]
- * NCCL kernels wait for other ranks without a time limit, also after one of them has failed. Every wait on the host
- * therefore polls NCCL's asynchronous errors and the host communicator, which a failing rank marks. On failure all
- * communicators of the process are aborted, which ends the kernels on the GPU. */
-static void nccl_abort_all(rt_nccl *nccl) {
-    if (nccl->aborted) return;
-    nccl->aborted = true;
-    for (rt_nccl_comm *comm = nccl->all; comm; comm = comm->next)
-        if (comm->handle && comm->handle != nccl->world) nccl->CommAbort(comm->handle);
-    if (nccl->world) nccl->CommAbort(nccl->world);
-}
-
-static int nccl_fail(struct rt *rt, ncclResult_t result) {
-    rt_nccl *nccl = nccl_of(rt);
-    nccl_abort_all(nccl);
-    rt->comm->driver->abort(rt->comm);
-    return rt_fail(rt, RT_ERROR_DEVICE, "NCCL: %s", nccl->GetErrorString(result));
-}
-
-/* True if a rank has failed. */
-static int nccl_check_alive(struct rt *rt) {
-    const int status = rt->comm->driver->alive(rt->comm);
-    if (!status) return RT_OK;
-    nccl_abort_all(nccl_of(rt));
-    return rt_fail_comm(rt, rt->comm, status);
-}
-
-/* Waits until pending operations of a non-blocking communicator are complete. */
-static int nccl_settle(struct rt *rt, ncclComm_t handle, ncclResult_t result) {
-    while (result == ncclInProgress) {
-        const ncclResult_t asked = nccl_of(rt)->CommGetAsyncError(handle, &result);
-        if (asked != ncclSuccess) return nccl_fail(rt, asked);
-        if (result != ncclInProgress) break;
-        RT_TRY(nccl_check_alive(rt));
-        usleep(RT_NAP_US);
-    }
-    return result == ncclSuccess ? RT_OK : nccl_fail(rt, result);
-}
-
-static int nccl_look_at(struct rt *rt, ncclComm_t handle) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = nccl_of(rt)->CommGetAsyncError(handle, &state);
-    if (asked != ncclSuccess) return nccl_fail(rt, asked);
-    return state == ncclSuccess || state == ncclInProgress ? RT_OK : nccl_fail(rt, state);
-}
-
-static int nccl_watch(struct rt *rt) {
-    RT_TRY(nccl_check_alive(rt));
-    for (const rt_nccl_comm *comm = nccl_of(rt)->all; comm; comm = comm->next) RT_TRY(nccl_look_at(rt, comm->handle));
-    return RT_OK;
-}
-
-/* Makes the communicator of all ranks; rank 0's ncclUniqueId is broadcast by the host communicator. */
-static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id;
-    ncclResult_t result = ncclSuccess;
-    if (nccl->world) return RT_OK;
-    RT_TRY(nccl_load(rt, nccl));
-    if (rt->rank == 0) result = nccl->GetUniqueId(&id);
-    if (result != ncclSuccess) return nccl_fail(rt, result);
-    const int status = rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0);
-    if (status) return rt_fail_comm(rt, rt->comm, status);
-    config.blocking = 0;
-    rt_cuda_of(rt)->own->watch = nccl_watch;
-    return nccl_settle(rt, nccl->world, nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, &config));
-}
-
+#ifdef RT_HAS_NCCL
 /* The driver of comm.h. */
-
-static rt_nccl_comm *nccl_comm_of(struct rt_comm *comm) {
-    return (rt_nccl_comm *)comm;
-}
-
-static cudaStream_t nccl_stream(struct rt_comm *comm) {
-    return rt_cuda_of(nccl_comm_of(comm)->rt)->stream;
-}
 
 /* A non-blocking call may return before its work is on the stream. */
 static int nccl_check(struct rt_comm *comm, ncclResult_t result) {
@@ -222,7 +87,7 @@ static int nccl_sum_begin(struct rt_comm *comm, void *data, size_t count, enum r
 }
 
 /* Waits for all that runs beside the main stream. */
-static int nccl_finish(struct rt_comm *comm) {
+static int nccl_sum_finish(struct rt_comm *comm) {
     return rt_cuda_join(nccl_comm_of(comm)->rt);
 }
 
@@ -250,7 +115,11 @@ static int nccl_gather(const rt_cuda_call *call) {
 
 static int nccl_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
     const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = dst, .src = src, .receive = bytes};
-    return rt_cuda_beside(&call, nccl_gather);
+    return rt_cuda_begin_gather(&call, nccl_gather, &nccl_comm_of(comm)->gathers);
+}
+
+static int nccl_gather_finish(struct rt_comm *comm) {
+    return rt_cuda_finish_gather(nccl_comm_of(comm)->rt, &nccl_comm_of(comm)->gathers);
 }
 
 static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
@@ -311,16 +180,11 @@ static int nccl_alive(struct rt_comm *comm) {
     return nccl_comm_of(comm)->host->driver->alive(nccl_comm_of(comm)->host);
 }
 
-/* Called by all of its ranks, or some have failed. */
-static void nccl_finalize(struct rt *rt, ncclComm_t handle) {
-    rt_nccl *nccl = nccl_of(rt);
-    if (!handle || nccl->aborted || nccl_check_alive(rt) || nccl_settle(rt, handle, nccl->CommFinalize(handle))) return;
-    nccl->CommDestroy(handle);
-}
-
 static void nccl_close(struct rt_comm *comm) {
     rt_nccl_comm *own = nccl_comm_of(comm), **at = &own->nccl->all;
     rt_cuda_forget_segments(own->rt); /* NCCL waits until no captured graph with its operations is left */
+    nccl_close_pairs(own);
+    rt_cuda_close_gathers(&own->gathers);
     if (own->handle != own->nccl->world) nccl_finalize(own->rt, own->handle);
     while (*at != own) at = &(*at)->next;
     *at = own->next;
@@ -332,31 +196,26 @@ static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .all_reduce = nccl_all_reduce,
                                                   .sum_begin = nccl_sum_begin,
                                                   .sum_progress = nccl_alive,
-                                                  .sum_finish = nccl_finish,
+                                                  .sum_finish = nccl_sum_finish,
                                                   .all_gather = nccl_all_gather,
                                                   .gather_begin = nccl_gather_begin,
-                                                  .gather_finish = nccl_finish,
+                                                  .gather_finish = nccl_gather_finish,
                                                   .reduce_scatter = nccl_reduce_scatter,
                                                   .all_to_all = nccl_all_to_all,
                                                   .broadcast = nccl_broadcast,
                                                   .send = nccl_send,
                                                   .receive = nccl_receive,
+                                                  .post_send = nccl_post_send,
+                                                  .post_receive = nccl_post_receive,
+                                                  .wait = nccl_wait,
                                                   .split = nccl_split,
                                                   .abort = nccl_abort,
                                                   .alive = nccl_alive,
                                                   .close = nccl_close,
                                                   .segment = no_segment};
 
-/* The new handle exists once the parent's operation is complete; then its own initialisation completes. */
-static int nccl_split_world(struct rt *rt, rt_nccl_comm *made, int color) {
-    rt_nccl *nccl = made->nccl;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    RT_TRY(nccl_settle(rt, nccl->world, nccl->CommSplit(nccl->world, color, rt->rank, &made->handle, &config)));
-    return nccl_settle(rt, made->handle, ncclInProgress);
-}
-
 static int nccl_open(struct rt *rt, rt_nccl *nccl, struct rt_comm *host, int color, struct rt_comm **out) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     RT_TRY(nccl_open_world(rt, nccl));
     rt_nccl_comm *made = (rt_nccl_comm *)calloc(1, sizeof *made);
     if (!made) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
@@ -369,9 +228,11 @@ static int nccl_open(struct rt *rt, rt_nccl *nccl, struct rt_comm *host, int col
     made->next = nccl->all;
     nccl->all = made;
     *out = &made->comm;
-    if (host->size < rt->world) return nccl_split_world(rt, made, color);
-    made->handle = nccl->world;
-    return RT_OK;
+    if (host->size == rt->world)
+        made->handle = nccl->world;
+    else
+        RT_TRY(nccl_split_from(rt, nccl->world, color, rt->rank, &config, &made->handle));
+    return nccl_joins_stages(made) ? nccl_open_pairs(made) : RT_OK;
 }
 
 int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {

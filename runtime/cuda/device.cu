@@ -140,10 +140,9 @@ static int put(struct rt *rt, void *dst, const void *src, size_t bytes) {
     return RT_OK;
 }
 
-/* cudaStreamSynchronize, except that a failed rank ends the wait. */
-static int wait_watching(struct rt *rt) {
+static int wait_watching(struct rt *rt, cudaStream_t stream) {
     for (int turn = 0;; turn++) {
-        const cudaError_t state = cudaStreamQuery(rt_cuda_of(rt)->stream);
+        const cudaError_t state = cudaStreamQuery(stream);
         if (state == cudaSuccess) return RT_OK;
         if (state != cudaErrorNotReady) return rt_fail_cuda(rt, state, "the step failed");
         if (turn % RT_LOOKS == RT_LOOKS - 1) RT_TRY(own_of(rt)->watch(rt));
@@ -151,13 +150,16 @@ static int wait_watching(struct rt *rt) {
     }
 }
 
-/* Waits for the stream. */
+int rt_cuda_wait(struct rt *rt, cudaStream_t stream) {
+    if (own_of(rt)->watch) return wait_watching(rt, stream);
+    RT_CUDA_TRY(rt, cudaStreamSynchronize(stream));
+    return RT_OK;
+}
+
+/* Waits for the main stream. */
 static int drain(struct rt *rt) {
     rt_cuda_private *own = own_of(rt);
-    if (own->watch)
-        RT_TRY(wait_watching(rt));
-    else
-        RT_CUDA_TRY(rt, cudaStreamSynchronize(rt_cuda_of(rt)->stream));
+    RT_TRY(rt_cuda_wait(rt, rt_cuda_of(rt)->stream));
     for (int i = 0; i < own->nmail; i++) memcpy(own->mail[i].to, &own->mailbox[i], own->mail[i].bytes);
     own->nmail = 0;
     return RT_OK;
@@ -267,7 +269,7 @@ static int fork(struct rt *rt) {
     RT_TRY(open_side(rt));
     RT_CUDA_TRY(rt, cudaEventRecord(own->forked, rt_cuda_of(rt)->stream));
     RT_CUDA_TRY(rt, cudaStreamWaitEvent(own->side, own->forked, 0));
-    own->beside = true;
+    own->begun_beside++;
     return RT_OK;
 }
 
@@ -283,11 +285,34 @@ int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *
 
 int rt_cuda_join(struct rt *rt) {
     rt_cuda_private *own = own_of(rt);
-    if (!own->beside) return RT_OK;
-    own->beside = false;
+    if (own->ended_beside == own->begun_beside) return RT_OK;
+    own->ended_beside = own->begun_beside;
     RT_CUDA_TRY(rt, cudaEventRecord(own->joined, own->side));
     RT_CUDA_TRY(rt, cudaStreamWaitEvent(rt_cuda_of(rt)->stream, own->joined, 0));
     return RT_OK;
+}
+
+int rt_cuda_begin_gather(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call), rt_cuda_gathers *gathers) {
+    const int at = (int)(gathers->begun % RT_GATHERS);
+    RT_TRY(rt_cuda_beside(call, perform));
+    if (!gathers->done[at]) RT_CUDA_TRY(call->rt, cudaEventCreateWithFlags(&gathers->done[at], cudaEventDisableTiming));
+    RT_CUDA_TRY(call->rt, cudaEventRecord(gathers->done[at], own_of(call->rt)->side));
+    gathers->place[at] = own_of(call->rt)->begun_beside;
+    gathers->begun++;
+    return RT_OK;
+}
+
+int rt_cuda_finish_gather(struct rt *rt, rt_cuda_gathers *gathers) {
+    rt_cuda_private *own = own_of(rt);
+    const int at = (int)(gathers->finished++ % RT_GATHERS);
+    if (own->ended_beside < gathers->place[at]) own->ended_beside = gathers->place[at];
+    RT_CUDA_TRY(rt, cudaStreamWaitEvent(rt_cuda_of(rt)->stream, gathers->done[at], 0));
+    return RT_OK;
+}
+
+void rt_cuda_close_gathers(rt_cuda_gathers *gathers) {
+    for (cudaEvent_t event : gathers->done)
+        if (event) cudaEventDestroy(event);
 }
 
 /* Pieces */

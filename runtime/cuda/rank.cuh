@@ -58,10 +58,10 @@ struct rt_cuda_private {
     int nmail;
     cudaStream_t side; /* of sums that overlap computation; created when first needed */
     cudaEvent_t forked, joined;
-    bool beside;   /* the main stream has not waited for the side stream yet */
-    void *library; /* of products */
-    void *cudnn;   /* NULL: none is used */
-    void *nccl;    /* state of NCCL communicators; NULL: not needed */
+    uint64_t begun_beside, ended_beside; /* calls in the side stream, and those that the main stream has waited for */
+    void *library;                       /* of products */
+    void *cudnn;                         /* NULL: none is used */
+    void *nccl;                          /* state of NCCL communicators; NULL: not needed */
     /* Checks communication that the stream may be waiting for; if it has failed, aborts it and returns the status. May
      * be NULL. */
     int (*watch)(struct rt *rt);
@@ -82,6 +82,23 @@ static inline int rt_fail_cuda(struct rt *rt, cudaError_t error, const char *wha
  * waits for it when the sums are needed: at the latest at the end of a segment, so that a segment is one graph. */
 int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call));
 int rt_cuda_join(struct rt *rt);
+
+/* Gathers of a communicator that begin early. Each has an event after it in the side stream, for which the main stream
+ * waits when that gather is needed. An event that is recorded again before it was waited for stands for more than its
+ * gather, never for less. */
+enum { RT_GATHERS = 16 };
+struct rt_cuda_gathers {
+    cudaEvent_t done[RT_GATHERS]; /* of gather number n at n % RT_GATHERS */
+    uint64_t place[RT_GATHERS];   /* begun_beside of struct rt_cuda_private after that gather */
+    uint64_t begun, finished;
+};
+int rt_cuda_begin_gather(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call), rt_cuda_gathers *gathers);
+/* Finishes the earliest one that is not finished. */
+int rt_cuda_finish_gather(struct rt *rt, rt_cuda_gathers *gathers);
+void rt_cuda_close_gathers(rt_cuda_gathers *gathers);
+
+/* cudaStreamSynchronize, except that a failed rank ends the wait if there is a `watch`. */
+int rt_cuda_wait(struct rt *rt, cudaStream_t stream);
 
 /* Makes a call in which the host synchronises with other ranks: capture ends before it and begins again after it. */
 int rt_cuda_meet(const rt_cuda_call *call);

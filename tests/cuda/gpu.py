@@ -18,7 +18,8 @@ import sys
 import time
 import typing
 
-import nccl_gpu
+import nccl_gpu # finds tests/training too
+import pipeline
 import sanitizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -86,6 +87,11 @@ def training(_):
             yield f"{case} {plan} {options}", [*train, plan, case, f"--options= {options}"]
 
 
+def stages(_):
+    for case in pipeline.QUICK["cuda"]:
+        yield case, ["tests/training/pipeline.py", "--target", "cuda", case]
+
+
 def amp(_):
     run = ["tests/training/amp.py", "--target", "cuda", "--plans"]
     for case in AMP_CASES:
@@ -132,8 +138,8 @@ def profile(_):
 
 
 # Checks of a part run side by side, or one at a time where the GPU is measured.
-PARALLEL = {"operators": operators, "products": products, "attention": attention, "models": models, "training": training, "amp": amp,
-            "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
+PARALLEL = {"operators": operators, "products": products, "attention": attention, "models": models, "training": training, "stages": stages,
+            "amp": amp, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
 ALONE = {"nccl": nccl, "bench": bench, "profile": profile}
 PARTS = {**PARALLEL, **ALONE}
 LARGE = "gpu_*[!y]" # for a GPU alone: what is not tiny

@@ -87,7 +87,7 @@ def infer(bench, name, plan, **counts):
     check_counts(called, launched=0, **counts)
 
 
-def train(bench, name, case, plan, options, **counts):
+def train(bench, name, case, plan, options, launched=0, **counts):
     folder = os.path.join(TESTS, "training", case)
     program = bench.compile(name, os.path.join(folder, "model.onnx"), "--train", *SGD, "--pas", plan, *options)
     data = [word for path in glob.glob(f"{folder}/*.npy") for word in ("--data", f"{os.path.basename(path)[:-4]}={path}")]
@@ -107,7 +107,7 @@ def train(bench, name, case, plan, options, **counts):
         called = bench.logged(lambda log: got.extend(numbers("processes", env={**env, **log})))
         if got != expected:
             raise Wrong(f"processes, {timing}: {got}, threads had {expected}")
-        check_counts(called, launched=0, **counts)
+        check_counts(called, launched=launched, **counts)
     return program, data
 
 
@@ -137,6 +137,24 @@ def data_of_three(bench):
     train(bench, "data3", "mlp", "data:data=3", ["--reducer-bucket-cap-mb", "0.0001"], **{"init of 3": 1, "beside captured": None})
 
 
+def stages(bench):
+    """Messages between stages are posted, outside of graphs: two communicators between neighbours, one for each direction."""
+    train(bench, "stages", "mlp", "hybrid:pipeline=2", ["--schedule", "1f1b", "--accumulate", "4"], launched=None,
+          **{"init of 2": 1, "split into 2": 2, "send": None, "receive": None})
+
+
+def stages_of_three(bench):
+    """The middle stage posts to both sides; stages are divided along a tensor axis, too."""
+    train(bench, "stages3", "mlp", "hybrid:tensor=2,pipeline=3", ["--schedule", "gpipe", "--accumulate", "4"], launched=None,
+          **{"init of 6": 1, "split into 3": 1, "send": None, "receive": None})
+
+
+def gathers(bench):
+    """ZeRO 3: each gather that begins early is waited for alone."""
+    train(bench, "gathers", "gpt2", "dp", ["--runtime-ngpus", "2", "--use-zero", "3", "--zero-prefetch", "2"],
+          **{"init of 2": 1, "beside captured": None})
+
+
 def job_ends(bench, program, data, env, pattern):
     begin = time.monotonic()
     done = subprocess.run([bench.args.rankc, "train", program, *data, "--steps", "1000000"], capture_output=True, text=True, timeout=120,
@@ -156,7 +174,7 @@ def failures(bench):
         check_counts(called, abort=1, destroy=0)
 
 
-CASES = [tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, failures]
+CASES = [tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, gathers, failures]
 
 
 def main():

@@ -33,6 +33,9 @@ CASES = {
     "gpt2 tensor=2,pipeline=2": (infer, "gpt2", 4, ["--pas", "hybrid:tensor=2,pipeline=2"]),
     "train gpt2 units": (train, "gpt2", 2, ["--runtime-ngpus", "2", "--reducer-bucket-cap-mb", "0.01"]),
     "train gpt2 tensor=2,data=2": (train, "gpt2", 4, ["--pas", "hybrid:tensor=2,data=2"]),
+    "train gpt2 pipeline=2": (train, "gpt2", 2, ["--pas", "pp:pipeline=2", "--schedule", "1f1b", "--accumulate", "4"]),
+    "train gpt2 tensor=2,pipeline=3": (train, "gpt2", 6, ["--pas", "hybrid:tensor=2,pipeline=3", "--schedule", "gpipe", "--accumulate", "4"]),
+    "train gpt2 ZeRO 3": (train, "gpt2", 2, ["--runtime-ngpus", "2", "--use-zero", "3", "--zero-prefetch", "2"]),
     "train mlp tensor=2 units": (train, "mlp", 4, ["--pas", "tp:tensor=2", "--runtime-ngpus", "4"]),
 }
 WAYS = [lambda rank: {"NCCL_HOSTID": f"rankc-{rank}"}, lambda rank: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]

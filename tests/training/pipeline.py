@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Training in pipeline stages against the same plan without them: losses and gradient norms of every step must be equal bit for bit.
+"""Training in pipeline stages against the same plan without them: losses and gradient norms of every step must be equal bit for bit,
+on target cuda within BOUND (other operators are fused if they are divided among stages).
 
     pipeline.py --rankc RANKC [--target c|cuda] [--product] [--results FILE] [--table FILE] [CASE...]
 
@@ -19,8 +20,8 @@ from harness import COMM, call, compile_case, data_of, expect, lines_of, recorde
 ACCUMULATE, STEPS, BOUND, MOST_RANKS = 4, 10, 1e-5, 8
 SCHEDULES = ["gpipe", "1f1b"]
 
-# tensor, pipeline, units, ZeRO, schedule, recomputation, micro-batches of a unit, further options
-QUICK = {
+# Of each target: tensor, pipeline, units, ZeRO, schedule, recomputation, micro-batches of a unit, further options
+QUICK = {"c": {
     "gpt2": [(1, 2, 1, 0, "1f1b", "none", 7), (1, 4, 1, 0, "1f1b", "full", 4), (1, 3, 1, 0, "gpipe", "none", 4), (2, 2, 1, 0, "1f1b", "none", 4),
              (1, 2, 2, 1, "gpipe", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4), (1, 2, 1, 0, "1f1b", "none", 1),
              (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16")],
@@ -28,7 +29,12 @@ QUICK = {
     "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
     "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
-}
+}, "cuda": {
+    "gpt2": [(1, 4, 1, 0, "gpipe", "full", 4), (2, 2, 2, 1, "1f1b", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4)],
+    "llama": [(1, 2, 2, 2, "1f1b", "none", 4)],
+    "mlp_dropout": [(1, 3, 1, 0, "1f1b", "none", 4)],
+    "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
+}}
 
 
 def policy(tensor, pipeline):
@@ -46,6 +52,11 @@ def losses(o, case, plan, units, accumulate, options, work):
     return [(line["loss"], line["grad_norm"]) for line in lines_of(log)]
 
 
+def farthest(got, wanted):
+    """The largest relative difference."""
+    return max(abs(a - b) / abs(b) for x, y in zip(got, wanted) for a, b in zip(x, y))
+
+
 def check(o, known, case, row, work):
     tensor, pipeline, units, zero, schedule, recompute, accumulate, *more = row
     options = list(more) + (["--use-zero", str(zero)] if zero else [])
@@ -57,10 +68,12 @@ def check(o, known, case, row, work):
         known[one] = losses(o, case, "dp", 1, accumulate * units, list(more), work)
     got = losses(o, case, policy(tensor, pipeline), units, accumulate,
                  options + ["--schedule", schedule] + ([] if recompute == "none" else ["--recompute", recompute]), work)
-    expect(got == known[base], f"{got} instead of {known[base]}")
-    worst = max(abs(a - b) / abs(b) for x, y in zip(got, known[one]) for a, b in zip(x, y))
+    expect(got == known[base] or o.target == "cuda" and farthest(got, known[base]) <= BOUND, f"{got} instead of {known[base]}")
+    worst = farthest(got, known[one])
     expect(worst <= BOUND or case == "cnn_bn", f"{worst:.1e} from one rank")
-    return "equal to one rank" if worst == 0 else f"equal to the plan without stages; {worst:.1e} from one rank"
+    if worst == 0:
+        return "equal to one rank"
+    return f"{'equal to' if got == known[base] else 'within the bound of'} the plan without stages; {worst:.1e} from one rank"
 
 
 def formulas(o, work):
@@ -148,10 +161,11 @@ def main():
                     file.write(json.dumps({"row": key, "result": results[key]}) + "\n")
         return results[key]
 
-    cases = o.cases or (["gpt2", "llama"] if o.product else list(QUICK))
-    rows = [(case, row) for case in cases for row in (product() if o.product else QUICK[case])]
+    quick = QUICK[o.target]
+    cases = o.cases or (["gpt2", "llama"] if o.product else list(quick))
+    rows = [(case, row) for case in cases for row in (product() if o.product else quick[case])]
     checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
-    failed = report(checks + ([] if o.cases or o.product else [("formulas", lambda work: formulas(o, work)), ("states", lambda work: states(o, work))]))
+    failed = report(checks + ([] if o.cases or o.product or o.target == "cuda" else [("formulas", lambda work: formulas(o, work)), ("states", lambda work: states(o, work))]))
     if o.table and not failed:
         write_table(o.table, results)
     return failed

@@ -146,6 +146,7 @@ struct ncclComm {
     int polls = 0, calls = 0;
     bool aborted = false, finalized = false;
     std::shared_ptr<int> parts = std::make_shared<int>(0); /* held by every step, those of graphs too */
+    host::event last;                                      /* after the operation that was called last */
 };
 
 namespace {
@@ -290,6 +291,14 @@ struct group {
 };
 thread_local group current;
 
+/* Operations of a communicator are executed in the order of the calls, whatever their streams. */
+void submit_in_order(ncclComm *comm, cudaStream_t stream, together step) {
+    if (comm->last.captured == stream->captured && (stream->captured || comm->last.last))
+        host::wait(stream, &comm->last);
+    stream->submit(std::move(step));
+    host::record(&comm->last, stream);
+}
+
 ncclResult_t submit_group() {
     together step;
     ncclResult_t result = ncclSuccess;
@@ -300,7 +309,7 @@ ncclResult_t submit_group() {
     note("%s%s\n", current.stream->high_priority ? "beside " : "", current.stream->captured ? "captured" : "launched");
     ncclComm *comm = step.operations[0].comm;
     if (++comm->calls % 3 == 0) result = be_at(comm, [] { return true; });
-    current.stream->submit(step);
+    submit_in_order(comm, current.stream, std::move(step));
     return result;
 }
 
@@ -330,8 +339,10 @@ bool all_said(const ncclComm *comm, int call, size_t number) {
     return true;
 }
 
-/* Members of one color, by key. */
+/* Members of one color, by key; none without a color. */
 void make_part(ncclComm *parent, size_t number, int color, ncclComm **out) {
+    *out = nullptr;
+    if (color == NCCL_SPLIT_NOCOLOR) return;
     std::vector<std::pair<int, int>> members;
     for (int member : parent->world) {
         const record *said = heard(member, parent->id, SPLIT, 0, number);
@@ -384,7 +395,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
     check_free(comm, "split");
     check_config(config);
-    if (color < 0) complain("a split with color %d", color);
+    if (color < 0 && color != NCCL_SPLIT_NOCOLOR) complain("a split with color %d", color);
     const size_t number = comm->numbers[SPLIT]++;
     say({comm->id, 0, (size_t)color, SPLIT, 0, 0, key}, nullptr, 0);
     return be_at(comm, [=] {

@@ -107,6 +107,7 @@ struct stream {
     std::shared_ptr<queue> own;
     std::shared_ptr<capture> captured;
     bool high_priority;
+    unsigned looks = 0; /* that found something left to do */
 
     explicit stream(bool high_priority) : own(make_queue(high_priority)), high_priority(high_priority) {}
     virtual ~stream() = default;
@@ -204,10 +205,12 @@ inline void launch(const graph &g, stream *s) {
     }
 }
 
-/* True once the stream has done all that it was told. */
+/* True once the stream has done all that it was told. If it cannot go on for long, all streams do what they can: one of
+ * them may have what another process needs first. */
 inline bool idle(stream *s) {
     std::lock_guard<std::recursive_mutex> hold(lock);
     run(*s->own);
+    if (!s->own->steps.empty() && ++s->looks % 16 == 0) run_all();
     return s->own->steps.empty();
 }
 
