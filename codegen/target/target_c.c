@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "passes/pipeline.h"
+#include "runtime/base/linear_attention.h"
 #include "runtime/base/recurrence.h"
 #include "runtime/base/scratch.h"
 
@@ -64,10 +65,17 @@ static int64_t det_elements(const struct rank_class *class, const struct graph *
     return n ? rankplan_elements(class, graph, x) / (n * n) * RT_DET_WORKSPACE(n) : 0;
 }
 
+static int64_t linear_attention_elements(const struct rank_class *class, const struct node *node) {
+    const int64_t *state = class->dims[node->inputs[4]], heads = state[0] * state[1];
+    const int64_t slots = heads < RT_LINEAR_ATTENTION_SLOTS ? heads : RT_LINEAR_ATTENTION_SLOTS;
+    return slots * rt_linear_attention_workspace(class->dims[node->inputs[0]][1], state[2], state[3]);
+}
+
 int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
     if (node->op->id == OP_Det) return bytes * det_elements(class, graph, node->inputs[0]);
     if (node->op->id == OP_DetGrad) return bytes * det_elements(class, graph, node->inputs[1]);
+    if (node->op->id == OP_LinearAttentionGrad) return bytes * linear_attention_elements(class, node);
     if (node->op->id == OP_Recurrence) return bytes * recurrence_elements(class, node->inputs[0], node->inputs[1]);
     if (node->op->id == OP_RecurrenceGrad) return bytes * recurrence_elements(class, node->inputs[2], node->inputs[3]);
     return 0;

@@ -118,6 +118,7 @@ static int64_t scratch_of(const struct graph *graph, const struct rank_class *cl
                 {OP_Columns, row_kernel_scratch},
                 {OP_Det, target_c_scratch},
                 {OP_DetGrad, target_c_scratch},
+                {OP_LinearAttentionGrad, target_c_scratch},
                 {OP_Recurrence, recurrence_bytes},
                 {OP_RecurrenceGrad, recurrence_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

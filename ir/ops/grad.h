@@ -26,6 +26,7 @@ GRAD(grad_rope);
 GRAD(grad_recurrence);
 GRAD(grad_sample);
 GRAD(grad_roi_pool);
+GRAD(grad_linear_attention);
 GRAD(grad_flash_attention);
 GRAD(grad_reduce_sum);
 GRAD(grad_reduce_extreme); /* ReduceMax and ReduceMin */

@@ -221,6 +221,27 @@ GRAD(grad_rope) {
 /* Attention ------------------------------------------------------------------------------------------------------- */
 
 /* The gradients of q, k and v, from one node. A mask has no gradient. */
+/* The state after the last step is taken not to reach the loss: nodes that read it are refused. */
+GRAD(grad_linear_attention) {
+    const struct node *node = &gradient->node;
+    const struct graph *graph = gradient->builder.graph;
+    int inputs[7] = {gradient->dy, -1, -1, -1, -1, -1, -1}, outputs[6], last = 6;
+    for (int i = 0; i < graph->order.n && node->noutputs > 1; i++) {
+        const struct node *reader = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < reader->ninputs; k++)
+            if (reader->inputs[k] == node->outputs[1])
+                return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
+                                  "LinearAttention has no gradient of the state after the last step");
+    }
+    for (int k = 0; k < node->ninputs; k++) inputs[1 + k] = node->inputs[k];
+    while (inputs[last] < 0) last--;
+    if (build_many(&gradient->builder, OP_LinearAttentionGrad, last + 1, inputs, 6, outputs, node->nattrs,
+                   node->attrs) < 0)
+        return -1;
+    for (int k = 0; k < node->ninputs; k++) gradient->dx[k] = outputs[k];
+    return 0;
+}
+
 GRAD(grad_flash_attention) {
     const struct node *node = &gradient->node;
     const int *in = node->inputs;

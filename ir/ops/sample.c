@@ -171,6 +171,7 @@ static int bind_rois(struct dims *dims, const struct graph *graph, const struct 
     dims_set(&dims->operand[1], 1, k);
     dims->operand[2].ndim = 1;
     dims_set(&dims->operand[2], 0, r);
+    if (node->ninputs > 3) dims->operand[3] = *x;
     dims->points = (double)rois->dims[0] * (double)image[1] * (double)attr_int(node, "rows", 0) *
                    (double)attr_int(node, "columns", 0);
     return check_shapes(dims, graph, node, why);
@@ -188,7 +189,9 @@ DIMS_FN(dims_roi_pool_grad) {
     const struct tensor *dy = input(graph, node, 0);
     if (n != 3 || dy->ndim != 4) return refuse(dims, why, "needs attribute spatial of 3 numbers");
     const int64_t image[] = {size[0], dy->dims[1], size[1], size[2]};
-    return bind_rois(dims, graph, node, image, FACTOR_SUM, 3, 0, why);
+    const bool largest = strcmp(attr_text(node, "mode", ""), "avg") != 0;
+    if (largest != (node->ninputs > 3)) return refuse(dims, why, "needs x, unless mode is \"avg\"");
+    return bind_rois(dims, graph, node, image, FACTOR_SUM, node->ninputs, 0, why);
 }
 
 /* Boxes ------------------------------------------------------------------------------------------------------------ */
@@ -228,9 +231,8 @@ GRAD(grad_roi_pool) {
     const struct tensor x = *gradient_input(gradient, 0);
     const int *in = gradient->node.inputs;
     const struct attr size = attr_of_ints("spatial", 3, (int64_t[]){x.dims[0], x.dims[2], x.dims[3]});
+    const bool largest = strcmp(attr_text(&gradient->node, "mode", ""), "avg") != 0;
     if (!gradient->wanted[0]) return 0;
-    if (strcmp(attr_text(&gradient->node, "mode", ""), "avg") != 0)
-        return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
-                          "RoiPool of largest elements has no gradient");
-    return gradient->dx[0] = build_like(gradient, OP_RoiPoolGrad, 3, (int[]){gradient->dy, in[1], in[2]}, &size);
+    return gradient->dx[0] =
+               build_like(gradient, OP_RoiPoolGrad, 3 + largest, (int[]){gradient->dy, in[1], in[2], in[0]}, &size);
 }

@@ -1,6 +1,7 @@
 /* Inserts casts around operators without a kernel for 16-bit floats: their operands are cast to f32, their results
- * back. So sums, norms and softmax of 16-bit floats accumulate in f32, and their kernels are written for one type
- * only. */
+ * back. So sums, norms and softmax of 16-bit floats accumulate in f32, and their kernels are written for one type only.
+ * In graphs of f64, such as the reference of `verify --numeric`, operators of the user that have a kernel for f32 but
+ * none for f64 compute in f32, too. */
 #include "ir/build.h"
 #include "ir/infer.h"
 #include "passes/pipeline.h"
@@ -15,6 +16,19 @@ struct promotion {
 
 static bool is_half(const struct graph *graph, int tensor) {
     return tensor >= 0 && rt_dtypes[graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
+}
+
+/* True if the user declares a kernel for f32, but none for f64. */
+static bool is_single(const struct op *op) {
+    return op->user && op_has_kernel(op, RT_F32) && !op_has_kernel(op, RT_F64);
+}
+
+/* True if a node that computes in f32 instead needs a cast of its input k. Letter d is f64 in any case. */
+static bool needs_cast(const struct graph *graph, const struct node *node, int k) {
+    const int tensor = node->inputs[k];
+    if (is_half(graph, tensor)) return true;
+    return tensor >= 0 && is_single(node->op) && graph->tensors.at[tensor].dtype == RT_F64 &&
+           *op_input_letter(node->op, k) != 'd';
 }
 
 /* Adds a cast; `phase` is that of the node that needs it. */
@@ -32,7 +46,7 @@ static int operand_in_f32(struct promotion *p, int tensor, enum phase phase) {
     return p->wide[tensor];
 }
 
-/* Makes the node compute in f32: casts its 16-bit operands to f32 and, for its readers, f32 results back. */
+/* Makes the node compute in f32: casts its operands to f32 and, for its readers, f32 results back. */
 static int promote(struct promotion *p, int id) {
     struct graph *graph = p->builder.graph;
     const int noutputs = graph->nodes.at[id].noutputs, *outputs = graph->nodes.at[id].outputs;
@@ -40,7 +54,7 @@ static int promote(struct promotion *p, int id) {
     enum phase phase = graph->nodes.at[id].phase;
     for (int i = 0; i < noutputs; i++) dtypes[i] = outputs[i] < 0 ? RT_DTYPE_NONE : graph->tensors.at[outputs[i]].dtype;
     for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
-        if (!is_half(graph, graph->nodes.at[id].inputs[k])) continue;
+        if (!needs_cast(graph, &graph->nodes.at[id], k)) continue;
         int wide = operand_in_f32(p, graph->nodes.at[id].inputs[k], phase);
         if (wide < 0) return -1;
         graph->nodes.at[id].inputs[k] = wide;
@@ -67,7 +81,11 @@ int pass_promote_to_f32(struct graph *graph, const struct pass_context *context)
         const struct node *node = &graph->nodes.at[id];
         int typed = node->ninputs ? node->inputs[op_typed_input(node->op)] : -1;
         bool has_kernel = typed >= 0 && op_has_kernel(node->op, graph->tensors.at[typed].dtype);
-        if (!is_half(graph, typed) || has_kernel || op_is_listed(node->op, context->halves))
+        bool single = typed >= 0 && graph->tensors.at[typed].dtype == RT_F64 && is_single(node->op);
+        if (single)
+            diag_remark(context->diags, node_place(graph, id), "computed in f32: %s has no kernel for f64",
+                        node->op->name);
+        if ((!is_half(graph, typed) && !single) || has_kernel || op_is_listed(node->op, context->halves))
             rewrite_keep(&p.rewrite, id);
         else if (promote(&p, id) < 0)
             return -1;

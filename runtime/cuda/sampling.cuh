@@ -191,9 +191,40 @@ static inline int rt_roi_pool(struct rt *rt, T *y, const T *x, const T *rois, co
     });
 }
 
+/* Adds the gradient of a bin to the element of x(h,w) that it takes. */
+template <class T>
+static __device__ inline void rt_spread_largest(T *dx, const T *x, T gradient, const T *corner, const rt_roi &roi,
+                                                int64_t row, int64_t column) {
+    T most = -(T)INFINITY, share = 1;
+    int64_t place = -1;
+    if (roi.mode == RT_ROI_BINS) {
+        const rt_roi_bin down = rt_roi_bin_of((double)corner[1], (double)corner[3], roi.scale, row, roi.rows, roi.h);
+        const rt_roi_bin across =
+            rt_roi_bin_of((double)corner[0], (double)corner[2], roi.scale, column, roi.columns, roi.w);
+        for (int64_t a = down.first; a < down.end; a++)
+            for (int64_t b = across.first; b < across.end; b++) {
+                const T value = x[a * roi.w + b];
+                if (!(value > most || value != value)) continue;
+                most = value;
+                place = a * roi.w + b;
+            }
+    } else {
+        const auto down = rt_sampling<T>::bins_of(roi, corner[1], corner[3], roi.rows);
+        const auto across = rt_sampling<T>::bins_of(roi, corner[0], corner[2], roi.columns);
+        rt_each_in_bin<T>(roi, down, across, row, column, [&](int64_t offset, T weight, bool outside) {
+            const T value = outside ? (T)0 : x[offset] * weight;
+            if (!(value > most || value != value)) return;
+            most = value;
+            place = outside ? -1 : offset;
+            share = weight;
+        });
+    }
+    if (place >= 0) dx[place] += gradient * share;
+}
+
 /* One thread per channel: it adds the regions in order. */
 template <class T>
-static inline int rt_roi_pool_grad(struct rt *rt, T *dx, const T *dy, const T *rois, const int64_t *batch,
+static inline int rt_roi_pool_grad(struct rt *rt, T *dx, const T *dy, const T *rois, const int64_t *batch, const T *x,
                                    const rt_roi &roi) {
     const rt_index index = rt_index_of(rt, batch, 1);
     const int64_t bins = roi.rows * roi.columns, plane = roi.h * roi.w;
@@ -205,11 +236,15 @@ static inline int rt_roi_pool_grad(struct rt *rt, T *dx, const T *dy, const T *r
             const auto down = rt_sampling<T>::bins_of(roi, corner[1], corner[3], roi.rows);
             const auto across = rt_sampling<T>::bins_of(roi, corner[0], corner[2], roi.columns);
             const int64_t count = down.samples > 0 && across.samples > 0 ? down.samples * across.samples : 0;
-            for (int64_t bin = 0; bin < bins && count > 0 && image >= 0; bin++) {
+            const int64_t first = (image * roi.c + channel) * plane;
+            for (int64_t bin = 0; bin < bins && image >= 0 && roi.mode != RT_ROI_AVG; bin++)
+                rt_spread_largest(dx + first, x + first, dy[(r * roi.c + channel) * bins + bin], corner, roi,
+                                  bin / roi.columns, bin % roi.columns);
+            for (int64_t bin = 0; bin < bins && count > 0 && image >= 0 && roi.mode == RT_ROI_AVG; bin++) {
                 const T gradient = dy[(r * roi.c + channel) * bins + bin] / (T)count;
                 rt_each_in_bin<T>(roi, down, across, bin / roi.columns, bin % roi.columns,
                                   [&](int64_t offset, T weight, bool outside) {
-                                      if (!outside) dx[(image * roi.c + channel) * plane + offset] += gradient * weight;
+                                      if (!outside) dx[first + offset] += gradient * weight;
                                   });
             }
         }
@@ -238,8 +273,8 @@ static inline int rt_roi_pool_grad(struct rt *rt, T *dx, const T *dy, const T *r
         return rt_roi_pool(rt, y, x, rois, batch, roi);                                                                \
     }                                                                                                                  \
     RT_ON_CALL int rt_roi_pool_grad_##s(struct rt *rt, T *dx, const T *dy, const T *rois, const int64_t *batch,        \
-                                        const rt_roi &roi) {                                                           \
-        return rt_roi_pool_grad(rt, dx, dy, rois, batch, roi);                                                         \
+                                        const T *x, const rt_roi &roi) {                                               \
+        return rt_roi_pool_grad(rt, dx, dy, rois, batch, x, roi);                                                      \
     }
 
 RT_CUDA_SAMPLE(float, f32)

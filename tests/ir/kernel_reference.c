@@ -112,7 +112,7 @@ static void roi_pool(const struct call *call) {
                                attr_float(node, "scale", 1),
                                attr_float(node, "shift", 0)};
     if (back)
-        rt_roi_pool_grad_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), &roi);
+        rt_roi_pool_grad_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), &roi);
     else
         rt_roi_pool_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), &roi);
 }
@@ -128,10 +128,35 @@ static void det(const struct call *call) {
         rt_det_f64(call->y[0], x(call, 0), workspace, count, n);
 }
 
+static void linear_attention(const struct call *call) {
+    const struct node *node = call->node;
+    const bool back = node->op->id == OP_LinearAttentionGrad;
+    const struct tensor *q = input(call, back), *state = input(call, back + 3), *decay = input(call, back + 4);
+    const struct rt_linear_attention shape = {.b = q->dims[0],
+                                              .t = q->dims[1],
+                                              .h = q->dims[2],
+                                              .g = q->dims[3],
+                                              .k = q->dims[4],
+                                              .v = state->dims[3],
+                                              .decays = decay ? decay->dims[3] : q->dims[4],
+                                              .scale = attr_float(node, "scale", 1)};
+    const int64_t elements = rt_linear_attention_workspace(shape.t, shape.k, shape.v) * RT_LINEAR_ATTENTION_SLOTS;
+    double **y = call->y;
+    if (back)
+        rt_linear_attention_grad_f64(y[0], y[1], y[2], y[3], y[4], y[5], x(call, 0), x(call, 1), x(call, 2), x(call, 3),
+                                     x(call, 4), x(call, 5), x(call, 6),
+                                     ARENA_ARRAY(call->graph->arena, double, elements), &shape);
+    else
+        rt_linear_attention_f64(y[0], ARENA_ARRAY(call->graph->arena, double, tensor_elements(state)), x(call, 0),
+                                x(call, 1), x(call, 2), x(call, 3), x(call, 4), x(call, 5), &shape);
+}
+
 static const struct {
     enum op_id op;
     void (*run)(const struct call *call);
-} rows[] = {{OP_Det, det},
+} rows[] = {{OP_LinearAttention, linear_attention},
+            {OP_LinearAttentionGrad, linear_attention},
+            {OP_Det, det},
             {OP_DetGrad, det},
             {OP_Recurrence, recurrence},
             {OP_RecurrenceGrad, recurrence},

@@ -251,13 +251,33 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. Bits have no
  * derivative; scatters that multiply or compare are not differentiated, and neither is linear attention. */
 static void test_rows_are_differentiable(void **state) {
-    static const char *const later[] = {"Fused",          "Attention",        "SumSquares",       "ConvWeightGrad",
-                                        "MaxPoolGrad",    "GatherGrad",       "ExpertWeightGrad", "FlashAttentionGrad",
-                                        "ClassTermsGrad", "Accumulate",       "Quantize",         "ScaledMatMul",
-                                        "Rows",           "Columns",          "CumProdGrad",      "DetGrad",
-                                        "SampleGrad",     "SamplePointsGrad", "LinearAttention",  "RoiPoolGrad",
-                                        "RecurrenceGrad", "BitCast",          "Uniform",          "Unpack",
-                                        "DequantMatMul",  "IntMatMul",        "IntConv"};
+    static const char *const later[] = {"Fused",
+                                        "Attention",
+                                        "SumSquares",
+                                        "ConvWeightGrad",
+                                        "MaxPoolGrad",
+                                        "GatherGrad",
+                                        "ExpertWeightGrad",
+                                        "FlashAttentionGrad",
+                                        "ClassTermsGrad",
+                                        "Accumulate",
+                                        "Quantize",
+                                        "ScaledMatMul",
+                                        "Rows",
+                                        "Columns",
+                                        "CumProdGrad",
+                                        "DetGrad",
+                                        "SampleGrad",
+                                        "SamplePointsGrad",
+                                        "LinearAttentionGrad",
+                                        "RoiPoolGrad",
+                                        "RecurrenceGrad",
+                                        "BitCast",
+                                        "Uniform",
+                                        "Unpack",
+                                        "DequantMatMul",
+                                        "IntMatMul",
+                                        "IntConv"};
     (void)state;
     for (int i = 0; i < NOPS; i++) {
         size_t k = 0;

@@ -26,7 +26,7 @@
 #include "tests/ir/random.h"
 #include "tests/ir/reference.h"
 
-enum { AXES = 2, MAX_RANKS = 16, MAX_OPERANDS = 12 };
+enum { AXES = 2, MAX_RANKS = 16, MAX_OPERANDS = 16 };
 
 static struct golden golden;
 static char current[512]; /* what is being tried, for the message of a failure */

@@ -72,6 +72,15 @@ def infer(bench):
         bench.call("verify", bench.path("out"), *(["--numeric"] if plan == PLANS[1] else []), "-q")
 
 
+def single(bench):
+    """An operator that has a kernel for f32 only computes in f32 in the reference of verify --numeric, which is of f64."""
+    folder = bench.sample()
+    edit(f"{folder}/pool.ops", 'c="pool.h" cuda="pool.cuh" kernels="f32 f64" \\\n', 'c="pool.h" cuda="pool.cuh" kernels="f32" \\\n')
+    bench.compile("--pas", PLANS[1], ops=f"{folder}/pool.ops")
+    close(bench.run(), np.load(os.path.join(HERE, "y.npy")), 1e-6, "f32 only")
+    bench.call("verify", bench.path("out"), "--numeric", "-q")
+
+
 def cuda(bench):
     bench.compile("--pas", "tp:tensor=2", "--target", "cuda", env=STAND_IN)
     close(bench.run("--comm", "loopback"), np.load(os.path.join(HERE, "y.npy")), 1e-6, "cuda")
@@ -233,7 +242,7 @@ def nodes(bench):
         raise Wrong("an attribute that is not declared")
 
 
-CASES = {case.__name__: case for case in (infer, train, cuda, text, reuse, pattern, check, faults, hostile, nodes)}
+CASES = {case.__name__: case for case in (infer, single, train, cuda, text, reuse, pattern, check, faults, hostile, nodes)}
 
 
 def main():

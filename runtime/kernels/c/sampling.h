@@ -14,7 +14,8 @@
  *
  * roi_pool      ONNX RoiAlign-22 and MaxRoiPool-22: y(r,c,rows,columns) from x(n,c,h,w) in regions rois(r,4), corners
  *               x1 y1 x2 y2, of images batch(r). A batch index outside of [0, n) gives RT_ERROR_INPUT.
- * roi_pool_grad gradient of x(n,c,h,w) for mode avg. */
+ * roi_pool_grad gradient of x(n,c,h,w). Modes max and bins need x: a bin's gradient goes to the element that it
+ *               takes. */
 #define RT_DECLARE_SAMPLE(T, s)                                                                                        \
     void rt_sample_##s(T *y /* (n,c,p) */, const T *x /* (n,c,size) */, const T *points /* (n,p,ndim) */, int64_t n,   \
                        int64_t c, int64_t p, int ndim, const int64_t *shape, enum rt_sample_mode mode,                 \
@@ -29,7 +30,8 @@
     int rt_roi_pool_##s(struct rt *rt, T *y /* (r,c,rows,columns) */, const T *x /* (n,c,h,w) */,                      \
                         const T *rois /* (r,4) */, const int64_t *batch /* (r) */, const struct rt_roi *roi);          \
     int rt_roi_pool_grad_##s(struct rt *rt, T *dx /* (n,c,h,w) */, const T *dy /* (r,c,rows,columns) */,               \
-                             const T *rois /* (r,4) */, const int64_t *batch /* (r) */, const struct rt_roi *roi);
+                             const T *rois /* (r,4) */, const int64_t *batch /* (r) */, const T *x /* or NULL */,      \
+                             const struct rt_roi *roi);
 
 struct rt;
 

@@ -566,31 +566,52 @@ def bilinear(plane, y, x):
                      plane[bottom, right] * v * u])
 
 
-def aligned_bin(plane, corners, row, column, a):
+def aligned_samples(plane, corners, row, column, a):
     x1, y1, x2, y2 = corners * a["scale"] - a["shift"]
     h, w = (max(e, 1) if a["shift"] == 0 else e for e in (y2 - y1, x2 - x1))
     h, w, n = h / a["rows"], w / a["columns"], a["samples"]
-    values = [bilinear(plane, y1 + (row + (i + 0.5) / n) * h, x1 + (column + (j + 0.5) / n) * w) for i in range(n) for j in range(n)]
-    return np.sum(values) / n ** 2 if a["mode"] == "avg" else np.max(values)
+    return np.concatenate([bilinear(plane, y1 + (row + (i + 0.5) / n) * h, x1 + (column + (j + 0.5) / n) * w)
+                           for i in range(n) for j in range(n)])
 
 
-def largest_in_bin(plane, corners, row, column, a):
+def elements_of_bin(plane, corners, row, column, a):
     def span(first, last, bin, bins, size):
         start = math.floor(first * a["scale"] + 0.5)
         extent = max(math.floor(last * a["scale"] + 0.5) - start + 1, 1) / bins
         return slice(*np.clip([math.floor(bin * extent) + start, math.ceil((bin + 1) * extent) + start], 0, size))
-    part = plane[span(corners[1], corners[3], row, a["rows"], plane.shape[0]), span(corners[0], corners[2], column, a["columns"], plane.shape[1])]
-    return part.max() if part.size else 0
+    return plane[span(corners[1], corners[3], row, a["rows"], plane.shape[0]),
+                 span(corners[0], corners[2], column, a["columns"], plane.shape[1])].reshape(-1)
+
+
+def candidates(*bin_and_attributes):
+    """What a bin is the mean or the largest of."""
+    return (elements_of_bin if bin_and_attributes[-1]["mode"] == "bins" else aligned_samples)(*bin_and_attributes)
 
 
 def roi_pool(x, rois, images, a):
-    make = largest_in_bin if a["mode"] == "bins" else aligned_bin
-    return np.array([[[[make(plane, corners, i, j, a) for j in range(a["columns"])] for i in range(a["rows"])] for plane in x[image]]
-                     for corners, image in zip(rois, images)])
+    def pooled(values):
+        return values.sum() / a["samples"] ** 2 if a["mode"] == "avg" else values.max(initial=-np.inf) if values.size else 0
+    return np.array([[[[pooled(candidates(plane, corners, i, j, a)) for j in range(a["columns"])] for i in range(a["rows"])]
+                      for plane in x[image]] for corners, image in zip(rois, images)])
 
 
-def roi_pool_grad(dy, rois, images, a):
+def largest_grad(dy, rois, images, x, a):
+    """A bin is one of its candidates, which are linear: the gradient of each element is what a one there adds to that."""
+    dx = np.zeros(x.shape)
+    units = np.eye(x[0, 0].size).reshape(-1, *x.shape[2:])
+    for r, i, j in np.ndindex(dy.shape[0], *dy.shape[2:]):
+        weights = np.stack([candidates(unit, rois[r], i, j, a) for unit in units])
+        for channel, plane in enumerate(x[images[r]] if weights.size else []):
+            chosen = weights[:, candidates(plane, rois[r], i, j, a).argmax()]
+            dx[images[r], channel] += dy[r, channel, i, j] * chosen.reshape(plane.shape)
+    return dx
+
+
+def roi_pool_grad(dy, rois, images, *rest):
     """The mean is linear: the gradient of each element is what a one there adds."""
+    a = rest[-1]
+    if a["mode"] != "avg":
+        return largest_grad(dy, rois, images, *rest)
     n, h, w = a["spatial"]
     dx = np.zeros((n, dy.shape[1], h, w))
     for place in np.ndindex(h, w):
@@ -629,6 +650,24 @@ def suppress(boxes, candidates, most, a):
                 keep[image, group, i] = True
                 kept.append(box)
     return keep
+
+
+def linear_attention_grad(dy, *operands):
+    """By PyTorch's autograd, of the steps as they are written above."""
+    *given, a = operands
+    leaves = [None if x is None else torch.tensor(x, requires_grad=True) for x in (*given, *[None] * (6 - len(given)))]
+    q, key, value, state, decay, rate = leaves
+    results = []
+    for t in range(q.shape[1]):
+        if decay is not None:
+            state = state * torch.exp(decay[:, t])[..., None]
+        u = value[:, t]
+        if rate is not None:
+            u = rate[:, t, :, None] * (u - torch.einsum("bhkv,bhk->bhv", state, key[:, t]))
+        state = state + key[:, t, :, :, None] * u[:, :, None]
+        results.append(a["scale"] * torch.einsum("bhkv,bhgk->bhgv", state, q[:, t]))
+    torch.stack(results, 1).backward(torch.tensor(dy))
+    return tuple(None if x is None else x.grad.numpy() for x in leaves)
 
 
 def det_grad(dy, x, _):
@@ -780,6 +819,7 @@ REFERENCE = {
     "Attention": attention,
     "Rope": rope,
     "LinearAttention": linear_attention,
+    "LinearAttentionGrad": linear_attention_grad,
     "Sample": in_torch(sample),
     "SampleGrad": in_torch(sample_grad),
     "SamplePointsGrad": in_torch(sample_points_grad),
