@@ -149,6 +149,12 @@ def stages_of_three(bench):
           **{"init of 6": 1, "split into 3": 1, "send": None, "receive": None})
 
 
+def interleaved(bench):
+    """Two parts of the model per stage: values of the forward and of the backward phase go both ways."""
+    train(bench, "interleaved", "gpt2", "hybrid:pipeline=2", ["--schedule", "interleaved", "--accumulate", "4"], launched=None,
+          **{"init of 2": 1, "split into 2": 2, "send": None, "receive": None})
+
+
 def gathers(bench):
     """ZeRO 3: each gather that begins early is waited for alone."""
     train(bench, "gathers", "gpt2", "dp", ["--runtime-ngpus", "2", "--use-zero", "3", "--zero-prefetch", "2"],
@@ -174,7 +180,7 @@ def failures(bench):
         check_counts(called, abort=1, destroy=0)
 
 
-CASES = [tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, gathers, failures]
+CASES = [tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, failures]
 
 
 def main():

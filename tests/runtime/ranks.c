@@ -11,6 +11,8 @@
 
 const char *const transport_names[TRANSPORTS] = {"self", "loopback", "shm"};
 
+const struct rank_layer *rank_layer;
+
 struct job {
     rank_fn *function;
     const void *argument;
@@ -25,11 +27,25 @@ struct rank {
     pthread_t thread;
 };
 
+static int run_above(struct rank_context *context, rank_fn *function, size_t symmetric) {
+    struct rt_comm *host = context->comm;
+    void *kept = NULL;
+    if (!rank_layer) return function(context);
+    CHECK(rank_layer->open(host, &context->comm, &kept) == RT_OK);
+    context->memory = calloc(1, symmetric);
+    const int failed = function(context);
+    if (failed) context->comm->driver->abort(context->comm);
+    free(context->memory);
+    rank_layer->close(context->comm, kept);
+    context->comm = host;
+    return failed;
+}
+
 static int run_rank(const struct job *job, int rank, void *segment) {
     struct rank_context context = {.argument = job->argument};
     int status = segment ? rt_comm_open_shared(&context.comm, segment, rank, job->ranks, job->symmetric)
                          : rt_comm_open_self(&context.comm);
-    int failed = status ? 1 : job->function(&context);
+    int failed = status ? 1 : run_above(&context, job->function, job->symmetric);
     if (failed) fprintf(stderr, "rank %d of %d: %s\n", rank, job->ranks, status ? "cannot open" : context.why);
     if (failed && !status) context.comm->driver->abort(context.comm);
     if (!status) context.comm->driver->close(context.comm);

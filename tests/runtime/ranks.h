@@ -13,6 +13,7 @@ extern const char *const transport_names[TRANSPORTS];
 struct rank_context {
     struct rt_comm *comm;
     const void *argument;
+    unsigned char *memory; /* as much as symmetric memory, for a transport that has none */
     char why[512];
 };
 typedef int rank_fn(struct rank_context *context);
@@ -25,6 +26,14 @@ typedef int rank_fn(struct rank_context *context);
             snprintf(context->why + check_used, sizeof context->why - (size_t)check_used, " " __VA_ARGS__);            \
         return 1;                                                                                                      \
     } while (0)
+
+/* A transport above one of these: open makes a rank's communicator from `host`, close closes it, not the host's. A
+ * program that is linked with one sets rank_layer; the functions then get its communicators. */
+struct rank_layer {
+    int (*open)(struct rt_comm *host, struct rt_comm **out, void **kept);
+    void (*close)(struct rt_comm *comm, void *kept);
+};
+extern const struct rank_layer *rank_layer;
 
 /* Ranks are threads (LOOPBACK), processes that each map a memfd (SHM), or the caller (SELF, one rank). Returns how
  * many failed and prints why. */

@@ -2,8 +2,8 @@
  *
  * What a stream is told waits until the host, or a stream that the host waits for, waits for it: whoever forgets to
  * wait finds that nothing has been done. With HOST_EAGER in the environment streams of high priority do at once what
- * they can: then it shows if they forget to wait for the others. A step that cannot be done yet (it needs another
- * process) holds up its stream alone.
+ * they can: then it shows if they forget to wait for the others. With HOST_AT_ONCE all streams do. A step that cannot
+ * be done yet (it needs another process) holds up its stream alone.
  *
  * A capture keeps what its streams are told, on a lane each. A launch puts the first lane's steps on the stream that it
  * is launched on, and makes queues for the others. What the toolkit refuses is refused: an event of outside of a
@@ -43,7 +43,7 @@ inline std::vector<std::weak_ptr<queue>> queues;
 inline std::shared_ptr<queue> make_queue(bool high_priority) {
     std::lock_guard<std::recursive_mutex> hold(lock);
     auto made = std::make_shared<queue>();
-    made->eager = high_priority && getenv("HOST_EAGER");
+    made->eager = getenv("HOST_AT_ONCE") || (high_priority && getenv("HOST_EAGER"));
     for (size_t i = queues.size(); i-- > 0;)
         if (queues[i].expired()) queues.erase(queues.begin() + (long)i);
     queues.push_back(made);

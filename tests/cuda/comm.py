@@ -1,0 +1,36 @@
+#!/usr/bin/python3
+"""The conformance suite of transports over the loopback of target cuda, on the stand-in for a GPU (comm_device.c).
+
+    comm.py --include DIR --library FILE [--libs "-l..."]"""
+import argparse
+import os
+import sys
+
+from stand_in import HERE, TESTS, call, report
+
+ROOT = os.path.dirname(TESTS)
+SOURCES = [f"{TESTS}/runtime/{name}.c" for name in ("test_comm", "ranks", "ranks_mpi")] + [f"{HERE}/comm_device.c"]
+
+
+def check(args, work):
+    call(f"{HERE}/host/nvcc", "-std=c++20", "-O1", "-I", args.include, "-DSTAND_IN_DEVICE", "-c", "-o", f"{work}/device.o", "-x", "c++",
+         f"{args.include}/rankc/cuda/device.cu", timeout=600)
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-I", f"{ROOT}/runtime", "-I", f"{TESTS}/runtime"]
+    call(os.environ.get("CC", "cc"), *flags, "-o", f"{work}/comm", *SOURCES, f"{work}/device.o", os.path.abspath(args.library),
+         *args.libs.split(), "-lcmocka", "-lstdc++", "-lgomp", "-ldl", timeout=600)
+    call(f"{work}/comm", timeout=600)
+    return "ok"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--include", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--libs", default="-lm -lpthread")
+    args = parser.parse_args()
+    os.environ["HOST_AT_ONCE"] = "1"
+    return report([("loopback", lambda work: check(args, work))])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
