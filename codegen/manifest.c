@@ -519,6 +519,7 @@ const char *manifest_text(const struct manifest *manifest) {
         manifest_put_schedule(writer, graph, manifest->info->training);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     plan_put_mesh(writer, &graph->mesh);
+    plan_put_chunks(writer, &graph->chunks);
     rt_json_key(writer, "keys");
     rt_json_open(writer, '{', RT_JSON_LINES);
     put_key(writer, "graph", manifest->graph_key);

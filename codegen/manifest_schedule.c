@@ -1,5 +1,7 @@
 #include "codegen/manifest_schedule.h"
 
+#include <string.h>
+
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "ir/timeline.h"
@@ -41,7 +43,9 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     rt_json_key(writer, "schedule");
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "name");
-    rt_json_put_text(writer, training->schedule ? training->schedule : schedule_default);
+    rt_json_put_text(writer, !training->schedule                ? schedule_default
+                             : strchr(training->schedule, '\n') ? "of a file"
+                                                                : training->schedule);
     rt_json_key(writer, "micro_batches");
     rt_json_put_int(writer, micro_batches);
     rt_json_key(writer, "slots");

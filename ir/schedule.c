@@ -59,41 +59,61 @@ bool schedule_posts(const struct graph *graph, const struct node *node) {
     return node->op->id == OP_Transfer && graph_trains(graph) && node->phase <= PHASE_BACKWARD;
 }
 
-/* Per tensor: the first chunk of the coordinate that reads it before the phases of the whole step; the number of chunks
- * if none does. */
-static const int *first_readers(const struct graph *graph, int coordinate) {
-    const int none = schedule_chunks(graph);
-    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) first[t] = none;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->id == OP_Transfer || node->phase > PHASE_BACKWARD || node->stage < 0 ||
-            schedule_home(graph, node->stage) != coordinate)
-            continue;
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0 && node->stage < first[node->inputs[k]]) first[node->inputs[k]] = node->stage;
-    }
-    return first;
+/* The first tensor of the group. */
+static int group_of(int *group, int tensor) {
+    while (group[tensor] != tensor) tensor = group[tensor] = group[group[tensor]];
+    return tensor;
 }
 
-static void add_end(const struct graph *graph, struct transfer_ends *ends, const int *first, int id, bool sends) {
+/* True if the result may lie in the memory of an operand, or an operand in that of the result. */
+static bool may_share_memory(const struct node *node) {
+    return node->op->id != OP_Transfer && (node->op->flops == 0 || node->op->in_place);
+}
+
+static void use_in_chunk(const struct graph *graph, int *owner, int tensor, int chunk) {
+    if (tensor >= 0 && graph->tensors.at[tensor].kind == TENSOR_VALUE && chunk < owner[tensor]) owner[tensor] = chunk;
+}
+
+const int *schedule_owners(const struct graph *graph, int coordinate) {
+    const int n = graph->tensors.n;
+    int *group = ARENA_ARRAY(graph->arena, int, n + 1), *owner = ARENA_ARRAY(graph->arena, int, n + 1);
+    for (int t = 0; t < n; t++) group[t] = t, owner[t] = schedule_chunks(graph);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const bool transfer = node->op->id == OP_Transfer;
+        const int reads = transfer ? (int)attr_int(node, "from", 0) : node->stage;
+        if (node->phase > PHASE_BACKWARD || node->stage < 0) continue;
+        for (int k = 0; k < node->ninputs && schedule_home(graph, reads) == coordinate; k++)
+            use_in_chunk(graph, owner, node->inputs[k], reads);
+        for (int k = 0; k < node->noutputs && schedule_home(graph, node->stage) == coordinate; k++)
+            use_in_chunk(graph, owner, node->outputs[k], node->stage);
+        for (int k = 0; k < node->ninputs && may_share_memory(node); k++)
+            if (node->inputs[k] >= 0 && graph->tensors.at[node->inputs[k]].kind == TENSOR_VALUE)
+                group[group_of(group, node->inputs[k])] = group_of(group, node->outputs[0]);
+    }
+    for (int t = 0; t < n; t++) use_in_chunk(graph, owner, group_of(group, t), owner[t]);
+    for (int t = 0; t < n; t++) owner[t] = owner[group_of(group, t)];
+    return owner;
+}
+
+static void add_end(const struct graph *graph, struct transfer_ends *ends, const int *owner, int id, bool sends) {
     const struct node *node = &graph->nodes.at[id];
     const int chunk = (int)attr_int(node, sends ? "from" : "to", 0),
               tensor = sends ? node->inputs[0] : node->outputs[0];
-    const int owner = first[tensor] < chunk ? first[tensor] : chunk;
-    VEC_PUSH(graph->arena, &ends->all, (struct transfer_end){id, chunk, owner, sends});
+    const struct transfer_end end = {id, chunk, owner[tensor] < chunk ? owner[tensor] : chunk, sends};
+    VEC_PUSH(graph->arena, &ends->all, end);
 }
 
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate) {
-    const int *first = first_readers(graph, coordinate);
+    const int *owner = schedule_owners(graph, coordinate);
     struct transfer_ends ends = {0};
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (!schedule_posts(graph, node)) continue;
         const int from = (int)attr_int(node, "from", 0), to = (int)attr_int(node, "to", 0);
-        if (schedule_home(graph, from) == coordinate) add_end(graph, &ends, first, id, true);
-        if (schedule_home(graph, to) == coordinate) add_end(graph, &ends, first, id, false);
+        if (schedule_home(graph, from) == coordinate) add_end(graph, &ends, owner, id, true);
+        if (schedule_home(graph, to) == coordinate) add_end(graph, &ends, owner, id, false);
     }
     return ends;
 }
@@ -288,7 +308,8 @@ static int check_transfer(const struct checker *c, struct progress *p, const str
     const enum phase phase = c->graph->nodes.at[end->node].phase;
     const int slot = rt_schedule_slot(p->schedule, op), at = op->transfer * p->most + slot;
     int *pending = &p->pending[at], *arrived = &p->arrived[at];
-    if (c->graph->segments.at[op->segment].phase != phase || c->graph->segments.at[op->segment].chunk != end->chunk)
+    if (c->graph->segments.at[op->segment].phase != phase || c->graph->segments.at[op->segment].chunk != end->chunk ||
+        op->chunk != schedule_number(c->graph, end->owner))
         return fail(c, "a row has a transfer of another segment");
     if (op->kind == RT_WAIT) {
         if (*pending != op->micro + 1) return fail(c, "a row waits for a transfer that was not posted");
@@ -324,7 +345,7 @@ static int check_arrived(const struct checker *c, struct progress *p, enum phase
     for (int e = 0; e < p->ends.all.n; e++) {
         const struct transfer_end *end = &p->ends.all.at[e];
         const enum phase of = c->graph->nodes.at[end->node].phase;
-        const int slot = rt_schedule_slot(p->schedule, op);
+        const int slot = op->micro % p->schedule->slots[schedule_number(c->graph, end->owner)];
         const bool own = c->graph->segments.at[op->segment].chunk == end->chunk, reads = !end->sends && of == phase;
         if (own && reads && p->arrived[e * p->most + slot] != op->micro + 1)
             return fail(c, "a segment is executed before a value has arrived");

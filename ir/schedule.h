@@ -30,7 +30,7 @@ int coordinate_part(const struct graph *graph, const struct node *node, int coor
 bool schedule_posts(const struct graph *graph, const struct node *node);
 
 /* An end of a posted transfer: `node` sends or receives in segments of `chunk`. `owner`: the chunk in whose slot the
- * value lies, the first one of the coordinate that computes or reads it. */
+ * value lies (schedule_owners). */
 struct transfer_end {
     int node, chunk, owner;
     bool sends;
@@ -38,6 +38,11 @@ struct transfer_end {
 struct transfer_ends {
     VEC(struct transfer_end) all;
 };
+/* Per tensor: the first chunk of the coordinate that computes or reads it in the phases of micro-batches, or another
+ * that may lie in the same memory; the number of chunks if none does. The value lies in a slot of this chunk, which
+ * is free last. In graph->arena. */
+const int *schedule_owners(const struct graph *graph, int coordinate);
+
 /* The ends on ranks of the coordinate, in the order of their nodes; rows refer to them by number. Memory is of
  * graph->arena. */
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate);

@@ -54,6 +54,17 @@ static const char *describe_wait(const struct simulation *s, int coordinate) {
     return describe(s, coordinate, what);
 }
 
+/* The owner of the first value whose send a coordinate waits for; -1: none waits for a send. */
+static int find_stuck(const struct simulation *s) {
+    for (int c = 0; c < s->coordinates; c++) {
+        const struct walker *w = &s->walkers[c];
+        const struct transfer_end *end =
+            w->done || w->walk.op.kind == RT_RUN ? NULL : &w->ends.all.at[w->walk.op.transfer];
+        if (end && end->sends) return end->owner;
+    }
+    return -1;
+}
+
 static double duration(const struct simulation *s, const struct rt_step_op *op) {
     const enum phase phase = s->graph->segments.at[op->segment].phase;
     if (phase > PHASE_BACKWARD) return 0;
@@ -135,6 +146,7 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     }
     for (int c = 0; c < n && !s.wrong; c++)
         if (!s.walkers[c].done) s.wrong = describe_wait(&s, c);
+    timeline->stuck = find_stuck(&s);
     return s.wrong;
 }
 
@@ -160,16 +172,19 @@ double timeline_bubble(const struct timeline *timeline, int coordinates) {
 
 const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
                           int coordinate) {
-    enum { WIDTH = 3 }; /* columns of a unit of time */
+    const bool several = graph->schedules.at[coordinate].nchunks > 1;
+    const int width = several ? 4 : 3; /* columns of a unit of time */
     struct strbuf out;
     int at = 0;
     strbuf_init(&out, arena);
     for (int i = 0; i < timeline->runs.n; i++) {
         const struct timeline_run *run = &timeline->runs.at[i];
-        const bool backward = graph->segments.at[run->segment].phase == PHASE_BACKWARD;
-        const int begin = (int)(run->begin * WIDTH);
+        const struct segment *segment = &graph->segments.at[run->segment];
+        const int begin = (int)(run->begin * width);
         if (run->coordinate != coordinate) continue;
-        const char *name = arena_printf(arena, "%d%s", run->micro, backward ? "'" : "");
+        const char letter[] = {several ? (char)('a' + schedule_number(graph, segment->chunk)) : 0, 0};
+        const char *name =
+            arena_printf(arena, "%d%s%s", run->micro, letter, segment->phase == PHASE_BACKWARD ? "'" : "");
         for (; at < begin; at++) strbuf_putc(&out, ' ');
         strbuf_puts(&out, name);
         at += (int)strlen(name);

@@ -16,6 +16,8 @@ struct timeline {
     int micro_batches;
     double end;   /* of the last forward or backward segment */
     double *busy; /* per coordinate: time in forward and backward segments */
+    /* of tables that do not complete: the chunk in whose slot a value lies whose receive is waited for; -1: none */
+    int stuck;
 };
 
 /* Simulates a step with that many micro-batches. `seconds`: of each segment; NULL: a forward segment takes 1, a
@@ -32,7 +34,8 @@ int timeline_verify(const struct graph *graph, struct diags *diags);
 double timeline_bubble(const struct timeline *timeline, int coordinates);
 
 /* The coordinate's line of the timeline of a simulation without `seconds`: "2" is the forward segment of micro-batch 2,
- * "2'" its backward segment; three columns are a unit of time. */
+ * "2'" its backward segment; three columns are a unit of time. A coordinate with several chunks has four columns, and
+ * "2b" is the forward segment of its second chunk. */
 const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
                           int coordinate);
 

@@ -30,19 +30,29 @@ const char *rank_list_text(const struct rank_list *list, struct arena *arena) {
     return strbuf_text(&text);
 }
 
+static const struct rt_json *elements(const struct rt_json *array) {
+    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
+}
+
+/* The coordinate on the pipeline axis of a stage; its number if the ranks have one stage each. */
+static int64_t home_of(const struct compiled_model *compiled, int64_t stage) {
+    const struct rt_json *home = elements(rt_json_member(compiled->root, "stages"));
+    int64_t coordinate = stage;
+    for (int64_t s = 0; home && s < stage; s++) home = home->next;
+    rt_json_int(home, &coordinate);
+    return coordinate;
+}
+
 struct rank_list ranks_of_stage(const struct compiled_model *compiled, int64_t stage, struct arena *arena) {
     const int axis = mesh_pipeline_axis(&compiled->mesh);
+    const int64_t home = home_of(compiled, stage);
     struct rank_list list = {0};
     for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++) {
         int coordinate[RT_MAX_AXES];
         mesh_coordinate(&compiled->mesh, (int)(rank % compiled->plan_ngpus), coordinate);
-        if (axis < 0 || coordinate[axis] == stage) VEC_PUSH(arena, &list.all, rank);
+        if (axis < 0 || coordinate[axis] == home) VEC_PUSH(arena, &list.all, rank);
     }
     return list;
-}
-
-static const struct rt_json *elements(const struct rt_json *array) {
-    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
 }
 
 /* True if one of the ranges [first, count] includes the coordinate. */

@@ -258,12 +258,32 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
     strbuf_printf(out, "\ncommunication per step%s\n%s", lines.length ? "" : ": none", strbuf_text(&lines));
 }
 
+/* "stage 1, 2 slots" of a pipeline coordinate; of one with several stages "stages 1,3: 4,2 slots". */
+static const char *line_name(const struct compiled_model *compiled, int coordinate, const struct rt_json *slots,
+                             struct arena *arena) {
+    const struct rt_json *stages = elements(rt_json_member(compiled->root, "stages"));
+    struct strbuf name, numbers;
+    int64_t n = 0, stage = 0;
+    if (!slots || slots->kind != RT_JSON_ARRAY) {
+        if (slots) rt_json_int(slots, &n);
+        return arena_printf(arena, "stage %d, %2" PRId64 " slot%s", coordinate, n, n == 1 ? " " : "s");
+    }
+    strbuf_init(&name, arena);
+    strbuf_init(&numbers, arena);
+    for (const struct rt_json *home = stages; home; home = home->next, stage++)
+        if (rt_json_int(home, &n) && n == coordinate)
+            strbuf_printf(&name, "%s%" PRId64, name.length ? "," : "stages ", stage);
+    for (const struct rt_json *of = elements(slots); of; of = of->next)
+        if (rt_json_int(of, &n)) strbuf_printf(&numbers, "%s%" PRId64, numbers.length ? "," : "", n);
+    return arena_printf(arena, "%s: %s slots", strbuf_text(&name), strbuf_text(&numbers));
+}
+
 /* The timeline of pipeline stages in training. */
 static void put_schedule(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *schedule = rt_json_member(compiled->root, "schedule");
     const struct rt_json *slots = elements(rt_json_member(schedule, "slots"));
     double bubble = 0;
-    int stage = 0;
+    int coordinate = 0;
     if (!schedule) return;
     rt_json_real(rt_json_member(schedule, "bubble"), &bubble);
     strbuf_printf(out, "\nschedule %s, %" PRId64 " micro-batches: stages wait %.0f %% of the time by the cost model\n",
@@ -271,9 +291,7 @@ static void put_schedule(struct strbuf *out, const struct compiled_model *compil
                   100 * bubble);
     const struct rt_json *line = elements(rt_json_member(schedule, "timeline"));
     for (; line; line = line->next, slots = slots ? slots->next : NULL) {
-        int64_t n = 0;
-        if (slots) rt_json_int(slots, &n);
-        strbuf_printf(out, "  stage %d, %2" PRId64 " slot%s | %s\n", stage++, n, n == 1 ? " " : "s",
+        strbuf_printf(out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
                       line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, 400)
                                                    : "?");
     }

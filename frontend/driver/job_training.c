@@ -7,7 +7,7 @@
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
 #include "passes/plan/recompute.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule_grid.h"
 
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(struct job *job) {
@@ -131,9 +131,10 @@ int job_read_training(struct job *job) {
                                   .zero = zero_stage(options),
                                   .zero_groups = (int)options->zero_ngroups,
                                   .zero_prefetch = (int)options->zero_prefetch,
-                                  .schedule = options->schedule,
+                                  .schedule = job->side.schedule ? job->side.schedule : options->schedule,
                                   .lr_schedule_text = options->lr_schedule};
-    if (schedule_choose(&schedule, options->schedule, job->diags) < 0) return -1;
+    if (schedule_choose(&schedule, training->schedule, job->diags) < 0) return -1;
+    if (schedule.grid && !options->accumulate) training->accumulate = schedule.grid->micro_batches;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||

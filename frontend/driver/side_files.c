@@ -7,6 +7,7 @@
 #include "frontend/read/onnx_weights.h"
 #include "ir/base/own.h"
 #include "passes/plan/plan_text.h"
+#include "passes/plan/schedule_grid.h"
 #include "runtime/base/path.h"
 #include "runtime/base/tensor_pb.h"
 
@@ -43,6 +44,23 @@ static int read_plan(struct reader *reader, const char *path) {
     const int status = plan_parse(reader->files->plan, reader->arena, reader->diags, path, rt_json_root(document));
     arena_release(reader->arena, document);
     reader->files->mesh = reader->files->plan->mesh;
+    return status;
+}
+
+/* True if --schedule names a file: no row has the name, and it looks like a path. */
+static bool names_file(const char *schedule) {
+    return schedule && !schedule_is_known(schedule) && strpbrk(schedule, "./");
+}
+
+static int read_schedule(struct reader *reader, const char *path) {
+    struct rt_reason why;
+    struct grid grid;
+    void *bytes;
+    size_t count;
+    if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 427, path, &why);
+    const int status = grid_parse(&grid, bytes, count, path, reader->arena, reader->diags);
+    if (!status) reader->files->schedule = grid_text(&grid, reader->arena);
+    arena_release(reader->arena, bytes);
     return status;
 }
 
@@ -113,6 +131,7 @@ int side_files_read(struct side_files *files, const struct options *options, str
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
     if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
     if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
+    if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;
     if (!files->own_mesh)
         take_options_mesh(&reader);

@@ -87,9 +87,9 @@ static bool read_place(struct reader *r, struct rt_step_op *op) {
     return expect(r, "micro=") && read_count(r, 0, "micro", &op->micro);
 }
 
-static bool add_row(struct reader *r, const char *start, struct rt_step_op op) {
+static bool add_row(struct reader *r, const char *start, struct rt_step_op op, int chunk) {
     struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
-    op.chunk = schedule_number(r->graph, r->graph->segments.at[op.segment].chunk);
+    op.chunk = schedule_number(r->graph, chunk);
     if (op.chunk >= schedule->nchunks) return fail_at(r, start, "the schedule has no slots for this chunk");
     VEC_PUSH(r->arena, &r->rows, op);
     schedule->ops = r->rows.at;
@@ -112,7 +112,7 @@ static bool read_transfer(struct reader *r, bool waits) {
     op.segment = schedule_find(r->graph, (int)attr_int(node, sends ? "from" : "to", 0), node->phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
     if (!read_place(r, &op)) return false;
-    return add_row(r, start, op);
+    return add_row(r, start, op, schedule_ends(r->graph, r->graph->schedules.n - 1).all.at[op.transfer].owner);
 }
 
 bool read_post(struct reader *r) {
@@ -133,5 +133,5 @@ bool read_run(struct reader *r) {
     op.segment = schedule_find(r->graph, chunk, phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
     if (phase <= PHASE_BACKWARD && !read_place(r, &op)) return false;
-    return add_row(r, start, op);
+    return add_row(r, start, op, chunk);
 }

@@ -16,6 +16,7 @@ struct ordering {
     struct channel *from;             /* by coordinate */
     int *end_of;                      /* per node: 1 + the end that receives from it, 0: none */
     bool *posted;                     /* [end * micro-batches + micro] */
+    bool *held;                       /* [chunk * micro-batches + micro]: the micro-batch has a slot of the chunk */
     int micro_batches;
     struct arrivals arrivals;
 };
@@ -57,6 +58,16 @@ static void post_up_to(struct ordering *o, int cell, int end, int micro) {
     post(o, cell, end, micro);
 }
 
+/* Posts the next receives whose memory is in slots that their micro-batches have. */
+static void post_held(struct ordering *o, int cell, struct channel *channel) {
+    while (channel->next < channel->all.n) {
+        const struct message *message = &channel->all.at[channel->next];
+        const struct transfer_end *end = &o->ends->all.at[o->end_of[message->node] - 1];
+        if (!o->held[end->chunk * o->micro_batches + message->micro]) return;
+        post_next(o, cell, channel);
+    }
+}
+
 struct arrivals messages_order(const struct graph *graph, const struct column *columns,
                                const struct transfer_ends *ends, int coordinate) {
     const int coordinates = schedule_coordinates(graph);
@@ -69,9 +80,13 @@ struct arrivals messages_order(const struct graph *graph, const struct column *c
         if (!o.ends->all.at[e].sends) o.end_of[o.ends->all.at[e].node] = e + 1;
     for (int from = 0; from < coordinates; from++)
         list_sends(graph, &columns[from], &ends[from], coordinate, &o.from[from]);
-    for (int i = 0; i < column->cells.n; i++)
+    o.held = ARENA_ARRAY(graph->arena, bool, schedule_chunks(graph) * o.micro_batches + 1);
+    for (int i = 0; i < column->cells.n; i++) {
+        const struct cell *cell = &column->cells.at[i];
         for (int e = 0; e < o.ends->all.n; e++)
-            if (is_of_cell(graph, &o.ends->all.at[e], &column->cells.at[i], false))
-                post_up_to(&o, i, e, column->cells.at[i].micro);
+            if (is_of_cell(graph, &o.ends->all.at[e], cell, false)) post_up_to(&o, i, e, cell->micro);
+        for (int from = 0; from < coordinates && graph->chunks.n; from++) post_held(&o, i, &o.from[from]);
+        o.held[cell->chunk * o.micro_batches + cell->micro] = cell->phase == PHASE_FORWARD;
+    }
     return o.arrivals;
 }

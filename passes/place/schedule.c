@@ -1,6 +1,7 @@
 /* Fills the table that says when ranks execute each segment (ir/schedule.h). */
 #include "ir/schedule.h"
 
+#include "ir/timeline.h"
 #include "passes/pipeline.h"
 #include "passes/place/messages.h"
 #include "passes/plan/schedules.h"
@@ -42,6 +43,13 @@ static void put_row(struct table *t, enum rt_step_kind kind, int chunk, enum pha
     VEC_PUSH(t->graph->arena, &t->ops, op);
 }
 
+/* A row for an end of a transfer. */
+static void put_end(struct table *t, enum rt_step_kind kind, int end, int micro) {
+    const struct transfer_end *e = &t->ends.all.at[end];
+    put_row(t, kind, e->chunk, t->graph->nodes.at[e->node].phase, micro, end);
+    t->ops.at[t->ops.n - 1].chunk = schedule_number(t->graph, e->owner);
+}
+
 static enum phase phase_of_end(const struct table *t, int end) {
     return t->graph->nodes.at[t->ends.all.at[end].node].phase;
 }
@@ -63,7 +71,7 @@ static void wait_for_sends(struct table *t, enum phase phase, const struct cell 
         for (int e = 0; e < t->ends.all.n; e++) {
             int *sending = &t->sending[e * t->most + s];
             if (!*sending || phase_of_end(t, e) != phase || !must_end(t, cell, e, *sending - 1)) continue;
-            put_row(t, RT_WAIT, t->ends.all.at[e].chunk, phase, *sending - 1, e);
+            put_end(t, RT_WAIT, e, *sending - 1);
             *sending = 0;
         }
 }
@@ -85,20 +93,20 @@ static void post_receives(struct table *t, int i) {
         const struct arrival *arrival = &t->arrivals.all.at[t->arrived];
         const struct cell cell = {phase_of_end(t, arrival->end), arrival->micro, t->ends.all.at[arrival->end].chunk};
         if (cell.phase == PHASE_FORWARD) wait_for_memory(t, &cell);
-        put_row(t, RT_POST_RECEIVE, cell.chunk, cell.phase, cell.micro, arrival->end);
+        put_end(t, RT_POST_RECEIVE, arrival->end, arrival->micro);
     }
 }
 
 static void wait_for_receives(struct table *t, const struct cell *cell) {
     for (int e = 0; e < t->ends.all.n; e++)
-        if (is_of_cell(t, e, cell, false)) put_row(t, RT_WAIT, cell->chunk, cell->phase, cell->micro, e);
+        if (is_of_cell(t, e, cell, false)) put_end(t, RT_WAIT, e, cell->micro);
 }
 
 static void post_sends(struct table *t, const struct cell *cell) {
-    const int slot = cell->micro % t->schedule.slots[schedule_number(t->graph, cell->chunk)];
     for (int e = 0; e < t->ends.all.n; e++) {
         if (!is_of_cell(t, e, cell, true)) continue;
-        put_row(t, RT_POST_SEND, cell->chunk, cell->phase, cell->micro, e);
+        const int slot = cell->micro % t->schedule.slots[schedule_number(t->graph, t->ends.all.at[e].owner)];
+        put_end(t, RT_POST_SEND, e, cell->micro);
         t->sending[e * t->most + slot] = cell->micro + 1;
     }
 }
@@ -140,26 +148,27 @@ static bool suffice(const struct table *t, int chunk, int slots) {
     return true;
 }
 
-static int count_slots(const struct table *t, int chunk) {
+static int count_slots(const struct table *t, int chunk, int more) {
     int slots = 1;
     while (slots < t->column->micro_batches && !suffice(t, chunk, slots)) slots++;
-    return slots;
+    return slots + more < t->column->micro_batches ? slots + more : t->column->micro_batches;
 }
 
-static void find_slots(struct table *t) {
+/* more: slots of each chunk beyond those that it needs. */
+static void find_slots(struct table *t, const int *more) {
     for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++)
         if (schedule_home(t->graph, chunk) == t->column->coordinate)
-            t->schedule.slots[t->schedule.nchunks++] = count_slots(t, chunk);
+            t->schedule.slots[t->schedule.nchunks++] = count_slots(t, chunk, more[chunk]);
     t->most = rt_schedule_most_slots(&t->schedule);
 }
 
 /* The table of a coordinate: the rows of its column, then reduction and update. */
 static struct rt_schedule schedule_of(struct graph *graph, const struct column *columns,
-                                      const struct transfer_ends *ends, int coordinate) {
+                                      const struct transfer_ends *ends, int coordinate, const int *more) {
     const struct column *column = &columns[coordinate];
     struct table t = {.graph = graph, .column = column, .ends = ends[coordinate]};
     t.arrivals = messages_order(graph, columns, ends, coordinate);
-    find_slots(&t);
+    find_slots(&t, more);
     t.sending = ARENA_ARRAY(graph->arena, int, t.ends.all.n *t.most + 1);
     for (int i = 0; i < column->cells.n; i++) {
         if (i == column->repeat_first) t.schedule.repeat_first = t.ops.n;
@@ -176,6 +185,24 @@ static struct rt_schedule schedule_of(struct graph *graph, const struct column *
     return t.schedule;
 }
 
+/* Note [Further slots]
+ * A rank that waits for the end of a send before it takes the slot again may wait forever: for a receive that the other
+ * side posts only after it has got something from this rank. The tables are simulated; where that happens, the chunk
+ * gets a further slot, at most one for each micro-batch. */
+static void put_tables(struct graph *graph, const struct column *columns, const struct transfer_ends *ends) {
+    int *more = ARENA_ARRAY(graph->arena, int, schedule_chunks(graph));
+    struct timeline timeline = {0};
+    do {
+        if (timeline.stuck >= 0 && graph->schedules.n) more[timeline.stuck]++;
+        graph->schedules.n = 0;
+        for (int c = 0; c < schedule_coordinates(graph); c++) {
+            const struct rt_schedule schedule = schedule_of(graph, columns, ends, c, more);
+            VEC_PUSH(graph->arena, &graph->schedules, schedule);
+        }
+    } while (timeline_simulate(graph, columns[0].micro_batches, NULL, &timeline) && timeline.stuck >= 0 &&
+             more[timeline.stuck] < columns[0].micro_batches);
+}
+
 /* The tables of a training program with pipeline stages. */
 static int fill_tables(struct graph *graph, const struct pass_context *context) {
     const int coordinates = schedule_coordinates(graph), accumulate = context->training->accumulate;
@@ -188,14 +215,11 @@ static int fill_tables(struct graph *graph, const struct pass_context *context) 
         columns[c] = (struct column){.arena = graph->arena,
                                      .coordinate = c,
                                      .coordinates = coordinates,
-                                     .micro_batches = schedule_listed(choice.kind, coordinates, accumulate),
+                                     .micro_batches = schedule_listed(&choice, coordinates, accumulate),
                                      .chunks = graph->chunks};
-        choice.kind->fill(&columns[c]);
+        schedule_fill(&choice, &columns[c]);
     }
-    for (int c = 0; c < coordinates; c++) {
-        const struct rt_schedule schedule = schedule_of(graph, columns, ends, c);
-        VEC_PUSH(graph->arena, &graph->schedules, schedule);
-    }
+    put_tables(graph, columns, ends);
     return 0;
 }
 

@@ -61,7 +61,7 @@ static void put_node(struct rt_json_writer *writer, const struct plan *plan, con
     rt_json_close(writer, '}');
 }
 
-static void put_chunks(struct rt_json_writer *writer, const struct chunks *chunks) {
+void plan_put_chunks(struct rt_json_writer *writer, const struct chunks *chunks) {
     if (!chunks->n) return;
     rt_json_key(writer, "stages");
     rt_json_open(writer, '[', RT_JSON_INLINE);
@@ -75,7 +75,7 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
     put_int(writer, "format", PLAN_FORMAT);
     put(writer, "pas", pas);
     plan_put_mesh(writer, &plan->mesh);
-    put_chunks(writer, &plan->chunks);
+    plan_put_chunks(writer, &plan->chunks);
     if (plan->schedule) put(writer, "schedule", plan->schedule);
     if (plan->micro_batches) put_int(writer, "micro_batches", plan->micro_batches);
     if (plan->zero_level) put_int(writer, "zero_level", plan->zero_level);

@@ -6,8 +6,9 @@
  *               "stage": 0}]}
  *
  * `pas` is a title and is not read. `partition` is "replicate" or the list of splits; `ways` is the size of the mesh
- * axis. blocks and unit are 1, and stage is 0, if left out. Written only if the plan has them: "recompute": true of a
- * node; "schedule", "micro_batches", "zero_level" and "zero_ngroups" of the plan. */
+ * axis. blocks and unit are 1, and stage is 0, if left out. Written only if the plan has them: "recompute": true of
+ * a node; "stages", the coordinate on the pipeline axis of each stage, if ranks have several; "schedule",
+ * "micro_batches", "zero_level" and "zero_ngroups" of the plan. */
 #ifndef PASSES_PLAN_PLAN_TEXT_H
 #define PASSES_PLAN_PLAN_TEXT_H
 
@@ -30,5 +31,7 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
 
 /* The list of axes as `mesh` above. */
 void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh);
+/* Writes the key "stages" and the coordinate of each, unless every coordinate has one stage. */
+void plan_put_chunks(struct rt_json_writer *writer, const struct chunks *chunks);
 
 #endif

@@ -34,7 +34,7 @@ static int find_chunks(struct chunks *chunks, const struct graph *graph, const s
     if (!context->training || coordinates == 1) return 0;
     if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
     *chunks = schedule_chunks_of(&choice, coordinates, graph->arena);
-    return schedule_check_micro_batches(&choice, coordinates, context->training->accumulate, context->diags);
+    return schedule_check_sizes(&choice, coordinates, context->training->accumulate, context->diags);
 }
 
 /* E0424 if a plan that was given has other stages than the schedule. */

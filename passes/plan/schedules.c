@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "passes/plan/schedule_grid.h"
 #include "passes/train/named_options.h"
 
 const char *const schedule_default = "1f1b";
@@ -70,7 +71,7 @@ static const struct schedule_kind *find_kind(const char *name, size_t length) {
 }
 
 bool schedule_is_known(const char *text) {
-    return find_kind(text, strcspn(text, ":")) != NULL;
+    return strchr(text, '\n') || find_kind(text, strcspn(text, ":")) != NULL;
 }
 
 static int report_unknown(const char *text, struct diags *diags) {
@@ -81,13 +82,20 @@ static int report_unknown(const char *text, struct diags *diags) {
                       diag_quote(diags, text), strbuf_text(&names));
 }
 
+static int choose_grid(struct schedule_choice *choice, const char *text, struct diags *diags) {
+    struct grid *grid = ARENA_NEW(diags->arena, struct grid);
+    *choice = (struct schedule_choice){.grid = grid};
+    return grid_parse(grid, text, strlen(text), "schedule", diags->arena, diags);
+}
+
 int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags) {
     const char *name = text ? text : schedule_default;
     const size_t length = strcspn(name, ":");
     const struct schedule_kind *kind = find_kind(name, length);
     struct named_options options;
+    if (strchr(name, '\n')) return choose_grid(choice, name, diags);
     if (!kind) return report_unknown(name, diags);
-    *choice = (struct schedule_choice){kind, 1};
+    *choice = (struct schedule_choice){.kind = kind};
     named_options_start(&options, "--schedule", kind->name, kind->options ? kind->options : "", diags->arena);
     if (named_options_set_all(&options, name[length] ? name + length + 1 : NULL, 1, diags) < 0) return -1;
     const double chunks = named_options_value(&options, "v", 1);
@@ -96,8 +104,19 @@ int schedule_choose(struct schedule_choice *choice, const char *text, struct dia
     return diag_error(diags, 205, EXIT_USAGE, "--schedule", "v is a number of stages: a whole number");
 }
 
-int schedule_check_micro_batches(const struct schedule_choice *choice, int coordinates, int micro_batches,
-                                 struct diags *diags) {
+static int check_grid(const struct grid *grid, int coordinates, int micro_batches, struct diags *diags) {
+    if (grid->coordinates != coordinates)
+        return diag_error(diags, 205, EXIT_USAGE, "--schedule",
+                          "the schedule has %d line%s, but the pipeline axis of the mesh has size %d",
+                          grid->coordinates, grid->coordinates == 1 ? "" : "s", coordinates);
+    if (grid->micro_batches == micro_batches) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--accumulate", "%d, but the schedule has %d micro-batch%s",
+                      micro_batches, grid->micro_batches, grid->micro_batches == 1 ? "" : "es");
+}
+
+int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, int micro_batches,
+                         struct diags *diags) {
+    if (choice->grid) return check_grid(choice->grid, coordinates, micro_batches, diags);
     if (choice->kind->fill != fill_interleaved || coordinates == 1 || micro_batches % coordinates == 0) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--accumulate",
                       "the interleaved schedule of %d ranks needs a multiple of %d micro-batches; there %s %d",
@@ -106,12 +125,20 @@ int schedule_check_micro_batches(const struct schedule_choice *choice, int coord
 
 struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena) {
     const int n = choice->chunks * coordinates;
-    int *home = ARENA_ARRAY(arena, int, n);
+    int *home = ARENA_ARRAY(arena, int, n + 1);
+    if (choice->grid) return choice->grid->chunks;
     if (choice->chunks == 1 || coordinates == 1) return (struct chunks){0};
     for (int c = 0; c < n; c++) home[c] = c % coordinates;
     return (struct chunks){n, home};
 }
 
-int schedule_listed(const struct schedule_kind *kind, int coordinates, int micro_batches) {
-    return kind->fill == fill_1f1b && micro_batches > 2 * coordinates ? 2 * coordinates : micro_batches;
+void schedule_fill(const struct schedule_choice *choice, struct column *column) {
+    const struct grid_line *line = choice->grid ? &choice->grid->lines[column->coordinate] : NULL;
+    if (choice->kind) choice->kind->fill(column);
+    for (int i = 0; line && i < line->cells.n; i++) VEC_PUSH(column->arena, &column->cells, line->cells.at[i]);
+}
+
+int schedule_listed(const struct schedule_choice *choice, int coordinates, int micro_batches) {
+    return choice->kind && choice->kind->fill == fill_1f1b && micro_batches > 2 * coordinates ? 2 * coordinates
+                                                                                              : micro_batches;
 }

@@ -32,6 +32,8 @@ struct column {
     int repeat_first, repeat_end;
 };
 
+struct grid; /* schedule_grid.h */
+
 /* A row of schedules.def. */
 struct schedule_kind {
     const char *name;
@@ -40,10 +42,11 @@ struct schedule_kind {
     const char *options;
 };
 
-/* A schedule as the user names it: a row, and the number of chunks of each coordinate. */
+/* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
 struct schedule_choice {
     const struct schedule_kind *kind;
     int chunks;
+    const struct grid *grid; /* NULL: none; `kind` is NULL otherwise */
 };
 
 /* The schedule of programs with pipeline stages that do not choose one. */
@@ -52,18 +55,20 @@ extern const char *const schedule_default;
 /* True if a row has the name, which options may follow. */
 bool schedule_is_known(const char *text);
 
-/* Reads the name of a schedule with its options, such as "interleaved:v=2"; NULL: the default. 0, or -1 after a
- * diagnostic: E0202 for an unknown name, E0205 for an option. */
+/* Reads the name of a schedule with its options, such as "interleaved:v=2"; NULL: the default. A text of several
+ * lines is a grid. 0, or -1 after a diagnostic: E0202 for an unknown name, E0205 for an option, E0427 for a grid. */
 int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags);
 
 /* The chunks of the schedule at that many coordinates. */
 struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena);
 
-/* E0205 if the schedule cannot have that many micro-batches. */
-int schedule_check_micro_batches(const struct schedule_choice *choice, int coordinates, int micro_batches,
-                                 struct diags *diags);
+/* E0205 if the schedule cannot have that many coordinates or micro-batches. */
+int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, int micro_batches, struct diags *diags);
+
+/* Sets the cells of a column whose coordinates, micro-batches and chunks are set. */
+void schedule_fill(const struct schedule_choice *choice, struct column *column);
 
 /* Number of micro-batches in the columns of a step of `micro_batches`: fewer where cells are repeated for the rest. */
-int schedule_listed(const struct schedule_kind *kind, int coordinates, int micro_batches);
+int schedule_listed(const struct schedule_choice *choice, int coordinates, int micro_batches);
 
 #endif

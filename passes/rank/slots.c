@@ -32,21 +32,14 @@ static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     }
 }
 
-/* Per root: the first of the class' chunks that computes or reads it in the forward or backward phase, by its number in
- * class->chunks. Its slot is free last. */
+/* Per root: in whose slot it lies, as an index into class->chunks. */
 static const int *find_owners(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
+    const int *of = schedule_owners(graph, class->coordinate);
     int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) owner[t] = class->nchunks - 1;
-    for (int c = class->nchunks - 1; c >= 0; c--)
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            const int part = node->phase <= PHASE_BACKWARD ? stage_part(node, class->chunks[c]) : STAGE_NONE;
-            for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
-                if (node->inputs[k] >= 0) owner[plan->root[node->inputs[k]]] = c;
-            for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++)
-                if (node->outputs[k] >= 0) owner[plan->root[node->outputs[k]]] = c;
-        }
+    for (int t = 0; t < graph->tensors.n; t++)
+        while (owner[plan->root[t]] > 0 && class->chunks[owner[plan->root[t]]] > of[t]) owner[plan->root[t]]--;
     return owner;
 }
 

@@ -42,9 +42,9 @@ enum rt_step_kind { RT_RUN, RT_POST_SEND, RT_POST_RECEIVE, RT_WAIT };
 
 enum { RT_MAX_CHUNKS = 16 }; /* of a rank */
 
-/* A row. `chunk`: the segment's, by the rank's own numbers. micro is 0 for segments of the whole step. `transfer`:
- * which of the rank's ends of transfers is posted or waited for (struct rt_transfer in rt.h); `segment` then is the
- * one that computes or reads the value. */
+/* A row. `chunk`: the segment's, of a transfer the one in whose slot the value lies, by the rank's own numbers.
+ * micro is 0 for segments of the whole step. `transfer`: which of the rank's ends of transfers is posted or waited
+ * for (struct rt_transfer in rt.h); `segment` then is the one that computes or reads the value. */
 struct rt_step_op {
     int segment, chunk, micro;
     enum rt_step_kind kind;

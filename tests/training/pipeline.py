@@ -10,22 +10,33 @@ recomputation none, full, as far as 8 ranks go. What is in --results is not run 
 The plan without stages is compared with one rank that sees the same micro-batches: equal without a tensor axis, ZeRO 0 and 1 with
 units, and ZeRO 2 and 3, as far as the order of additions is the same; else within BOUND."""
 import argparse
+import glob
 import itertools
 import json
 import os
 import sys
 
-from harness import COMM, call, compile_case, data_of, expect, lines_of, recorded, report
+from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, recorded, report
 
 ACCUMULATE, STEPS, BOUND, MOST_RANKS = 4, 10, 1e-5, 8
-SCHEDULES = ["gpipe", "1f1b"]
+SCHEDULES = ["gpipe", "1f1b", "interleaved"]
+# schedules that a user writes: a V shape, in which rank 0 has the first and the last stage; 1F1B
+GRIDS = {"v": "# V\nF0@0 F1@0 . F0@3 B0@3 F1@3 B1@3 . B0@0 B1@0\n. F0@1 F0@2 F1@1 F1@2 B0@2 B0@1 B1@2 B1@1  # rank 1\n",
+         "1f1b": "F0 F1 B0 F2 B1 F3 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3\n"}
+# line of the file, and what is wrong with it
+BROKEN = {"F0 B0\nF0\n": (2, "3 cells, but 2 stages with 1 micro-batches have 4"), "F0 B0\nF0@0 B0@0\n": (2, "stage 0 is on line 1, too"),
+          "\n\nX\n": (3, "a cell is F or B"), "F99999999999\n": (1, "F and B are followed by the number"), "F0 B0@\n": (1, "@ is followed by"),
+          "F0 B0\n# x\nB0 F0\n": (3, "B0 of stage 1 comes before its F"), "F0 B0 F0 B0\n": (1, "4 cells, but 1 stage"), "": (0, "the file has no cell"),
+          "F0 B0\n..\n": (2, "the line has no cell"), "F0@4095 B0@4095\n": (1, "no line has stage 0"), "F0B0\n": (1, "cells are separated by blanks"),
+          "F0 B0 W0\nF0 B0\n": (1, "W")}
 
 # Of each target: tensor, pipeline, units, ZeRO, schedule, recomputation, micro-batches of a unit, further options
 QUICK = {"c": {
     "gpt2": [(1, 2, 1, 0, "1f1b", "none", 7), (1, 4, 1, 0, "1f1b", "full", 4), (1, 3, 1, 0, "gpipe", "none", 4), (2, 2, 1, 0, "1f1b", "none", 4),
              (1, 2, 2, 1, "gpipe", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4), (1, 2, 1, 0, "1f1b", "none", 1),
-             (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16")],
-    "llama": [(1, 2, 2, 2, "1f1b", "none", 4)],
+             (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16"), (1, 2, 1, 0, "interleaved", "none", 6),
+             (2, 2, 1, 0, "interleaved", "none", 4), (1, 2, 2, 3, "interleaved:v=3", "full", 2), (1, 2, 1, 0, "v", "full", 2)],
+    "llama": [(1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4)],
     "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
     "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
@@ -58,6 +69,16 @@ def farthest(got, wanted):
     return max(abs(a - b) / abs(b) for x, y in zip(got, wanted) for a, b in zip(x, y))
 
 
+def grid_file(schedule, work):
+    """The path of a schedule of GRIDS; names as they are."""
+    if schedule not in GRIDS or schedule in SCHEDULES:
+        return schedule
+    path = os.path.join(work, f"{schedule}.grid")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(GRIDS[schedule])
+    return path
+
+
 def check(o, known, case, row, work):
     tensor, pipeline, units, zero, schedule, recompute, accumulate, *more = row
     options = list(more) + (["--use-zero", str(zero)] if zero else [])
@@ -68,7 +89,7 @@ def check(o, known, case, row, work):
     if one not in known:
         known[one] = losses(o, case, "dp", 1, accumulate * units, list(more), work)
     got = losses(o, case, policy(tensor, pipeline), units, accumulate,
-                 options + ["--schedule", schedule] + ([] if recompute == "none" else ["--recompute", recompute]), work)
+                 options + ["--schedule", grid_file(schedule, work)] + ([] if recompute == "none" else ["--recompute", recompute]), work)
     expect(got == known[base] or o.target == "cuda" and farthest(got, known[base]) <= BOUND, f"{got} instead of {known[base]}")
     worst = farthest(got, known[one])
     expect(worst <= BOUND or case == "cnn_bn", f"{worst:.1e} from one rank")
@@ -77,9 +98,37 @@ def check(o, known, case, row, work):
     return f"{'equal to' if got == known[base] else 'within the bound of'} the plan without stages; {worst:.1e} from one rank"
 
 
+def interleaved_slots(p, v, m):
+    """By rank and chunk: the most micro-batches between forward and backward, in the order of Narayanan et al. (SC 2021), section 2.2: the k-th
+    forward segment of a rank is that of chunk k % (p v) / p, the k-th backward segment that of the chunk which is as far from the end."""
+    def cell(k, forward):
+        chunk = k % (p * v) // p
+        return chunk if forward else v - 1 - chunk
+    slots = []
+    for rank in range(p):
+        total, before = m * v, min(2 * (p - 1 - rank) + (v - 1) * p, m * v)
+        now, most = [0] * v, [0] * v
+        for k in range(total + before):
+            if k < total:
+                now[cell(k, True)] += 1
+                most = [max(a, b) for a, b in zip(now, most)]
+            if k >= before:
+                now[cell(k - before, False)] -= 1
+        slots.append(most)
+    return slots
+
+
 def formulas(o, work):
     """Slots of the stages, and the length of the timeline: forward 1, backward 2 units of time."""
-    for pipeline, accumulate, schedule in itertools.product((2, 4), (1, 4, 8), SCHEDULES):
+    for case, p, v, m in (("gpt2", 2, 2, 2), ("gpt2", 2, 2, 8), ("llama", 4, 2, 8), ("gpt2", 2, 4, 4), ("gpt2", 4, 3, 4)):
+        out = os.path.join(work, "out")
+        compile_case(o.rankc, case, f"{policy(1, p)}@1", m, out, ["--schedule", f"interleaved:v={v}", "--no-build"])
+        shown = json.loads(call(o.rankc, "show", "--json", out).stdout)["schedule"]
+        expect(shown["slots"] == interleaved_slots(p, v, m), f"{shown['slots']} slots instead of {interleaved_slots(p, v, m)}")
+        last = max(line.rindex(f"{m - 1}a'") for line in shown["timeline"]) // 4 + 2
+        bubble = 1 - 3 * v * m / last
+        expect(abs(bubble - (p - 1) / (v * m + p - 1)) < 1e-9, f"interleaved:v={v} of {p}: stages wait {bubble}")
+    for pipeline, accumulate, schedule in itertools.product((2, 4), (1, 4, 8), SCHEDULES[:2]):
         out = os.path.join(work, "out")
         compile_case(o.rankc, "gpt2", f"{policy(1, pipeline)}@1", accumulate, out, ["--schedule", schedule, "--no-build"])
         shown = json.loads(call(o.rankc, "show", "--json", out).stdout)["schedule"]
@@ -89,6 +138,33 @@ def formulas(o, work):
         bubble = 1 - 3 * accumulate / last
         expect(abs(bubble - (pipeline - 1) / (accumulate + pipeline - 1)) < 1e-9, f"{schedule} of {pipeline}: stages wait {bubble}")
     return "bubble (p - 1) / (m + p - 1)"
+
+
+def grids(o, work):
+    """A schedule of a file is refused with the line, a deadlock with what waits; its content, not its name, decides what is compiled."""
+    path, out = os.path.join(work, "a.grid"), os.path.join(work, "out")
+
+    def compiled(text, status, *more):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return call(o.rankc, "compile", model_of("gpt2"), "-o", out, "--train", "--optimizer", "sgd:lr=0.1", "--pas", "pp", "--plan-ngpus", "2", "--no-build",
+                    "--schedule", path, *more, status=status).stderr
+    for text, (line, why) in BROKEN.items():
+        said = compiled(text, 3)
+        expect("E0427" in said and why in said and f"{path}:{line}\n" in said, said)
+    said = compiled("F0 B0 F1 B1\nF0 F1 B0 B1\n", 8)
+    expect("coordinate 0, micro-batch 0: it waits for the send of" in said and "from stage 1 to stage 0" in said, said)
+    expect("the schedule has 4 micro-batches" in compiled(GRIDS["1f1b"], 2, "--accumulate", "2"), "accumulate")
+    expect("the pipeline axis" in compiled("F0 B0\n", 2), "lines")
+    compiled(GRIDS["v"], 0)
+    [where] = glob.glob(os.path.join(out, "**", "plan.json"), recursive=True)
+    with open(where, encoding="utf-8") as file:
+        plan = json.load(file)
+    expect(plan["stages"] == [0, 1, 1, 0] and plan["micro_batches"] == 2 and plan["schedule"].count("\n") == 2, plan["schedule"])
+    call(o.rankc, "verify", os.path.dirname(where))
+    compiled(GRIDS["v"].replace("# V", "# same"), 0)  # the same program
+    expect("schedule: was" in compiled(GRIDS["1f1b"], 8), "another schedule under the same name")
+    return f"{len(BROKEN)} refused"
 
 
 def states(o, work):
@@ -166,7 +242,8 @@ def main():
     cases = o.cases or (["gpt2", "llama"] if o.product else list(quick))
     rows = [(case, row) for case in cases for row in (product() if o.product else quick[case])]
     checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
-    failed = report(checks + ([] if o.cases or o.product or o.target == "cuda" else [("formulas", lambda work: formulas(o, work)), ("states", lambda work: states(o, work))]))
+    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, grids, states]
+    failed = report(checks + [(other.__name__, lambda work, other=other: other(o, work)) for other in others])
     if o.table and not failed:
         write_table(o.table, results)
     return failed
