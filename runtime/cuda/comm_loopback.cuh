@@ -276,11 +276,12 @@ static int post_end(struct rt_comm *comm, enum rt_end end, void *data, size_t by
         snprintf(comm->why, sizeof comm->why, "rank %d cannot exchange messages with rank %d", comm->rank, peer);
         return RT_ERROR_USAGE;
     }
-    rt_message *message =
-        message_post(loop->place, &loop->place->pairs[from * comm->size + to], end, data, bytes, loopback_stream(loop));
+    rt_message *message = NULL;
+    const cudaError_t error = message_post(loop->place, &loop->place->pairs[from * comm->size + to], end, data, bytes,
+                                           loopback_stream(loop), &message);
     *request = {};
     request->handle = message;
-    return message ? loopback_wait(loop, message->error) : RT_ERROR_SYSTEM;
+    return loopback_wait(loop, error);
 }
 
 static int loopback_post_send(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request) {

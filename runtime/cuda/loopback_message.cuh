@@ -137,20 +137,22 @@ static cudaError_t message_copy(rt_pair *pair, const rt_message *message) {
     return error == cudaSuccess ? cudaEventRecord(message->copied, pair->stream) : error;
 }
 
-/* Posts an end; `data` is complete, or free to be overwritten, after the work that `stream` has now. NULL: failed. */
-static rt_message *message_post(rt_meeting_place *place, rt_pair *pair, enum rt_end end, void *data, size_t bytes,
-                                cudaStream_t stream) {
+/* Posts an end; `data` is complete, or free to be overwritten, after the work that `stream` has now. What is wrong with
+ * the copy is told to both ends when they wait. */
+static cudaError_t message_post(rt_meeting_place *place, rt_pair *pair, enum rt_end end, void *data, size_t bytes,
+                                cudaStream_t stream, rt_message **out) {
     std::lock_guard<std::mutex> hold(place->lock);
-    rt_message *message = message_next(place, pair, end);
-    if (!message) return NULL;
+    rt_message *message = *out = message_next(place, pair, end);
+    if (!message) return cudaErrorMemoryAllocation;
     message->end[end].data = data;
     message->end[end].bytes = bytes;
-    message->error = cudaEventRecord(message->end[end].posted, stream);
-    if (!message->met || message->error != cudaSuccess) return message;
-    if (message->end[RT_SENDING].bytes == message->end[RT_RECEIVING].bytes)
+    const cudaError_t error = cudaEventRecord(message->end[end].posted, stream);
+    if (!message->met) return error;
+    message->error = error;
+    if (error == cudaSuccess && message->end[RT_SENDING].bytes == message->end[RT_RECEIVING].bytes)
         message->error = message_copy(pair, message);
     place->met.notify_all();
-    return message;
+    return error;
 }
 
 /* Waits on the host until both ends are posted. alive() is not RT_OK once the job was aborted. */
