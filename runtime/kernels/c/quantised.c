@@ -223,19 +223,29 @@ struct int_conv {
     int x_signed, w_signed, per_channel, library;
 };
 
+/* Copies row (k0, k1) of the window of output position o, from one channel. */
+static uint8_t *copy_row(uint8_t *to, const struct int_conv *conv, const uint8_t *x, const int64_t o[3], int64_t k0,
+                         int64_t k1) {
+    const struct rt_window *window = &conv->window;
+    const int64_t i = rt_window_at(window, 0, o[0], k0), j = rt_window_at(window, 1, o[1], k1),
+                  first = rt_window_at(window, 2, o[2], 0), last = rt_window_at(window, 2, o[2], window->k[2] - 1);
+    const uint8_t *row = x + (i * window->x[1] + j) * window->x[2];
+    const int inside = rt_window_inside(window, 0, i) && rt_window_inside(window, 1, j),
+              whole = inside && first >= 0 && last < window->x[2] && last - first == window->k[2] - 1;
+    for (int64_t k = 0; k < window->k[2]; k++) {
+        const int64_t l = rt_window_at(window, 2, o[2], k);
+        to[k] = whole ? row[first + k] : inside && rt_window_inside(window, 2, l) ? row[l] : (uint8_t)conv->x_zero;
+    }
+    return to + window->k[2];
+}
+
 /* Copies the window of output position `at`; positions outside x have the zero point. */
 static void copy_window(uint8_t *to, const struct int_conv *conv, const uint8_t *x, int64_t at) {
     const struct rt_window *window = &conv->window;
     const int64_t o[3] = {at / (window->y[1] * window->y[2]), at / window->y[2] % window->y[1], at % window->y[2]};
     for (int64_t c = 0; c < conv->channels; c++, x += window->x_plane)
-        for (int64_t k = 0; k < window->taps; k++) {
-            const int64_t i = rt_window_at(window, 0, o[0], k / (window->k[1] * window->k[2])),
-                          j = rt_window_at(window, 1, o[1], k / window->k[2] % window->k[1]),
-                          l = rt_window_at(window, 2, o[2], k % window->k[2]);
-            const int inside =
-                rt_window_inside(window, 0, i) && rt_window_inside(window, 1, j) && rt_window_inside(window, 2, l);
-            *to++ = inside ? x[(i * window->x[1] + j) * window->x[2] + l] : (uint8_t)conv->x_zero;
-        }
+        for (int64_t k0 = 0; k0 < window->k[0]; k0++)
+            for (int64_t k1 = 0; k1 < window->k[1]; k1++) to = copy_row(to, conv, x, o, k0, k1);
 }
 
 /* Output positions [first, first + n) of one group of one sample: products of their windows and the weights. */
