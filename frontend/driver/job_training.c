@@ -7,7 +7,7 @@
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
 #include "passes/plan/recompute.h"
-#include "passes/plan/schedule_grid.h"
+#include "passes/plan/schedules.h"
 
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(struct job *job) {

@@ -7,7 +7,7 @@
 #include "frontend/read/onnx_weights.h"
 #include "ir/base/own.h"
 #include "passes/plan/plan_text.h"
-#include "passes/plan/schedule_grid.h"
+#include "passes/plan/schedules.h"
 #include "runtime/base/path.h"
 #include "runtime/base/tensor_pb.h"
 

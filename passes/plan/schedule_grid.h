@@ -10,7 +10,14 @@
 #ifndef PASSES_PLAN_SCHEDULE_GRID_H
 #define PASSES_PLAN_SCHEDULE_GRID_H
 
-#include "passes/plan/schedules.h"
+#include "ir/ir.h"
+
+/* A segment, for one micro-batch. */
+struct cell {
+    enum phase phase; /* PHASE_FORWARD or PHASE_BACKWARD */
+    int micro;
+    int chunk; /* of all chunks of the program */
+};
 
 struct grid {
     int coordinates, micro_batches;

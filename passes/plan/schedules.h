@@ -12,15 +12,7 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
-#include "passes/plan/plan.h"
-#include "runtime/base/schedule.h"
-
-/* A segment, for one micro-batch. */
-struct cell {
-    enum phase phase; /* PHASE_FORWARD or PHASE_BACKWARD */
-    int micro;
-    int chunk; /* of all chunks of the program */
-};
+#include "passes/plan/schedule_grid.h"
 
 /* What a coordinate computes in a step, in order. For each micro-batch beyond those listed, cells [repeat_first,
  * repeat_end) are repeated, as rows are in Note [Repeated rows] in runtime/base/schedule.h. */
@@ -31,8 +23,6 @@ struct column {
     VEC(struct cell) cells;
     int repeat_first, repeat_end;
 };
-
-struct grid; /* schedule_grid.h */
 
 /* A row of schedules.def. */
 struct schedule_kind {
