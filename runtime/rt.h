@@ -378,6 +378,14 @@ struct rt_position {
  * job holds D. */
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position);
 
+/* The same in two steps, between which training goes on. rt_save_begin copies the tensors that this rank writes, and a
+ * thread writes them to files. rt_save_end waits for it, reports errors of writing, and gives the checkpoint its name:
+ * until then it does not exist. Both are collective; rt_save_is_written is not: this rank's files are written, or no
+ * save was begun. rt_save_begin ends an earlier save first. */
+int rt_save_begin(struct rt *rt, const char *directory, const struct rt_position *position);
+bool rt_save_is_written(const struct rt *rt);
+int rt_save_end(struct rt *rt);
+
 /* Locks D against other jobs' saves until rt_close; without it each rt_save locks D for its duration. create: D is made
  * if it does not exist. RT_ERROR_BUSY: another job holds the lock, which rt_error names. Reading takes no lock: if a
  * checkpoint is removed or replaced while rt_load reads it, the old one is loaded or rt_load fails. Collective. */

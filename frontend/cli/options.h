@@ -151,7 +151,7 @@ struct options {
     int64_t accumulate, use_async_reducer;
 
     /* verify */
-    bool numeric, reset_optimizer;
+    bool numeric, reset_optimizer, checkpoint_async;
 
     /* ops */
     const char *check; /* NULL: none */

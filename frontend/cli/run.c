@@ -127,6 +127,7 @@ static void add_training(struct command *command, const struct options *options,
         OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
     if (resume) add_option(command, arena, option_rows[OPT_RESUME].name, resume);
     if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
+    if (options->checkpoint_async) add_word(command, arena, "--checkpoint-async");
     add_files(command, arena, "data", &options->data);
     add_files(command, arena, "eval-data", &options->eval_data);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)

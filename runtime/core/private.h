@@ -59,12 +59,15 @@ struct rt_private {
     bool told; /* another rank reports the cause */
     const char *directory;
     bool owns_comm;
-    int local_rank;                           /* number of this rank among those of its machine */
-    int local_world;                          /* ranks on this machine; 0: the launcher does not say */
-    bool json;                                /* warnings are printed as JSON */
-    struct rt_meeting *meeting;               /* rendezvous of ranks that were started one by one; else NULL */
-    struct rt_mpi_job *mpi;                   /* with --comm mpi; else NULL */
-    struct rt_comm *split[RT_LAYOUT_AXES];    /* the ranks of rt->axis, for buffers in the process' memory */
+    int local_rank;                        /* number of this rank among those of its machine */
+    int local_world;                       /* ranks on this machine; 0: the launcher does not say */
+    bool json;                             /* warnings are printed as JSON */
+    struct rt_meeting *meeting;            /* rendezvous of ranks that were started one by one; else NULL */
+    struct rt_mpi_job *mpi;                /* with --comm mpi; else NULL */
+    struct rt_comm *split[RT_LAYOUT_AXES]; /* the ranks of rt->axis, for buffers in the process' memory */
+    struct saving *saving;                 /* begun by rt_save_begin; else NULL */
+    unsigned char *copy;                   /* for saves in the background, kept from one to the next; NULL: none yet */
+    size_t copy_bytes;
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */
     size_t mapping_bytes;
@@ -144,6 +147,10 @@ int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest);
 int rt_begin_step(struct rt *rt);
 int rt_end_step(struct rt *rt, int threads, int status);
 
+/* Abandons what rt_save_begin began, if anything; nothing of it remains. */
+void rt_drop_save(struct rt *rt);
+/* Frees the memory that saves in the background keep. */
+void rt_free_copy(struct rt_private *private);
 /* Releases the lock of rt_hold_checkpoints; NULL: nothing. */
 void rt_release_checkpoints(struct checkpoint_directory *held);
 

@@ -330,6 +330,7 @@ static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
 void rt_close(struct rt *rt) {
     if (!rt) return;
     struct rt_private *private = rt->internal;
+    rt_drop_save(rt);
     for (int a = 0; a < RT_LAYOUT_AXES; a++) close_both(rt->axis[a], private->split[a]);
     close_both(rt->units, NULL);
     for (int a = 0; a < RT_ARENAS; a++) /* closed communicators no longer access arenas */
@@ -341,6 +342,7 @@ void rt_close(struct rt *rt) {
     rt_meeting_close(private->meeting);
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
     rt_release_checkpoints(private->checkpoints);
+    rt_free_copy(private);
     free(private->counts);
     free(private->flat_at);
     free(rt->slice);

@@ -90,6 +90,8 @@ static const struct option_row rows[] = {
     {"--checkpoint-every", "K", OPTION_COUNT, FIELD(checkpoint_every), 1, "train: also every K steps"},
     {"--keep", "K", OPTION_COUNT, FIELD(keep), 1, "train: number of checkpoints to keep; default: all"},
     {"--resume", "latest|STEP", OPTION_TEXT, FIELD(resume), 0, "train: resume from a checkpoint in D"},
+    {"--checkpoint-async", NULL, OPTION_FLAG, FIELD(checkpoint_async), 0,
+     "train: write checkpoints in the background, from a copy"},
     {"--reset-optimizer", NULL, OPTION_FLAG, FIELD(reset_optimizer), 0,
      "train: resume with the parameters alone; all else begins anew"},
     {"--eval-data", "NAME=FILE", OPTION_WORDS, FIELD(eval_data), 0,

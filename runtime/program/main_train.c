@@ -23,6 +23,7 @@ struct trainer {
     FILE *log;              /* of rank 0; NULL: metrics go to stdout */
     int accumulate, units;
     int64_t saved;          /* last step with a checkpoint; 0: none */
+    bool writing;           /* it is being written in the background */
     bool stopping;          /* all ranks have agreed to stop */
     struct nonfinite found; /* of the current step */
 };
@@ -131,6 +132,16 @@ static int sum_units(struct trainer *t, double mine, double *all) {
     return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
 }
 
+/* Collective: waits for the checkpoint that is being written in the background, if any. */
+static int finish_save(struct trainer *t) {
+    const int keep = t->options->keep;
+    if (!t->writing) return RT_OK;
+    t->writing = false;
+    int status = rt_save_end(t->rt);
+    if (!status && keep && t->self->first) status = rt_thin_checkpoints(t->rt, t->saved, keep);
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
 /* Steps */
 
 /* Errors about data, such as an index out of range, name the samples of the micro-batch. */
@@ -164,33 +175,40 @@ static int train_step(struct trainer *t) {
     m.scale = rt_metric(rt, RT_LOSS_SCALE);
     m.lr = rt_learning_rate(rt);
     if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
-    return m.skipped > 0 ? RT_OK : check_finite(t, &m);
+    if (m.skipped > 0 || (isfinite(m.loss) && isfinite(m.norm))) return RT_OK;
+    RT_TRY(finish_save(t)); /* of an earlier step */
+    return check_finite(t, &m);
 }
 
 /* Checkpoints */
 
-/* Saves a checkpoint unless there is no directory or this step is saved already. */
-static int save_once(struct trainer *t) {
+/* Saves a checkpoint unless there is no directory or this step is saved already. `wait`: not in the background. */
+static int save_once(struct trainer *t, bool wait) {
     const struct main_options *o = t->options;
     const struct rt_sampler *sampler = &t->feed.sampler;
     const struct rt_position progress = {t->rt->internal->trained, t->rt->internal->micro_batches,
                                          sampler->shuffle ? (int64_t)sampler->seed : -1};
+    RT_TRY(finish_save(t));
     if (!o->checkpoint_dir || t->saved == progress.step) return RT_OK;
-    int status = rt_save(t->rt, o->checkpoint_dir, &progress);
-    if (!status && o->keep && t->self->first) status = rt_thin_checkpoints(t->rt, progress.step, o->keep);
+    t->writing = o->checkpoint_async && !wait;
+    int status =
+        t->writing ? rt_save_begin(t->rt, o->checkpoint_dir, &progress) : rt_save(t->rt, o->checkpoint_dir, &progress);
     t->saved = progress.step;
+    if (!status && !t->writing && o->keep && t->self->first) status = rt_thin_checkpoints(t->rt, t->saved, o->keep);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
-/* Collective: checks whether any rank was asked to stop; if so, saves a checkpoint. */
+/* Collective: checks whether any rank was asked to stop; if so, saves a checkpoint. A checkpoint that all ranks have
+ * written in the background gets its name. */
 static int check_stop(struct trainer *t) {
     struct rt_comm *comm = t->rt->comm;
-    const int32_t mine = stop_requested();
-    int32_t any = 0;
-    int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
+    const int32_t mine[] = {stop_requested(), !rt_save_is_written(t->rt)};
+    int32_t any[2] = {0};
+    int status = comm->driver->all_reduce(comm, any, mine, 2, RT_I32, RT_MAX);
     if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
-    t->stopping = any != 0;
-    return t->stopping ? save_once(t) : RT_OK;
+    t->stopping = any[0] != 0;
+    if (t->stopping) return save_once(t, true);
+    return any[1] ? RT_OK : finish_save(t);
 }
 
 /* Evaluation */
@@ -298,13 +316,14 @@ static int resume(struct trainer *t) {
 
 static int check_options(struct trainer *t) {
     const struct main_options *o = t->options;
-    const char *alone = !o->checkpoint_dir && o->checkpoint_every ? "--checkpoint-every needs --checkpoint-dir"
-                        : !o->checkpoint_dir && o->keep           ? "--keep needs --checkpoint-dir"
-                        : !o->checkpoint_dir && o->resume         ? "--resume needs --checkpoint-dir"
-                        : !o->resume && o->reset_optimizer        ? "--reset-optimizer needs --resume"
-                        : !o->eval_data.n && o->eval_every        ? "--eval-every needs --eval-data"
-                        : !o->eval_data.n && o->eval_steps        ? "--eval-steps needs --eval-data"
-                                                                  : NULL;
+    const char *alone = !o->checkpoint_dir && o->checkpoint_every   ? "--checkpoint-every needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->keep             ? "--keep needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->checkpoint_async ? "--checkpoint-async needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->resume           ? "--resume needs --checkpoint-dir"
+                        : !o->resume && o->reset_optimizer          ? "--reset-optimizer needs --resume"
+                        : !o->eval_data.n && o->eval_every          ? "--eval-every needs --eval-data"
+                        : !o->eval_data.n && o->eval_steps          ? "--eval-steps needs --eval-data"
+                                                                    : NULL;
     if (!t->rt->program->training)
         return fail_with(t->self, EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
     if (t->rt->program->training->seeds)
@@ -377,9 +396,10 @@ static int run(struct trainer *t) {
     while (t->rt->internal->trained < t->options->steps && !t->stopping) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
-        if (is_due(t, t->options->checkpoint_every)) RT_TRY(save_once(t));
+        if (is_due(t, t->options->checkpoint_every)) RT_TRY(save_once(t, false));
         RT_TRY(check_stop(t));
     }
+    RT_TRY(finish_save(t));
     t->self->interrupted = t->stopping;
     if (t->stopping && t->self->first && !t->log && !t->options->json)
         printf("interrupted after step %lld\n", (long long)t->rt->internal->trained);

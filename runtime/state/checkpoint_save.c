@@ -1,4 +1,9 @@
-/* Saves checkpoints. */
+/* Saves checkpoints.
+ *
+ * Note [Saving in the background]
+ * rt_save writes files from where the tensors lie, while the job waits. rt_save_begin copies what this rank writes, and
+ * a thread writes the files from the copy during the next steps. The thread does not communicate: results are gathered
+ * and the checkpoint gets its name in rt_save_end, which all ranks call, after a step in which all have written. */
 #define _GNU_SOURCE 1
 
 #include "state/checkpoint.h"
@@ -7,9 +12,13 @@
 #include "base/saved_write.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +36,7 @@ struct written {
 
 struct saving {
     struct rt *rt;
-    const struct rt_position *position;
+    struct rt_position position;
     struct kept_list kept;
     const struct checkpoint_directory *directory; /* the one that the job holds, or `opened` */
     struct checkpoint_directory opened;
@@ -38,6 +47,15 @@ struct saving {
     struct written own, *all; /* `all`: by rank */
     bool failed;              /* a rank failed to write; known to all ranks */
     unsigned char *part;      /* memory for a part that is gathered */
+    /* in the background */
+    const unsigned char *copy; /* of the tensors that this rank writes, one after the other in the order of the files */
+    struct checkpoint_path path[RT_SAVED_KINDS];
+    int status; /* of rt_save_begin; reported by rt_save_end, when all ranks know it */
+    pthread_t writer;
+    bool writes;         /* the thread was started */
+    atomic_bool written; /* it has ended */
+    bool unwritten;      /* it failed: why */
+    struct rt_reason why;
 };
 
 static int fail_path(struct rt *rt, const char *what, const char *path) {
@@ -162,10 +180,10 @@ static int write_json(struct saving *s) {
     const struct rt_saved_summary summary = {
         .name = program->name,
         .program = program->work,
-        .step = s->position->step,
-        .micro_batches = s->position->micro_batches,
+        .step = s->position.step,
+        .micro_batches = s->position.micro_batches,
         .micro_batches_per_step = (int64_t)s->rt->internal->accumulate * s->rt->units->size,
-        .seed = s->position->seed,
+        .seed = s->position.seed,
         .mesh = mesh,
         .naxes = program->naxes,
         .tensors = {tensors[RT_SAVED_PARAMETERS], tensors[RT_SAVED_OPTIMIZER]},
@@ -193,14 +211,14 @@ static int open_directory(struct saving *s, const char *path) {
 }
 
 static int name_writing(struct saving *s) {
-    return checkpoint_path(s->rt, &s->writing, s->directory->path, CHECKPOINT_WRITING, s->position->step, s->token);
+    return checkpoint_path(s->rt, &s->writing, s->directory->path, CHECKPOINT_WRITING, s->position.step, s->token);
 }
 
 /* Rank 0: creates the directory .writing-K-TOKEN under a new name. */
 static int create_writing(struct saving *s, const char *path) {
     enum { TRIES = 100 };
     RT_TRY(open_directory(s, path));
-    RT_TRY(checkpoint_path(s->rt, &s->done, path, CHECKPOINT_DONE, s->position->step, 0));
+    RT_TRY(checkpoint_path(s->rt, &s->done, path, CHECKPOINT_DONE, s->position.step, 0));
     for (int tries = 0; tries < TRIES && !s->created; tries++) {
         s->token = checkpoint_token();
         RT_TRY(name_writing(s));
@@ -245,7 +263,7 @@ static int publish(struct saving *s) {
     const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
     struct checkpoint_path aside;
     struct rt_reason why;
-    RT_TRY(checkpoint_path(s->rt, &aside, s->directory->path, CHECKPOINT_REMOVING, s->position->step, s->token));
+    RT_TRY(checkpoint_path(s->rt, &aside, s->directory->path, CHECKPOINT_REMOVING, s->position.step, s->token));
     const bool exchanged = renameat2(fd, writing, fd, done, RENAME_EXCHANGE) == 0;
     if (!exchanged) RT_TRY(replace(s, checkpoint_name(&aside)));
     s->created = false;
@@ -271,19 +289,29 @@ static int gather_files(struct saving *s, int status) {
     return lost || s->failed ? rt_fail_comm(rt, rt->comm, lost ? lost : RT_ERROR_PEER) : RT_OK;
 }
 
-static int save(struct saving *s, const char *directory) {
+static int begin(struct saving *s, const char *directory) {
     struct rt *rt = s->rt;
     RT_TRY(kept_find(&s->kept, rt));
     RT_TRY(open_part(s));
     if (rt->rank == 0) RT_TRY(create_writing(s, directory));
     /* All ranks derive the name of the new directory from the token. */
-    int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
-    if (status) return rt_fail_comm(rt, rt->comm, status);
-    RT_TRY(gather_files(s, write_own(s, directory)));
+    const int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+/* `status` is that of this rank's writing. */
+static int end(struct saving *s, int status) {
+    struct rt *rt = s->rt;
+    RT_TRY(gather_files(s, status));
     if (rt->rank == 0) RT_TRY(write_json(s));
     if (rt->rank == 0) RT_TRY(publish(s));
     status = rt->comm->driver->barrier(rt->comm);
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+static int save(struct saving *s, const char *directory) {
+    RT_TRY(begin(s, directory));
+    return end(s, write_own(s, directory));
 }
 
 /* Releases everything; removes the files of a failed save. */
@@ -300,9 +328,150 @@ static void clean_up(struct saving *s) {
 }
 
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position) {
-    struct saving s = {.rt = rt, .position = position, .opened = {.fd = -1, .lock = -1}, .at = -1};
+    if (rt->internal->saving) RT_TRY(rt_save_end(rt));
+    struct saving s = {.rt = rt, .position = *position, .opened = {.fd = -1, .lock = -1}, .at = -1};
     int status = save(&s, directory);
     clean_up(&s);
     if (status) rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
     return status;
+}
+
+/* In the background ------------------------------------------------------------------------------------------------ */
+
+static int64_t bytes_of_mine(const struct saving *s, enum rt_saved_kind kind) {
+    int64_t bytes = 0;
+    for (int i = 0; i < s->kept.n[kind]; i++)
+        if (is_mine(s->rt, &s->kept.at[kind][i])) bytes += s->kept.at[kind][i].bytes;
+    return bytes;
+}
+
+/* Memory for a copy, which is kept until rt_close: the pages of new memory would take longer than the copy. NULL: out
+ * of memory. */
+static unsigned char *room_of(struct rt *rt, size_t bytes) {
+    struct rt_private *private = rt->internal;
+    if (private->copy_bytes >= bytes) return private->copy;
+    rt_free_copy(private);
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return NULL;
+    private->copy = room;
+    private->copy_bytes = bytes;
+    return room;
+}
+
+void rt_free_copy(struct rt_private *private) {
+    if (private->copy) munmap(private->copy, private->copy_bytes);
+    private->copy = NULL;
+    private->copy_bytes = 0;
+}
+
+/* Copies what this rank writes; it and other scale units take part in gathering. */
+static int take_copy(struct saving *s, bool writes) {
+    int64_t bytes = 0;
+    for (int k = 0; k < RT_SAVED_KINDS; k++) bytes += bytes_of_mine(s, (enum rt_saved_kind)k);
+    unsigned char *to = writes ? room_of(s->rt, (size_t)bytes + 1) : NULL;
+    s->copy = to;
+    for (int k = 0; k < RT_SAVED_KINDS; k++)
+        for (int i = 0; i < s->kept.n[k]; i++) {
+            const struct kept *kept = &s->kept.at[k][i];
+            if (kept->at && kept->flat) RT_TRY(gather_part(s, kept));
+            if (!to || !is_mine(s->rt, kept)) continue;
+            memcpy(to, kept->flat ? s->part : kept->at, (size_t)kept->bytes);
+            to += kept->bytes;
+        }
+    return writes && !s->copy ? rt_fail_memory(s->rt) : RT_OK;
+}
+
+/* The thread: writes the file of one kind from the copy at *from, and advances *from. */
+static bool write_copied(struct saving *s, enum rt_saved_kind kind, const unsigned char **from) {
+    struct rt_saved_output out;
+    int n, at = 0;
+    struct rt_saved_entry *entries = entries_of(s, kind, true, &n);
+    bool done = entries || rt_refuse_memory(&s->why, (size_t)s->kept.n[kind] * sizeof *entries);
+    if (done && n) done = rt_saved_output_begin(&out, s->at, s->path[kind].text, entries, n, &s->why);
+    for (; done && at < s->kept.n[kind]; at++) {
+        const struct kept *kept = &s->kept.at[kind][at];
+        if (!is_mine(s->rt, kept)) continue;
+        rt_saved_output_append(&out, *from, kept->bytes);
+        *from += kept->bytes;
+    }
+    struct saved *saved = &s->own.kind[kind];
+    if (done && n) done = rt_saved_output_end(&out, &saved->bytes, saved->hash, &s->why);
+    free(entries);
+    return done;
+}
+
+static void *write_files(void *saving) {
+    struct saving *s = saving;
+    const unsigned char *from = s->copy;
+    for (int k = 0; k < RT_SAVED_KINDS && !s->unwritten; k++)
+        s->unwritten = !write_copied(s, (enum rt_saved_kind)k, &from);
+    atomic_store(&s->written, true);
+    return NULL;
+}
+
+/* Starts the thread, which takes no signals. */
+static int start_writer(struct saving *s) {
+    sigset_t all, before;
+    sigfillset(&all);
+    for (int k = 0; k < RT_SAVED_KINDS; k++)
+        RT_TRY(checkpoint_file(s->rt, &s->path[k], &s->writing, (enum rt_saved_kind)k, s->rt->shard));
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&s->writer, NULL, write_files, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) return rt_fail_code(s->rt, RT_ERROR_SYSTEM, RT_CODE_WRITE, "cannot start a thread: %s", strerror(error));
+    s->writes = true;
+    return RT_OK;
+}
+
+static int begin_in_background(struct saving *s, const char *directory) {
+    const bool writes = s->rt->unit == 0;
+    RT_TRY(begin(s, directory));
+    s->status = writes ? open_writing(s, directory) : RT_OK;
+    const int copied = take_copy(s, writes && !s->status);
+    if (!s->status) s->status = copied;
+    if (!s->status && writes) s->status = start_writer(s);
+    if (!s->writes) atomic_store(&s->written, true);
+    return RT_OK;
+}
+
+int rt_save_begin(struct rt *rt, const char *directory, const struct rt_position *position) {
+    if (rt->internal->saving) RT_TRY(rt_save_end(rt));
+    struct saving *s = calloc(1, sizeof *s);
+    if (!s) return rt_fail_memory(rt);
+    *s = (struct saving){.rt = rt, .position = *position, .opened = {.fd = -1, .lock = -1}, .at = -1};
+    const int status = begin_in_background(s, directory);
+    if (!status) {
+        rt->internal->saving = s;
+        return RT_OK;
+    }
+    clean_up(s);
+    free(s);
+    rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
+    return status;
+}
+
+bool rt_save_is_written(const struct rt *rt) {
+    return !rt->internal->saving || atomic_load(&rt->internal->saving->written);
+}
+
+int rt_save_end(struct rt *rt) {
+    struct saving *s = rt->internal->saving;
+    if (!s) return RT_OK;
+    rt->internal->saving = NULL;
+    if (s->writes) pthread_join(s->writer, NULL);
+    const int own = s->status ? s->status : s->unwritten ? checkpoint_unwritten(rt, &s->why) : RT_OK;
+    const int status = end(s, own);
+    clean_up(s);
+    free(s);
+    if (status) rt->comm->driver->abort(rt->comm);
+    return status;
+}
+
+void rt_drop_save(struct rt *rt) {
+    struct saving *s = rt->internal->saving;
+    if (!s) return;
+    rt->internal->saving = NULL;
+    if (s->writes) pthread_join(s->writer, NULL);
+    clean_up(s);
+    free(s);
 }

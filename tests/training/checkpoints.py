@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Directories of checkpoints that others write to as well: another run, an intruder, a disk that is full, a signal.
 
-    checkpoints.py --rankc RANKC --kill-at KILL_AT.so [--cases N] [--every N] [NAME...]
+    checkpoints.py --rankc RANKC --kill-at KILL_AT.so [--cases N] [--every N] [--background] [NAME...]
 
 Each check is a function here. A checkpoint is right if its files are those of a run that nothing disturbed, byte for byte.
 `rivals`, `kills` and `signals` draw --cases cases; case i is the same in every run. `failing` and `saving` go through every call
-of a save by one rank, and every --every-th by two."""
+of a save by one rank, and every --every-th by two. With --background checkpoints are written with --checkpoint-async, and must be the
+same; `saving` is not for that, since a signal during the last save comes after the last step."""
 import argparse
 import errno
 import fcntl
@@ -33,7 +34,7 @@ def start(program, steps, *options, **how):
     bench.logs += 1
     log = bench.path(f"{bench.logs}.jsonl")
     run = subprocess.Popen([bench.rankc, "train", program.directory, *program.data(), "--steps", str(steps), "--threads", "1",
-                            "--log", log, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **how)
+                            "--log", log, *bench.saved_by(options), *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **how)
     run.log = log
     return run
 
@@ -307,7 +308,8 @@ def failing(bench):
             shutil.copytree(start_from, directory)
             env = {"LD_PRELOAD": bench.kill_at, "KILL_AT": str(moment), "KILL_BELOW": "victim.ckpt/", "KILL_ERRNO": str(error)}
             done = call(bench.rankc, "train", program.directory, *program.data(), "--steps", "4", "--threads", "1", "--resume", "2",
-                        "--checkpoint-every", "1", "--checkpoint-dir", directory, "--comm", comm, env=env, status=None)
+                        "--checkpoint-every", "1", "--checkpoint-dir", directory, *bench.saved_by(["--checkpoint-dir"]), "--comm", comm,
+                        env=env, status=None)
             if done.returncode == 0:
                 break
             where = f"{plan}, {comm}, call {moment}: {done.stderr}"
@@ -504,12 +506,13 @@ def main():
     parser.add_argument("--kill-at", required=True)
     parser.add_argument("--cases", type=int, default=8)
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--background", action="store_true")
     parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
     options = parser.parse_args()
 
     def run(check, work):
         bench = Bench(options.rankc, options.kill_at, work)
-        bench.cases, bench.every = options.cases, options.every
+        bench.cases, bench.every, bench.background = options.cases, options.every, options.background
         return check(bench) or "ok"
     return report((check.__name__, functools.partial(run, check)) for check in CHECKS if check.__name__ in options.names)
 

@@ -28,6 +28,11 @@ class Bench:
 
     def __init__(self, rankc, kill_at, work):
         self.rankc, self.kill_at, self.work, self.logs = rankc, kill_at, work, 0
+        self.background = False  # checkpoints are written in the background
+
+    def saved_by(self, options):
+        """What is added to the options of a run."""
+        return ["--checkpoint-async"] if self.background and "--checkpoint-dir" in options else []
 
     def path(self, name):
         return os.path.join(self.work, name)
@@ -64,7 +69,7 @@ class Program:
         self.bench.logs += 1
         log = self.bench.path(f"{self.bench.logs}.jsonl")
         done = self.bench.call("train", self.directory, *(data or self.data()), "--steps", str(steps), "--log", log,
-                               "--threads", "1", *options, status=status, env=env)
+                               "--threads", "1", *self.bench.saved_by(options), *options, status=status, env=env)
         return done.stderr if status or not os.path.exists(log) else lines_of(log)
 
 
