@@ -297,8 +297,8 @@ static void sort_by_stage(struct staging *s) {
  * so. */
 static int check_direction(const struct graph *graph, const struct node *node, int tensor, struct diags *diags) {
     const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    const enum phase phase = graph_phase_of(graph, tensor);
     if (producer < 0 || node->phase > PHASE_BACKWARD) return 0;
+    const enum phase phase = graph_phase_of(graph, tensor);
     const int from = graph->nodes.at[producer].stage, to = node->stage;
     if (from == to || from == STAGE_ALL || (phase == PHASE_FORWARD ? from < to : from > to)) return 0;
     return diag_error(diags, 424, EXIT_MALFORMED, node_place(graph, producer),
