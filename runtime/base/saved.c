@@ -38,6 +38,7 @@ struct tensors {
 
 struct rt_saved {
     int directory, format;
+    char hash[RT_HASH_HEX]; /* of checkpoint.json */
     const char *path;
     struct rt_json_document *json;
     struct tensors kind[RT_SAVED_KINDS];
@@ -72,9 +73,9 @@ static bool refuse_json(const struct rt_saved *saved, const char *what, struct r
 
 /* checkpoint.json */
 
-static bool is_intact(const char *text, size_t bytes) {
+/* hex: the hash of the text. */
+static bool is_intact(const char *text, size_t bytes, char hex[RT_HASH_HEX]) {
     const char *at = memmem(text, bytes, RT_SAVED_HASH, strlen(RT_SAVED_HASH));
-    char hex[RT_HASH_HEX];
     if (!at || bytes - (size_t)(at - text) < strlen(RT_SAVED_HASH) + RT_HASH_HEX) return false;
     rt_hash_bytes(text, (size_t)(at - text), hex);
     return memcmp(at + strlen(RT_SAVED_HASH), hex, RT_HASH_HEX - 1) == 0;
@@ -94,7 +95,7 @@ static bool read_json(struct rt_saved *saved, struct rt_reason *why) {
     int64_t format = 0;
     if (!rt_file_read_at(saved->directory, path.text, JSON_MOST, &text, &bytes, why))
         return refuse_missing(saved, RT_SAVED_JSON, why);
-    const bool intact = is_intact(text, bytes);
+    const bool intact = is_intact(text, bytes, saved->hash);
     if (intact) saved->json = rt_json_parse(text, bytes, why);
     free(text);
     if (!intact) return refuse_json(saved, "its hash differs", why);
@@ -328,6 +329,10 @@ const struct rt_json *rt_saved_root(const struct rt_saved *saved) {
 
 int rt_saved_format(const struct rt_saved *saved) {
     return saved->format;
+}
+
+const char *rt_saved_hash(const struct rt_saved *saved) {
+    return saved->hash;
 }
 
 int rt_saved_count(const struct rt_saved *saved, enum rt_saved_kind kind) {

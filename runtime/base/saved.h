@@ -55,6 +55,8 @@ void rt_saved_close(struct rt_saved *saved);
 /* The content of checkpoint.json, and its format. */
 const struct rt_json *rt_saved_root(const struct rt_saved *saved);
 int rt_saved_format(const struct rt_saved *saved);
+/* The hash of checkpoint.json, which covers those of all files: RT_HASH_HEX characters with the final zero. */
+const char *rt_saved_hash(const struct rt_saved *saved);
 
 /* Its tensors, in the order of checkpoint.json, and files. */
 int rt_saved_count(const struct rt_saved *saved, enum rt_saved_kind kind);

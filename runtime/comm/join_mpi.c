@@ -3,10 +3,10 @@
 
 #include "comm/join_mpi.h"
 
-#include "base/hash.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_shared.h"
 #include "comm/memory.h"
+#include "core/handshake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 struct seat {
     char host[128];
-    char key[RT_HASH_HEX]; /* of the program */
+    char identity[RT_HASH_HEX]; /* of the program */
     int32_t rank, world;
 };
 
@@ -43,16 +43,14 @@ static int fail(struct rt *rt, const char *why) {
 static int gather_seats(struct rt *rt, struct rt_mpi_job *job, struct seat *seats) {
     struct seat mine = {.rank = rt->rank, .world = rt->world};
     name_host(mine.host);
-    rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine.key);
+    rt_identify(rt->program, mine.identity);
     if (rt_mpi_job_gather(job, seats, &mine, sizeof mine)) return fail(rt, "MPI_Allgather failed");
     for (int r = 0; r < rt->world; r++)
         if (seats[r].rank != r || seats[r].world != rt->world)
             return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
                                 "rank %d of %d is rank %d of %d for MPI: start the ranks with this MPI's launcher",
                                 seats[r].rank, seats[r].world, r, rt->world);
-    for (int r = 1; r < rt->world; r++)
-        if (memcmp(seats[r].key, seats[0].key, sizeof mine.key) != 0)
-            return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
+    for (int r = 1; r < rt->world; r++) RT_TRY(rt_compare_identities(rt, r, seats[0].identity, seats[r].identity));
     return RT_OK;
 }
 

@@ -8,7 +8,7 @@
 #include "comm/rendezvous_private.h"
 
 #include "base/clock.h"
-#include "base/hash.h"
+#include "core/handshake.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -108,7 +108,7 @@ static bool let_in(struct door *door) {
 static void describe_rank(struct rt *rt, struct hello *hello) {
     char key[RT_HASH_HEX];
     *hello = (struct hello){.magic = MAGIC, .rank = rt->rank, .world = rt->world};
-    rt_hash_bytes(rt->program->key, strlen(rt->program->key), key);
+    rt_identify(rt->program, key);
     memcpy(hello->key, key, sizeof hello->key);
 }
 
@@ -131,10 +131,7 @@ static int seat(struct door *door, const struct visitor *visitor, const struct s
     if (at == 0)
         return rt_fail_code(door->rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d was started twice", hello->rank,
                             hello->world);
-    if (memcmp(hello->key, mine.key, sizeof mine.key) != 0)
-        return rt_fail_code(door->rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0",
-                            hello->rank);
-    return RT_OK;
+    return rt_compare_identities(door->rt, hello->rank, mine.key, hello->key);
 }
 
 /* Checks a complete hello: returns what is wrong, or NULL if the caller is a rank of this job. */

@@ -1,12 +1,11 @@
 /* Opening and closing a rank. */
 #define _GNU_SOURCE 1
 
-#include "core/private.h"
+#include "core/handshake.h"
 
 #include "base/checked.h"
 #include "base/cores.h"
 #include "base/diagnostic.h"
-#include "base/hash.h"
 #include "kernels/c/kernels.h"
 #include "comm/comm_mpi.h"
 #include "comm/rendezvous.h"
@@ -143,17 +142,12 @@ static int place_shard(struct rt *rt) {
 
 /* Checks that all ranks run the same program. */
 static int shake_hands(struct rt *rt) {
-    char mine[RT_HASH_HEX];
-    const size_t bytes = sizeof mine;
-    char *all = malloc((size_t)rt->world * bytes);
-    if (!all) return rt_fail_memory(rt);
-    rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine);
-    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = bytes;
-    int status = rt->comm->driver->all_gather(rt->comm, all, mine, rt->internal->counts);
-    if (status) rt_fail_comm(rt, rt->comm, status);
+    char mine[RT_HASH_HEX], *all;
+    rt_identify(rt->program, mine);
+    RT_TRY(rt_gather_hashes(rt, mine, &all));
+    int status = RT_OK;
     for (int r = 1; r < rt->world && !status; r++)
-        if (memcmp(all, all + (size_t)r * bytes, bytes) != 0)
-            status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
+        status = rt_compare_identities(rt, r, all, all + (size_t)r * RT_HASH_HEX);
     free(all);
     return status;
 }

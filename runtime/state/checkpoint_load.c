@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/safetensors.h"
+#include "core/handshake.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -203,6 +204,21 @@ static int step_back(struct loading *l, int status, bool reports, int64_t *step)
     return RT_OK;
 }
 
+/* Collective: refuses a checkpoint that is not the same on all ranks, which happens if hosts do not share the
+ * directory. All ranks find the same error. */
+static int compare(struct loading *l, int64_t step) {
+    char *all;
+    RT_TRY(rt_gather_hashes(l->rt, rt_saved_hash(l->saved), &all));
+    int other = 1;
+    while (other < l->rt->world && memcmp(all, all + (size_t)other * RT_HASH_HEX, RT_HASH_HEX) == 0) other++;
+    free(all);
+    if (other == l->rt->world) return RT_OK;
+    return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
+                        "rank %d has another checkpoint of step %lld than rank 0: '%s' must be the same directory for "
+                        "all ranks",
+                        other, (long long)step, rt_quote_text(l->directory.path).text);
+}
+
 /* Loads the checkpoint of `step`, or an older intact one if "latest" was requested. What this rank has loaded of a
  * checkpoint that another rank found damaged is overwritten by the next attempt. */
 static int load_intact(struct loading *l, int64_t step, struct rt_position *position) {
@@ -210,7 +226,7 @@ static int load_intact(struct loading *l, int64_t step, struct rt_position *posi
         int64_t first;
         const int status = load_step(l, step, position);
         RT_TRY(agree(l, status, &first));
-        if (first == l->rt->world) return RT_OK;
+        if (first == l->rt->world) return compare(l, step);
         RT_TRY(step_back(l, status, first == l->rt->rank, &step));
     }
 }

@@ -88,12 +88,18 @@ def inference(bench, mpi, hosts, options):
     compare(expected, got, "*.npy")
 
 
-def training(bench, mpi, hosts, options):
+def trained(bench, *options):
+    """A program that trains GPT-2, and its data."""
     with open(f"{GPT2}/reference.json", encoding="utf-8") as file:
         recorded = json.load(file)
     program = bench.compile(f"{GPT2}/model.onnx", "--train", "--optimizer", "adamw:lr=0.003", "--clip-grad-norm", "1", *options)
     given = [word for name in recorded["inputs"] for word in ("--data", f"{name}={GPT2}/{name}.npy")]
-    given += ["--steps", "3", "--threads", "1", "--quiet"]
+    return program, [*given, "--threads", "1", "--quiet"]
+
+
+def training(bench, mpi, hosts, options):
+    program, given = trained(bench, *options)
+    given += ["--steps", "3"]
     expected, got = bench.path("expected"), bench.path("got")
     call(bench.rankc, "train", program, "--runtime-ngpus", str(len(hosts)), *given, "--checkpoint-dir", expected,
          "--log", f"{expected}.jsonl")
@@ -124,7 +130,20 @@ def different_programs(bench, mpi, hosts, _):
     words[len(words) - words[::-1].index(f"{one}/build/run") - 1] = f"{other}/build/run"
     done = call(*words, status=None)
     expect(done.returncode == 8, f"exit {done.returncode}, not 8\n{done.stderr}")
-    expect("rank 1 runs another program than rank 0" in done.stderr, done.stderr)
+    expect("rank 1 runs another program than rank 0, compiled with another plan" in done.stderr, done.stderr)
+
+
+def different_checkpoints(bench, mpi, hosts, _):
+    """A host has a directory of its own, with another checkpoint: all ranks stop, and it is said which one has it."""
+    program, given = trained(bench, "--pas", "tp", "--plan-ngpus", "2")
+    one, other = bench.path("one"), bench.path("other")
+    for directory, rate in (one, "0.003"), (other, "0.3"):
+        call(bench.rankc, "train", program, *given, "--steps", "1", "--checkpoint-dir", directory, "--lr", rate)
+    words = launched(mpi, hosts, f"{program}/build/train", *given, "--steps", "2", "--checkpoint-dir", one, "--resume", "1", "--comm", "mpi")
+    words[len(words) - words[::-1].index(one) - 1] = other
+    done = call(*words, status=None)
+    expect(done.returncode == 8, f"exit {done.returncode}, not 8\n{done.stderr}")
+    expect("rank 1 has another checkpoint of step 1 than rank 0" in done.stderr, done.stderr)
 
 
 def killed(bench, mpi, hosts, _):
@@ -182,7 +201,7 @@ def cases(bench, test, mpi):
             yield f"inference {hosts} {' '.join(options)}", lambda h=hosts, o=options: inference(bench, mpi, h, o)
         for hosts, options in TRAINING:
             yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
-        for function in (different_programs, killed):
+        for function in (different_programs, different_checkpoints, killed):
             yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
 
 

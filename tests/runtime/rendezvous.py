@@ -299,7 +299,7 @@ def right_token(work):
     caller = Caller(port)
     if not caller.ask(1, 2, TOKEN):
         raise Wrong("not let in with the token")
-    check_failure(job, {0: 8}, r"E0902\]: rank 1 runs another program than rank 0")
+    check_failure(job, {0: 8}, r"E0902\]: rank 1 runs another program than rank 0, compiled from another model or with options that change results")
 
 
 def fake_rank_0(work):
@@ -470,10 +470,14 @@ def another_world(work):
     check_failure(job, {0: 8, 1: 8, 2: 8}, r"E0901\]: rank 2 was started as one of 4 ranks, rank 0 as one of 3")
 
 
-def another_program(work):
+def another_program(work, differs="TINY_KEY", how="with another plan or by another build of rankc"):
     env = torch_env(free_port(), 3)
-    job = Job(work, 3, lambda rank: {**env(rank), **({"TINY_KEY": "tiny-2"} if rank == 1 else {})}, order=[0, 2, 1], pause=0.1)
-    check_failure(job, {0: 8, 1: 8, 2: 8}, r"E0902\]: rank 1 runs another program than rank 0")
+    job = Job(work, 3, lambda rank: {**env(rank), **({differs: "tiny-2"} if rank == 1 else {})}, order=[0, 2, 1], pause=0.1)
+    check_failure(job, {0: 8, 1: 8, 2: 8}, rf"E0902\]: rank 1 runs another program than rank 0, compiled {how}")
+
+
+def another_model(work):
+    another_program(work, "TINY_WORK", "from another model or with options that change results")
 
 
 def a_rank_twice(work):
@@ -557,7 +561,7 @@ def a_rank_fails(work):
 
 CASES = [address, first_rank_last, option, many, file, file_of_an_earlier_job, address_alone, token_of_the_user, file_of_the_token,
          link_at_the_token, threads, message_of_a_stranger, wrong_token, right_token, fake_rank_0, slow_and_silent, many_strangers,
-         rank_of_another_job, memory, nobody_listens, somebody_else_listens, ranks_are_missing, another_world, another_program,
+         rank_of_another_job, memory, nobody_listens, somebody_else_listens, ranks_are_missing, another_world, another_program, another_model,
          a_rank_twice, token_of_another_user, short_token, several_machines, no_place, bad_place, unwritable_file, killed(0), killed(2),
          a_rank_fails]
 

@@ -1,6 +1,7 @@
 /* The tiny program as an executable, for tests that start processes: TINY_SHARDS is the number of
  * ranks of a scale unit.
- * TINY_KEY makes it another program. With TINY_WRITE=DIR it writes its files and inputs there instead. */
+ * TINY_KEY makes it another program, TINY_WORK one of another model. With
+ * TINY_WRITE=DIR it writes its files and inputs there instead. */
 #define _GNU_SOURCE 1
 
 #include "tiny.h"
@@ -37,5 +38,6 @@ int main(int argc, char **argv) {
     struct rt_program program;
     tiny_program(&program, env_int("TINY_SHARDS", 1));
     if (getenv("TINY_KEY")) program.key = getenv("TINY_KEY");
+    if (getenv("TINY_WORK")) program.work = getenv("TINY_WORK");
     return rt_main(argc, argv, &program);
 }

@@ -497,7 +497,33 @@ def separate(bench):
         check_log(log, directory)
 
 
-CHECKS = [rivals, locked, kills, planted, loaded, older, failing, full, kept, signals, saving, evaluating, separate]
+def unequal(bench):
+    """Ranks that see different directories, as hosts without a shared file system do: another checkpoint of the same step is refused
+    on all ranks, and one that a rank does not have."""
+    program = bench.compile("tp2", "tp2")
+    one, other, shorter = (bench.path(name) for name in ("one.ckpt", "other.ckpt", "shorter.ckpt"))
+    every = ["--checkpoint-every", "1"]
+    program.train(3, "--checkpoint-dir", one, *every)
+    program.train(3, "--checkpoint-dir", other, *every, "--lr", "0.5")
+    shutil.copytree(one, shorter)
+    shutil.rmtree(os.path.join(shorter, "step-3"))
+
+    def resume(which, *directories):
+        place = bench.path("-".join(["place", which, *map(os.path.basename, directories)]))
+        ends = [finish(rank) for rank in [subprocess.Popen(
+            [os.path.join(program.directory, "model/_/build/run"), *program.data(), "--steps", "3", "--threads", "1", "--checkpoint-dir", directory,
+             "--resume", which, "--rank", str(rank), "--world", "2", "--rendezvous", f"file:{place}"], stderr=subprocess.PIPE, text=True)
+            for rank, directory in enumerate(directories)]]
+        return {code for code, _ in ends}, "".join(said for _, said in ends)
+    for which in "2", "latest":
+        codes, said = resume(which, one, other)
+        expect(8 in codes and codes <= {8, 9} and said.count("error[E0805]") == 1, f"{which}: exit {codes}: {said}")
+        expect(f"rank 1 has another checkpoint of step {which if which == '2' else 3} than rank 0" in said, said)
+    codes, said = resume("3", one, shorter)
+    expect(6 in codes and codes <= {6, 9} and "step-3" in said, f"exit {codes}: {said}")
+
+
+CHECKS = [rivals, locked, kills, planted, loaded, older, failing, full, kept, signals, saving, evaluating, separate, unequal]
 
 
 def main():
