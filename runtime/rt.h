@@ -251,6 +251,9 @@ struct rt_options {
     int threads;         /* 0: cores / ranks on this machine, at least 1 */
     const char *kernels; /* "auto", "reference" (plain C, no library) or, on GPUs, "tf32" */
     bool json;           /* warnings on stderr are JSON (base/diagnostic.h) */
+    /* Only the first scale unit reads weights and sends them to the others, which need no files but manifest.json. The
+     * same on all ranks. */
+    bool broadcast_weights;
 };
 
 /* Bytes of symmetric memory per rank that the program needs: the argument of rt_comm_open_shared when the ranks are

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "frontend/cli/broadcast.h"
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/cli/format_bytes.h"
@@ -101,12 +102,14 @@ int cli_compile(struct cli *cli) {
     struct compiled_model compiled;
     struct driver_result result;
     if (options->dump_after) return cli_dump(cli);
-    if (driver_compile(options, cli->arena, cli->diags, &result)) return -1;
+    bool first = true;
+    int status = options->broadcast == OPT_BROADCAST_NONE ? driver_compile(options, cli->arena, cli->diags, &result)
+                                                          : broadcast_compile(cli, &result, &first);
+    if (status || !first) return status;
     if (options->quiet && !options->json) return 0;
     const char *directory = result.directory;
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
-    int status = 0;
     if (options->json)
         status = print_json(&compiled, program, result.made, cli);
     else

@@ -131,7 +131,7 @@ struct options {
 
     /* compile */
     const char *output, *instance_name;
-    enum choice target, dtype, weights, reuse, attention; /* dtype: CHOICE_NONE keeps the model's */
+    enum choice target, dtype, weights, reuse, broadcast, attention; /* dtype: CHOICE_NONE keeps the model's */
     struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
     struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
     int naxes;
@@ -162,6 +162,7 @@ struct options {
     struct option_files inputs;
     const char *output_dir; /* NULL: outputs are not written */
     enum choice comm, kernels;
+    bool broadcast_weights;
 
     /* train */
     struct option_files data, eval_data;

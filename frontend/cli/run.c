@@ -145,6 +145,7 @@ static void build_command(struct command *command, const char *program, int64_t 
     add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
     add_option(command, arena, "kernels", choice_word(options->kernels));
     if (options->json) add_word(command, arena, "--json");
+    if (options->broadcast_weights) add_word(command, arena, "--broadcast-weights");
     if (options->verb == VERB_TRAIN && options->quiet) add_word(command, arena, "--quiet");
     if (options->verb == VERB_TRAIN) return add_training(command, options, resume, arena);
     if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);

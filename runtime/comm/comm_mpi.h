@@ -13,8 +13,6 @@
 #include "comm.h"
 #include "comm/mpi_library.h"
 
-#define RT_HOST_VARIABLE "RANKC_HOST" /* environment variable: name of this host, for tests of several on one machine */
-
 struct rt_mpi_job;
 
 /* Connects the ranks of MPI_COMM_WORLD; collective. rank, size: the caller's, as MPI counts. */

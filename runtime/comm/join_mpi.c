@@ -5,6 +5,7 @@
 
 #include "comm/comm_mpi.h"
 #include "comm/comm_shared.h"
+#include "comm/hosts.h"
 #include "comm/memory.h"
 #include "core/handshake.h"
 
@@ -14,26 +15,10 @@
 #include <unistd.h>
 
 struct seat {
-    char host[128];
+    char host[RT_HOST_ROOM];
     char identity[RT_HASH_HEX]; /* of the program */
     int32_t rank, world;
 };
-
-/* Name of this host: of the machine's current boot and of the container, which have memory of their own. */
-static void name_host(char host[128]) {
-    const char *given = getenv(RT_HOST_VARIABLE);
-    char boot[40] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file && !fgets(boot, sizeof boot, file)) boot[0] = 0;
-    if (file) fclose(file);
-    if (given) {
-        snprintf(host, 128, "%s", given);
-        return;
-    }
-    if (gethostname(host, 64) != 0) host[0] = 0;
-    host[63] = 0;
-    snprintf(host + strlen(host), 128 - strlen(host), " %s", boot);
-}
 
 static int fail(struct rt *rt, const char *why) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "--comm mpi: %s", why);
@@ -42,7 +27,7 @@ static int fail(struct rt *rt, const char *why) {
 /* All ranks gather the same, so all find the same error. */
 static int gather_seats(struct rt *rt, struct rt_mpi_job *job, struct seat *seats) {
     struct seat mine = {.rank = rt->rank, .world = rt->world};
-    name_host(mine.host);
+    rt_host_name(mine.host);
     rt_identify(rt->program, mine.identity);
     if (rt_mpi_job_gather(job, seats, &mine, sizeof mine)) return fail(rt, "MPI_Allgather failed");
     for (int r = 0; r < rt->world; r++)

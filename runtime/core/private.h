@@ -62,6 +62,7 @@ struct rt_private {
     int local_rank;                        /* number of this rank among those of its machine */
     int local_world;                       /* ranks on this machine; 0: the launcher does not say */
     bool json;                             /* warnings are printed as JSON */
+    bool broadcast_weights;                /* as in struct rt_options */
     struct rt_meeting *meeting;            /* rendezvous of ranks that were started one by one; else NULL */
     struct rt_mpi_job *mpi;                /* with --comm mpi; else NULL */
     struct rt_comm *split[RT_LAYOUT_AXES]; /* the ranks of rt->axis, for buffers in the process' memory */

@@ -309,6 +309,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     rt->instruction = -1;
     private->directory = options->directory ? options->directory : ".";
     private->json = options->json;
+    private->broadcast_weights = options->broadcast_weights;
     int status = open_rank(rt, options);
     if (status) return fail_open(rt, status);
     *out = rt;

@@ -138,6 +138,7 @@ static void *run_rank(void *argument) {
                                     .segment = self->joined ? NULL : &self->job->segment,
                                     .threads = options->threads,
                                     .kernels = options->kernels,
+                                    .broadcast_weights = options->broadcast_weights,
                                     .json = options->json};
     struct rt *rt;
     const double start = now_ms();

@@ -40,7 +40,7 @@ struct main_options {
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, join_timeout;
     double lr;
-    bool json, quiet, help, reset_optimizer, checkpoint_async;
+    bool json, quiet, help, reset_optimizer, checkpoint_async, broadcast_weights;
 };
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure);

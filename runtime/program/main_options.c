@@ -102,6 +102,8 @@ static const struct option_row rows[] = {
     {"--log", "FILE", OPTION_TEXT, FIELD(log), 0, "train: write metrics to FILE, one JSON line per step"},
     {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0, "write outputs as OUT/<name>.npy and OUT/outputs.json"},
     {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes), mpi"},
+    {"--broadcast-weights", NULL, OPTION_FLAG, FIELD(broadcast_weights), 0,
+     "read weights only in the first scale unit, which sends them to the others"},
     {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads per rank; default: cores / ranks on this machine"},
     {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
     {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},

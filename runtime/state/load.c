@@ -2,7 +2,11 @@
  *
  * The tensors are in the model's own files, which location.json lists with their size, times and hash at compile time,
  * or in the program's slices (load_slices.h). Files are read once, in pieces (Note [Files that shrink] in
- * base/file_reader.h). */
+ * base/file_reader.h).
+ *
+ * With --broadcast-weights only the first scale unit reads files. Each of its ranks sends its parts to the ranks with
+ * the same shard number in the other units: their parts are equal, and of a part with a flat cut, whose slices differ,
+ * all is sent and every rank stores its slice. */
 #include "state/load_part.h"
 #include "state/load_slices.h"
 
@@ -26,6 +30,8 @@ struct loader {
     struct source *source;
     int nsources;
     bool sliced; /* some weights are in slices */
+    bool shared; /* the first scale unit reads stored weights and sends them to the others */
+    bool reads;  /* this rank reads files */
     struct load_slices slices;
     unsigned char *staging; /* buffer for rows that are copied to their place; as large as the largest need */
 };
@@ -159,7 +165,7 @@ static bool find_load(struct load *load, const struct loader *loader, const stru
     if (load->stored.count < 0 || load->stored.at > held ||
         (uint64_t)load->stored.count * rt_dtype_bytes(weight->dtype) > held - load->stored.at)
         return false;
-    if (weight->flat) find_rows(load);
+    if (weight->flat && !(loader->shared && is_stored(weight))) find_rows(load);
     return true;
 }
 
@@ -173,7 +179,7 @@ static int check_weight(struct loader *loader, struct load *load, const struct r
                             "weight %d of the program does not fit in the arena of weights", w);
     part->dst = load->staged ? loader->staging : rt->arena[RT_WEIGHTS] + load->stored.at;
     part->file = slices;
-    if (slices || !is_stored(weight)) return RT_OK;
+    if (slices || !is_stored(weight) || !loader->reads) return RT_OK;
     const struct rt_reader *file = &loader->source[weight->file].file;
     if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
@@ -192,28 +198,42 @@ static int give_part(struct rt *rt, const struct load *load) {
     return rt->program->device->finish(rt);
 }
 
-static int load_weight(struct loader *loader, int w) {
-    struct load load;
-    struct rt_weight weight = loader->rt->program->weights[w];
-    const struct rt_reader *slices = NULL;
-    if (is_stored(&weight) && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
-    RT_TRY(check_weight(loader, &load, &weight, slices, w));
-    const struct load_part *part = &load.part;
-    if (load.end == part->first || part->row_bytes == 0) return RT_OK;
-    rt_at(loader->rt, -1); /* large weights take long: counts as progress */
+/* Reads or generates the needed rows of a part. */
+static int read_part(const struct loader *loader, const struct load *load) {
+    const struct load_part *part = &load->part;
     const int64_t fit = PIECE_BYTES / part->row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
     struct rt_reason why;
     bool failed = false;
-#pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (load.end - part->first > step)
-    for (int64_t row = part->first; row < load.end; row += step) {
-        const int64_t end = load.end - row < step ? load.end : row + step;
+#pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (load->end - part->first > step)
+    for (int64_t row = part->first; row < load->end; row += step) {
+        const int64_t end = load->end - row < step ? load->end : row + step;
         struct rt_reason mine;
         if (load_part_copy(part, row, end, &mine)) continue;
 #pragma omp critical
         why = mine, failed = true;
     }
-    if (failed) return fail_reason(loader->rt, "location.json", &why);
-    return load.staged ? give_part(loader->rt, &load) : RT_OK;
+    return failed ? fail_reason(loader->rt, "location.json", &why) : RT_OK;
+}
+
+/* Copies the part of the first scale unit to the others. */
+static int share_part(const struct loader *loader, const struct load *load) {
+    struct rt_comm *units = loader->rt->units;
+    const int status = units->driver->broadcast(units, load->part.dst, (size_t)load->bytes, 0);
+    return status ? rt_fail_comm(loader->rt, units, status) : RT_OK;
+}
+
+static int load_weight(struct loader *loader, int w) {
+    struct load load;
+    struct rt_weight weight = loader->rt->program->weights[w];
+    const struct rt_reader *slices = NULL;
+    const bool stored = is_stored(&weight), reads = loader->reads || !stored;
+    if (reads && stored && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
+    RT_TRY(check_weight(loader, &load, &weight, slices, w));
+    if (load.end == load.part.first || load.part.row_bytes == 0) return RT_OK;
+    rt_at(loader->rt, -1); /* large weights take long: counts as progress */
+    if (reads) RT_TRY(read_part(loader, &load));
+    if (stored && loader->shared) RT_TRY(share_part(loader, &load));
+    return load.staged && load.stored.count ? give_part(loader->rt, &load) : RT_OK;
 }
 
 /* Allocates the staging buffer, as large as the most that a weight needs of it. */
@@ -235,7 +255,7 @@ static int open_located(struct loader *loader) {
     struct rt_reason why;
     void *text;
     size_t bytes;
-    if (!loader->nsources) return RT_OK;
+    if (!loader->nsources || !loader->reads) return RT_OK;
     if (!rt_file_read_below(loader->rt->internal->directory, "location.json", (size_t)1 << 30, &text, &bytes, &why))
         return fail_reason(loader->rt, "location.json", &why);
     struct rt_json_document *location = rt_json_parse(text, bytes, &why);
@@ -258,7 +278,8 @@ static int load_all(struct loader *loader) {
 
 int rt_load_weights(struct rt *rt) {
     const struct rt_program *program = rt->program;
-    struct loader loader = {.rt = rt};
+    const bool shared = rt->internal->broadcast_weights && rt->units->size > 1;
+    struct loader loader = {.rt = rt, .shared = shared, .reads = !shared || rt->unit == 0};
     bool any = false;
     for (int w = 0; w < program->nweights; w++) {
         if (program->weights[w].file >= loader.nsources) loader.nsources = program->weights[w].file + 1;
@@ -269,7 +290,7 @@ int rt_load_weights(struct rt *rt) {
     if (!loader.source) return rt_fail_memory(rt);
     for (int w = 0; w < program->nweights; w++) {
         const struct rt_weight *weight = &program->weights[w];
-        if (rt->rank_class->weights[w] == RT_ABSENT || !is_stored(weight)) continue;
+        if (rt->rank_class->weights[w] == RT_ABSENT || !is_stored(weight) || !loader.reads) continue;
         if (weight->file == RT_SLICES)
             loader.sliced = true;
         else

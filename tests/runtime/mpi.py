@@ -28,7 +28,7 @@ LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM
 ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}, **AS_ROOT}
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
-          "openmpi different", "openmpi killed", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
+          "openmpi different", "openmpi killed", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
           "mpich training", "mpich different", "mpich killed"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
@@ -161,6 +161,58 @@ def killed(bench, mpi, hosts, _):
         expect(time.monotonic() - start < 10, f"{time.monotonic() - start:.1f} s until the job was down")
 
 
+def broadcast(bench, mpi, hosts, _):
+    """Rank 0 compiles, and the other host gets the files of --broadcast and can start: without weights those of the first unit are sent."""
+    given = trained(bench, "--use-zero", "3")[1] + ["--steps", "2"]
+    expected, log = bench.path("expected"), bench.path("log")
+    call(bench.rankc, "train", trained(bench, "--use-zero", "3")[0], "--runtime-ngpus", "2", *given, "--checkpoint-dir", expected)
+    here, there = bench.path("here"), bench.path("there")
+
+    def compiled(*options, model=f"{GPT2}/model.onnx", status=0):
+        words = launched(mpi, hosts, bench.rankc, "compile", model, "-q", "--train", "--optimizer", "adamw:lr=0.003", "--clip-grad-norm", "1",
+                         "--use-zero", "3", "-o", here, *options)
+        words[len(words) - words[::-1].index(here) - 1] = there
+        words[len(words) - words[::-1].index(model) - 1] = "/no/such/model.onnx"  # only rank 0 reads it
+        done = call(*words, status=None)
+        expect(done.returncode == status, f"exit {done.returncode}, not {status}\n{done.stderr}")
+        return done.stderr
+    for choice, left in (("all", set()), ("no_weights", {"weights/slices-0.safetensors"}),
+                         ("code", {"weights/slices-0.safetensors", "graph.rir", "plan.json"})):
+        shutil.rmtree(there, ignore_errors=True)
+        compiled("--weights", "copy", "--broadcast", choice)
+        files, got = files_of(f"{here}/model/_"), files_of(f"{there}/model/_")
+        expect(set(files) - set(got) == left and all(files[name] == got[name] for name in got), f"{choice}: {set(files) ^ set(got)}")
+    state = os.stat(f"{there}/model/_/manifest.json").st_ino
+    compiled("--weights", "copy", "--broadcast", "code")
+    expect(os.stat(f"{there}/model/_/manifest.json").st_ino == state, "files that are there were sent again")
+    words = launched(mpi, hosts, f"{here}/model/_/build/train", *given, "--checkpoint-dir", log, "--comm", "mpi")
+    words[len(words) - words[::-1].index(f"{here}/model/_/build/train") - 1] = f"{there}/model/_/build/train"
+    done = call(*words, status=None)
+    expect(done.returncode and done.stderr.count("E0601") == 1 and "'weights/slices-0.safetensors'" in done.stderr, done.stderr)
+    call(*[part for word in words for part in (["--broadcast-weights", word] if word == "--comm" else [word])])
+    compare(expected, log, "step-*/*.safetensors")
+    said = compiled("--broadcast", "all", model="/no/such/model.onnx", status=6)
+    expect(said.count("E0601") == 1 and os.stat(f"{there}/model/_/manifest.json").st_ino == state, said)
+    shutil.rmtree(there)
+    with open(there, "w", encoding="utf-8"):
+        said = compiled("--weights", "copy", "--broadcast", "all", status=6)
+    expect(said.count("E0611") == 1 and there in said, said)
+    said = call(bench.rankc, "compile", f"{GPT2}/model.onnx", "-o", here, "--broadcast", "all", status=2).stderr
+    expect("mpirun -n PROCESSES" in said, said)
+
+
+def files_of(directory):
+    """Contents by path, without what make leaves in build/."""
+    found = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.relpath(f"{folder}/{name}", directory)
+            if not path.startswith("build/") or name in ("run", "train", "stamp"):
+                with open(f"{folder}/{name}", "rb") as file:
+                    found[path] = file.read()
+    return found
+
+
 class Bench:
     def __init__(self, rankc, work):
         self.rankc, self.work, self.made = rankc, work, 0
@@ -201,7 +253,7 @@ def cases(bench, test, mpi):
             yield f"inference {hosts} {' '.join(options)}", lambda h=hosts, o=options: inference(bench, mpi, h, o)
         for hosts, options in TRAINING:
             yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
-        for function in (different_programs, different_checkpoints, killed):
+        for function in (different_programs, different_checkpoints, broadcast, killed):
             yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
 
 

@@ -28,7 +28,7 @@ check() {
             rule("^frontend/config/", "^frontend/(config|lower)/|" base)
             rule("^frontend/cli/(options|options_text|response|help_text|man|completion_scripts)[.]", "^frontend/cli/(options|response|help_text)[.]|^ir/base/|^runtime/base/")
             rule("^frontend/driver/", "^frontend/(read|import|config|driver)/|^frontend/cli/options[.]|^codegen/|^passes/|" base)
-            rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^runtime/launch[.]h$|" base)
+            rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^runtime/(launch|comm/hosts)[.]h$|" base)
             rule("^runtime/base/", "^runtime/base/")
             rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|ngrams|overlap|taps)[.]h$|^runtime/rt[.]h$")
             rule("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/rt[.]h$")

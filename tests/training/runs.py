@@ -227,6 +227,20 @@ def damaged(bench):
         expect(f"{options[0]} needs" in said, said)
 
 
+def broadcast(bench):
+    """--broadcast-weights, by which only the first scale unit reads weights, changes nothing: parts that ranks divide, slices of ZeRO,
+    stages, weights of the model and copied ones."""
+    for plan, options in (("tp2dp2", ["--use-zero", "3"]), ("tp2dp2", ["--weights", "copy"]), ("dp3", ["--use-zero", "3", "--weights", "copy"]),
+                          ("hybrid2", ["--use-zero", "1"])):
+        program = bench.compile(f"broadcast-{plan}-{len(options)}{options[-1]}", plan, "gpt2", [*ADAMW, *options])
+        plain, shared = bench.path("plain"), bench.path("shared")
+        lines = program.train(1, "--checkpoint-dir", plain)
+        expect(numbers(program.train(1, "--checkpoint-dir", shared, "--broadcast-weights")) == numbers(lines), f"{plan} {options}: other numbers")
+        equal_folders(f"{plain}/step-1", f"{shared}/step-1")
+        shutil.rmtree(plain)
+        shutil.rmtree(shared)
+
+
 def shuffled(bench):
     """However many units share the micro-batches of a step, they are the same samples in the same order."""
     one = bench.compile("units1", "one", accumulate=4).train(10, "--shuffle", "3")
@@ -674,7 +688,7 @@ def plain(path):
     return tensors
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
+CHECKS = [resume, rebuilt, parts, killed, damaged, broadcast, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
           loaded, moved, converted]
 
 
