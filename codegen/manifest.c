@@ -6,6 +6,7 @@
 
 #include "codegen/instruction.h"
 #include "codegen/manifest_parameters.h"
+#include "codegen/manifest_estimate.h"
 #include "codegen/manifest_schedule.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
@@ -517,6 +518,7 @@ const char *manifest_text(const struct manifest *manifest) {
     if (manifest->info->training) put_training(writer, manifest->info->training);
     if (manifest->info->training && graph->schedules.n > 1)
         manifest_put_schedule(writer, graph, manifest->info->training);
+    if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     plan_put_mesh(writer, &graph->mesh);
     plan_put_chunks(writer, &graph->chunks);

@@ -5,6 +5,7 @@
 #include "codegen/program.h"
 #include "codegen/slices.h"
 #include "passes/plan/plan.h"
+#include "passes/rank/estimate.h"
 #include "runtime/base/sealed.h"
 
 /* A reuse key (frontend/driver/reuse_keys.h) and the parts that it hashes. */
@@ -17,6 +18,8 @@ struct key {
 };
 
 struct manifest {
+    const struct estimate *estimate; /* NULL: no machine was named */
+    const struct machine *machine;
     const struct rankplan *plan;
     const struct plan *decided; /* how the nodes of the model are split */
     const struct sources *sources;

@@ -639,6 +639,28 @@ static int take_configuration(struct parser *parser) {
     return 0;
 }
 
+bool options_divide_batch(struct options *options) {
+    int64_t sequences = options->runtime_ngpus / options->plan_ngpus;
+    if (!options->global_batch) return true;
+    for (int i = 0; i < options->dims.all.n; i++)
+        if (strcmp(options->dims.all.at[i].name, "batch") == 0) sequences *= options->dims.all.at[i].size;
+    options->accumulate = options->global_batch / sequences;
+    return options->global_batch % sequences == 0;
+}
+
+/* --global-batch. The search of autodist divides it for each of its meshes. */
+static int take_batch(struct parser *parser) {
+    struct options *options = parser->options;
+    if (!options->model_config || options->inference)
+        return usage_error(parser, "--global-batch is for training with --model-config");
+    if (options->given[OPT_ACCUMULATE])
+        return usage_error(parser, "--global-batch determines --accumulate: give one of them");
+    if (options->pas.word == OPT_POLICY_AUTODIST || options_divide_batch(options)) return 0;
+    return diag_error(parser->diags, 205, EXIT_USAGE, "--global-batch",
+                      "%lld sequences are no multiple of those of a micro-batch on all %lld scale units",
+                      (long long)options->global_batch, (long long)(options->runtime_ngpus / options->plan_ngpus));
+}
+
 static int finish(struct parser *parser) {
     struct options *options = parser->options;
     const char *operand = verb_rows[options->verb].operand;
@@ -670,7 +692,8 @@ static int finish(struct parser *parser) {
         if (wanted && !options->operands[i])
             return usage_error(parser, arena_printf(parser->arena, "%s is missing", wanted));
     }
-    return finish_mesh(parser);
+    if (finish_mesh(parser)) return -1;
+    return options->global_batch ? take_batch(parser) : 0;
 }
 
 static const char *command_text(const struct arguments *arguments, struct arena *arena) {

@@ -142,6 +142,9 @@ struct options {
     struct option_files binds;
     const char *ops, *weights_from; /* NULL: none */
     const char *model_config;       /* NULL: the operand is a file */
+    const char *machine;            /* NULL: no estimate */
+    int64_t global_batch;           /* 0: not given */
+    int64_t mem_limit;              /* bytes; 0: none */
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     bool train, inference;
@@ -182,6 +185,10 @@ struct options {
 /* Parses the arguments after the program's name: 0, or -1 after diagnostics. Even then `out` is filled as far as
  * possible, so that the caller knows how to print (json, color). With --help neither verb nor operand is required. */
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
+
+/* Sets `accumulate` from --global-batch, if it is given, for the mesh and the ranks of the options. False if the batch
+ * is no multiple of the sequences that all scale units have in a micro-batch. */
+bool options_divide_batch(struct options *options);
 
 /* The name of a file without directories and suffix. */
 char *options_stem(const char *path, struct arena *arena);

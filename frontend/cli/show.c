@@ -159,15 +159,11 @@ static int show_json(const struct compiled_model *compiled, struct cli *cli) {
     static const struct {
         const char *key;
         void (*put)(const struct shown *shown, const char *key);
-    } members[] = {{"model", put_value},
-                   {"target", put_value},
-                   {"plan_ngpus", put_value},
-                   {"runtime_ngpus", put_number_of_ranks},
-                   {"ranks", put_all_ranks},
-                   {"communication", put_all_communication},
-                   {"schedule", put_value_if_any},
-                   {"nodes", put_all_nodes},
-                   {"parameters", put_value_if_any},
+    } members[] = {{"model", put_value},           {"target", put_value},
+                   {"plan_ngpus", put_value},      {"runtime_ngpus", put_number_of_ranks},
+                   {"ranks", put_all_ranks},       {"communication", put_all_communication},
+                   {"schedule", put_value_if_any}, {"estimate", put_value_if_any},
+                   {"nodes", put_all_nodes},       {"parameters", put_value_if_any},
                    {"constants", put_value_if_any}};
     const struct shown shown = {own_json_writer(cli->arena), compiled, ranks_classes(compiled, cli->arena), cli->arena};
     rt_json_open(shown.writer, '{', RT_JSON_LINES);
@@ -403,6 +399,7 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
     put_communication(&out, compiled, classes);
     put_schedule(&out, compiled);
     put_memory(&out, compiled, classes);
+    show_estimate(&out, compiled);
     put_whole_weights(&out, compiled);
     fputs(strbuf_text(&out), stdout);
     return 0;

@@ -8,12 +8,27 @@
 #include "frontend/driver/job.h"
 #include "frontend/driver/location.h"
 #include "frontend/driver/reuse.h"
+#include "frontend/driver/search.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 
+/* The options of the plan that --pas autodist finds, else those that are given: 0, or -1 after a diagnostic. */
+static int search(const struct options **options, struct arena *arena, struct diags *diags, struct machine *machine) {
+    struct search search;
+    struct options *found = ARENA_NEW(arena, struct options);
+    if (!search_is_wanted(*options)) return 0;
+    if (search_plan(*options, arena, diags, &search, found) < 0) return -1;
+    search_explain(&search, *options, arena, diags);
+    *options = found;
+    *machine = search.machine;
+    return 0;
+}
+
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json) {
-    struct job job = {.options = options, .arena = arena, .diags = diags};
+    struct machine machine = {0};
+    if (search(&options, arena, diags, &machine) < 0) return -1;
+    struct job job = {.options = options, .arena = arena, .diags = diags, .machine = machine};
     int status = job_read(&job);
     if (!status) status = job_plan(&job);
     job.names = (struct directory_names){options_model(options, arena), options_instance(options, arena)};
@@ -185,7 +200,9 @@ static int compile_job(struct job *job, struct driver_result *result) {
 
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result) {
-    struct job job = {.options = options, .arena = arena, .diags = diags};
+    struct machine machine = {0};
+    if (search(&options, arena, diags, &machine) < 0) return -1;
+    struct job job = {.options = options, .arena = arena, .diags = diags, .machine = machine};
     return compile_job(&job, result);
 }
 

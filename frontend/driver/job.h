@@ -15,6 +15,7 @@
 #include "frontend/driver/side_files.h"
 #include "frontend/read/onnx_read.h"
 #include "passes/pipeline.h"
+#include "passes/rank/estimate.h"
 #include "passes/train/roles.h"
 
 struct job {
@@ -31,6 +32,8 @@ struct job {
     VEC(const char *) hashes;     /* of `files` according to location.json; empty if it was not read */
     struct plan decided;          /* by the policy or the user, and applied */
     struct rankplan plan;
+    struct machine machine;   /* of --machine */
+    struct estimate estimate; /* of the plan, if there is a machine */
     struct sources sources;
     struct training training;
     struct decisions decisions; /* weights that are not trained, with reasons */
@@ -88,6 +91,8 @@ const struct target *job_target(const struct job *job);
 struct pass_context job_pass_context(struct job *job);
 /* Runs the passes on job->graph and plans what each rank executes. */
 int job_plan(struct job *job);
+/* Sets job->estimate, of a plan for job->machine. */
+void job_estimate(struct job *job);
 /* Hashes files and options: sets job->info, job->keys and job->runtime_ngpus. Needs job_open and job->names. */
 int job_describe(struct job *job);
 /* The manifest of the plan, for manifest_text; `program` NULL: without "files". */

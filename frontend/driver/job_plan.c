@@ -33,14 +33,65 @@ struct pass_context job_pass_context(struct job *job) {
     return context;
 }
 
+void job_estimate(struct job *job) {
+    const struct training *training = job_training(job);
+    const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
+    const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
+    job->estimate = estimate_step(&job->plan, &job->machine, units, groups, training ? training->accumulate : 1);
+}
+
+/* The largest activations among those that are live together, as notes of the last diagnostic. */
+static void note_live(const struct job *job, const struct rank_class *class) {
+    const struct graph *graph = job->graph;
+    int64_t below = INT64_MAX;
+    for (int n = 0; n < 3; n++) {
+        int largest = -1;
+        for (int i = 0; i < class->peak_live.n; i++) {
+            const int tensor = class->peak_live.at[i];
+            const int64_t bytes = rankplan_bytes(class, graph, tensor);
+            if (bytes < below && (largest < 0 || bytes > rankplan_bytes(class, graph, largest))) largest = tensor;
+        }
+        if (largest < 0) return;
+        below = rankplan_bytes(class, graph, largest);
+        diag_note(job->diags, "live then: %s, %lld bytes", diag_quote(job->diags, graph->tensors.at[largest].name),
+                  (long long)below);
+    }
+}
+
+/* --mem-limit. */
+static int check_memory(const struct job *job) {
+    const struct training *training = job_training(job);
+    const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
+    const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
+    const struct rank_class *worst = NULL;
+    int64_t most = job->options->mem_limit;
+    for (int c = 0; c < job->plan.nclasses; c++) {
+        const int64_t bytes = rankplan_peak(&job->plan, &job->plan.classes[c], units, groups);
+        if (bytes > most) most = bytes, worst = &job->plan.classes[c];
+    }
+    if (!worst) return 0;
+    diag_error(job->diags, 431, EXIT_LIMIT, "--mem-limit",
+               "the plan needs %lld bytes of memory on rank %d, %lld more than the limit", (long long)most,
+               worst->shard, (long long)(most - job->options->mem_limit));
+    for (int a = 0; a < RT_ARENAS; a++)
+        if (worst->bytes[a]) diag_note(job->diags, "%s: %lld bytes", plan_arena_names[a], (long long)worst->bytes[a]);
+    note_live(job, worst);
+    return -1;
+}
+
 int job_plan(struct job *job) {
     struct pass_context context = job_pass_context(job);
-    if (job_read_training(job) < 0) return -1;
+    if (job_ranks(job) < 0 || job_read_training(job) < 0) return -1;
+    if (job->options->machine && !job->machine.name &&
+        machine_read(job->arena, job->diags, job->options->machine, &job->machine) < 0)
+        return -1;
     job->decided.mesh = job->graph->mesh;
     plan_of_training(&job->decided, job_training(job));
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
+    if (job->machine.name) job_estimate(job);
+    if (job->options->mem_limit && check_memory(job) < 0) return -1;
     sources_find(&job->sources, &job->plan, job_target(job));
     return job->model ? onnx_check_files(job->model) : 0;
 }
@@ -106,7 +157,10 @@ int job_describe(struct job *job) {
 }
 
 struct manifest job_manifest(const struct job *job, const struct program *program) {
-    return (struct manifest){.plan = &job->plan,
+    const bool estimated = job->machine.name;
+    return (struct manifest){.estimate = estimated ? &job->estimate : NULL,
+                             .machine = estimated ? &job->machine : NULL,
+                             .plan = &job->plan,
                              .decided = &job->decided,
                              .sources = &job->sources,
                              .info = &job->info,

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-const struct machine machine_default = {.flops = 1e11, .bytes = 1e10, .link_bytes = 5e9, .latency = 1e-5};
-
 /* The fraction of the tensor that the rank with the largest part holds. */
 static double share_held(const struct tensor *tensor, const struct placement *placement, int ways) {
     int64_t most = 0;
@@ -41,8 +39,10 @@ double cost_share(const struct graph *graph, const struct node *node, const stru
         flops *= (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
     }
     bool picks = node->op->id == OP_Gather;
-    double traffic = ((picks ? out : in) + out) / machine->bytes;
-    return flops / machine->flops > traffic ? flops / machine->flops : traffic;
+    const enum rt_dtype dtype = graph->tensors.at[node->outputs[0]].dtype;
+    double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
+    double arithmetic = flops / machine_rate(machine, dtype);
+    return arithmetic > traffic ? arithmetic : traffic;
 }
 
 double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine) {
@@ -67,16 +67,16 @@ static double share_lacking(const struct tensor *tensor, const struct placement 
 }
 
 double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
-                 const struct machine *machine) {
-    const double seconds = (double)tensor_bytes(tensor) / machine->link_bytes, others = (ways - 1) / (double)ways;
+                 const struct machine_level *link) {
+    const double seconds = (double)tensor_bytes(tensor) / link->bandwidth, others = (ways - 1) / (double)ways;
     if (placement_equal(from, to) || from->kind == PLACED_WHOLE || !tensor_elements(tensor)) return 0;
     if (from->kind == PLACED_PARTIAL) {
-        if (to->kind == PLACED_WHOLE) return machine->latency + 2 * others * seconds;
+        if (to->kind == PLACED_WHOLE) return link->latency + 2 * others * seconds;
         const struct placement part = {.kind = PLACED_PART, .dim = to->dim, .blocks = 1, .grain = 1};
-        double scattered = machine->latency + others * seconds;
-        return to->kind == PLACED_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, machine);
+        double scattered = link->latency + others * seconds;
+        return to->kind == PLACED_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, link);
     }
-    if (to->kind == PLACED_WHOLE) return machine->latency + others * seconds;
+    if (to->kind == PLACED_WHOLE) return link->latency + others * seconds;
     double lacking = share_lacking(tensor, from, to, ways);
-    return lacking > 0 ? machine->latency + lacking * seconds : 0;
+    return lacking > 0 ? link->latency + lacking * seconds : 0;
 }

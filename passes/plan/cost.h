@@ -5,14 +5,7 @@
 
 #include "ir/dims.h"
 #include "ir/op.h"
-
-/* Floating-point operations, bytes of memory and bytes of a link per second; seconds of an empty collective. */
-struct machine {
-    double flops, bytes, link_bytes, latency;
-};
-
-/* One core of a server, with the other ranks on the same host: fixed estimates, not measured. */
-extern const struct machine machine_default;
+#include "passes/plan/machine.h"
 
 /* Seconds for the whole node on one device. */
 double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine);
@@ -22,8 +15,9 @@ double cost_node(const struct graph *graph, const struct node *node, const struc
 double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
                   const struct node_split *split, int ways, const struct machine *machine);
 
-/* Seconds that the collectives of redist.c take to bring a tensor from one placement to another among `ways` ranks. */
+/* Seconds that the collectives of redist.c take to bring a tensor from one placement to another among `ways` ranks,
+ * over the links between them. */
 double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
-                 const struct machine *machine);
+                 const struct machine_level *link);
 
 #endif

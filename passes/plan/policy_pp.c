@@ -45,7 +45,7 @@ static double *crossings(const struct graph *graph, const bool *recomputed, int 
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (recomputed[id] || last[out] <= i) continue;
-        double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.link_bytes;
+        double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.level[0].bandwidth;
         cross[i + 1] += seconds;
         cross[last[out] + 1] -= seconds;
     }

@@ -83,3 +83,15 @@ int rankplan_part(const struct rank_class *class, const struct node *node) {
     for (int c = 0; c < class->nchunks; c++) part |= stage_part(node, class->chunks[c]);
     return part;
 }
+
+int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups) {
+    const struct mesh *mesh = &plan->graph->mesh;
+    int ways[RT_LAYOUT_AXES];
+    int64_t bytes[RT_ARENAS], all = 0, *at = ARENA_ARRAY(plan->graph->arena, int64_t, class->flats.n + 1);
+    for (int a = 0; a < RT_LAYOUT_AXES; a++) ways[a] = a < mesh->naxes ? mesh->axis[a].size : 1;
+    ways[mesh->naxes] = units / groups;
+    memcpy(bytes, class->bytes, sizeof bytes);
+    rt_flat_place(class->flats.at, class->flats.n, ways, bytes, at);
+    for (int a = 0; a < RT_ARENAS; a++) all += bytes[a];
+    return all;
+}

@@ -126,6 +126,9 @@ bool rankplan_moves_slices(const struct graph *graph, const struct node *node);
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);
 
+/* Bytes of all arenas of a rank of the class, with that many scale units and groups of ZeRO. */
+int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups);
+
 /* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of
  * the coordinate, so that offsets are equal on all of them. */
 int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root);

@@ -460,8 +460,10 @@ static int values(struct attention *a, bool share) {
 static bool mesh_allows(const struct attention *a, int64_t kv) {
     const struct mesh *mesh = &a->recognition->builder.graph->mesh;
     int64_t group = a->lead.dims[a->lead.n - 1] / kv;
-    for (int axis = 0; axis < mesh->naxes; axis++)
-        if (mesh->axis[axis].size > kv && mesh->axis[axis].size > group) return false;
+    for (int axis = 0; axis < mesh->naxes; axis++) {
+        const bool divides = axis != mesh_pipeline_axis(mesh);
+        if (divides && mesh->axis[axis].size > kv && mesh->axis[axis].size > group) return false;
+    }
     return true;
 }
 

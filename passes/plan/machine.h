@@ -1,0 +1,66 @@
+/* Machines that programs run on: what the cost model (passes/plan/cost.h, passes/rank/estimate.h) knows of a device and
+ * of the links between devices. No plan is correct or refused because of it.
+ *
+ * A machine is a row of machines.def or a JSON file, such as `rankc profile` writes:
+ *
+ *   {"format": 1, "name": "h100", "memory": 85899345920, "bandwidth": 3.35e12, "traffic": 0.85, "launch": 4e-06,
+ *    "rates": {"f64": 6.7e13, "f32": 6.7e13, "half": 7.95e14, "fp8": 1.4e15},
+ *    "peaks": {"f64": 6.7e13, "f32": 6.7e13, "half": 9.89e14, "fp8": 1.979e15},
+ *    "half_extents": [500, 90, 170], "attention": 0.5, "overlap": 0.75,
+ *    "levels": [{"devices": 8, "bandwidth": 2.27e11, "latency": 2e-05}, {"bandwidth": 3.4e10, "latency": 4e-05}]}
+ *
+ * All numbers are in bytes, seconds, floating-point operations, and products of them. */
+#ifndef PASSES_PLAN_MACHINE_H
+#define PASSES_PLAN_MACHINE_H
+
+#include "ir/ir.h"
+
+/* Types between which the speed of products differs: f64; f32; f16 and bf16; 8-bit floats. */
+enum machine_type { MACHINE_F64, MACHINE_F32, MACHINE_HALF, MACHINE_FP8, MACHINE_TYPES };
+
+/* Links between the devices of a group whose ranks are at most `devices` apart. */
+struct machine_level {
+    double devices;   /* of one domain of this level; the last level has no end */
+    double bandwidth; /* bytes per second that one device sends */
+    double latency;   /* seconds of an empty collective */
+};
+enum { MACHINE_LEVELS = 4 };
+
+struct machine {
+    const char *name;
+    double memory;              /* bytes of a device; 0: unknown */
+    double bandwidth, traffic;  /* of the device's memory, bytes per second; the part of it that kernels reach */
+    double launch;              /* seconds to start a kernel */
+    double rate[MACHINE_TYPES]; /* of large products, operations per second that are reached */
+    double peak[MACHINE_TYPES]; /* as the vendor states it */
+    double half_extents[3];     /* m, n and k at which a product of (m, k) by (k, n) reaches half of that */
+    double attention;           /* the part of the rate that fused attention reaches */
+    double overlap;             /* the part of a collective that other work can hide */
+    int nlevels;
+    struct machine_level level[MACHINE_LEVELS];
+};
+
+/* The machine of policies if the user names none: one core of a server, with the other ranks on the same host. Fixed
+ * estimates, not measured. */
+extern const struct machine machine_default;
+
+/* Reads a name of machines.def or a file whose name ends with .json: 0, or -1 after E0396: an unknown name, a file that
+ * cannot be read, a key that is unknown, missing or out of range (with its line). Memory is of the arena. */
+int machine_read(struct arena *arena, struct diags *diags, const char *name_or_file, struct machine *machine);
+
+/* The machine as the text of such a file, in the arena; NULL when memory ran out. */
+const char *machine_text(struct arena *arena, const struct machine *machine);
+
+/* The type in which products of those numbers are computed: f32, where the machine has no products of theirs. */
+enum machine_type machine_type_of(const struct machine *machine, enum rt_dtype dtype);
+/* Operations per second of large products of that type of numbers. */
+double machine_rate(const struct machine *machine, enum rt_dtype dtype);
+
+/* The part of that rate that a product of (m, k) by (k, n) reaches. */
+double machine_reached(const struct machine *machine, double m, double n, double k);
+
+/* What a collective over `ranks` devices whose numbers are `stride` apart has at its disposal. Devices of one domain
+ * that belong to different groups of the same kind share its links to other domains. */
+struct machine_level machine_link(const struct machine *machine, double ranks, double stride);
+
+#endif

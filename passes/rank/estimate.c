@@ -1,0 +1,300 @@
+#include "passes/rank/estimate.h"
+
+#include <string.h>
+
+#include "ir/timeline.h"
+
+/* Operators -------------------------------------------------------------------------------------------------------- */
+
+/* A node, as a rank of the class executes it. */
+struct work {
+    double flops, causal_flops; /* of a product, else 0 */
+    enum machine_type type;     /* of its operands */
+    double seconds;
+};
+
+/* What an estimate is made from. */
+struct estimation {
+    const struct rankplan *plan;
+    const struct machine *machine;
+    int units, groups;
+};
+
+static bool is_attention(const struct op *op) {
+    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
+}
+
+/* True if the kernel sums products: the annotation has a factor that is summed, and the node has two operands. */
+static bool is_product(const struct node *node, const struct dims *dims) {
+    if (node->op->kind != OP_KERNEL || node->ninputs < 2) return false;
+    if (is_attention(node->op)) return true;
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_SUM) return true;
+    return false;
+}
+
+/* The part of the node's operations that the rank with the largest part has. */
+static double share_of(const struct graph *graph, const struct node *node, const struct dims *dims) {
+    double share = 1;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct node_split *split = &node->split[axis];
+        const int ways = graph->mesh.axis[axis].size;
+        if (split->factor == SPLIT_FLAT) share /= ways;
+        if (split->factor < 0) continue;
+        const double extent = (double)dims->factor[split->factor].extent;
+        const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
+        if (extent > 0) share *= (double)rt_cut_extent(&cut, 0) / extent;
+    }
+    return share;
+}
+
+/* Bytes of the class' part of an operand; 0: it is left out. */
+static double bytes_of(const struct graph *graph, const struct rank_class *class, int tensor) {
+    return tensor < 0 ? 0 : (double)rankplan_bytes(class, graph, tensor);
+}
+
+/* Bytes that the node reads and writes. An embedding reads only the rows that it looks up. */
+static double traffic_of(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    double read = 0, written = 0;
+    for (int k = 0; k < node->ninputs; k++) read += bytes_of(graph, class, node->inputs[k]);
+    for (int k = 0; k < node->noutputs; k++) written += bytes_of(graph, class, node->outputs[k]);
+    return (node->op->id == OP_Gather ? written : read) + written;
+}
+
+/* The part of the rate that a product reaches: its rows, columns and summed extent follow from the result. */
+static double reached_by(const struct estimation *e, const struct rank_class *class, const struct node *node,
+                         double flops) {
+    const struct graph *graph = e->plan->graph;
+    const struct tensor *result = &graph->tensors.at[node->outputs[0]];
+    const double elements = (double)rankplan_elements(class, graph, node->outputs[0]);
+    const int last = result->ndim - 1;
+    if (last < 0 || elements <= 0) return 1;
+    const double n = (double)class->dims[node->outputs[0]][last];
+    return machine_reached(e->machine, elements / n, n, flops / (2 * elements));
+}
+
+static struct work work_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
+    const struct machine *machine = e->machine;
+    const struct graph *graph = e->plan->graph;
+    struct work work = {0};
+    struct dims dims;
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return work;
+    const double flops = dims_flops(&dims, node->op->flops) * share_of(graph, node, &dims);
+    const double moving = traffic_of(graph, class, node) / (machine->bandwidth * machine->traffic);
+    double arithmetic = 0;
+    if (is_product(node, &dims)) {
+        const enum rt_dtype dtype = graph->tensors.at[node->inputs[0]].dtype;
+        const bool fused = is_attention(node->op);
+        work.type = machine_type_of(machine, dtype);
+        work.flops = work.causal_flops = flops;
+        if (fused && attr_int(node, "causal", 0)) work.causal_flops /= 2;
+        const double reached = fused ? machine->attention : reached_by(e, class, node, flops);
+        arithmetic = work.causal_flops / (machine_rate(machine, dtype) * reached);
+    }
+    work.seconds = (arithmetic > moving ? arithmetic : moving) + machine->launch;
+    return work;
+}
+
+/* Collectives ------------------------------------------------------------------------------------------------------ */
+
+/* Ranks of the node's mesh axis, and the difference between the numbers of two neighbours. */
+static double ranks_along(const struct estimation *e, int axis, double *stride) {
+    const struct mesh *mesh = &e->plan->graph->mesh;
+    const int replica = axis - mesh->naxes;
+    *stride = mesh_stride(mesh, axis < mesh->naxes ? axis : mesh->naxes);
+    if (replica < 0) return mesh->axis[axis].size;
+    if (replica == 1) *stride *= (double)e->units / e->groups;
+    return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
+}
+
+/* How many times the whole tensor passes through a rank's link, times ranks / (ranks - 1). */
+static double passes_of(const struct op *op) {
+    switch (op->id) {
+    case OP_AllReduce:
+    case OP_AllReduceOnto: return 2;
+    case OP_Transfer:
+    case OP_Broadcast:
+    case OP_HaloExchange: return 0; /* by bytes_of_message */
+    default: return 1;
+    }
+}
+
+/* Seconds of the collective, if nothing else is done. A Transfer is posted: what it costs is its latency. */
+static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
+    const struct graph *graph = e->plan->graph;
+    const int moved = op_moved_input(node), result = node->outputs[0];
+    double stride;
+    const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
+    const struct machine_level link = machine_link(e->machine, ranks, stride);
+    if (ranks < 2) return 0;
+    if (node->op->id == OP_Transfer) return link.latency;
+    const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out,
+                 passes = passes_of(node->op);
+    const double share = node->op->id == OP_AllToAll ? (ranks - 1) / ranks : passes * (ranks - 1) / ranks;
+    return link.latency + (passes > 0 ? share * most : node->op->id == OP_Broadcast ? most : 0) / link.bandwidth;
+}
+
+/* Segments --------------------------------------------------------------------------------------------------------- */
+
+/* What a rank does in a segment. Collectives that were begun in an earlier node take place beside what is computed
+ * in between; `begun` are those that an earlier segment began. */
+struct span {
+    double computing, communicating, hidden, begun;
+    double flops, causal_flops, by_type[MACHINE_TYPES];
+};
+
+static double length_of(const struct span *span) {
+    return span->computing + span->communicating;
+}
+
+static struct span span_of(const struct estimation *e, const struct rank_class *class, const struct segment *segment) {
+    const struct graph *graph = e->plan->graph;
+    struct span span = {0};
+    double *begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1), busy_until = 0;
+    for (int i = segment->first; i < segment->end; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (!rankplan_part(class, node) || e->plan->moves_nothing[id] || node->op->kind == OP_VIEW) continue;
+        const bool starts = node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
+                            node->op->id == OP_ReduceScatterStart;
+        if (starts) {
+            begun_at[node->outputs[0]] = 1e-30 + span.computing;
+        } else if (op_communicates(node->op)) {
+            const double seconds = seconds_of(e, class, node);
+            const double began = attr_int(node, "begun", 0) ? begun_at[op_moved_input(node)] : -1;
+            if (began == 0) {
+                span.begun += seconds;
+            } else if (began < 0) {
+                span.communicating += seconds;
+            } else { /* one after the other on the links, beside what was computed since */
+                const double begin = began > busy_until ? began : busy_until;
+                const double room = (span.computing - begin) * e->machine->overlap;
+                const double hidden = room <= 0 ? 0 : room < seconds ? room : seconds;
+                busy_until = begin + seconds;
+                span.hidden += hidden;
+                span.communicating += seconds - hidden;
+            }
+        } else {
+            const struct work work = work_of(e, class, node);
+            span.computing += work.seconds;
+            span.flops += work.flops;
+            span.causal_flops += work.causal_flops;
+            span.by_type[work.type] += work.flops;
+        }
+    }
+    return span;
+}
+
+/* Products of the forward phase of the whole model, in a micro-batch of a scale unit. */
+static struct work forward_products(const struct graph *graph) {
+    struct work sum = {0};
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        struct dims dims;
+        const char *why;
+        if (node->phase != PHASE_FORWARD || dims_bind(graph->arena, graph, node, &dims, &why) < 0 ||
+            !is_product(node, &dims))
+            continue;
+        const double flops = dims_flops(&dims, node->op->flops);
+        sum.flops += flops;
+        sum.causal_flops += is_attention(node->op) && attr_int(node, "causal", 0) ? flops / 2 : flops;
+    }
+    return sum;
+}
+
+/* The whole step --------------------------------------------------------------------------------------------------- */
+
+/* Per segment and class of its coordinate: the spans. The class that works longest stands for a coordinate. */
+static const struct rank_class *slowest(const struct estimation *e, int coordinate, int micro_batches,
+                                        struct span *spans) {
+    const struct rankplan *plan = e->plan;
+    const struct rank_class *found = NULL;
+    struct span *tried = ARENA_ARRAY(plan->graph->arena, struct span, plan->graph->segments.n + 1);
+    double longest = -1;
+    for (int c = 0; c < plan->nclasses; c++) {
+        const struct rank_class *class = &plan->classes[c];
+        double seconds = 0;
+        if (class->coordinate != coordinate) continue;
+        for (int s = 0; s < class->nsegments; s++) {
+            const struct segment *segment = &plan->graph->segments.at[class->segments[s]];
+            tried[s] = span_of(e, class, segment);
+            seconds += length_of(&tried[s]) * (segment->phase > PHASE_BACKWARD ? 1 : micro_batches);
+        }
+        if (seconds <= longest) continue;
+        longest = seconds, found = class;
+        for (int s = 0; s < class->nsegments; s++) spans[class->segments[s]] = tried[s];
+    }
+    return found;
+}
+
+/* Operations of all ranks in a step. */
+static void count_executed(const struct estimation *e, int micro_batches, struct estimate *estimate) {
+    const struct rankplan *plan = e->plan;
+    const int shards = mesh_size(&plan->graph->mesh);
+    struct span *of_class = ARENA_ARRAY(plan->graph->arena, struct span, plan->nclasses + 1);
+    for (int c = 0; c < plan->nclasses; c++)
+        for (int s = 0; s < plan->classes[c].nsegments; s++) {
+            const struct segment *segment = &plan->graph->segments.at[plan->classes[c].segments[s]];
+            const struct span span = span_of(e, &plan->classes[c], segment);
+            const double times = segment->phase > PHASE_BACKWARD ? 1 : micro_batches;
+            of_class[c].flops += times * span.flops;
+            of_class[c].causal_flops += times * span.causal_flops;
+            for (int t = 0; t < MACHINE_TYPES; t++) of_class[c].by_type[t] += times * span.by_type[t];
+        }
+    double most = -1;
+    for (int t = 0; t < MACHINE_TYPES; t++) {
+        double flops = 0;
+        for (int c = 0; c < plan->nclasses; c++) flops += of_class[c].by_type[t];
+        if (flops > most) most = flops, estimate->peak_rate = e->machine->peak[t];
+    }
+    for (int shard = 0; shard < shards; shard++) {
+        const int c = rankplan_class_of(plan, shard);
+        estimate->executed_flops += e->units * of_class[c].flops;
+        estimate->executed_flops_causal += e->units * of_class[c].causal_flops;
+    }
+}
+
+struct estimate estimate_step(const struct rankplan *plan, const struct machine *machine, int units, int groups,
+                              int micro_batches) {
+    const struct graph *graph = plan->graph;
+    const struct estimation e = {plan, machine, units, groups};
+    const int coordinates = schedule_coordinates(graph);
+    const double times = graph_trains(graph) ? 3 : 1;
+    struct span *spans = ARENA_ARRAY(graph->arena, struct span, graph->segments.n + 1);
+    double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1), longest = -1;
+    struct estimate estimate = {0};
+    struct timeline timeline = {0};
+    for (int c = 0; c < coordinates; c++) slowest(&e, c, micro_batches, spans);
+    for (int s = 0; s < graph->segments.n; s++) seconds[s] = length_of(&spans[s]);
+    if (timeline_simulate(graph, micro_batches, seconds, &timeline))
+        BUG("the schedule of a verified graph does not complete");
+    for (int c = 0; c < coordinates; c++) {
+        struct span once = {0}, repeated = {0};
+        for (int s = 0; s < graph->segments.n; s++) {
+            const struct segment *segment = &graph->segments.at[s];
+            if (schedule_home(graph, segment->chunk) != c) continue;
+            struct span *to = segment->phase > PHASE_BACKWARD ? &once : &repeated;
+            to->computing += spans[s].computing, to->communicating += spans[s].communicating;
+            to->hidden += spans[s].hidden, to->begun += spans[s].begun;
+        }
+        const double room = repeated.computing * machine->overlap, exposed = once.begun > room ? once.begun - room : 0;
+        const double step = timeline.end + length_of(&once) + exposed;
+        if (step <= longest) continue;
+        longest = estimate.step = step;
+        estimate.computing = once.computing + micro_batches * repeated.computing;
+        estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating;
+        estimate.hidden = once.begun - exposed + micro_batches * repeated.hidden;
+        estimate.waiting = step - estimate.computing - estimate.communicating;
+    }
+    estimate.bubble = coordinates > 1 ? timeline_bubble(&timeline, coordinates) : 0;
+    const struct work forward = forward_products(graph);
+    estimate.model_flops = times * forward.flops * micro_batches * units;
+    estimate.model_flops_causal = times * forward.causal_flops * micro_batches * units;
+    count_executed(&e, micro_batches, &estimate);
+    for (int c = 0; c < plan->nclasses; c++) {
+        const int64_t bytes = rankplan_peak(plan, &plan->classes[c], units, groups);
+        if (bytes > estimate.memory) estimate.memory = bytes;
+    }
+    return estimate;
+}

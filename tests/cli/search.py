@@ -1,0 +1,119 @@
+#!/usr/bin/python3
+"""Estimates of the time of a step, and the search of --pas autodist.
+
+    search.py --rankc RANKC"""
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+
+RANKC = ""
+
+
+def run(*args):
+    return subprocess.run([RANKC, "plan", *args, "--json", "-q"], capture_output=True, text=True, check=False)
+
+
+def plan(*args):
+    done = run(*args)
+    if done.returncode:
+        return None
+    return json.loads(done.stdout)
+
+
+def near(name, value, wanted, bound):
+    print(f"{name}: {value:.4g}, published {wanted:.4g} ({value / wanted - 1:+.1%})")
+    assert abs(value / wanted - 1) <= bound, name
+
+
+def published():
+    """ATorch's published table of Llama 2 7B under FSDP with full recomputation, batch 4, 4096 tokens, on A100 80G:
+    seconds of a step by number of GPUs. No constant of a100-80 was fitted to it."""
+    for devices, seconds in ((8, 4.898), (64, 5.137)):
+        got = plan("--model-config", "llama2-7b", "--pas", "fsdp", "--runtime-ngpus", str(devices), "--dim", "batch=4",
+                   "--recompute", "full", "--amp", "bf16", "--machine", "a100-80")["estimate"]
+        near(f"llama2-7b, {devices} a100-80", got["step_s"], seconds, 0.15)
+        # 6 N tokens and the attention, once as squares
+        flops = devices * 4 * 3 * (2 * 4096 * 6.607e9 + 32 * 4 * 4096**2 * 4096)
+        near("flops of the model", got["model_flops"], flops, 0.01)
+
+
+def limits():
+    """--mem-limit at the plan's own need is kept, a byte less is refused with exit code 5."""
+    args = ("--model-config", "gpt2", "--pas", "tp", "--plan-ngpus", "2", "--machine", "a100-40")
+    need = plan(*args)["estimate"]["memory"]
+    assert run(*args, "--mem-limit", str(need)).returncode == 0
+    refused = run(*args, "--mem-limit", str(need - 1))
+    assert refused.returncode == 5 and "E0431" in refused.stderr and "live then" in refused.stderr, refused.stderr
+    refused = run("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "2", "--machine", "h100",
+                  "--mem-limit", "100M")
+    assert refused.returncode == 5 and "E0430" in refused.stderr, refused.stderr
+
+
+def pipelines_and_grouped_heads():
+    """More pipeline stages than heads of keys and values."""
+    assert plan("--model-config", "llama3-8b", "--pas", "pp", "--plan-ngpus", "16", "--dim", "seq=128")
+
+
+def optimum():
+    """The search finds the best of all meshes, ZeRO stages and recomputations, each of them planned."""
+    for model, devices, limit in (("gpt2", 4, "2G"),):
+        common = ["--model-config", model, "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim",
+                  "seq=256"] + (["--mem-limit", limit] if limit else [])
+        best = None
+        for tensor, pipeline, zero, recompute in itertools.product((1, 2, 4, 8), (1, 2, 4, 8), range(4),
+                                                                   (None, "selective", "full")):
+            if devices % (tensor * pipeline) or (zero and tensor * pipeline == devices):
+                continue
+            axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("pipeline", pipeline)) if s > 1]
+            args = ["--pas", "hybrid:" + ",".join(axes) if axes else "dp", "--runtime-ngpus", str(devices),
+                    "--use-zero", str(zero)] + (["--recompute", recompute] if recompute else [])
+            found = plan(*common, *args)
+            if found and found["estimate"]["memory"] <= found["estimate"]["device_memory"]:
+                if best is None or found["estimate"]["step_s"] < best[0]:
+                    best = (found["estimate"]["step_s"], args)
+        got = plan(*common, "--pas", "autodist", "--runtime-ngpus", str(devices))["estimate"]["step_s"]
+        print(f"{model}, {devices} devices, limit {limit}: search {got:.5g}, optimum {best[0]:.5g} ({' '.join(best[1])})")
+        assert got <= best[0] * 1.0001
+
+
+def machine_files():
+    """A broken machine file is refused with its line."""
+    good = {"format": 1, "name": "x", "memory": 1e10, "bandwidth": 1e10, "traffic": 1, "launch": 0, "attention": 1,
+            "overlap": 0, "rates": {"f64": 1e11, "f32": 1e11, "half": 1e11, "fp8": 1e11},
+            "peaks": {"f64": 1e11, "f32": 1e11, "half": 1e11, "fp8": 1e11}, "half_extents": [0, 0, 0],
+            "levels": [{"bandwidth": 1e9, "latency": 1e-5}]}
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "machine.json")
+
+        def status(machine):
+            with open(path, "w") as file:
+                json.dump(machine, file, indent=1)
+            return run("--model-config", "gpt2", "--machine", path)
+
+        assert status(good).returncode == 0, status(good).stderr
+        for key in good:
+            if key != "name":
+                bad = status({k: v for k, v in good.items() if k != key})
+                assert bad.returncode == 3 and "E0396" in bad.stderr and "line" in bad.stderr, (key, bad.stderr)
+        for key, value in (("bandwidth", -1), ("launch", "x"), ("levels", []), ("rates", 3), ("speed", 1),
+                           ("half_extents", [1, 2])):
+            bad = status({**good, key: value})
+            assert bad.returncode == 3 and "E0396" in bad.stderr, (key, bad.stderr)
+    unknown = run("--model-config", "gpt2", "--machine", "h10")
+    assert unknown.returncode == 2 and "h100" in unknown.stderr
+
+
+def main():
+    global RANKC
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    RANKC = os.path.abspath(parser.parse_args().rankc)
+    for case in (published, limits, pipelines_and_grouped_heads, machine_files, optimum):
+        case()
+
+
+if __name__ == "__main__":
+    main()
