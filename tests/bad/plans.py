@@ -225,9 +225,8 @@ ROWS = [
     Row("G05 batch", mlp, (0, 5), r"E042\d\]", ["--pas", "data:data=6"], place=None),
     Row("G04 policy", mlp, 0, args=["--pas", "tp:tensor=7"]),
     training("G06 schedule", r"E0202\].*gpipe", "--pas", "pp:pipeline=2", "--schedule", "gpip", exit=2),
-    # Until rankc has them: the search for a plan, limits of memory.
-    *[usage(f"{id} {words[0][2:]}", 400, *words, exit=4)
-      for id, *words in (("G09", "--pas", "autodist"), ("G09", "--mem-limit", "1G"))],
+    Row("G09 mem-limit", mlp, 5, r"E0431\]", ["--mem-limit", "1K"], place=None),
+    Row("G09 autodist", mlp, 5, r"E0430\]", ["--pas", "autodist", "--mem-limit", "1K"], place=None),
     usage("G11 stage", 205, "--use-zero", "4"),
     training("G11 groups", r"E0200\]", "--zero-ngroups", "2", exit=2),
     training("G11 units", r"E0503\]", "--use-zero", "2", "--zero-ngroups", "3", "--runtime-ngpus", "4", exit=5),
