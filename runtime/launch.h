@@ -38,4 +38,15 @@ struct rt_launch {
  * afterwards; 6 if ranks cannot be started. */
 int rt_launch(const struct rt_launch *what);
 
+struct rt_launch_command {
+    const char *const *arguments; /* the command's name, looked up in PATH, and its arguments; ends with NULL */
+    bool json;                    /* diagnostics are JSON */
+    bool *lost;                   /* set to whether the ranks ended with an error that none of them has reported */
+};
+
+/* Runs a command that starts the ranks, such as mpirun, to its end, and forwards its stderr and the signals that
+ * rt_launch forwards. Its stdin is empty. Returns an exit code of rankc: that of the command, if it is one; 9 if the
+ * ranks were lost, or for other codes; 130 after a signal; 6 if it cannot be started. */
+int rt_launch_command(const struct rt_launch_command *what);
+
 #endif

@@ -671,8 +671,9 @@ static int finish(struct parser *parser) {
                                    "--comm loopback they are threads of one process");
     if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_MPI)
         return usage_error(parser, "--stall-timeout is for ranks that rankc starts; with --comm mpi mpirun does");
-    if (options->restarts && (options->comm == OPT_COMM_LOOPBACK || options->comm == OPT_COMM_MPI))
-        return usage_error(parser, "--restarts is for ranks that rankc starts as processes");
+    if (options->restarts && options->comm == OPT_COMM_LOOPBACK)
+        return usage_error(parser, "--restarts needs ranks that are processes; with "
+                                   "--comm loopback they are threads of one process");
     if (options->restarts && !options->checkpoint_dir) return usage_error(parser, "--restarts needs --checkpoint-dir");
     if (options->restarts && options->reset_optimizer)
         return usage_error(parser, "--restarts resumes optimizer state, and --reset-optimizer drops it");

@@ -175,14 +175,29 @@ static int become_program(struct command *command, const struct compiled_model *
 }
 
 /* --comm mpi: MPI's launcher starts the ranks. */
-static int become_mpirun(const struct command *program, const struct compiled_model *compiled, struct cli *cli) {
+static struct command mpirun_command(const struct command *program, const struct compiled_model *compiled,
+                                     struct cli *cli) {
     struct command command = {0};
     add_word(&command, cli->arena, "mpirun");
     add_word(&command, cli->arena, "-n");
     add_word(&command, cli->arena, arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
     for (int i = 0; i < program->words.n; i++) add_word(&command, cli->arena, program->words.at[i]);
     add_option(&command, cli->arena, "comm", "mpi");
+    return command;
+}
+
+static int become_mpirun(const struct command *program, const struct compiled_model *compiled, struct cli *cli) {
+    struct command command = mpirun_command(program, compiled, cli);
     return become(&command, compiled, cli);
+}
+
+/* Runs mpirun as a child process. *lost: see struct rt_launch_command. */
+static int launch_mpirun(struct command *program, const struct compiled_model *compiled, bool *lost, struct cli *cli) {
+    struct command command = mpirun_command(program, compiled, cli);
+    VEC_PUSH(cli->arena, &command.words, NULL);
+    const struct rt_launch_command launch = {
+        .arguments = (const char *const *)command.words.at, .json = cli->options->json, .lost = lost};
+    return rt_launch_command(&launch);
 }
 
 /* Names of instructions for the launcher's reports. */
@@ -233,12 +248,14 @@ static const char *resume_after(int64_t restart, struct cli *cli) {
 
 /* Starts the ranks, and again after a rank was lost, up to --restarts times. */
 static int launch_again(const char *program, const struct compiled_model *compiled, struct cli *cli) {
+    int (*const launch)(struct command *, const struct compiled_model *, bool *, struct cli *) =
+        cli->options->comm == OPT_COMM_MPI ? launch_mpirun : launch_ranks;
     const char *resume = cli->options->resume;
     for (int64_t restart = 1;; restart++) {
         struct command command = {0};
         bool lost = false;
         build_command(&command, program, compiled->runtime_ngpus, resume, cli);
-        const int status = launch_ranks(&command, compiled, &lost, cli);
+        const int status = launch(&command, compiled, &lost, cli);
         if (!lost || restart > cli->options->restarts) return status;
         resume = resume_after(restart, cli);
     }
@@ -253,10 +270,11 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *cli) 
         diag_help(cli->diags, "build it with 'make -C DIR', or run 'rankc compile' again");
         return -1;
     }
-    if (cli->options->comm != OPT_COMM_LOOPBACK && cli->options->comm != OPT_COMM_MPI)
+    const bool one_process = cli->options->comm == OPT_COMM_LOOPBACK;
+    if (!one_process && (cli->options->comm != OPT_COMM_MPI || cli->options->restarts))
         return launch_again(program, compiled, cli);
     build_command(&command, program, compiled->runtime_ngpus, cli->options->resume, cli);
-    if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled, cli);
+    if (one_process) return become_program(&command, compiled, cli);
     return become_mpirun(&command, compiled, cli);
 }
 

@@ -1,6 +1,10 @@
+#define _GNU_SOURCE 1
+
 #include "diagnostic.h"
 
 #include "json.h"
+
+#include <stdlib.h>
 
 static const struct {
     const char *name, *color;
@@ -38,9 +42,23 @@ static void print_json(const struct rt_diagnostic *item, FILE *out) {
     rt_json_discard(&w);
 }
 
-void rt_diagnostic_print(const struct rt_diagnostic *item, FILE *out, enum rt_diagnostic_style style) {
+static void print(const struct rt_diagnostic *item, FILE *out, enum rt_diagnostic_style style) {
     if (style == RT_DIAGNOSTIC_JSON)
         print_json(item, out);
     else
         print_text(item, out, style == RT_DIAGNOSTIC_COLOR);
+}
+
+/* Writes all lines at once, so that they do not mix with those of other processes; where memory is exhausted, piece by
+ * piece. */
+void rt_diagnostic_print(const struct rt_diagnostic *item, FILE *out, enum rt_diagnostic_style style) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (memory) print(item, memory, style);
+    if (memory && fclose(memory) == 0)
+        fwrite(text, 1, bytes, out);
+    else
+        print(item, out, style);
+    free(text);
 }

@@ -94,7 +94,7 @@ static int make_environment(struct launch *job) {
     return 0;
 }
 
-static void catch_signals(struct launch *job) {
+void launch_catch_signals(struct launch *job) {
     sigset_t caught;
     sigemptyset(&caught);
     sigaddset(&caught, SIGINT);
@@ -108,14 +108,28 @@ static void catch_signals(struct launch *job) {
     job->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+void launch_restore_signals(const struct launch *job) {
+    sigaction(SIGPIPE, &job->pipe_before, NULL);
+    pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
+}
+
+/* Signals that arrived last belong to the job too. */
+void launch_release_signals(struct launch *job) {
+    struct signalfd_siginfo info;
+    if (job->signals < 0) return;
+    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->interrupted = true;
+    close(job->signals);
+    sigaction(SIGCHLD, &job->child_before, NULL);
+    launch_restore_signals(job);
+}
+
 /* In the child, between fork and exec: only async-signal-safe calls. */
 static void become_rank(struct launch *job, int rank, int output, char *const *argv, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(EXIT_NO_EXEC); /* the parent died before PR_SET_PDEATHSIG took effect */
     fcntl(job->memfd, F_SETFD, 0);
     relay_become(job, rank, output);
-    sigaction(SIGPIPE, &job->pipe_before, NULL);
-    pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
+    launch_restore_signals(job);
     execve(job->what->program, argv, job->environment);
     _exit(EXIT_NO_EXEC);
 }
@@ -185,7 +199,7 @@ static int start_all(struct launch *job) {
     if (!exit) exit = make_segment(job);
     if (!exit) exit = make_environment(job);
     if (exit) return exit;
-    catch_signals(job);
+    launch_catch_signals(job);
     *poll_signals(job) = (struct pollfd){.fd = job->signals, .events = POLLIN};
     fflush(NULL); /* otherwise children would print buffered output again */
     for (int r = 0; r < job->what->ranks && !exit; r++) exit = start_rank(job, r);
@@ -311,14 +325,7 @@ static void watch(struct launch *job) {
 }
 
 static void clean_up(struct launch *job) {
-    if (job->signals >= 0) {
-        struct signalfd_siginfo info; /* signals that arrived last belong to the job too */
-        while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->interrupted = true;
-        close(job->signals);
-        sigaction(SIGCHLD, &job->child_before, NULL);
-        sigaction(SIGPIPE, &job->pipe_before, NULL);
-        pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
-    }
+    launch_release_signals(job);
     if (job->segment) munmap(job->segment, job->segment_bytes);
     if (job->memfd >= 0) close(job->memfd);
     for (int r = 0; job->child && r < job->what->ranks; r++)

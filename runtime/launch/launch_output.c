@@ -47,13 +47,21 @@ static bool is_diagnostic(const struct relay *relay) {
     return begins(relay, "rankc: ") || (relay->diagnostic && begins(relay, "  "));
 }
 
+/* True for the first line of a diagnostic that is an error, other than E0911: another rank failed. */
+static bool is_error(const struct relay *relay) {
+    const char *start = relay->json ? "{\"format\": 1, \"severity\": \"error\"" : "rankc: error";
+    const char *other = relay->json ? "\"code\": \"E0911\"" : "error[E0911]";
+    return begins(relay, start) && !memmem(relay->line, relay->used, other, strlen(other));
+}
+
 /* Forwards a line with one write, so that lines of different ranks do not mix. */
 static void pass_on(struct relay *relay, int rank, bool line_ends) {
     char text[PREFIX_BYTES + LINE_BYTES];
     size_t used = 0;
     if (!relay->continues) {
         relay->diagnostic = is_diagnostic(relay);
-        if (!relay->diagnostic) used = (size_t)snprintf(text, PREFIX_BYTES, "[%d] ", rank);
+        relay->error = relay->error || is_error(relay);
+        if (!relay->diagnostic && rank != RELAY_ALL) used = (size_t)snprintf(text, PREFIX_BYTES, "[%d] ", rank);
     }
     memcpy(text + used, relay->line, relay->used);
     write_all(text, used + relay->used);

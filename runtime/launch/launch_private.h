@@ -1,5 +1,6 @@
 /* Shared by the parts of the launcher: launch.c (starting, observing and ending ranks), launch_output.c (their output),
- * launch_stall.c (ranks without progress) and launch_report.c (reports about ranks). */
+ * launch_stall.c (ranks without progress), launch_report.c (reports about ranks) and launch_command.c (ranks that
+ * another launcher starts). */
 #ifndef RT_LAUNCH_PRIVATE_H
 #define RT_LAUNCH_PRIVATE_H
 
@@ -22,7 +23,10 @@ struct relay {
     bool json;       /* diagnostics are JSON */
     bool continues;  /* the beginning of the current line was forwarded */
     bool diagnostic; /* the last line belongs to a diagnostic of the runtime: no "[RANK] " prefix */
+    bool error;      /* an error was among them, other than that another rank failed (E0911) */
 };
+
+#define RELAY_ALL (-1) /* in place of a rank: output of all ranks, without prefix */
 
 struct child {
     pid_t pid;
@@ -76,6 +80,12 @@ struct launch {
     int64_t deadline;  /* time of SIGKILL, ms; 0: none */
     struct stall stall;
 };
+
+/* Block SIGINT, SIGTERM and SIGHUP in this thread and open job->signals for them, and undo that. A child calls the
+ * second before exec. */
+void launch_catch_signals(struct launch *job);
+void launch_restore_signals(const struct launch *job);
+void launch_release_signals(struct launch *job);
 
 /* Prints a diagnostic to stderr, as text or JSON. */
 void launch_print(const struct launch *job, const struct rt_diagnostic *item);

@@ -29,7 +29,7 @@ ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.mat
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
           "openmpi different", "openmpi killed", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
-          "mpich training", "mpich different", "mpich killed"]
+          "mpich training", "mpich different", "mpich killed", "mpich restarted"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
              ("abb", ["--pas", "pp", "--plan-ngpus", "3"])]
@@ -213,6 +213,50 @@ def files_of(directory):
     return found
 
 
+def restarted(bench, mpi, hosts, _):
+    """rankc train --comm mpi --restarts: mpirun is started again after a rank was killed, and the run has the bits of one that nothing
+    disturbed. It is not after an error that a rank reports, after a signal, or when no restart is left."""
+    program, given = trained(bench, "--pas", "tp", "--plan-ngpus", "2")
+    given.remove("--quiet")  # which hides the notes on restarts
+    folder, whole = bench.path("mpirun"), bench.path("whole")
+    os.mkdir(folder)
+    with open(f"{folder}/mpirun", "w", encoding="ascii") as script:
+        script.write(f'#!/bin/sh\nexec {MPIS[mpi]} "$@"\n')
+    os.chmod(f"{folder}/mpirun", 0o755)
+    env = {**ENV, "PATH": f"{folder}:{ENV['PATH']}"}
+    steps = 400
+    call(bench.rankc, "train", program, *given, "--steps", str(steps), "--checkpoint-dir", whole, "--log", f"{whole}.jsonl")
+
+    def train(restarts, *options):
+        kept = bench.path("kept")
+        return kept, subprocess.Popen([bench.rankc, "train", program, *given, "--comm", "mpi", "--restarts", str(restarts), "--checkpoint-dir", kept,
+                                       "--checkpoint-every", "20", "--log", f"{kept}.jsonl", *options], env=env, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True)
+    for restarts, status in (2, 0), (1, 9):
+        kept, run = train(restarts, "--steps", str(steps))
+        for kill in range(2):
+            ranks = bench.wait_for_ranks(f"{program}/build/train", 2)
+            bench.wait_for(lambda: glob.glob(f"{kept}/step-{20 + 40 * kill}"), "a checkpoint")
+            os.kill(ranks[kill], signal.SIGKILL)
+            bench.wait_for(lambda: not any(os.path.exists(f"/proc/{rank}/exe") for rank in ranks), "the end of the ranks")
+        said = run.communicate(timeout=120)[1]
+        expect(run.returncode == status, f"exit {run.returncode}, not {status}\n{said}")
+        expect(said.count("E0911") == 2 and said.count("note: restart ") == restarts, said)
+        if not status:
+            expect(metrics(f"{kept}.jsonl") == metrics(f"{whole}.jsonl"), "other metrics")
+            compare(whole, kept, f"step-{steps}/*.safetensors")
+    for options, code in (["--lr", "1e30"], "E0914"), (["--resume", "latest"], "E0601"):
+        said = (run := train(3, "--steps", "5", *options)[1]).communicate(timeout=120)[1]
+        # mpirun's exit code may be that of a rank which ended because of the other one
+        expect(run.returncode in (6, 9) and code in said and "restart " not in said, f"{options}: exit {run.returncode}\n{said}")
+    run = train(3, "--steps", "1000000")[1]
+    ranks = bench.wait_for_ranks(f"{program}/build/train", 2)
+    run.send_signal(signal.SIGTERM)
+    said = run.communicate(timeout=120)[1]
+    expect(run.returncode == 130 and "restart " not in said, f"exit {run.returncode}\n{said}")
+    expect(not any(os.path.exists(f"/proc/{rank}/exe") for rank in ranks), "ranks are left")
+
+
 class Bench:
     def __init__(self, rankc, work):
         self.rankc, self.work, self.made = rankc, work, 0
@@ -227,6 +271,13 @@ class Bench:
         if not os.path.isdir(out):
             call(self.rankc, "compile", model, "-q", "-o", out, *options)
         return glob.glob(f"{out}/*/_")[0]
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + 30
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Wrong(f"{what}: not within 30 s")
+            time.sleep(0.005)
 
     def wait_for_ranks(self, program, n):
         deadline = time.monotonic() + 30
@@ -253,7 +304,7 @@ def cases(bench, test, mpi):
             yield f"inference {hosts} {' '.join(options)}", lambda h=hosts, o=options: inference(bench, mpi, h, o)
         for hosts, options in TRAINING:
             yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
-        for function in (different_programs, different_checkpoints, broadcast, killed):
+        for function in (different_programs, different_checkpoints, broadcast, killed, restarted):
             yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
 
 

@@ -322,15 +322,24 @@ def units(bench):
     expect("E0901" in said, said)
 
 
+def state_of(directory):
+    """Of each file: what changes if it is written."""
+    paths = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names if not name.startswith(".lock"))
+    return {path: (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) for path, info in ((path, os.stat(path)) for path in paths)}
+
+
 def resized(bench):
-    """A run that goes on with another number of units has as many micro-batches per step as before, and the same samples."""
+    """A run that goes on with another number of units has as many micro-batches per step as before, and the same samples. Nothing is
+    compiled for that: no file of the program changes, and there is no compiler in PATH."""
     options = ["--optimizer", "sgd:lr=0.01,momentum=0.9"]
     program, one = (bench.compile(name, options=options, accumulate=6) for name in ("any", "one"))
     expected = [line["loss"] for line in one.train(9, "--shuffle", "5")]
     directory = ["--checkpoint-dir", bench.path("ckpt"), "--checkpoint-every", "3"]
-    lines = program.train(3, "--shuffle", "5", *directory, "--runtime-ngpus", "2", "--accumulate", "3")
-    lines += program.train(6, *directory, "--resume", "latest", "--runtime-ngpus", "3")
-    lines += program.train(9, *directory, "--resume", "latest")
+    files, alone = state_of(program.directory), {"PATH": bench.path("nothing")}
+    lines = program.train(3, "--shuffle", "5", *directory, "--runtime-ngpus", "2", "--accumulate", "3", env=alone)
+    lines += program.train(6, *directory, "--resume", "latest", "--runtime-ngpus", "3", env=alone)
+    lines += program.train(9, *directory, "--resume", "latest", env=alone)
+    expect(state_of(program.directory) == files, "files of the program have changed")
     near(lines, expected, "2, 3 and 1 units")
     said = program.train(9, *directory, "--resume", "6", "--runtime-ngpus", "4", status=8)
     expect("6 micro-batches, and this job has 4 scale units" in said and "--accumulate" in said, said)
