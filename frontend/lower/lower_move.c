@@ -84,6 +84,20 @@ int lower_slice(struct lower *lower) {
 
 /* Split, Concat --------------------------------------------------------------------------------------------------- */
 
+/* A traced loop over the experts that the example's tokens chose (of a mixture of experts), or over other elements that
+ * a condition picks, is a Split of a size that depends on data into the example's sizes. */
+static int refuse_traced(struct lower *lower, int axis, int parts) {
+    lower_error(lower, 381, EXIT_UNSUPPORTED,
+                "the %d sizes are those of the exporter's example input: the size of dimension %d depends on data",
+                parts, axis);
+    diag_help(lower->builder.diags,
+              "such a Split is a loop over the experts that the example's tokens chose, which the "
+              "legacy exporter traced; other tokens choose others");
+    diag_help(lower->builder.diags, "export the mixture of experts in its batched form; in transformers: "
+                                    "config._experts_implementation = \"batched_mm\"");
+    return -1;
+}
+
 /* The sizes of ONNX Split-18: as given, else equal parts with a smaller last one. */
 static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
     const int64_t *given;
@@ -109,7 +123,10 @@ int lower_split(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int axis;
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
     int64_t *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, lower->noutputs), start = 0;
+    const bool given = lower->op->since >= 13 ? lower_has(lower, 1) : lower_given(lower, "split");
+    if (counted && counted->dim == axis && given) return refuse_traced(lower, axis, lower->noutputs);
     if (split_sizes(lower, x.dims[axis], sizes) < 0) return -1;
     for (int i = 0; i < lower->noutputs; start += sizes[i++]) {
         if (!lower_wants(lower, i)) continue;

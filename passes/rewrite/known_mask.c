@@ -115,3 +115,14 @@ bool known_repeats(const struct graph *graph, int tensor, int dim) {
         if (i / inner % extent > 0 && value_at(&values, i) != value_at(&values, i - inner)) return false;
     return true;
 }
+
+bool known_uniform(const struct graph *graph, int tensor, double *value) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const struct values values = values_of(graph, t);
+    const int64_t n = tensor_elements(t);
+    if (!values.data || n == 0) return false;
+    *value = value_at(&values, 0);
+    for (int64_t i = 1; i < n; i++)
+        if (value_at(&values, i) != *value) return false;
+    return true;
+}

@@ -31,4 +31,7 @@ struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int
 /* True if the values of the tensor are known and equal along dimension `dim`. */
 bool known_repeats(const struct graph *graph, int tensor, int dim);
 
+/* True if the values of the tensor are known and all equal; then *value is set. */
+bool known_uniform(const struct graph *graph, int tensor, double *value);
+
 #endif

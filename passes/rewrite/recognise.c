@@ -255,6 +255,7 @@ int pass_recognise(struct graph *graph, const struct pass_context *context) {
     for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++)
         try_row(graph, context, &run, &recognisers[i]);
     if (context->verbose) remark_near_misses(graph, context, &run);
+    recognise_dense_experts(graph, context);
     if (!graph->train || context->attention != ATTENTION_PRODUCTS) recognise_attention(graph, context);
     return pass_cse(graph, context); /* layers share what matches have added */
 }

@@ -37,6 +37,9 @@ bool fit_user(struct recognition *recognition, const struct user_op *user);
 bool fit_rows_of_experts(struct recognition *recognition);
 bool fit_columns_of_experts(struct recognition *recognition);
 
+/* Replaces the sum over all experts of a mixture by one over those that a token chose (recognise_dense_experts.c). */
+void recognise_dense_experts(struct graph *graph, const struct pass_context *context);
+
 /* Replaces softmax(q k) v by Attention or FlashAttention where the target has a kernel for it. */
 void recognise_attention(struct graph *graph, const struct pass_context *context);
 

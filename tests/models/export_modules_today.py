@@ -82,6 +82,48 @@ class Experts(nn.Module):
         return (hidden.squeeze(-2) * weights.unsqueeze(-1)).sum(-2)
 
 
+class DenseExperts(nn.Module):
+    """Three mixtures of experts in dense forms: every expert computes all tokens, and the sum over experts has weight 0 for
+    those that a token did not choose. By batched products, with biases and weights scattered into zeros (gpt-oss of
+    transformers 4); by einsum, with one-hot rows; with Softmax of scores that are -inf for the others."""
+
+    def __init__(self, experts=6, chosen=2, hidden=12):
+        super().__init__()
+        self.experts, self.chosen = experts, chosen
+        self.routers = nn.ModuleList(nn.Linear(SIZE, experts) for _ in range(3))
+        self.up = nn.ParameterList(torch.randn(experts, SIZE, 2 * hidden) / 7 for _ in range(3))
+        self.down = nn.ParameterList(torch.randn(experts, hidden, SIZE) / 3 for _ in range(3))
+        self.up_bias = nn.Parameter(torch.randn(experts, 2 * hidden) / 5)
+        self.down_bias = nn.Parameter(torch.randn(experts, SIZE) / 5)
+
+    def scattered(self, rows):
+        values, chosen = self.routers[0](rows).topk(self.chosen, -1)
+        weights = torch.zeros(len(rows), self.experts).scatter_(1, chosen, values.softmax(-1))
+        hidden = torch.bmm(rows.repeat(self.experts, 1).view(self.experts, -1, SIZE), self.up[0]) + self.up_bias[:, None]
+        hidden = hidden[..., ::2].clamp(max=1) * hidden[..., 1::2].sigmoid()
+        result = torch.bmm(hidden, self.down[0]) + self.down_bias[:, None]
+        return (result * weights.transpose(0, 1)[..., None]).sum(0)
+
+    def one_hot(self, x):
+        values, chosen = self.routers[1](x).softmax(-1).topk(self.chosen, -1)
+        weights = (functional.one_hot(chosen, self.experts) * values[..., None]).sum(-2)
+        gate, linear = torch.einsum("bsh,ehi->bsei", x, self.up[1]).chunk(2, -1)
+        result = torch.einsum("bsei,eih->bseh", functional.silu(gate) * linear, self.down[1])
+        return torch.einsum("bseh,bse->bsh", result, weights)
+
+    def masked(self, rows):
+        scores = self.routers[2](rows)
+        values, chosen = scores.topk(self.chosen, -1)
+        weights = torch.full_like(scores, float("-inf")).scatter(-1, chosen, values).softmax(-1)
+        gate, linear = torch.matmul(rows, self.up[2]).chunk(2, -1)
+        return torch.einsum("eth,te->th", torch.matmul(functional.gelu(gate) * linear, self.down[2]), weights)
+
+    def forward(self, x):
+        x = x + self.scattered(x.reshape(-1, SIZE)).view(x.shape)
+        x = x + self.one_hot(x)
+        return x + self.masked(x.reshape(-1, SIZE)).view(x.shape)
+
+
 class Warp(nn.Module):
     """A spatial transformer: an affine grid, and the image at its points."""
 
@@ -177,6 +219,7 @@ MODULES = {
     "attention": (lambda: Output(nn.MultiheadAttention(SIZE, 6, batch_first=True), lambda y: y[0]),
                   lambda random: dict(zip("qkv", (sequence(random)["x"] for _ in range(3))))),
     "experts": (Experts, sequence),
+    "dense_experts": (DenseExperts, sequence),
     "warp": (Warp, image(24)),
     "upsampled_nearest": (lambda: Upsampled(scale_factor=2), image(16)),
     "upsampled_bilinear": (lambda: Upsampled(size=(37, 29), mode="bilinear", align_corners=True), image(16)),

@@ -34,6 +34,7 @@ KINDS = {
     "norms": ("LayerNorm", "RMSNorm"),
     "rope": ("Rope",),
     "activations": ("Gelu", "GeluTanh", "Silu", "Swish", "Relu"),
+    "experts": ("ExpertMatMul",),
 }
 
 
@@ -50,7 +51,8 @@ def recognised(rankc, folder, kinds=KINDS):
 
 
 def computed(folder):
-    return {kind: int(count) for kind, count in (line.split("=") for line in (folder / "computes").read_text().split())}
+    given = {kind: int(count) for kind, count in (line.split("=") for line in (folder / "computes").read_text().split())}
+    return {kind: given.get(kind, 0) for kind in KINDS}
 
 
 def main():
@@ -83,10 +85,11 @@ def main():
 
 def write_table(path, cells, forms):
     names = list(dict.fromkeys(name for name, _, _ in cells))
-    lines = [HEAD, "| family | " + " | ".join(f"{kind} {form}" for kind in KINDS for form in forms) + " |",
-             "|---" * (1 + len(KINDS) * len(forms)) + "|"]
+    kinds = [kind for kind in KINDS if any(of == kind for _, of, _ in cells)]
+    lines = [HEAD, "| family | " + " | ".join(f"{kind} {form}" for kind in kinds for form in forms) + " |",
+             "|---" * (1 + len(kinds) * len(forms)) + "|"]
     for name in names:
-        row = [cells.get((name, kind, form), "") for kind in KINDS for form in forms]
+        row = [cells.get((name, kind, form), "") for kind in kinds for form in forms]
         lines.append(f"| {name} | " + " | ".join(row) + " |")
     path.write_text("\n".join(lines) + "\n")
 
