@@ -684,8 +684,10 @@ static int finish(struct parser *parser) {
                           options->instance_name);
     if (options->model_config || options->inference) take_configuration(parser);
     if (parser->diags->errors) return -1;
-    if (options->verb == VERB_PLAN && !options->operand)
-        return usage_error(parser, "MODEL.onnx or --model-config is missing");
+    if (options->rows && (options->operand || options->model_config))
+        return usage_error(parser, "--rows takes the place of MODEL.onnx and --model-config");
+    if (options->verb == VERB_PLAN && !options->operand && !options->rows)
+        return usage_error(parser, "MODEL.onnx, --model-config or --rows is missing");
     if (*operand && *operand != '[' && !options->operand)
         return usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
     for (int i = 0; options->action && i < OPERANDS_MAX; i++) {

@@ -143,6 +143,7 @@ struct options {
     const char *ops, *weights_from; /* NULL: none */
     const char *model_config;       /* NULL: the operand is a file */
     const char *machine;            /* NULL: no estimate */
+    const char *rows;               /* a table of published runs, in place of the operand; NULL: none */
     int64_t global_batch;           /* 0: not given */
     int64_t mem_limit;              /* bytes; 0: none */
     const char *dump_after, *load_plan, *save_plan;

@@ -1,0 +1,43 @@
+/* A published training run. */
+#ifndef FRONTEND_CLI_ROWS_LAWS_H
+#define FRONTEND_CLI_ROWS_LAWS_H
+
+#include "passes/plan/machine.h"
+
+struct system {
+    const char *word;
+    double time, network;
+    bool fused, sequence, wide, once;
+    double memory, reserve;
+};
+
+struct row {
+    /* columns */
+    const char *source, *model, *gpu, *zero, *schedule, *recompute, *precision, *notes;
+    double layers, hidden, heads, kv_heads, ffn, vocab, seq, ngpus, tp, pp, dp, cp, ep, microbatch, global_batch;
+    double params; /* 0: unknown */
+    /* what follows from them */
+    const struct system *system;
+    struct machine machine;
+    double device;         /* factor of devices.def */
+    double micro_batches;  /* of a step */
+    double attention, mlp; /* weights of a layer */
+    double projections;    /* of the MLP: 2, or 3 if it is gated */
+    double chunks;         /* of a rank (interleaved schedules) */
+    bool sharded;          /* parameters are divided (ZeRO 3, FSDP) */
+    bool divided;          /* optimizer states are (ZeRO 1 and above) */
+    bool recomputes, selects;
+};
+
+/* The value behind "key=" in notes, up to the next ';' or '('; false if there is none. */
+bool row_note(const struct row *row, const char *key, char *value, size_t bytes);
+
+/* Operations of a sequence, by the row's own definition (flops_def); of an unknown one by the products of the model, 0
+ * where the definition needs a column that is empty. */
+double row_flops(const struct row *row);
+/* Seconds of a step. */
+double row_seconds(const struct row *row);
+/* Bytes on the device that needs most. */
+double row_memory(const struct row *row);
+
+#endif
