@@ -144,7 +144,7 @@ static void put_flat(struct local *local, const char *name, const char *argument
 /* $each: 1 in the phases of a micro-batch, else 0. */
 static void put_each(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    strbuf_putc(&local->out, local->node.phase <= PHASE_BACKWARD ? '1' : '0');
+    strbuf_putc(&local->out, local->node.phase < PHASE_REDUCE ? '1' : '0');
 }
 
 static void put_local_bytes(struct local *local, const char *name, const char *argument) {

@@ -199,7 +199,7 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
 
 /* How often a step executes the node. */
 static int64_t times_of(const struct manifest *manifest, const struct node *node) {
-    return node->phase <= PHASE_BACKWARD && manifest->info->training ? manifest->info->training->accumulate : 1;
+    return node->phase < PHASE_REDUCE && manifest->info->training ? manifest->info->training->accumulate : 1;
 }
 
 /* True for a gather that starts before its result is needed. */

@@ -54,6 +54,10 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     rt_json_close(writer, ']');
     rt_json_key(writer, "bubble");
     rt_json_put_real(writer, timeline_bubble(&costed, stages));
+    if (schedule_last_phase(graph) == PHASE_WEIGHT) {
+        rt_json_key(writer, "bubble_overlapped");
+        rt_json_put_real(writer, timeline_bubble_overlapped(&costed, stages));
+    }
     rt_json_key(writer, "timeline");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int c = 0; c < stages; c++) rt_json_put_text(writer, timeline_text(graph->arena, graph, &even, c));

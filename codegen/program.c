@@ -198,7 +198,7 @@ static const char *upper_case(struct arena *arena, const char *text) {
  * "FORWARD_1", that of the second one. */
 static const char *segment_id(const struct graph *graph, const struct segment *segment) {
     const char *phase = upper_case(graph->arena, phase_names[segment->phase]);
-    if (segment->phase > PHASE_BACKWARD || !graph->chunks.n) return phase;
+    if (segment->phase >= PHASE_REDUCE || !graph->chunks.n) return phase;
     return arena_printf(graph->arena, "%s_%d", phase, schedule_number(graph, segment->chunk));
 }
 
@@ -228,7 +228,7 @@ static const char *row_text(const struct graph *graph, const struct rt_step_op *
     static const char *const kinds[] = {
         [RT_POST_SEND] = "RT_POST_SEND", [RT_POST_RECEIVE] = "RT_POST_RECEIVE", [RT_WAIT] = "RT_WAIT"};
     const char *chunk = op->chunk ? arena_printf(graph->arena, ", .chunk = %d", op->chunk) : "";
-    const char *place = graph->segments.at[op->segment].phase > PHASE_BACKWARD
+    const char *place = graph->segments.at[op->segment].phase >= PHASE_REDUCE
                             ? ""
                             : arena_printf(graph->arena, "%s, .micro = %d", chunk, op->micro);
     if (op->kind == RT_RUN) return place;

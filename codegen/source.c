@@ -9,7 +9,7 @@ const char *source_name(struct arena *arena, const struct target *target, int so
 
 const char *source_function(const struct graph *graph, const struct segment *segment, int source) {
     const char *phase = phase_names[segment->phase];
-    if (segment->phase > PHASE_BACKWARD || !graph->chunks.n) return arena_printf(graph->arena, "%s_%d", phase, source);
+    if (segment->phase >= PHASE_REDUCE || !graph->chunks.n) return arena_printf(graph->arena, "%s_%d", phase, source);
     return arena_printf(graph->arena, "%s_chunk%d_%d", phase, schedule_number(graph, segment->chunk), source);
 }
 

@@ -56,7 +56,7 @@ int coordinate_part(const struct graph *graph, const struct node *node, int coor
 }
 
 bool schedule_posts(const struct graph *graph, const struct node *node) {
-    return node->op->id == OP_Transfer && graph_trains(graph) && node->phase <= PHASE_BACKWARD;
+    return node->op->id == OP_Transfer && graph_trains(graph) && node->phase < PHASE_REDUCE;
 }
 
 /* The first tensor of the group. */
@@ -82,7 +82,7 @@ const int *schedule_owners(const struct graph *graph, int coordinate) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const bool transfer = node->op->id == OP_Transfer;
         const int reads = transfer ? (int)attr_int(node, "from", 0) : node->stage;
-        if (node->phase > PHASE_BACKWARD || node->stage < 0) continue;
+        if (node->phase >= PHASE_REDUCE || node->stage < 0) continue;
         for (int k = 0; k < node->ninputs && schedule_home(graph, reads) == coordinate; k++)
             use_in_chunk(graph, owner, node->inputs[k], reads);
         for (int k = 0; k < node->noutputs && schedule_home(graph, node->stage) == coordinate; k++)
@@ -127,10 +127,21 @@ int schedule_phases(const struct graph *graph) {
     return phases;
 }
 
+enum phase schedule_last_phase(const struct graph *graph) {
+    if (!graph_trains(graph)) return PHASE_FORWARD;
+    for (int i = 0; i < graph->order.n; i++)
+        if (graph->nodes.at[graph->order.at[i]].phase == PHASE_WEIGHT) return PHASE_WEIGHT;
+    return PHASE_BACKWARD;
+}
+
+static bool is_backward(enum phase phase) {
+    return phase == PHASE_BACKWARD || phase == PHASE_WEIGHT;
+}
+
 static bool is_read_in_backward(const struct graph *graph, int weight) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs && node->phase == PHASE_BACKWARD; k++)
+        for (int k = 0; k < node->ninputs && is_backward(node->phase); k++)
             if (node->inputs[k] == weight) return true;
     }
     return false;
@@ -139,7 +150,8 @@ static bool is_read_in_backward(const struct graph *graph, int weight) {
 enum phase schedule_update_phase(const struct graph *graph, const struct update *update) {
     const enum phase phase = graph_phase_of(graph, update->value);
     if (phase != PHASE_FORWARD || !graph_trains(graph)) return phase;
-    return schedule_chunks(graph) == 1 || is_read_in_backward(graph, update->weight) ? PHASE_BACKWARD : PHASE_FORWARD;
+    return schedule_chunks(graph) == 1 || is_read_in_backward(graph, update->weight) ? schedule_last_phase(graph)
+                                                                                     : PHASE_FORWARD;
 }
 
 bool schedule_stores(const struct graph *graph, const struct segment *segment, const struct update *update) {
@@ -190,7 +202,7 @@ static int check_homes(const struct checker *c) {
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             const int s = segment[node->phase];
-            const bool elsewhere = node->stage == STAGE_ALL && node->phase > PHASE_BACKWARD && number;
+            const bool elsewhere = node->stage == STAGE_ALL && node->phase >= PHASE_REDUCE && number;
             if (stage_part(node, chunk) == STAGE_NONE || elsewhere) continue;
             if (s < 0 || i < graph->segments.at[s].first || i >= graph->segments.at[s].end)
                 return diag_error(c->diags, 1101, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
@@ -281,23 +293,20 @@ struct progress {
     bool *ran;         /* [segment * micro_batches + micro] */
     int *holds;        /* [chunk of the coordinate * most + slot]: 1 + its micro-batch, 0: free */
     int count[PHASES]; /* segments executed */
+    enum phase last;   /* of a micro-batch */
     struct transfer_ends ends;
     int most;               /* slots of a chunk */
     int *pending, *arrived; /* [end * most + slot]: 1 + the micro-batch that is posted, that was received; 0: none */
 };
-
-static bool runs_per_micro_batch(enum phase phase) {
-    return phase == PHASE_FORWARD || phase == PHASE_BACKWARD;
-}
 
 static int check_slot(const struct checker *c, const struct progress *p, enum phase phase,
                       const struct rt_step_op *op) {
     const int holder = op->micro + 1;
     int *holds = &p->holds[op->chunk * p->most + rt_schedule_slot(p->schedule, op)];
     if (phase == PHASE_FORWARD && *holds) return fail(c, "two micro-batches are in one slot");
-    if (phase == PHASE_BACKWARD && *holds != holder)
+    if (phase != PHASE_FORWARD && *holds != holder)
         return fail(c, "a micro-batch is not in the slot of its backward row");
-    *holds = phase == PHASE_FORWARD && graph_trains(c->graph) ? holder : 0;
+    *holds = phase == p->last ? 0 : holder;
     return 0;
 }
 
@@ -329,12 +338,13 @@ static int check_transfer(const struct checker *c, struct progress *p, const str
 
 /* True if the row's segment may write to the memory of a value that is being sent (holder: 1 + its micro-batch, 0:
  * it is not): a forward segment to what another micro-batch left in the slot that it takes, a backward segment to
- * what is no longer read of its own micro-batch. */
+ * what is no longer read of its own micro-batch. A weight segment does not write to what has been sent (Note [On the
+ * operand] in passes/rank/rankplan_make.c). */
 static bool overwrites(const struct checker *c, const struct progress *p, const struct transfer_end *end,
                        const struct rt_step_op *op, int holder) {
     const struct segment *segment = &c->graph->segments.at[op->segment];
     const int micro = holder - 1, slots = p->schedule->slots[op->chunk];
-    if (!holder) return false;
+    if (!holder || segment->phase == PHASE_WEIGHT) return false;
     if (segment->phase == PHASE_BACKWARD)
         return c->graph->nodes.at[end->node].phase == PHASE_FORWARD && micro == op->micro;
     return end->owner == segment->chunk && micro != op->micro && micro % slots == op->micro % slots;
@@ -359,21 +369,31 @@ static int check_arrived(const struct checker *c, struct progress *p, enum phase
 
 /* Number of times that the coordinate executes a segment of the phase in a step. */
 static int times_of(const struct progress *p, enum phase phase) {
-    return runs_per_micro_batch(phase) ? p->schedule->nchunks * p->micro_batches : 1;
+    if (phase >= PHASE_REDUCE) return 1;
+    return phase <= p->last ? p->schedule->nchunks * p->micro_batches : 0;
+}
+
+/* True if the segment of the phase has been executed for the row's chunk and micro-batch. */
+static bool has_run(const struct checker *c, const struct progress *p, const struct rt_step_op *op, enum phase phase) {
+    const int segment = schedule_find(c->graph, c->graph->segments.at[op->segment].chunk, phase);
+    return segment >= 0 && p->ran[segment * p->micro_batches + op->micro];
 }
 
 static int check_row(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
     if (op->micro < p->micro_batches && op->kind != RT_RUN) return check_transfer(c, p, op);
     const enum phase phase = c->graph->segments.at[op->segment].phase;
-    const bool per_micro_batch = runs_per_micro_batch(phase);
+    const bool per_micro_batch = phase < PHASE_REDUCE;
     if (op->micro >= p->micro_batches) return fail(c, "a row has a micro-batch that the step does not have");
     bool *ran = &p->ran[op->segment * p->micro_batches + (per_micro_batch ? op->micro : 0)];
     if (*ran) return fail(c, "a segment is executed twice for a micro-batch");
     *ran = true;
     p->count[phase]++;
-    if (phase > PHASE_BACKWARD && p->count[phase - 1] != times_of(p, phase - 1))
-        return fail(c, "a phase begins before the one in front of it has ended");
+    for (int before = 0; before < (int)phase && !per_micro_batch; before++)
+        if (p->count[before] != times_of(p, (enum phase)before))
+            return fail(c, "a phase begins before the one in front of it has ended");
     if (!per_micro_batch) return 0;
+    if (phase == PHASE_WEIGHT && !has_run(c, p, op, PHASE_BACKWARD))
+        return fail(c, "a weight segment is executed before the backward segment of its micro-batch");
     return check_arrived(c, p, phase, op) < 0 ? -1 : check_slot(c, p, phase, op);
 }
 
@@ -383,6 +403,7 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
     struct rt_schedule_walk walk = {0};
     struct progress p = {.schedule = schedule, .micro_batches = micro_batches};
     p.most = rt_schedule_most_slots(schedule);
+    p.last = schedule_last_phase(c->graph);
     p.ran = ARENA_ARRAY(arena, bool, c->graph->segments.n *micro_batches);
     p.holds = ARENA_ARRAY(arena, int, schedule->nchunks *p.most);
     p.ends = schedule_ends(c->graph, (int)(schedule - c->graph->schedules.at));

@@ -50,6 +50,9 @@ struct transfer_ends schedule_ends(const struct graph *graph, int coordinate);
 /* Number of phases with segments: all in a training program, else those up to the last node's. */
 int schedule_phases(const struct graph *graph);
 
+/* The last phase of a micro-batch: FORWARD in inference, WEIGHT if the graph has nodes of that phase, else BACKWARD. */
+enum phase schedule_last_phase(const struct graph *graph);
+
 /* The phase at whose end the new value of a weight is stored (struct update). A value from the forward phase of a
  * training program is stored after the backward phase, which may still read the old one. With pipeline stages it is
  * stored after the forward phase if the backward phase does not read the old one, because the forward segments of
@@ -65,9 +68,9 @@ int schedule_find(const struct graph *graph, int chunk, enum phase phase);
 
 /* Checks segments and schedules: every node is in the segment of its phase for each chunk that takes part in it; the
  * values of `in` and `out` are those that cross; every schedule executes each segment of its coordinate for each
- * micro-batch once, a backward segment after its forward segment and in the same slot, which no other micro-batch uses
- * in between; values that cross chunks arrive before they are read. 0, or -1 after
- * diagnostics. */
+ * micro-batch once, a backward segment after its forward segment and in the same slot, a weight segment after its
+ * backward segment, and no other micro-batch uses the slot in between; values that cross chunks arrive before they are
+ * read. 0, or -1 after diagnostics. */
 int schedule_verify(const struct graph *graph, struct diags *diags);
 
 #endif

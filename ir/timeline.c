@@ -30,6 +30,7 @@ struct walker {
 struct simulation {
     const struct graph *graph;
     const double *seconds;
+    enum phase last; /* of a micro-batch */
     struct timeline *timeline;
     int coordinates;
     struct walker *walkers;
@@ -67,17 +68,20 @@ static int find_stuck(const struct simulation *s) {
 
 static double duration(const struct simulation *s, const struct rt_step_op *op) {
     const enum phase phase = s->graph->segments.at[op->segment].phase;
-    if (phase > PHASE_BACKWARD) return 0;
-    return s->seconds ? s->seconds[op->segment] : phase == PHASE_FORWARD ? 1 : 2;
+    if (phase >= PHASE_REDUCE) return 0;
+    if (s->seconds) return s->seconds[op->segment];
+    return phase == PHASE_BACKWARD && s->last == PHASE_BACKWARD ? 2 : 1;
 }
 
 static void run_row(struct simulation *s, int c, const struct rt_step_op *op) {
     struct walker *w = &s->walkers[c];
     const double begin = w->time;
     w->time += duration(s, op);
-    if (s->graph->segments.at[op->segment].phase > PHASE_BACKWARD) return;
+    if (s->graph->segments.at[op->segment].phase >= PHASE_REDUCE) return;
     const struct timeline_run run = {c, op->segment, op->micro, begin, w->time};
     VEC_PUSH(s->graph->arena, &s->timeline->runs, run);
+    if (s->timeline->busy[c] == 0) s->timeline->first[c] = begin;
+    s->timeline->last[c] = w->time;
     s->timeline->busy[c] += w->time - begin;
     if (w->time > s->timeline->end) s->timeline->end = w->time;
 }
@@ -132,9 +136,13 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
                               struct timeline *timeline) {
     const int n = graph->schedules.n;
     struct simulation s = {.graph = graph, .seconds = seconds, .timeline = timeline, .coordinates = n};
+    s.last = schedule_last_phase(graph);
     s.walkers = ARENA_ARRAY(graph->arena, struct walker, n);
     s.channels = ARENA_ARRAY(graph->arena, struct channel, n * n);
-    *timeline = (struct timeline){.micro_batches = micro_batches, .busy = ARENA_ARRAY(graph->arena, double, n)};
+    *timeline = (struct timeline){.micro_batches = micro_batches, .stuck = -1};
+    timeline->busy = ARENA_ARRAY(graph->arena, double, n);
+    timeline->first = ARENA_ARRAY(graph->arena, double, n);
+    timeline->last = ARENA_ARRAY(graph->arena, double, n);
     for (int c = 0; c < n; c++) {
         struct walker *w = &s.walkers[c];
         *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = schedule_ends(graph, c)};
@@ -170,10 +178,21 @@ double timeline_bubble(const struct timeline *timeline, int coordinates) {
     return timeline->end > 0 ? 1 - busy / (coordinates * timeline->end) : 0;
 }
 
+double timeline_bubble_overlapped(const struct timeline *timeline, int coordinates) {
+    double busy = 0, longest = 0;
+    for (int c = 0; c < coordinates; c++) {
+        const double span = timeline->last[c] - timeline->first[c];
+        busy += timeline->busy[c];
+        if (span > longest) longest = span;
+    }
+    return longest > 0 ? 1 - busy / (coordinates * longest) : 0;
+}
+
 const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
                           int coordinate) {
     const bool several = graph->schedules.at[coordinate].nchunks > 1;
-    const int width = several ? 4 : 3; /* columns of a unit of time */
+    const int width = 3 + several + (schedule_last_phase(graph) == PHASE_WEIGHT); /* columns of a unit of time */
+    static const char *const marks[] = {[PHASE_FORWARD] = "", [PHASE_BACKWARD] = "'", [PHASE_WEIGHT] = "\""};
     struct strbuf out;
     int at = 0;
     strbuf_init(&out, arena);
@@ -183,8 +202,7 @@ const char *timeline_text(struct arena *arena, const struct graph *graph, const 
         const int begin = (int)(run->begin * width);
         if (run->coordinate != coordinate) continue;
         const char letter[] = {several ? (char)('a' + schedule_number(graph, segment->chunk)) : 0, 0};
-        const char *name =
-            arena_printf(arena, "%d%s%s", run->micro, letter, segment->phase == PHASE_BACKWARD ? "'" : "");
+        const char *name = arena_printf(arena, "%d%s%s", run->micro, letter, marks[segment->phase]);
         for (; at < begin; at++) strbuf_putc(&out, ' ');
         strbuf_puts(&out, name);
         at += (int)strlen(name);

@@ -14,15 +14,16 @@ struct timeline_run {
 struct timeline {
     VEC(struct timeline_run) runs; /* in the order of the simulation; of a coordinate, by time */
     int micro_batches;
-    double end;   /* of the last forward or backward segment */
-    double *busy; /* per coordinate: time in forward and backward segments */
+    double end;           /* of the last segment of a micro-batch */
+    double *first, *last; /* per coordinate: begin of its first segment of a micro-batch, end of its last */
+    double *busy;         /* per coordinate: time in segments of micro-batches */
     /* of tables that do not complete: the chunk in whose slot a value lies whose receive is waited for; -1: none */
     int stuck;
 };
 
 /* Simulates a step with that many micro-batches. `seconds`: of each segment; NULL: a forward segment takes 1, a
- * backward segment 2. Transfers take no time. Returns NULL, or what is wrong: a wait that never ends, a message that
- * does not match. Memory is of graph->arena. */
+ * backward segment 2, or 1 if it has a weight segment, which takes 1. Transfers take no time. Returns NULL, or what is
+ * wrong: a wait that never ends, a message that does not match. Memory is of graph->arena. */
 const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
                               struct timeline *timeline);
 
@@ -33,9 +34,13 @@ int timeline_verify(const struct graph *graph, struct diags *diags);
 /* The part of the time in which the coordinates wait: 1 - sum of busy / (coordinates x end). */
 double timeline_bubble(const struct timeline *timeline, int coordinates);
 
+/* The same if a coordinate began the next step without waiting for the others: a step then takes as long as the longest
+ * time from the first segment of a coordinate to its last. */
+double timeline_bubble_overlapped(const struct timeline *timeline, int coordinates);
+
 /* The coordinate's line of the timeline of a simulation without `seconds`: "2" is the forward segment of micro-batch 2,
- * "2'" its backward segment; three columns are a unit of time. A coordinate with several chunks has four columns, and
- * "2b" is the forward segment of its second chunk. */
+ * "2'" its backward segment, '2"' its weight segment; three columns are a unit of time. A coordinate with several
+ * chunks has a further column, and "2b" is the forward segment of its second chunk; so do weight segments. */
 const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
                           int coordinate);
 

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 13 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 14 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
  * order. */

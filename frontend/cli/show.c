@@ -274,6 +274,8 @@ static const char *line_name(const struct compiled_model *compiled, int coordina
     return arena_printf(arena, "%s: %s slots", strbuf_text(&name), strbuf_text(&numbers));
 }
 
+enum { MOST_COLUMNS = 1000 }; /* of a timeline */
+
 /* The timeline of pipeline stages in training. */
 static void put_schedule(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *schedule = rt_json_member(compiled->root, "schedule");
@@ -282,14 +284,17 @@ static void put_schedule(struct strbuf *out, const struct compiled_model *compil
     int coordinate = 0;
     if (!schedule) return;
     rt_json_real(rt_json_member(schedule, "bubble"), &bubble);
-    strbuf_printf(out, "\nschedule %s, %" PRId64 " micro-batches: stages wait %.0f %% of the time by the cost model\n",
+    strbuf_printf(out, "\nschedule %s, %" PRId64 " micro-batches: stages wait %.0f %% of the time by the cost model",
                   show_text(rt_json_member(schedule, "name"), out->arena), integer(schedule, "micro_batches"),
                   100 * bubble);
+    if (rt_json_real(rt_json_member(schedule, "bubble_overlapped"), &bubble))
+        strbuf_printf(out, ", %.0f %% if steps overlapped", 100 * bubble);
+    strbuf_putc(out, '\n');
     const struct rt_json *line = elements(rt_json_member(schedule, "timeline"));
     for (; line; line = line->next, slots = slots ? slots->next : NULL) {
-        strbuf_printf(out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
-                      line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, 400)
-                                                   : "?");
+        strbuf_printf(
+            out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
+            line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, MOST_COLUMNS) : "?");
     }
 }
 

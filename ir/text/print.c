@@ -345,7 +345,7 @@ static void print_schedule(struct printer *p, const struct rt_schedule *schedule
             continue;
         }
         strbuf_printf(&p->out, "run %s %d", phase_names[segment->phase], segment->chunk);
-        if (segment->phase <= PHASE_BACKWARD) strbuf_printf(&p->out, " micro=%d", op->micro);
+        if (segment->phase < PHASE_REDUCE) strbuf_printf(&p->out, " micro=%d", op->micro);
         strbuf_putc(&p->out, '\n');
     }
 }

@@ -132,6 +132,6 @@ bool read_run(struct reader *r) {
     if (!read_segment_name(r, &phase, &chunk)) return false;
     op.segment = schedule_find(r->graph, chunk, phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
-    if (phase <= PHASE_BACKWARD && !read_place(r, &op)) return false;
+    if (phase < PHASE_REDUCE && !read_place(r, &op)) return false;
     return add_row(r, start, op, chunk);
 }

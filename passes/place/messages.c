@@ -71,6 +71,7 @@ static void post_held(struct ordering *o, int cell, struct channel *channel) {
 struct arrivals messages_order(const struct graph *graph, const struct column *columns,
                                const struct transfer_ends *ends, int coordinate) {
     const int coordinates = schedule_coordinates(graph);
+    const enum phase last = schedule_last_phase(graph);
     const struct column *column = &columns[coordinate];
     struct ordering o = {.graph = graph, .ends = &ends[coordinate], .micro_batches = column->micro_batches};
     o.from = ARENA_ARRAY(graph->arena, struct channel, coordinates);
@@ -86,7 +87,7 @@ struct arrivals messages_order(const struct graph *graph, const struct column *c
         for (int e = 0; e < o.ends->all.n; e++)
             if (is_of_cell(graph, &o.ends->all.at[e], cell, false)) post_up_to(&o, i, e, cell->micro);
         for (int from = 0; from < coordinates && graph->chunks.n; from++) post_held(&o, i, &o.from[from]);
-        o.held[cell->chunk * o.micro_batches + cell->micro] = cell->phase == PHASE_FORWARD;
+        o.held[cell->chunk * o.micro_batches + cell->micro] = cell->phase != last;
     }
     return o.arrivals;
 }

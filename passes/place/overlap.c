@@ -45,7 +45,7 @@ static bool is_gradient(const struct graph *graph, int tensor) {
  * dummy micro-batches. */
 static enum op_id start_of(const struct graph *graph, const struct node *node, int tensor) {
     const bool early = graph_phase_of(graph, tensor) == PHASE_BACKWARD;
-    if (node->phase <= PHASE_BACKWARD || !rt_dtype_is_float(graph->tensors.at[tensor].dtype)) return OP_NONE;
+    if (node->phase < PHASE_REDUCE || !rt_dtype_is_float(graph->tensors.at[tensor].dtype)) return OP_NONE;
     if (node->op->id == OP_AllReduce && op_reduction(node) == RT_SUM &&
         (early || (is_along_replicas(graph, node) && is_gradient(graph, tensor))))
         return OP_AllReduceStart;

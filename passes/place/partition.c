@@ -38,7 +38,7 @@ static const bool *find_gradients(const struct graph *graph, const struct uses *
         bool waits = node->phase == PHASE_BACKWARD && uses->first[tensor] < uses->first[tensor + 1];
         for (int u = uses->first[tensor]; u < uses->first[tensor + 1] && waits; u++) {
             const struct node *reader = &graph->nodes.at[uses->users[u]];
-            waits = reader->phase > PHASE_BACKWARD || reader->op->id == OP_Accumulate ||
+            waits = reader->phase >= PHASE_REDUCE || reader->op->id == OP_Accumulate ||
                     (node_is_linear(graph, reader) && gradient[reader->outputs[0]]);
         }
         gradient[tensor] = waits;
@@ -125,7 +125,7 @@ static bool lay_out_updated(struct graph *graph) {
             const struct update *update = &graph->updates.at[i];
             struct layout *weight = &graph->tensors.at[update->weight].layout;
             if (layout_along(&graph->tensors.at[update->value].layout, axis).kind != PLACED_OWN ||
-                layout_along(weight, axis).kind == PLACED_OWN || graph_phase_of(graph, update->value) > PHASE_BACKWARD)
+                layout_along(weight, axis).kind == PLACED_OWN || graph_phase_of(graph, update->value) >= PHASE_REDUCE)
                 continue;
             layout_place(graph->arena, weight, axis, (struct placement){PLACED_OWN});
             any = true;

@@ -12,13 +12,15 @@
 static struct rt_schedule one_by_one(struct graph *graph, int coordinate) {
     const int phases = schedule_phases(graph);
     struct rt_step_op *ops = ARENA_ARRAY(graph->arena, struct rt_step_op, phases);
-    for (int p = 0; p < phases; p++) ops[p].segment = schedule_find(graph, coordinate, (enum phase)p);
-    return (struct rt_schedule){.nops = phases,
-                                .ops = ops,
-                                .micro_batches = 1,
-                                .repeat_end = phases > PHASE_BACKWARD ? PHASE_BACKWARD + 1 : phases,
-                                .nchunks = 1,
-                                .slots = {1}};
+    int rows = 0, repeated = 0;
+    for (int p = 0; p < phases; p++) {
+        const int segment = schedule_find(graph, coordinate, (enum phase)p);
+        if (segment < 0) continue;
+        ops[rows++].segment = segment;
+        if (p < PHASE_REDUCE) repeated = rows;
+    }
+    return (struct rt_schedule){
+        .nops = rows, .ops = ops, .micro_batches = 1, .repeat_end = repeated, .nchunks = 1, .slots = {1}};
 }
 
 /* The table of a coordinate in the making. */
@@ -28,6 +30,7 @@ struct table {
     struct transfer_ends ends;
     struct arrivals arrivals;    /* the receives that it posts */
     struct rt_schedule schedule; /* its slots */
+    enum phase last;             /* of a micro-batch */
     int most;                    /* slots of a chunk */
     int arrived;                 /* receives posted so far */
     int *sending; /* [end * most + slot]: 1 + the micro-batch whose send was posted and not waited for; 0: none */
@@ -56,10 +59,12 @@ static enum phase phase_of_end(const struct table *t, int end) {
 
 /* Before the cell (NULL: at the end of the micro-batches), a send must be complete if the cell's segment may write
  * to the value's memory: a forward segment to what another micro-batch left in the slot that it takes, a backward
- * segment to what was sent of its own micro-batch's forward phase. */
+ * segment to what was sent of its own micro-batch's forward phase. A weight segment does not write to what has been
+ * sent. */
 static bool must_end(const struct table *t, const struct cell *cell, int end, int micro) {
     const struct transfer_end *e = &t->ends.all.at[end];
     if (!cell) return true;
+    if (cell->phase == PHASE_WEIGHT) return false;
     if (cell->phase == PHASE_BACKWARD) return phase_of_end(t, end) == PHASE_FORWARD && micro == cell->micro;
     const int slots = t->schedule.slots[schedule_number(t->graph, cell->chunk)];
     return e->owner == cell->chunk && micro != cell->micro && micro % slots == cell->micro % slots;
@@ -132,7 +137,7 @@ static bool take_slot(int *holder, int slots, int micro) {
 }
 
 /* True if no two micro-batches need a slot of the chunk at the same time when there are `slots` of them: from the
- * forward segment, or the first receive that is posted for it, to the backward segment. */
+ * forward segment, or the first receive that is posted for it, to the last backward segment. */
 static bool suffice(const struct table *t, int chunk, int slots) {
     int *holder = ARENA_ARRAY(t->graph->arena, int, slots), a = 0;
     for (int i = 0; i < t->column->cells.n; i++) {
@@ -143,7 +148,7 @@ static bool suffice(const struct table *t, int chunk, int slots) {
                 return false;
         if (cell->chunk != chunk) continue;
         if (cell->phase == PHASE_FORWARD && !take_slot(holder, slots, cell->micro)) return false;
-        if (cell->phase == PHASE_BACKWARD) holder[cell->micro % slots] = 0;
+        if (cell->phase == t->last) holder[cell->micro % slots] = 0;
     }
     return true;
 }
@@ -166,7 +171,7 @@ static void find_slots(struct table *t, const int *more) {
 static struct rt_schedule schedule_of(struct graph *graph, const struct column *columns,
                                       const struct transfer_ends *ends, int coordinate, const int *more) {
     const struct column *column = &columns[coordinate];
-    struct table t = {.graph = graph, .column = column, .ends = ends[coordinate]};
+    struct table t = {.graph = graph, .column = column, .ends = ends[coordinate], .last = schedule_last_phase(graph)};
     t.arrivals = messages_order(graph, columns, ends, coordinate);
     find_slots(&t, more);
     t.sending = ARENA_ARRAY(graph->arena, int, t.ends.all.n *t.most + 1);

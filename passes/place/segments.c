@@ -24,6 +24,7 @@ static struct segment find_segment(const struct graph *graph, int chunk, enum ph
 
 static void find_segments(struct graph *graph) {
     const int phases = schedule_phases(graph), chunks = schedule_chunks(graph);
+    const enum phase last = schedule_last_phase(graph);
     int end[PHASES + 1] = {0}; /* end[p + 1]: position behind the nodes of phase p */
     for (int p = 0; p < phases; p++) {
         int i = end[p];
@@ -33,7 +34,8 @@ static void find_segments(struct graph *graph) {
     for (int chunk = 0; chunk < chunks; chunk++)
         for (int p = 0; p < phases; p++) {
             const struct segment segment = find_segment(graph, chunk, (enum phase)p, end[p], end[p + 1]);
-            if (p > PHASE_BACKWARD && schedule_number(graph, chunk)) continue;
+            if (p == PHASE_WEIGHT && last != PHASE_WEIGHT) continue;
+            if (p >= PHASE_REDUCE && schedule_number(graph, chunk)) continue;
             VEC_PUSH(graph->arena, &graph->segments, segment);
         }
 }

@@ -25,7 +25,7 @@ static const char *key_of(const struct staging *s, int tensor, int stage) {
 /* The stage that has a node of the phase on the coordinate of `stage`: nodes of the whole step are on the coordinate's
  * first one. */
 static int stage_in(const struct staging *s, enum phase phase, int stage) {
-    return phase > PHASE_BACKWARD ? schedule_first(s->graph, schedule_home(s->graph, stage)) : stage;
+    return phase >= PHASE_REDUCE ? schedule_first(s->graph, schedule_home(s->graph, stage)) : stage;
 }
 
 /* Of the stages at one coordinate that hold the weight, the first gives it its new value. */
@@ -261,7 +261,7 @@ static void give_outputs(struct staging *s) {
     struct graph *graph = s->graph;
     for (int i = 0; i < graph->outputs.n; i++) {
         const int output = graph->outputs.at[i];
-        if (graph->train && graph_phase_of(graph, output) <= PHASE_BACKWARD) continue;
+        if (graph->train && graph_phase_of(graph, output) < PHASE_REDUCE) continue;
         graph->outputs.at[i] = broadcast(s, output, graph->output_names.at[i]);
     }
 }
@@ -273,7 +273,7 @@ static void give_outputs(struct staging *s) {
 static int turn_of(const struct staging *s, const struct node *node) {
     const bool transfer = node->op->id == OP_Transfer;
     const int stage = transfer ? (int)attr_int(node, "from", 0) : node->stage;
-    if (node->phase > PHASE_BACKWARD) return 0;
+    if (node->phase >= PHASE_REDUCE) return 0;
     return 2 * (node->phase == PHASE_FORWARD ? stage : s->stages - 1 - stage) + transfer;
 }
 
@@ -284,7 +284,7 @@ static void sort_by_stage(struct staging *s) {
     const int n = graph->order.n, turns = 2 * s->stages;
     int *sorted = ARENA_ARRAY(graph->arena, int, n + 1), placed = 0;
     for (int phase = 0; phase < PHASES; phase++)
-        for (int turn = 0; turn < (phase > PHASE_BACKWARD ? 1 : turns); turn++)
+        for (int turn = 0; turn < (phase >= PHASE_REDUCE ? 1 : turns); turn++)
             for (int i = 0; i < n; i++) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
                 if ((int)node->phase == phase && turn_of(s, node) == turn) sorted[placed++] = graph->order.at[i];
@@ -297,7 +297,7 @@ static void sort_by_stage(struct staging *s) {
  * so. */
 static int check_direction(const struct graph *graph, const struct node *node, int tensor, struct diags *diags) {
     const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    if (producer < 0 || node->phase > PHASE_BACKWARD) return 0;
+    if (producer < 0 || node->phase >= PHASE_REDUCE) return 0;
     const enum phase phase = graph_phase_of(graph, tensor);
     const int from = graph->nodes.at[producer].stage, to = node->stage;
     if (from == to || from == STAGE_ALL || (phase == PHASE_FORWARD ? from < to : from > to)) return 0;

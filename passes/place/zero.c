@@ -36,7 +36,7 @@ static void join(const struct zero *z, int a, int b) {
 
 /* True for nodes whose operands and results of more than one element are of one family. */
 static bool connects(const struct node *node) {
-    const bool updates = node->phase > PHASE_BACKWARD || node->op->id == OP_Accumulate;
+    const bool updates = node->phase >= PHASE_REDUCE || node->op->id == OP_Accumulate;
     return updates && node->op->kind == OP_ELEMENTWISE;
 }
 
@@ -76,7 +76,7 @@ static void choose_families(const struct zero *z) {
         if (!same_shape(tensor_at(z, t), tensor_at(z, representative(z, t)))) z->cut[representative(z, t)] = false;
     for (int i = 0; i < z->graph->order.n; i++) {
         const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
-        if (node->phase <= PHASE_BACKWARD || connects(node) || node->op->id == OP_SumSquares) continue;
+        if (node->phase < PHASE_REDUCE || connects(node) || node->op->id == OP_SumSquares) continue;
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) z->cut[representative(z, node->inputs[k])] = false;
     }
@@ -141,7 +141,7 @@ static void place_frozen(const struct zero *z) {
  * ----------------------------------------------------------------------------------------------- */
 
 static bool is_cast_of_slice(const struct zero *z, const struct node *node) {
-    return node->op->id == OP_Cast && node->phase <= PHASE_BACKWARD &&
+    return node->op->id == OP_Cast && node->phase < PHASE_REDUCE &&
            tensor_at(z, node->inputs[0])->kind == TENSOR_WEIGHT &&
            layout_flat_axes(&tensor_at(z, node->inputs[0])->layout);
 }

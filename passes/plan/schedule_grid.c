@@ -47,16 +47,21 @@ static bool place_stage(struct reader *r, int stage, int coordinate) {
     return r->home.at[stage] == coordinate;
 }
 
-/* F2, B2 or F2@3 */
+/* Letters of cells, by phase. */
+static const char letters[] = {[PHASE_FORWARD] = 'F', [PHASE_BACKWARD] = 'B', [PHASE_WEIGHT] = 'W', 0};
+
+enum phase grid_phase(char letter) {
+    const char *at = letter ? strchr(letters, letter) : NULL;
+    return at ? (enum phase)(at - letters) : PHASES;
+}
+
+/* F2, B2, W2 or F2@3 */
 static int read_cell(struct reader *r, struct grid_line *line, int coordinate) {
-    struct cell cell = {.phase = *r->at == 'F' ? PHASE_FORWARD : PHASE_BACKWARD, .chunk = coordinate};
-    if (*r->at == 'W')
-        return fail(r, r->line, "W: the backward pass of this version has no part of its own for weights; use F and B");
-    if (*r->at != 'F' && *r->at != 'B')
-        return fail(r, r->line, "a cell is F or B with a micro-batch, such as F0 or B2@1");
+    struct cell cell = {.phase = grid_phase(*r->at), .chunk = coordinate};
+    if (cell.phase == PHASES) return fail(r, r->line, "a cell is F, B or W with a micro-batch, such as F0 or B2@1");
     r->at++;
     cell.micro = take_number(r, MOST_MICRO_BATCHES);
-    if (cell.micro < 0) return fail(r, r->line, "F and B are followed by the number of a micro-batch");
+    if (cell.micro < 0) return fail(r, r->line, "F, B and W are followed by the number of a micro-batch");
     if (r->at < r->end && *r->at == '@') {
         r->at++;
         cell.chunk = take_number(r, MOST_STAGES);
@@ -68,6 +73,7 @@ static int read_cell(struct reader *r, struct grid_line *line, int coordinate) {
             r, r->line,
             arena_printf(r->arena, "stage %d is on line %d, too", cell.chunk, r->numbers.at[r->home.at[cell.chunk]]));
     VEC_PUSH(r->arena, &line->cells, cell);
+    r->grid->splits = r->grid->splits || cell.phase == PHASE_WEIGHT;
     r->cells++;
     return 0;
 }
@@ -93,35 +99,46 @@ static int read_line(struct reader *r) {
     return r->lines.n <= MOST_LINES ? 0 : fail(r, r->line, "too many lines");
 }
 
-/* What a stage has computed of a micro-batch. */
-enum { NOTHING, FORWARD_ONLY, BOTH };
+/* A later stage on the line that has not computed the W cell of the micro-batch; -1: none. */
+static int find_later_stage(const struct reader *r, int l, const struct cell *cell, const unsigned char *done) {
+    for (int c = cell->chunk + 1; c < r->home.n; c++)
+        if (r->home.at[c] == l && done[c * r->grid->micro_batches + cell->micro] <= PHASE_WEIGHT) return c;
+    return -1;
+}
 
+/* done: by stage and micro-batch, the next phase. The stages of a line have values in common, which are kept until the
+ * micro-batch's W of the first of them. */
 static int check_line(const struct reader *r, int l, unsigned char *done) {
     const struct grid *grid = r->grid;
     for (int i = 0; i < r->lines.at[l].cells.n; i++) {
         const struct cell *cell = &r->lines.at[l].cells.at[i];
-        unsigned char *state = &done[cell->chunk * grid->micro_batches + cell->micro];
-        const bool forward = cell->phase == PHASE_FORWARD;
-        if (*state != (forward ? NOTHING : FORWARD_ONLY))
+        unsigned char *next = &done[cell->chunk * grid->micro_batches + cell->micro];
+        const int later = cell->phase == PHASE_WEIGHT ? find_later_stage(r, l, cell, done) : -1;
+        const char *what = arena_printf(r->arena, "%c%d of stage %d", letters[cell->phase], cell->micro, cell->chunk);
+        if (*next != cell->phase)
             return fail(r, r->numbers.at[l],
-                        arena_printf(r->arena, "%s%d of stage %d %s", forward ? "F" : "B", cell->micro, cell->chunk,
-                                     *state == NOTHING ? "comes before its F" : "occurs twice"));
-        ++*state;
+                        *next > (int)cell->phase
+                            ? arena_printf(r->arena, "%s occurs twice", what)
+                            : arena_printf(r->arena, "%s comes before its %c", what, letters[*next]));
+        if (later >= 0)
+            return fail(r, r->numbers.at[l], arena_printf(r->arena, "%s comes before that of stage %d", what, later));
+        ++*next;
     }
     return 0;
 }
 
-/* Every stage has both cells of every micro-batch. The numbers of cells are compared first, so that the table of
+/* Every stage has all cells of every micro-batch. The numbers of cells are compared first, so that the table of
  * cells is not larger than the file. */
 static int check_cells(const struct reader *r) {
     const struct grid *grid = r->grid;
+    const int64_t each = (int64_t)grid->micro_batches * (grid->splits ? 3 : 2);
     for (int c = 0; c < r->home.n; c++)
         if (r->home.at[c] < 0)
             return fail(r, r->line, arena_printf(r->arena, "no line has stage %d of %d", c, r->home.n));
-    if ((int64_t)r->home.n * grid->micro_batches * 2 != r->cells)
+    if (r->home.n * each != r->cells)
         return fail(r, r->line,
                     arena_printf(r->arena, "%d cells, but %d stages with %d micro-batches have %lld", r->cells,
-                                 r->home.n, grid->micro_batches, 2LL * r->home.n * grid->micro_batches));
+                                 r->home.n, grid->micro_batches, (long long)(r->home.n * each)));
     unsigned char *done = ARENA_ARRAY(r->arena, unsigned char, r->cells);
     for (int l = 0; l < r->lines.n; l++)
         if (check_line(r, l, done) < 0) return -1;
@@ -167,7 +184,7 @@ const char *grid_text(const struct grid *grid, struct arena *arena) {
     for (int l = 0; l < grid->coordinates; l++) {
         for (int i = 0; i < grid->lines[l].cells.n; i++) {
             const struct cell *cell = &grid->lines[l].cells.at[i];
-            strbuf_printf(&out, "%s%s%d", i ? " " : "", cell->phase == PHASE_FORWARD ? "F" : "B", cell->micro);
+            strbuf_printf(&out, "%s%c%d", i ? " " : "", letters[cell->phase], cell->micro);
             if (cell->chunk != l) strbuf_printf(&out, "@%d", cell->chunk);
         }
         strbuf_putc(&out, '\n');

@@ -57,6 +57,69 @@ static void fill_interleaved(struct column *column) {
     }
 }
 
+/* The schedules that Qi et al. wrote by hand ("Zero Bubble Pipeline Parallelism", ICLR 2024, figure 3): `ahead` forward
+ * segments, then backward and forward segments in turn. The weight segment of a micro-batch comes `delay` backward
+ * segments after its own. */
+static void fill_zero_bubble(struct column *column, int ahead, int delay) {
+    const int n = column->micro_batches, warm_up = ahead < n ? ahead : n;
+    for (int m = 0; m < warm_up; m++) put(column, PHASE_FORWARD, m);
+    for (int m = 0; m < n; m++) {
+        put(column, PHASE_BACKWARD, m);
+        if (m >= delay) put(column, PHASE_WEIGHT, m - delay);
+        if (m + warm_up < n) put(column, PHASE_FORWARD, m + warm_up);
+    }
+    for (int m = n > delay ? n - delay : 0; m < n; m++) put(column, PHASE_WEIGHT, m);
+}
+
+/* Every coordinate holds as many micro-batches as the first one of 1F1B. */
+static void fill_zb_h1(struct column *column) {
+    fill_zero_bubble(column, column->coordinates - column->coordinate, column->coordinate);
+}
+
+/* The first backward segment of the first coordinate finds forward segments to fill the time before it. */
+static void fill_zb_h2(struct column *column) {
+    fill_zero_bubble(column, 2 * (column->coordinates - column->coordinate) - 1, 2 * column->coordinate);
+}
+
+/* The cells of a coordinate whose two chunks are placed in the shape of a V. done: segments of each phase so far, of
+ * the chunk on the way down [0] and on the way up [1]. */
+struct v_column {
+    struct column *column;
+    int done[2][PHASE_WEIGHT + 1];
+};
+
+/* Lists the chunk's next segment of each phase in the text, which has a letter for each (grid_phase), `times` times.
+ * Micro-batches that the step does not have are left out. */
+static void put_v(struct v_column *v, int up, const char *phases, int times) {
+    struct column *column = v->column;
+    const int chunk = up ? 2 * column->coordinates - 1 - column->coordinate : column->coordinate;
+    for (int i = 0; i < times; i++)
+        for (const char *c = phases; *c; c++) {
+            const enum phase phase = grid_phase(*c);
+            const struct cell cell = {phase, v->done[up][phase]++, chunk};
+            if (cell.micro < column->micro_batches) VEC_PUSH(column->arena, &column->cells, cell);
+        }
+}
+
+/* ZB-V (Qi et al., section 6): as in ScheduleZBVZeroBubble of PyTorch. The pattern needs at least 2 p - 1
+ * micro-batches; of smaller steps, it is that pattern without the micro-batches that they lack. */
+static void fill_zb_v(struct column *column) {
+    const int p = column->coordinates, r = column->coordinate, least = 2 * p - 1;
+    const int n = column->micro_batches > least ? column->micro_batches : least;
+    struct v_column v = {.column = column};
+    put_v(&v, 0, "F", 2 * (p - r) - 1);
+    for (int i = 0; i < r; i++) put_v(&v, 1, "F", 1), put_v(&v, 0, "F", 1);
+    put_v(&v, 1, "FBW", p - r);
+    while (v.done[1][PHASE_FORWARD] < n) {
+        put_v(&v, 0, v.done[0][PHASE_FORWARD] < n ? "FBW" : "BW", 1);
+        put_v(&v, 1, "FBW", 1);
+    }
+    for (int i = 0; i < r; i++) put_v(&v, 0, "B", 1), put_v(&v, 1, "B", 1);
+    put_v(&v, 0, "BW", p - r);
+    put_v(&v, 1, "W", n - v.done[1][PHASE_WEIGHT]);
+    put_v(&v, 0, "W", n - v.done[0][PHASE_WEIGHT]);
+}
+
 static const struct schedule_kind kinds[] = {
 #define SCHEDULE(...) {__VA_ARGS__},
 #include "passes/plan/schedules.def"
@@ -98,7 +161,7 @@ int schedule_choose(struct schedule_choice *choice, const char *text, struct dia
     *choice = (struct schedule_choice){.kind = kind};
     named_options_start(&options, "--schedule", kind->name, kind->options ? kind->options : "", diags->arena);
     if (named_options_set_all(&options, name[length] ? name + length + 1 : NULL, 1, diags) < 0) return -1;
-    const double chunks = named_options_value(&options, "v", 1);
+    const double chunks = named_options_value(&options, "v", kind->is_v ? 2 : 1);
     choice->chunks = (int)chunks;
     if (choice->chunks == chunks) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--schedule", "v is a number of stages: a whole number");
@@ -112,6 +175,10 @@ static int check_grid(const struct grid *grid, int coordinates, int micro_batche
     if (grid->micro_batches == micro_batches) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--accumulate", "%d, but the schedule has %d micro-batch%s",
                       micro_batches, grid->micro_batches, grid->micro_batches == 1 ? "" : "es");
+}
+
+bool schedule_splits(const struct schedule_choice *choice) {
+    return choice->grid ? choice->grid->splits : choice->kind->splits;
 }
 
 int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, int micro_batches,
@@ -128,7 +195,7 @@ struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coord
     int *home = ARENA_ARRAY(arena, int, n + 1);
     if (choice->grid) return choice->grid->chunks;
     if (choice->chunks == 1 || coordinates == 1) return (struct chunks){0};
-    for (int c = 0; c < n; c++) home[c] = c % coordinates;
+    for (int c = 0; c < n; c++) home[c] = choice->kind->is_v && c >= coordinates ? n - 1 - c : c % coordinates;
     return (struct chunks){n, home};
 }
 

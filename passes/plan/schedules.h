@@ -30,6 +30,7 @@ struct schedule_kind {
     void (*fill)(struct column *column);
     const char *help;
     const char *options;
+    bool splits, is_v;
 };
 
 /* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
@@ -51,6 +52,9 @@ int schedule_choose(struct schedule_choice *choice, const char *text, struct dia
 
 /* The chunks of the schedule at that many coordinates. */
 struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena);
+
+/* True if the schedule says when gradients of weights are computed. */
+bool schedule_splits(const struct schedule_choice *choice);
 
 /* E0205 if the schedule cannot have that many coordinates or micro-batches. */
 int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, int micro_batches, struct diags *diags);

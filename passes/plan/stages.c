@@ -124,12 +124,12 @@ static void place_updates(struct draft *draft, int last_stage, bool *unowned) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         int own = node->phase == PHASE_BACKWARD ? draft_first(draft, draft->stage[id]) : NOWHERE;
-        for (int k = 0; k < node->ninputs && node->phase > PHASE_BACKWARD; k++)
+        for (int k = 0; k < node->ninputs && node->phase >= PHASE_REDUCE; k++)
             if (node->inputs[k] >= 0 && own == NOWHERE) own = owner[node->inputs[k]];
         for (int k = 0; k < node->noutputs && node->phase != PHASE_REDUCE; k++)
             if (node->outputs[k] >= 0) owner[node->outputs[k]] = own;
         const int reduced = node->phase == PHASE_REDUCE ? last_reduced_stage(draft, node) : -1;
-        if (node->phase > PHASE_BACKWARD) draft->stage[id] = own < NOWHERE ? own : reduced >= 0 ? reduced : last_stage;
+        if (node->phase >= PHASE_REDUCE) draft->stage[id] = own < NOWHERE ? own : reduced >= 0 ? reduced : last_stage;
         unowned[id] = node->phase == PHASE_UPDATE && own == NOWHERE;
     }
 }

@@ -219,7 +219,7 @@ static const struct rank_class *slowest(const struct estimation *e, int coordina
         for (int s = 0; s < class->nsegments; s++) {
             const struct segment *segment = &plan->graph->segments.at[class->segments[s]];
             tried[s] = span_of(e, class, segment);
-            seconds += length_of(&tried[s]) * (segment->phase > PHASE_BACKWARD ? 1 : micro_batches);
+            seconds += length_of(&tried[s]) * (segment->phase >= PHASE_REDUCE ? 1 : micro_batches);
         }
         if (seconds <= longest) continue;
         longest = seconds, found = class;
@@ -237,7 +237,7 @@ static void count_executed(const struct estimation *e, int micro_batches, struct
         for (int s = 0; s < plan->classes[c].nsegments; s++) {
             const struct segment *segment = &plan->graph->segments.at[plan->classes[c].segments[s]];
             const struct span span = span_of(e, &plan->classes[c], segment);
-            const double times = segment->phase > PHASE_BACKWARD ? 1 : micro_batches;
+            const double times = segment->phase >= PHASE_REDUCE ? 1 : micro_batches;
             of_class[c].flops += times * span.flops;
             of_class[c].causal_flops += times * span.causal_flops;
             for (int t = 0; t < MACHINE_TYPES; t++) of_class[c].by_type[t] += times * span.by_type[t];
@@ -274,7 +274,7 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
         for (int s = 0; s < graph->segments.n; s++) {
             const struct segment *segment = &graph->segments.at[s];
             if (schedule_home(graph, segment->chunk) != c) continue;
-            struct span *to = segment->phase > PHASE_BACKWARD ? &once : &repeated;
+            struct span *to = segment->phase >= PHASE_REDUCE ? &once : &repeated;
             to->computing += spans[s].computing, to->communicating += spans[s].communicating;
             to->hidden += spans[s].hidden, to->begun += spans[s].begun;
         }

@@ -1,6 +1,7 @@
 /* Makes the plan of the ranks' programs: classes, views, stored tensors, then addresses. */
 #include <string.h>
 
+#include "ir/schedule.h"
 #include "passes/plan/stages.h"
 #include "passes/rank/classes.h"
 #include "passes/rank/memplan.h"
@@ -8,8 +9,9 @@
 
 /* Note [On the operand]
  * The result of an operator that can work in place (op->in_place) lies in its operand's memory, unless the operand
- * is read afterwards or is an output. Its kernel takes operand and result at one address or at two; at two it
- * copies. */
+ * is read afterwards, is an output, or is sent to another chunk by a backward segment: the weight segment of the
+ * micro-batch does not wait for the end of that send. Its kernel takes operand and result at one address or at two; at
+ * two it copies. */
 
 /* Note [Sums in place]
  * The sum of a step's gradients so far is written over the state that has it, which is cleared before the next step. So
@@ -30,8 +32,13 @@ static bool sums_in_place(const struct graph *graph, const struct update *update
     return false;
 }
 
-/* Per tensor: the last position of the order at which a node reads it; the order's length for outputs and new values of
- * updates, -1 if nothing reads it. */
+/* True for a send of the backward phase whose end the micro-batch's weight segment does not wait for. */
+static bool is_sent_before_weights(const struct graph *graph, const struct node *node) {
+    return node->phase == PHASE_BACKWARD && schedule_posts(graph, node) && schedule_last_phase(graph) == PHASE_WEIGHT;
+}
+
+/* Per tensor: the last position of the order at which a node reads it; -1 if nothing reads it; the order's length for
+ * outputs, new values of updates, and values that are sent before weight segments. */
 static int *last_reads(const struct graph *graph) {
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
@@ -39,6 +46,10 @@ static int *last_reads(const struct graph *graph) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
+    }
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (is_sent_before_weights(graph, node)) last[node->inputs[0]] = graph->order.n;
     }
     for (int i = 0; i < graph->outputs.n; i++) last[graph->outputs.at[i]] = graph->order.n;
     return last;

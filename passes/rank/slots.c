@@ -27,7 +27,7 @@ static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     class->transferred = class->kept.n;
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
-        for (int i = 0; i < segment->in.n && segment->phase <= PHASE_BACKWARD; i++)
+        for (int i = 0; i < segment->in.n && segment->phase < PHASE_REDUCE; i++)
             keep(plan, class, listed, segment->in.at[i]);
     }
 }
@@ -128,7 +128,7 @@ static const unsigned *find_accesses(const struct rankplan *plan, const struct r
     unsigned *accesses = ARENA_ARRAY(graph->arena, unsigned, graph->segments.n + 1);
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
-        for (int i = segment->first; i < segment->end && segment->phase <= PHASE_BACKWARD; i++) {
+        for (int i = segment->first; i < segment->end && segment->phase < PHASE_REDUCE; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
             for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
@@ -142,19 +142,20 @@ static const unsigned *find_accesses(const struct rankplan *plan, const struct r
 }
 
 /* Walks the table: a segment accesses slots of a chunk only from the micro-batch's forward segment of that chunk to its
- * backward segment. */
+ * last backward segment. */
 static bool is_held(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     const int micro_batches = class->schedule->micro_batches;
+    const enum phase last = schedule_last_phase(graph);
     const unsigned *accesses = find_accesses(plan, class);
     unsigned *held = ARENA_ARRAY(graph->arena, unsigned, micro_batches + 1); /* by micro-batch: chunks, a bit set */
     for (int i = 0; i<class->schedule->nops &&class->nchunks> 1; i++) {
         const struct rt_step_op *op = &class->schedule->ops[i];
         const enum phase phase = graph->segments.at[op->segment].phase;
-        if (op->kind != RT_RUN || phase > PHASE_BACKWARD) continue;
+        if (op->kind != RT_RUN || phase >= PHASE_REDUCE) continue;
         if (phase == PHASE_FORWARD) held[op->micro] |= 1u << op->chunk;
         if (accesses[op->segment] & ~held[op->micro]) return false;
-        if (phase == PHASE_BACKWARD) held[op->micro] &= ~(1u << op->chunk);
+        if (phase == last) held[op->micro] &= ~(1u << op->chunk);
     }
     return true;
 }

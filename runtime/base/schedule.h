@@ -7,10 +7,10 @@
  * schedule executes a segment for a micro-batch, or begins or ends the transfer of a value between chunks.
  *
  * Note [Slots]
- * What the forward segment of a chunk computes and its backward segment reads is kept in a slot of the chunk. A
- * micro-batch takes a slot when its forward segment begins and frees it when its backward segment ends. A chunk needs
- * about as many slots as there are micro-batches between the two at the same time; micro-batch m has slot m modulo
- * their number. Without backward segments there is nothing to keep: all micro-batches have slot 0.
+ * What the forward segment of a chunk computes and its backward segments read is kept in a slot of the chunk. A
+ * micro-batch takes a slot when its forward segment begins and frees it when its last backward segment ends. A chunk
+ * needs about as many slots as there are micro-batches between the two at the same time; micro-batch m has slot m
+ * modulo their number. Without backward segments there is nothing to keep: all micro-batches have slot 0.
  *
  * Note [Repeated rows]
  * The number of micro-batches of a step is an option of a run (`rankc train --accumulate`), so a table cannot list all
@@ -29,8 +29,10 @@ extern "C" {
 #endif
 
 /* The phases of a training step: forward and backward of each micro-batch; then, once, the reduction of gradients over
- * scale units, and the update of parameters. Inference is the forward phase alone. */
-enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES };
+ * scale units, and the update of parameters. Inference is the forward phase alone. Under a zero-bubble schedule the
+ * backward phase of a micro-batch has two parts: PHASE_BACKWARD computes the gradients that other chunks wait for,
+ * PHASE_WEIGHT the rest, which is mostly gradients of weights. Other programs have no segment of PHASE_WEIGHT. */
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_REDUCE, PHASE_UPDATE, PHASES };
 
 /* Note [Transfers between chunks]
  * A value that another chunk reads is sent when the segment that computes it has been executed, and received before the

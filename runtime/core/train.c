@@ -125,7 +125,7 @@ struct training_call {
     const unsigned char *is_dummy;     /* by micro-batch */
     const struct rt_scale *scale;
     double *losses;
-    int backwards[RT_MAX_CHUNKS]; /* by chunk of the rank: backward segments so far */
+    int backwards[PHASE_WEIGHT + 1][RT_MAX_CHUNKS]; /* by phase and chunk of the rank: backward segments so far */
 };
 
 /* Also waits for sums that have begun, whose results are discarded. */
@@ -178,16 +178,26 @@ static int end_forward(struct rt *rt, void *context, int micro) {
     return call->losses ? fetch(rt, &call->losses[micro], 0, rt->program->outputs[0].dtype) : RT_OK;
 }
 
+/* Before a segment of either part of the backward phase. */
+static int enter_backward(struct rt *rt, struct training_call *call, enum phase phase, int micro) {
+    const struct rt_schedule *schedule = &rt->rank_class->schedule;
+    const bool last = ++call->backwards[phase][rt->internal->chunk] == rt->internal->accumulate;
+    if (schedule->nchunks > 1 || schedule->slots[0] > 1) RT_TRY(enter_micro_batch(rt, call, micro));
+    rt_backward_begins(rt, last, !rt->internal->watch);
+    return RT_OK;
+}
+
 static int begin_backward(struct rt *rt, void *context, int micro) {
     struct training_call *call = context;
     const struct rt_scale *scale = call->scale;
-    const struct rt_schedule *schedule = &rt->rank_class->schedule;
-    const bool last = ++call->backwards[rt->internal->chunk] == rt->internal->accumulate;
-    if (schedule->nchunks > 1 || schedule->slots[0] > 1) RT_TRY(enter_micro_batch(rt, call, micro));
+    RT_TRY(enter_backward(rt, call, PHASE_BACKWARD, micro));
     rt->internal->control[RT_SEED] =
         scale ? scale->factor(scale->context, micro, is_real(call, micro) ? own_loss(rt) : 0) : 1;
-    rt_backward_begins(rt, last, !rt->internal->watch);
     return RT_OK;
+}
+
+static int begin_weight(struct rt *rt, void *context, int micro) {
+    return enter_backward(rt, context, PHASE_WEIGHT, micro);
 }
 
 /* Gradients and parameters */
@@ -231,13 +241,18 @@ static int end_update(struct rt *rt, void *context, int micro) {
 static int execute(struct rt *rt, unsigned phases, struct training_call *call) {
     static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {begin_forward, end_forward},
                                                     [PHASE_BACKWARD] = {begin_backward, NULL},
+                                                    [PHASE_WEIGHT] = {begin_weight, NULL},
                                                     [PHASE_REDUCE] = {begin_reduce, end_reduce},
                                                     [PHASE_UPDATE] = {begin_update, end_update}};
     const struct rt_call rows = {phases, rt->internal->accumulate, around, call};
     return rt_execute(rt, &rows);
 }
 
-enum { GRADIENTS = 1 << PHASE_FORWARD | 1 << PHASE_BACKWARD, REDUCE = 1 << PHASE_REDUCE, UPDATE = 1 << PHASE_UPDATE };
+enum {
+    GRADIENTS = 1 << PHASE_FORWARD | 1 << PHASE_BACKWARD | 1 << PHASE_WEIGHT,
+    REDUCE = 1 << PHASE_REDUCE,
+    UPDATE = 1 << PHASE_UPDATE
+};
 
 /* Forward and backward of all micro-batches from zero sums, and the phases after them. */
 static int run_gradients(struct rt *rt, unsigned later, struct training_call *call) {
@@ -263,7 +278,7 @@ static void read_losses(const struct rt *rt, const unsigned char *is_dummy, doub
 
 /* Repeats the step's gradients from zero sums, without counting its micro-batches twice. */
 static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
-    struct training_call call = {attempt->samples, attempt->is_dummy, attempt->scale, NULL, {0}};
+    struct training_call call = {attempt->samples, attempt->is_dummy, attempt->scale, NULL, {{0}}};
     const int64_t micro_batches = rt->internal->micro_batches;
     RT_TRY(run_gradients(rt, REDUCE, &call));
     rt->internal->micro_batches = micro_batches;
@@ -295,12 +310,12 @@ static int train(struct rt *rt, unsigned later, struct training_call *call) {
 
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                  const struct rt_scale *scale, double *losses) {
-    return train(rt, 0, &(struct training_call){samples, is_dummy, scale, losses, {0}});
+    return train(rt, 0, &(struct training_call){samples, is_dummy, scale, losses, {{0}}});
 }
 
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses) {
-    return train(rt, REDUCE | UPDATE, &(struct training_call){samples, is_dummy, scale, losses, {0}});
+    return train(rt, REDUCE | UPDATE, &(struct training_call){samples, is_dummy, scale, losses, {{0}}});
 }
 
 /* Modules */

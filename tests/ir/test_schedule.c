@@ -54,11 +54,36 @@ static const char stages_text[] = "rankc-ir 1\n"
                                   "segment reduce 1 order=6..6 in=[] out=[]\n"
                                   "segment update 1 order=6..6 in=[] out=[]\n";
 
-/* "stages" in the first line: of the graph with two stages; else of the other one. */
+/* The gradient of the weight is computed in a phase of its own. */
+static const char weights_text[] = "rankc-ir 1\n"
+                                   "graph \"g\" level=SCHEDULED train\n"
+                                   "input %0 \"x\" f32[4]\n"
+                                   "control %1 \"lr\" f64[]\n"
+                                   "weight %2 \"w\" f32[4]\n"
+                                   "%3 \"y\" f32[4] = Mul(%0, %2)\n"
+                                   "%4 \"dy\" f32[4] = Mul(%3, %3) phase=backward\n"
+                                   "%5 \"dw\" f32[4] = Mul(%0, %4) phase=weight\n"
+                                   "%6 \"w.new\" f32[4] = Sub(%2, %5) phase=update\n"
+                                   "output %3 \"y\"\n"
+                                   "update %2 <- %6\n"
+                                   "segment forward 0 order=0..1 in=[] out=[%3]\n"
+                                   "segment backward 0 order=1..2 in=[%3] out=[%4]\n"
+                                   "segment weight 0 order=2..3 in=[%4] out=[%5]\n"
+                                   "segment reduce 0 order=3..3 in=[] out=[]\n"
+                                   "segment update 0 order=3..4 in=[%5] out=[]\n";
+
+/* The graph that the first line names; without a name, the first one. */
 static const char *graph_of(const char **input) {
-    if (strncmp(*input, "stages\n", 7) != 0) return graph_text;
-    *input += 7;
-    return stages_text;
+    static const struct {
+        const char *name, *text;
+    } graphs[] = {{"stages\n", stages_text}, {"weights\n", weights_text}};
+    for (size_t g = 0; g < sizeof graphs / sizeof *graphs; g++) {
+        const size_t length = strlen(graphs[g].name);
+        if (strncmp(*input, graphs[g].name, length) != 0) continue;
+        *input += length;
+        return graphs[g].text;
+    }
+    return graph_text;
 }
 
 static const char *verdict(struct arena *arena, const char *input) {

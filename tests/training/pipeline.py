@@ -15,36 +15,40 @@ import itertools
 import json
 import os
 import sys
+import tempfile
 
 from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, recorded, report
 
 ACCUMULATE, STEPS, BOUND, MOST_RANKS = 4, 10, 1e-5, 8
-SCHEDULES = ["gpipe", "1f1b", "interleaved"]
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"]
 # schedules that a user writes: a V shape, in which rank 0 has the first and the last stage; 1F1B
 GRIDS = {"v": "# V\nF0@0 F1@0 . F0@3 B0@3 F1@3 B1@3 . B0@0 B1@0\n. F0@1 F0@2 F1@1 F1@2 B0@2 B0@1 B1@2 B1@1  # rank 1\n",
-         "1f1b": "F0 F1 B0 F2 B1 F3 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3\n"}
+         "1f1b": "F0 F1 B0 F2 B1 F3 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3\n",
+         "w": "F0@0 F1@0 F0@3 B0@3 F1@3 B1@3 W0@3 B0@0 W1@3 B1@0 W0@0 W1@0\nF0@1 F0@2 F1@1 F1@2 B0@2 B0@1 B1@2 B1@1 W0@2 W0@1 W1@2 W1@1\n"}
 # line of the file, and what is wrong with it
 BROKEN = {"F0 B0\nF0\n": (2, "3 cells, but 2 stages with 1 micro-batches have 4"), "F0 B0\nF0@0 B0@0\n": (2, "stage 0 is on line 1, too"),
-          "\n\nX\n": (3, "a cell is F or B"), "F99999999999\n": (1, "F and B are followed by the number"), "F0 B0@\n": (1, "@ is followed by"),
+          "\n\nX\n": (3, "a cell is F, B or W"), "F99999999999\n": (1, "F, B and W are followed by the number"), "F0 B0@\n": (1, "@ is followed by"),
           "F0 B0\n# x\nB0 F0\n": (3, "B0 of stage 1 comes before its F"), "F0 B0 F0 B0\n": (1, "4 cells, but 1 stage"), "": (0, "the file has no cell"),
           "F0 B0\n..\n": (2, "the line has no cell"), "F0@4095 B0@4095\n": (1, "no line has stage 0"), "F0B0\n": (1, "cells are separated by blanks"),
-          "F0 B0 W0\nF0 B0\n": (1, "W")}
+          "F0 B0 W0\nF0 B0\n": (2, "5 cells, but 2 stages with 1 micro-batches have 6"), "F0 W0 B0\n": (1, "W0 of stage 0 comes before its B"),
+          "F0 B0 W0 B0\n": (1, "4 cells"), "F0@0 F0@1 B0@1 B0@0 W0@0 W0@1\n": (1, "W0 of stage 0 comes before that of stage 1")}
 
 # Of each target: tensor, pipeline, units, ZeRO, schedule, recomputation, micro-batches of a unit, further options
 QUICK = {"c": {
     "gpt2": [(1, 2, 1, 0, "1f1b", "none", 7), (1, 4, 1, 0, "1f1b", "full", 4), (1, 3, 1, 0, "gpipe", "none", 4), (2, 2, 1, 0, "1f1b", "none", 4),
              (1, 2, 2, 1, "gpipe", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4), (1, 2, 1, 0, "1f1b", "none", 1),
              (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16"), (1, 2, 1, 0, "interleaved", "none", 6),
-             (2, 2, 1, 0, "interleaved", "none", 4), (1, 2, 2, 3, "interleaved:v=3", "full", 2), (1, 2, 1, 0, "v", "full", 2)],
-    "llama": [(1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4)],
-    "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4)],
+             (2, 2, 1, 0, "interleaved", "none", 4), (1, 2, 2, 3, "interleaved:v=3", "full", 2), (1, 2, 1, 0, "v", "full", 2),
+             (1, 4, 1, 0, "zb-h1", "none", 4), (1, 2, 1, 0, "zb-h2", "full", 7), (1, 2, 1, 0, "w", "none", 2)],
+    "llama": [(1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4), (1, 2, 2, 3, "zb-v", "none", 4)],
+    "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
     "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
 }, "cuda": {
     "gpt2": [(1, 4, 1, 0, "gpipe", "full", 4), (2, 2, 2, 1, "1f1b", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4),
-             (1, 2, 1, 0, "interleaved", "none", 4)],
+             (1, 2, 1, 0, "interleaved", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "llama": [(1, 2, 2, 2, "1f1b", "none", 4)],
-    "mlp_dropout": [(1, 3, 1, 0, "1f1b", "none", 4)],
+    "mlp_dropout": [(1, 3, 1, 0, "1f1b", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
 }}
 
@@ -140,6 +144,29 @@ def formulas(o, work):
     return "bubble (p - 1) / (m + p - 1)"
 
 
+def zero_bubble(o, work, case, schedule, p, m):
+    """Units of time beyond 3 m, if each of a micro-batch's three parts takes 1: of the step; of the rank with the most, from its first segment to
+    its last; and the slots."""
+    out, chunks = os.path.join(work, "out"), 2 if schedule == "zb-v" else 1
+    compile_case(o.rankc, case, f"{policy(1, p)}@1", m, out, ["--schedule", schedule, "--no-build"])
+    shown = json.loads(call(o.rankc, "show", "--json", out).stdout)["schedule"]
+    width = 3 if schedule == "1f1b" else 3 + chunks
+    spans = [((len(line) - len(line.lstrip())) / width, line.rindex(line.split()[-1]) / width + (2 if schedule == "1f1b" else 1))
+             for line in shown["timeline"]]
+    return max(end for _, end in spans) / chunks - 3 * m, max(end - begin for begin, end in spans) / chunks - 3 * m, shown["slots"]
+
+
+def zero_bubbles(o, work):
+    """Qi et al. (ICLR 2024), sections 2 and 6, with equal times: the bubble of 1F1B is 3 (p - 1), that of ZB-H1 p - 1, and there is none in ZB-H2
+    and ZB-V between the first and the last segment of a rank. Memory is that of 1F1B, in ZB-H2 twice as much."""
+    for p, m in ((2, 3), (2, 8), (4, 8)):
+        expect(zero_bubble(o, work, "gpt2", "zb-h1", p, m) == (p - 1, p - 1, [p] * p), f"zb-h1 of {p}, {m}")
+        expect(zero_bubble(o, work, "gpt2", "zb-h2", p, m) == (p - 1, 0, [2 * p - 1] * p), f"zb-h2 of {p}, {m}")
+        step, own, slots = zero_bubble(o, work, "mlp", "zb-v", p, m)
+        expect((step, own) == ((p - 1) / 2, 0) and all(sum(of) <= 2 * p + 1 for of in slots), f"zb-v of {p}, {m}: {step}, {own}, {slots}")
+    return "as published"
+
+
 def grids(o, work):
     """A schedule of a file is refused with the line, a deadlock with what waits; its content, not its name, decides what is compiled."""
     path, out = os.path.join(work, "a.grid"), os.path.join(work, "out")
@@ -204,7 +231,19 @@ def name_of(row):
     return " ".join([f"tensor={tensor} pipeline={pipeline} units={units} zero={zero} {schedule} recompute={recompute} accumulate={accumulate}", *more])
 
 
-def write_table(path, results):
+def waiting(o, table):
+    """Bubbles of the timeline with equal times, in units."""
+    table.write("\n## Waiting\n\nUnits of time that ranks wait in a step of m micro-batches on p ranks, from the timeline: forward, backward and weight\n"
+                "segments take 1 each. *With the wait*: all ranks begin and end a step together, as they do, for the losses and for the norm\nof "
+                "`--clip-grad-norm`. *Without*: steps overlap, so that a rank waits only between its first segment and its last.\n\n"
+                "| p | m | schedule | with the wait | without | slots of each rank's stages |\n|---|---|---|---|---|---|\n")
+    for p, m, schedule in itertools.product((2, 4), (4, 8, 16), ("1f1b", "zb-h1", "zb-h2", "zb-v")):
+        with tempfile.TemporaryDirectory() as work:
+            step, own, slots = zero_bubble(o, work, "gpt2", schedule, p, m)
+        table.write(f"| {p} | {m} | {schedule} | {step:g} | {own:g} | {' '.join(str(of).replace(' ', '') for of in slots)} |\n")
+
+
+def write_table(o, path, results):
     with open(path, "w", encoding="utf-8") as table:
         table.write("# Training in pipeline stages\n\nWritten by `tests/training/pipeline.py --product --table`: losses and gradient norms of "
                     f"{STEPS} steps with\n{ACCUMULATE} micro-batches per unit, each against the same plan without stages, with which they must be "
@@ -213,6 +252,7 @@ def write_table(path, results):
         for (case, *row), said in results.items():
             worst = "0" if said == "equal to one rank" else said.split("; ")[1].split()[0]
             table.write(f"| {case} | {' | '.join(map(str, row[:6]))} | {worst} |\n")
+        waiting(o, table)
 
 
 def main():
@@ -242,10 +282,10 @@ def main():
     cases = o.cases or (["gpt2", "llama"] if o.product else list(quick))
     rows = [(case, row) for case in cases for row in (product() if o.product else quick[case])]
     checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
-    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, grids, states]
+    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, zero_bubbles, grids, states]
     failed = report(checks + [(other.__name__, lambda work, other=other: other(o, work)) for other in others])
     if o.table and not failed:
-        write_table(o.table, results)
+        write_table(o, o.table, results)
     return failed
 
 

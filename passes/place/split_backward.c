@@ -1,0 +1,47 @@
+/* Divides the backward phase in two for zero-bubble schedules (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR
+ * 2024, section 2).
+ *
+ * Note [Two parts of backward]
+ * Other pipeline stages wait for the gradients of activations that a stage sends, but nobody waits for its gradients of
+ * weights before the end of the step. What a posted send needs stays in PHASE_BACKWARD, and so does what reads the
+ * factor of the loss, which the runtime sets before that phase. All else moves to PHASE_WEIGHT, which a schedule may
+ * place in time that the stage would otherwise spend waiting. The first stage sends no gradients: its whole backward
+ * pass is of PHASE_WEIGHT. The pass follows the passes that fuse operators, so that results do not depend on the
+ * schedule; an operator that computes both kinds of gradients, such as that of a layer norm, stays in
+ * PHASE_BACKWARD. */
+#include "ir/schedule.h"
+#include "passes/pipeline.h"
+#include "passes/plan/schedules.h"
+#include "passes/train/training.h"
+
+static bool reads(const struct node *node, int tensor) {
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] == tensor) return true;
+    return false;
+}
+
+/* Per tensor: true if a node that stays in PHASE_BACKWARD reads it. Moves the others to PHASE_WEIGHT. */
+static void move_to_weight_phase(struct graph *graph, bool *needed) {
+    const int seed = graph_control(graph, RT_SEED);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool stays = schedule_posts(graph, node) || reads(node, seed);
+        if (node->phase != PHASE_BACKWARD) continue;
+        for (int k = 0; k < node->noutputs; k++) stays = stays || (node->outputs[k] >= 0 && needed[node->outputs[k]]);
+        if (!stays) node->phase = PHASE_WEIGHT;
+        for (int k = 0; k < node->ninputs && stays; k++)
+            if (node->inputs[k] >= 0) needed[node->inputs[k]] = true;
+    }
+}
+
+int pass_split_backward(struct graph *graph, const struct pass_context *context) {
+    struct schedule_choice choice;
+    if (!context->training || schedule_coordinates(graph) == 1) return 0;
+    if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    if (!schedule_splits(&choice)) return 0;
+    struct arena *scratch = arena_scratch(graph->arena);
+    move_to_weight_phase(graph, ARENA_ARRAY(scratch, bool, graph->tensors.n + RT_CONTROLS + 1));
+    arena_release(graph->arena, scratch);
+    graph_sort_phases(graph);
+    return 0;
+}
