@@ -1,8 +1,8 @@
 /* Option --rows of `rankc plan`: predicts published training runs of other systems.
  *
- * A row has the sizes of a transformer, the GPUs, and how the system divided the model. Columns are found by their names
- * in the first line: source, model, params, layers, hidden, heads, kv_heads, ffn, vocab, seq, gpu, ngpus, tp, pp, dp,
- * cp, ep, zero/fsdp, schedule, microbatch, global_batch, recompute, precision, notes. Others are ignored.
+ * A row has the sizes of a transformer, the GPUs, and how the system divided the model. Columns are found by their
+ * names in the first line: source, model, params, layers, hidden, heads, kv_heads, ffn, vocab, seq, gpu, ngpus, tp, pp,
+ * dp, cp, ep, zero/fsdp, schedule, microbatch, global_batch, recompute, precision, notes. Others are ignored.
  *
  * The programs of those systems are not rankc's: their kernels are fused in other ways, and they overlap other
  * collectives. So their step is not estimated from a rank plan but from the layer's products, with a few constants per
