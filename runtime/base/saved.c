@@ -272,7 +272,10 @@ static bool read_header(struct rt_saved *saved, struct file *file, struct rt_rea
     char hex[RT_HASH_HEX];
     if (!open_file(saved, file, why)) return false;
     file->info = file->reader.info;
-    if (!rt_safetensors_read_hashed(&file->header, &file->reader, hex, why)) return false;
+    if (!rt_safetensors_read_hashed(&file->header, &file->reader, hex, why)) {
+        const struct rt_reason found = *why;
+        return found.kind == RT_REASON_CONTENT ? refuse_file(saved, file->is.name, found.text, why) : false;
+    }
     if (saved->format != RT_SAVED_OLDEST && strcmp(hex, file->hash) != 0)
         return refuse_file(saved, file->is.name, "the hash of its header differs", why);
     return read_parts(saved, file, why);

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Training runs that are stopped, killed, resumed, shuffled, evaluated and told other numbers.
 
-    runs.py --rankc RANKC [--kill-at KILL_AT.so] [NAME...]
+    runs.py --rankc RANKC [--kill-at KILL_AT.so] [--every N] [NAME...]
 
 Each check is a function here. What is resumed gives the very numbers and files of the run that was not stopped."""
 import argparse
@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import os
+import random
 import shutil
 import struct
 import sys
@@ -29,6 +30,7 @@ class Bench:
     def __init__(self, rankc, kill_at, work):
         self.rankc, self.kill_at, self.work, self.logs = rankc, kill_at, work, 0
         self.background = False  # checkpoints are written in the background
+        self.every = 1  # of calls of a save in the background, those at which a run is killed
 
     def saved_by(self, options):
         """What is added to the options of a run."""
@@ -167,27 +169,84 @@ def indices(shape, slices):
 
 def killed(bench):
     """Killed at any call that changes a file of a checkpoint, a run goes on from one that is complete: of one that is
-    written again, the old or the new."""
-    for plan, comm, there in (("one", "auto", 4), ("tp2", "loopback", 2)):
-        program = bench.compile(f"killed-{plan}", plan)
-        start, directory = bench.path(f"{plan}.ckpt"), bench.path("victim.ckpt")
+    written again, the old or the new. The same if checkpoints are written in the background, while steps go on."""
+    for plan, comm, there, background in (("one", "auto", 4, False), ("tp2", "loopback", 2, False), ("tp2", "loopback", 2, True)):
+        program = bench.compile(f"killed-{plan}-{background}", plan)
+        start, directory, whole = (bench.path(f"{plan}-{background}.{name}") for name in ("ckpt", "victim", "whole"))
         program.train(there, "--checkpoint-dir", start, "--checkpoint-every", "2")
-        expected = program.train(5, "--checkpoint-dir", bench.path(f"{plan}.whole"))
-        for moment in range(1, 200):
+        expected = program.train(5, "--checkpoint-dir", whole, "--checkpoint-every", "1")
+        options = ["--checkpoint-async", "--checkpoint-every", "1"] if background else []
+        for moment in range(1, 200, bench.every if background else 1):
             shutil.rmtree(directory, ignore_errors=True)
             shutil.copytree(start, directory)
-            env = {"LD_PRELOAD": bench.kill_at, "KILL_AT": str(moment), "KILL_BELOW": "victim.ckpt"}
-            options = ["--checkpoint-dir", directory, "--resume", "2", "--comm", comm]
-            done = bench.call("train", program.directory, *program.data(), "--steps", "4", "--threads", "1", *options,
-                              env=env, status=None)
+            env = {"LD_PRELOAD": bench.kill_at, "KILL_AT": str(moment), "KILL_BELOW": directory}
+            done = bench.call("train", program.directory, *program.data(), "--steps", "4", "--threads", "1", "--checkpoint-dir", directory,
+                              "--resume", "2", "--comm", comm, *options, env=env, status=None)
             if done.returncode == 0:
                 break
-            expect(set(checkpoints(start)) <= set(checkpoints(directory)), f"call {moment}: {checkpoints(directory)}")
+            there_now = [name for name in checkpoints(directory) if name.startswith("step-")]
+            expect(set(checkpoints(start)) <= set(there_now), f"call {moment}: {there_now}")
+            for name in there_now:
+                equal_folders(os.path.join(directory, name), os.path.join(whole, name))
             lines = program.train(5, "--checkpoint-dir", directory, "--resume", "latest")
             expect(numbers(lines) == numbers(expected[-len(lines):]), f"call {moment}: other numbers")
-            equal_folders(bench.path(f"{plan}.whole/step-5"), os.path.join(directory, "step-5"))
+            equal_folders(os.path.join(whole, "step-5"), os.path.join(directory, "step-5"))
             expect(not any(name.startswith(".") for name in checkpoints(directory)), "something is left over")
         expect(10 < moment < 199, f"{moment} calls")
+
+
+def tensors_of(path):
+    """Name, first byte and end in the file of each tensor of a safetensors file."""
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(length))
+    return [(name, *(8 + length + offset for offset in entry["data_offsets"])) for name, entry in header.items() if name != "__metadata__"]
+
+
+def flipped(bench):
+    """A bit that differs is refused wherever it is: the error names the tensor, or the file if the bit is none of a tensor's."""
+    chance = random.Random("flipped")
+    for plan in ("one", "tp2"):
+        program, good, bad = bench.compile(f"flipped-{plan}", plan), bench.path(f"{plan}.good"), bench.path(f"{plan}.bad")
+        program.train(2, "--checkpoint-dir", good)
+        shutil.copytree(good, bad)
+        for name in sorted(os.listdir(os.path.join(good, "step-2"))):
+            path = os.path.join(bad, "step-2", name)
+            tensors = tensors_of(path) if name.endswith(".safetensors") else []
+            others = min((start for _, start, _ in tensors), default=os.path.getsize(path))
+            places = [(chance.randrange(start, end), f"tensor '{tensor}'") for tensor, start, end in tensors if end > start]
+            for place, named in places + [(chance.randrange(others), name) for _ in range(6)]:
+                flip(path, place, chance.randrange(8))
+                said = program.train(3, "--checkpoint-dir", bad, "--resume", "latest", status=8)
+                expect(f"{name}' is damaged" in said and named in said, f"{plan}, {name}, byte {place} of {named}: {said}")
+                shutil.copy(os.path.join(good, "step-2", name), path)
+        expect(len(program.train(3, "--checkpoint-dir", bad, "--resume", "latest")) == 1, "the checkpoint was not restored")
+
+
+def format_1(bench):
+    """A checkpoint of the previous format, which rankc wrote at 55c0df5 under tensor parallelism, loads under any plan; its
+    damage is refused."""
+    given, directory = os.path.join(folder_of("mlp"), "format1"), bench.path("format1")
+    expected = [line["loss"] for line in bench.compile("whole").train(4)[2:]]
+    for plan in ("one", "tp2", "tp3", "data2"):
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(given, directory)
+        near(bench.compile(f"format1-{plan}", plan).train(4, "--checkpoint-dir", directory, "--resume", "2"), expected, plan)
+    program = bench.compile("format1-tp2", "tp2")
+    for name in sorted(os.listdir(f"{given}/step-2")):
+        shutil.rmtree(directory)
+        shutil.copytree(given, directory)
+        flip(f"{directory}/step-2/{name}", os.path.getsize(f"{directory}/step-2/{name}") // 2, 1)
+        said = program.train(4, "--checkpoint-dir", directory, "--resume", "2", status=8)
+        expect(f"{name}' is damaged" in said, said)
+
+
+def flip(path, place, bit):
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0] ^ 1 << bit
+        file.seek(place)
+        file.write(bytes([byte]))
 
 
 def damaged(bench):
@@ -697,7 +756,7 @@ def plain(path):
     return tensors
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, broadcast, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
+CHECKS = [resume, rebuilt, parts, killed, damaged, flipped, format_1, broadcast, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
           loaded, moved, converted]
 
 
@@ -705,11 +764,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--kill-at")
+    parser.add_argument("--every", type=int, default=1, help="killed: calls of a save in the background that are passed over, plus 1")
     parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
     options = parser.parse_args()
 
     def run(check, work):
-        check(Bench(options.rankc, options.kill_at, work))
+        bench = Bench(options.rankc, options.kill_at, work)
+        bench.every = options.every
+        check(bench)
         return "ok"
     return report((check.__name__, functools.partial(run, check)) for check in CHECKS if check.__name__ in options.names)
 
