@@ -105,11 +105,22 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
     return strbuf_text(&key);
 }
 
+/* True if the node for which the tensor is converted belongs to the backward phase and gathers a sequence that the
+ * forward phase left divided. Forward keeps the part for backward, not the gathered tensor, so that the memory of
+ * activations stays divided: keys and values along axis context. */
+static bool gathers_again(const struct redist *redist, int tensor, const struct layout *layout) {
+    const struct graph *graph = redist->graph;
+    const int axis = mesh_axis_by_name(&graph->mesh, "context");
+    if (axis < 0 || redist->phase != PHASE_BACKWARD || graph_phase_of(graph, tensor) != PHASE_FORWARD) return false;
+    return layout_along(&graph->tensors.at[tensor].layout, axis).kind == PLACED_PART &&
+           layout_along(layout, axis).kind == PLACED_WHOLE;
+}
+
 /* The key in `made`. Inputs and stored tensors are on all stages: each stage converts them by itself, and nothing is
  * sent between stages. What is cut flat is gathered in each phase that needs it whole, and so is not kept. */
 static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
     const char *key = layout_key(redist, tensor, layout);
-    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout))
+    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout) || gathers_again(redist, tensor, layout))
         key = arena_printf(redist->graph->arena, "%s in %s", key, phase_names[redist->phase]);
     if (redist->graph->tensors.at[tensor].producer >= 0) return key;
     return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);

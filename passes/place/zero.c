@@ -187,9 +187,15 @@ int zero_groups(const struct training *training) {
     return training && training->zero && training->zero_groups > 1 ? training->zero_groups : 1;
 }
 
+/* The axes along which ranks have different samples or positions, so that gradients are partial; and the replicas. */
 static unsigned axes_to_cut(const struct mesh *mesh) {
-    const int data = mesh_axis_by_name(mesh, "data");
-    return (data >= 0 ? 1u << data : 0) | 1u << mesh->naxes;
+    static const char *const names[] = {"context", "data"};
+    unsigned axes = 1u << mesh->naxes;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const int axis = mesh_axis_by_name(mesh, names[i]);
+        if (axis >= 0) axes |= 1u << axis;
+    }
+    return axes;
 }
 
 void zero_cut(struct graph *graph, const struct training *training) {

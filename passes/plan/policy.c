@@ -78,6 +78,23 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     return 0;
 }
 
+void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
+    int whole = 0;
+    double flops = 0, all = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const double cost = dims_flops(propagation_dims(propagation, id), graph->nodes.at[id].op->flops);
+        all += cost;
+        if (propagation->split[id][propagation->axis].factor >= 0) continue;
+        whole++;
+        flops += cost;
+    }
+    if (flops > 0.01 * all)
+        diag_remark(diags, graph->name, "policy %s: %d of %d nodes (%.0f %% of the work) are replicated on every rank",
+                    policy, whole, graph->order.n, 100 * flops / all);
+}
+
 int policy_dp(struct draft *draft, const struct pass_context *context) {
     (void)draft;
     (void)context;

@@ -23,6 +23,9 @@ const struct policy *policy_find(const char *name);
  * 0, or -1 after diagnostics. */
 int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context);
 
+/* Remarks how much of the work every rank of the axis does in full, if that is more than a hundredth of it. */
+void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags);
+
 /* The functions of the rows: each sets the splits of the draft's nodes, and their pipeline stages. 0, or -1 after
  * diagnostics. */
 #define POLICY(name, axes, decide, help) int decide(struct draft *draft, const struct pass_context *context);

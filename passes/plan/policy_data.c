@@ -3,26 +3,6 @@
 
 #include "ir/base/str.h"
 
-/* Remarks how much of the work every rank does in full although the batch is split. */
-static void report_whole(const struct propagation *propagation, struct diags *diags) {
-    const struct graph *graph = propagation->graph;
-    int whole = 0;
-    double flops = 0, all = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
-        double cost =
-            dims_flops(propagation_dims((struct propagation *)propagation, id), graph->nodes.at[id].op->flops);
-        all += cost;
-        if (propagation->split[id][propagation->axis].factor >= 0) continue;
-        whole++;
-        flops += cost;
-    }
-    if (flops > 0.01 * all)
-        diag_remark(diags, graph->name,
-                    "policy data: %d of %d nodes (%.0f %% of the work) are replicated on every rank", whole,
-                    graph->order.n, 100 * flops / all);
-}
-
 int policy_data(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
@@ -39,6 +19,6 @@ int policy_data(struct draft *draft, const struct pass_context *context) {
         }
         propagate_input(&propagation, graph->inputs.at[i], 0, PROPAGATE_GATHER);
     }
-    report_whole(&propagation, diags);
+    policy_report_replicated(&propagation, "data", diags);
     return 0;
 }

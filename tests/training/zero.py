@@ -38,6 +38,7 @@ OPTIONS = {"clip": ["--clip-grad-norm", "0.5"], "amp": ["--amp", "bf16"], "recom
            "frozen": ["--param", "*mlp*:frozen"], "whole": ["--param", "*mlp*:whole"]}
 # Model, plan, case, stages: what --quick checks.
 QUICK = [("gpt2", "dp@3", "2+clip", (1, 2, 3)), ("gpt2", "dp@2", "1+amp", (1, 3)), ("llama", "tp:tensor=2@2", "2", (1, 3)),
+         ("llama", "context:context=2@2", "2", (1, 3)),
          ("gpt2", f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest_tokens.rules@2", "1", (0, 3)),
          ("gpt2", "data:data=2@2", "2", (1, 2, 3)), ("llama", "dp@2", "2+frozen", (2, 3)), ("gpt2", "dp@2", "1+whole", (3,))]
 # Model, plan, case: those of --zero-prefetch; --quick checks the quick ones with the first distances.
@@ -94,7 +95,7 @@ def expected_memory(whole, units, stage, kept=()):
     """Bytes of weights, sums of gradients and optimizer of rank 0; `whole`: the manifest of the plan without ZeRO, which says
     how the mesh divides parameters and states; kept: globs of parameters that stay whole."""
     mesh = {axis["axis"]: axis["size"] for axis in whole["mesh"]}
-    ways, parameters = [mesh.get("data", 1), units], {p["name"]: p["trained"] for p in whole["parameters"]}
+    ways, parameters = [mesh.get("context", 1), mesh.get("data", 1), units], {p["name"]: p["trained"] for p in whole["parameters"]}
 
     def stored(tensor, from_stage):
         elements = elements_of(tensor, mesh)
@@ -113,7 +114,7 @@ def expected_memory(whole, units, stage, kept=()):
 def formula(whole, units, stage):
     """The paper's, with nothing rounded and nothing left whole: bytes of all three."""
     mesh = {axis["axis"]: axis["size"] for axis in whole["mesh"]}
-    n = mesh.get("data", 1) * units
+    n = mesh.get("context", 1) * mesh.get("data", 1) * units
     psi = sum(elements_of(t, mesh) for t in whole["states"] if t["name"].endswith(".m"))
     return 4 * psi / (n if stage >= 3 else 1) + 4 * psi / (n if stage >= 2 else 1) + 8 * psi / (n if stage >= 1 else 1)
 
