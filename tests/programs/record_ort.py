@@ -22,7 +22,8 @@ RNG = np.random.default_rng(17)
 B, T, L, N, KV, H = 2, 5, 6, 4, 2, 16  # batch, queries, keys, heads, heads of keys, size of a head
 D = N * H
 UNDEFINED = 2
-GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": [], "quantised": []}
+GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": [], "quantised": [],
+          "experts": [], "experts_gated": []}
 INTEGERS = {("EmbedLayerNormalization", 1), ("NhwcMaxPool", 0), ("QLinearConv", 0), ("QLinearSoftmax", 0)}  # results, by operator
 
 
@@ -256,6 +257,27 @@ class Blocks(torch.nn.Module):
         return y.mean((2, 3)), F.relu(self.grouped(y) + y), F.adaptive_avg_pool2d(y, 1)
 
 
+def experts(x, scores, up, up_bias, down, down_bias, linear=None, linear_bias=None):
+    """MoE with the forms of SwiGLU that ONNX Runtime's kernel for CPUs refuses, after its documentation."""
+    weights, chosen = scores.softmax(-1).topk(2)
+    hidden = torch.einsum("th,ekh->tek", x, up) + up_bias
+    gate, more = hidden.chunk(2, -1) if linear is None else (hidden, torch.einsum("th,ekh->tek", x, linear) + linear_bias)
+    gate, more = gate.clamp(max=0.8), more.clamp(-0.8, 0.8)
+    result = torch.einsum("tek,ehk->teh", gate * torch.sigmoid(1.5 * gate) * (more + 0.5), down) + down_bias
+    return (result * torch.zeros_like(scores).scatter(1, chosen, weights)[..., None]).sum(1)
+
+
+TOKENS, SCORES, UP, DOWN = f(6, 7), 3 * f(6, 5), [f(5, 8, 7), f(5, 8)], [f(5, 7, 8), f(5, 7)]
+GATED = {"activation_type": "swiglu", "activation_alpha": 1.5, "activation_beta": 0.5, "swiglu_limit": 0.8, "k": 2}
+for activation in ("relu", "gelu", "silu", "identity"):
+    case("experts", "MoE", [TOKENS, SCORES, *UP, *DOWN], activation_type=activation, k=2, normalize_routing_weights=1)
+case("experts", "MoE", [TOKENS, SCORES, UP[0], None, DOWN[0]], activation_type="silu", k=3)
+case("experts", "MoE", [TOKENS, SCORES, *UP, *DOWN])
+case("experts", "MoE", [TOKENS, SCORES, f(5, 16, 7), f(5, 16), *DOWN], swiglu_fusion=1, **GATED)
+case("experts_gated", "MoE", [TOKENS, SCORES, f(5, 16, 7), f(5, 16), *DOWN], by_torch=experts, swiglu_fusion=2, **GATED)
+case("experts_gated", "MoE", [TOKENS, SCORES, *UP, *DOWN, f(5, 8, 7), f(5, 8)], by_torch=experts, **GATED)
+
+
 def blocks():
     """The network as ONNX Runtime's layout optimiser writes it."""
     torch.manual_seed(0)
@@ -351,7 +373,7 @@ def record(group, model, data, results):
 def main():
     for group, cases in GROUPS.items():
         model, data = build(cases)
-        record(group, model, data, by_torch(cases) if group == "gpu" else by_runtime(model, data)[0])
+        record(group, model, data, by_torch(cases) if cases[0][3] else by_runtime(model, data)[0])
     for group, text, size in [("control_flow", CONTROL_FLOW, 12), ("sizes", SIZES, 12), ("words", WORDS, 48)]:
         model, data = onnx.parser.parse_model(text), f(size)
         record(group, model, data, by_runtime(model, data))
