@@ -105,10 +105,7 @@ void help_overview(struct strbuf *out) {
     strbuf_puts(out, "\nOptions:\n");
     for (int i = 0; i < OPTIONS; i++)
         if (help_shows(&option_rows[i], VERB_HELP)) put_option(out, &option_rows[i]);
-    strbuf_puts(out, "\nAn argument @FILE is replaced by the arguments in FILE.\nNot supported yet:");
-    for (int i = 0, n = 0; i < VERBS; i++)
-        if (verb_rows[i].later) strbuf_printf(out, "%s %s", n++ ? "," : "", verb_rows[i].name);
-    strbuf_puts(out, ".\n");
+    strbuf_puts(out, "\nAn argument @FILE is replaced by the arguments in FILE.\n");
 }
 
 void help_verb(struct strbuf *out, enum verb verb) {

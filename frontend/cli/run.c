@@ -66,8 +66,10 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
     options.instance_name = cache_instance(model, cli);
     options.reuse = OPT_REUSE_MOO;
     /* the default of a program in the cache is one scale unit: runs with other numbers of ranks share it */
-    options.given[OPT_RUNTIME_NGPUS] = false;
-    options.runtime_ngpus = options.plan_ngpus;
+    if (options.pas.word != OPT_POLICY_AUTODIST) {
+        options.given[OPT_RUNTIME_NGPUS] = false;
+        options.runtime_ngpus = options.plan_ngpus;
+    }
     free(model);
     if (!options.output || driver_compile(&options, cli->arena, cli->diags, result)) return NULL;
     return result->directory;

@@ -212,7 +212,7 @@ static void bad_rank_counts_are_E0204(void **state) {
 
 static void what_is_not_there_yet_is_refused_with_4(void **state) {
     (void)state;
-    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: rankc profile", "profile");
+    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --comm nccl", "run", "m", "--comm", "nccl");
 }
 
 /* Every option of every verb: either it has a field and a setter that takes some value, or it is refused with 4. */

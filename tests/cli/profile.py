@@ -1,0 +1,39 @@
+#!/usr/bin/python3
+"""rankc profile writes a machine file that --machine takes.
+
+    profile.py --rankc RANKC"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    rankc = os.path.abspath(parser.parse_args().rankc)
+    done = subprocess.run([rankc, "profile", "--runtime-ngpus", "2", "--threads", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    machine = json.loads(done.stdout)
+    assert machine["bandwidth"] > 1e7 and machine["memory"] > 1e7 and 0 < machine["launch"] < 0.1, machine
+    for kind in ("f64", "f32", "half"):
+        assert 1e7 < machine["rates"][kind] < 1e15, machine
+    assert machine["levels"][0]["bandwidth"] > 1e5 and 0 < machine["levels"][0]["latency"] < 1, machine
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "here.json")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(done.stdout)
+        words = ["plan", "--model-config", "gpt2", "--inference", "--target", "c", "--machine", path, "--json", "-q"]
+        plan = subprocess.run([rankc, *words], capture_output=True, text=True, check=False)
+        assert plan.returncode == 0, plan.stderr
+        estimate = json.loads(plan.stdout)["estimate"]
+        # GPT-2 at 1,024 tokens: 2 N tokens and the attention; no step is shorter than its operations take
+        assert estimate["machine"] == "this machine", estimate
+        assert estimate["step_s"] >= 0.99 * estimate["executed_flops_causal"] / machine["rates"]["f32"], estimate
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
