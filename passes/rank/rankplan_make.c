@@ -32,9 +32,13 @@ static bool sums_in_place(const struct graph *graph, const struct update *update
     return false;
 }
 
-/* True for a send of the backward phase whose end the micro-batch's weight segment does not wait for. */
-static bool is_sent_before_weights(const struct graph *graph, const struct node *node) {
-    return node->phase == PHASE_BACKWARD && schedule_posts(graph, node) && schedule_last_phase(graph) == PHASE_WEIGHT;
+/* Keeps what the backward phase sends from being overwritten: weight segments do not wait for the ends of sends. */
+static void keep_sent(const struct graph *graph, int *last) {
+    const bool splits = schedule_last_phase(graph) == PHASE_WEIGHT;
+    for (int i = 0; i < graph->order.n && splits; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->phase == PHASE_BACKWARD && schedule_posts(graph, node)) last[node->inputs[0]] = graph->order.n;
+    }
 }
 
 /* Per tensor: the last position of the order at which a node reads it; -1 if nothing reads it; the order's length for
@@ -47,10 +51,7 @@ static int *last_reads(const struct graph *graph) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
     }
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (is_sent_before_weights(graph, node)) last[node->inputs[0]] = graph->order.n;
-    }
+    keep_sent(graph, last);
     for (int i = 0; i < graph->outputs.n; i++) last[graph->outputs.at[i]] = graph->order.n;
     return last;
 }
