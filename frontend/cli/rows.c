@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static const struct system systems[] = {
 
 static const struct {
     const char *gpu, *machine;
-    double factor;
+    double rate, experts;
 } devices[] = {
 #define DEVICE(...) {__VA_ARGS__},
 #include "frontend/cli/rows_devices.def"
@@ -127,6 +128,34 @@ static void find_weights(struct row *row) {
     row->mlp = row->projections * h * row->ffn;
 }
 
+/* Reads "MoE 256e top8 +1 shared MLA;first 3 layers dense" and "hd64;alternating sliding window 128" in notes. */
+static bool find_experts(struct row *row) {
+    const char *moe = strstr(row->notes, "MoE "), *head = strstr(row->notes, " hd");
+    int experts = 0, chosen = 0, shared = 0, dense = 0, window = 0;
+    row->scored = 1;
+    if (!moe || sscanf(moe, "MoE %de top%d +%d shared", &experts, &chosen, &shared) < 2) return false;
+    if (experts < 1 || chosen < 1 || chosen > experts || shared < 0) return false;
+    row->experts = experts, row->chosen = chosen + shared, row->shared = shared;
+    row->head = head && atof(head + 3) > 0 ? atof(head + 3) : 128;
+    const char *first = strstr(moe, "first "), *sliding = strstr(moe, "alternating sliding window ");
+    if (first && sscanf(first, "first %d layers dense", &dense) == 1 && dense > 0)
+        row->dense_layers = dense, row->dense_ffn = 9 * row->ffn; /* DeepSeek V3: 18432 and 2048 */
+    if (sliding && sscanf(sliding, "alternating sliding window %d", &window) == 1 && window > 0)
+        row->scored = 0.5 + fmin(0.5, window / row->seq);
+    return true;
+}
+
+/* The weights of a layer with experts. Multi-head latent attention is DeepSeek V3's (arXiv 2412.19437, section 4.2). */
+static void find_expert_weights(struct row *row) {
+    const double h = row->hidden, heads = row->heads;
+    row->projections = 3;
+    row->mlp = 3 * h * row->ffn * row->experts;
+    row->attention = 2 * h * row->head * (heads + row->kv_heads);
+    if (!strstr(row->notes, "MLA")) return;
+    row->attention = h * 1536 + 1536 * heads * 192 + h * 576 + 512 * heads * 256 + heads * 128 * h;
+    row->head = (192 + 128) / 2.0;
+}
+
 static double chunks_of(const struct row *row) {
     const char *v = strstr(row->schedule, "v=");
     if (strstr(row->schedule, "1F1B-I")) return 3;
@@ -145,7 +174,8 @@ static const char *complete(struct arena *arena, struct row *row) {
     if (device < 0) return "the device is unknown";
     if (!(row->layers > 0 && row->hidden > 0 && row->heads > 0 && row->seq > 0 && row->ngpus > 0))
         return "sizes of the model are missing";
-    if (row->ep > 1 || strstr(row->notes, "MoE")) return "mixtures of experts are not simulated";
+    if (!find_experts(row) && (row->ep > 1 || strstr(row->notes, "MoE")))
+        return "notes do not say how many experts there are (MoE 128e top8)";
     if (strstr(row->zero, "offload") || strstr(row->notes, "offload")) return "offload is not simulated";
     if (!(row->microbatch > 0)) return "the size of a micro-batch is missing";
     double *const ways[] = {&row->tp, &row->pp, &row->dp, &row->cp};
@@ -161,14 +191,19 @@ static const char *complete(struct arena *arena, struct row *row) {
     struct diags none;
     diags_init(&none, arena);
     if (machine_read(arena, &none, devices[device].machine, &row->machine) < 0) BUG("a device without a machine");
-    row->device = devices[device].factor;
+    row->device = devices[device].rate;
+    row->on_device = devices[device].experts;
     row->machine.level[row->machine.nlevels - 1].bandwidth *= row->system->network;
     row->chunks = chunks_of(row);
     row->sharded = strstr(row->zero, "fsdp") || strstr(row->zero, "zero-3") || strstr(row->zero, "full_shard");
     row->divided = row->sharded || strstr(row->zero, "zero") || strstr(row->zero, "optimizer");
     row->recomputes = strncmp(row->recompute, "full", 4) == 0;
     row->selects = strstr(row->recompute, "selective");
-    find_weights(row);
+    if (!(row->head > 0)) row->head = row->hidden / row->heads;
+    if (row->experts > 0)
+        find_expert_weights(row);
+    else
+        find_weights(row);
     return NULL;
 }
 

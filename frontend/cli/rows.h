@@ -7,7 +7,7 @@
  * The programs of those systems are not rankc's: their kernels are fused in other ways, and they overlap other
  * collectives. So their step is not estimated from a rank plan but from the layer's products, with a few constants per
  * system and device (rows_systems.def, rows_devices.def). A row that has nothing to compute from, or something that is
- * not simulated (experts, offload), is left empty, with the reason. */
+ * not simulated (offload), is left empty, with the reason. */
 #ifndef FRONTEND_CLI_ROWS_H
 #define FRONTEND_CLI_ROWS_H
 

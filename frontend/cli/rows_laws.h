@@ -19,13 +19,20 @@ struct row {
     /* what follows from them */
     const struct system *system;
     struct machine machine;
-    double device;         /* factor of devices.def */
+    double device;         /* factors of rows_devices.def: of the rate, */
+    double on_device;      /* and of the time of experts */
     double micro_batches;  /* of a step */
     double attention, mlp; /* weights of a layer */
     double projections;    /* of the MLP: 2, or 3 if it is gated */
     double chunks;         /* of a rank (interleaved schedules) */
-    bool sharded;          /* parameters are divided (ZeRO 3, FSDP) */
-    bool divided;          /* optimizer states are (ZeRO 1 and above) */
+    double head;           /* elements of a head */
+    double scored;         /* the part of the scores that attention's windows leave */
+    double experts;        /* of a layer; 0: one dense MLP */
+    double chosen, shared; /* experts of a token, shared ones included; those that all tokens have */
+    double dense_layers;   /* the first ones, with a dense MLP of dense_ffn */
+    double dense_ffn;
+    bool sharded; /* parameters are divided (ZeRO 3, FSDP) */
+    bool divided; /* optimizer states are (ZeRO 1 and above) */
     bool recomputes, selects;
 };
 

@@ -78,7 +78,7 @@ def table(rankc, path, target):
         published = list(csv.DictReader(file))
     got, _ = predict(rankc, path)
     speed, memory, pairs = collections.defaultdict(list), collections.defaultdict(list), collections.defaultdict(list)
-    out_of_memory, called, false = 0, 0, []
+    out_of_memory, called, false, dense = 0, 0, [], []
     for row, prediction in zip(published, got):
         if not prediction["tflops_per_gpu"]:
             continue
@@ -86,6 +86,8 @@ def table(rankc, path, target):
         if row["tflops_per_gpu"]:
             measured, value = float(row["tflops_per_gpu"]), float(prediction["tflops_per_gpu"])
             speed[source].append(abs(value / measured - 1))
+            if "MoE" not in row["notes"]:
+                dense.append(speed[source][-1])
             pairs[source].append((value, measured))
         if row["mem_gb"]:
             memory[source].append(abs(float(prediction["mem_gb"]) / float(row["mem_gb"]) - 1))
@@ -104,12 +106,13 @@ def table(rankc, path, target):
         many = len(pairs[source]) >= 5
         line(source, speed[source], memory[source], f"{spearman(*zip(*pairs[source])):.2f}" if many else "")
     line("all", sum(speed.values(), []), sum(memory.values(), []), "")
+    line("all dense models", dense, sum(memory.values(), []), "")
     text = "\n".join(lines) + f"\n\nRows that ran out of memory: {called} of {out_of_memory} are called so. Rows with a published memory that are called so wrongly: {', '.join(false) or 'none'}. Rows that are left empty: {sum(not g['tflops_per_gpu'] for g in got)} of {len(got)}.\n"
     if target:
         with open(target, "w", encoding="ascii") as file:
             file.write("# Published training runs, as `rankc plan --rows` predicts them\n\nWritten by `tests/cli/rows.py --rows FILE.csv "
-                       "--table docs/published-rows.md`: relative errors by source. Rows\nwith mixtures of experts or offload are left empty. The constants of systems and devices\n(frontend/cli/rows_systems.def, "
-                       "devices.def) were fitted to the same rows.\n\n" + text)
+                       "--table docs/published-rows.md`: relative errors by source. Rows\nwith offload are left empty. The constants of systems and devices\n(frontend/cli/rows_systems.def, "
+                       "rows_devices.def) were fitted to the same rows.\n\n" + text)
     print(text)
     return 0
 
