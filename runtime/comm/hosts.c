@@ -22,17 +22,15 @@ struct rt_hosts {
 
 void rt_host_name(char host[RT_HOST_ROOM]) {
     const char *given = getenv(RT_HOST_VARIABLE);
-    char boot[40] = "";
+    char name[64] = "", boot[40] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (file && !fgets(boot, sizeof boot, file)) boot[0] = 0;
     if (file) fclose(file);
-    if (given) {
+    if (gethostname(name, sizeof name - 1) != 0) name[0] = 0;
+    if (given)
         snprintf(host, RT_HOST_ROOM, "%s", given);
-        return;
-    }
-    if (gethostname(host, RT_HOST_ROOM / 2) != 0) host[0] = 0;
-    host[RT_HOST_ROOM / 2 - 1] = 0;
-    snprintf(host + strlen(host), RT_HOST_ROOM - strlen(host), " %s", boot);
+    else
+        snprintf(host, RT_HOST_ROOM, "%s %s", name, boot);
 }
 
 /* Finds the lowest rank on this host. */
