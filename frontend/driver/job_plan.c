@@ -157,7 +157,7 @@ int job_describe(struct job *job) {
 }
 
 struct manifest job_manifest(const struct job *job, const struct program *program) {
-    const bool estimated = job->machine.name;
+    const bool estimated = job->machine.name && !program; /* a program does not depend on the machine of its plan */
     return (struct manifest){.estimate = estimated ? &job->estimate : NULL,
                              .machine = estimated ? &job->machine : NULL,
                              .plan = &job->plan,

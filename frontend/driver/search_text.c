@@ -28,7 +28,7 @@ static const char *verdict(const struct search *search, const struct candidate *
     if ((double)candidate->estimate.memory > search->limit)
         return arena_printf(arena, "does not fit by %s",
                             bytes_text(arena, (double)candidate->estimate.memory - search->limit));
-    return arena_printf(arena, "%.3g times as slow: %.3g s a sample, %s", candidate->seconds / chosen->seconds,
+    return arena_printf(arena, "%.3g times as slow: %.3g s a micro-batch, %s", candidate->seconds / chosen->seconds,
                         candidate->seconds, bytes_text(arena, (double)candidate->estimate.memory));
 }
 
@@ -38,7 +38,8 @@ void search_explain(const struct search *search, const struct options *options, 
     int planned = 0, shown = search->all.n;
     for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].planned;
     if (!options->verbose && shown > SHORT_LIST + 1) shown = SHORT_LIST + 1;
-    diag_remark(diags, "--pas autodist", "%s: %.3g s a sample on %s, %s a rank; %d candidates, %d planned completely",
+    diag_remark(diags, "--pas autodist",
+                "%s: %.3g s a micro-batch on %s, %s a rank; %d candidates, %d planned completely",
                 words_of(chosen, options, arena), chosen->seconds, search->machine.name,
                 bytes_text(arena, (double)chosen->estimate.memory), search->all.n, planned);
     for (int i = 1; i < shown; i++)

@@ -79,6 +79,16 @@ def optimum():
         assert got <= best[0] * 1.0001
 
 
+def compiled():
+    """A searched plan compiles, and is verified like any other."""
+    model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training", "gpt2", "model.onnx")
+    with tempfile.TemporaryDirectory() as directory:
+        for words in (["compile", model, "--train", "--pas", "autodist", "--plan-ngpus", "2", "-o", directory, "--no-build"],
+                      ["verify", os.path.join(directory, "model", "_")]):
+            done = subprocess.run([RANKC, *words, "-q"], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+
+
 def machine_files():
     """A broken machine file is refused with its line."""
     good = {"format": 1, "name": "x", "memory": 1e10, "bandwidth": 1e10, "traffic": 1, "launch": 0, "attention": 1,
@@ -111,7 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
-    for case in (published, limits, pipelines_and_grouped_heads, machine_files, optimum):
+    for case in (published, limits, pipelines_and_grouped_heads, compiled, machine_files, optimum):
         case()
 
 
