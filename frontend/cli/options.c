@@ -596,6 +596,17 @@ static int check_dp(struct parser *parser) {
     return -1;
 }
 
+static int check_sequence_parallel(struct parser *parser) {
+    const struct options *options = parser->options;
+    for (int i = 0; i < options->naxes; i++)
+        if (!strcmp(options->mesh[i].name, "tensor")) return 0;
+    return options->sequence_parallel
+               ? diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                            "--sequence-parallel goes with tensor parallelism, and --pas %s has no axis tensor",
+                            options_text(options, OPT_PAS, parser->arena))
+               : 0;
+}
+
 static int finish_mesh(struct parser *parser) {
     struct options *options = parser->options;
     int64_t product;
@@ -609,6 +620,7 @@ static int finish_mesh(struct parser *parser) {
             options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
+    if (check_sequence_parallel(parser)) return -1;
     if (options->prefer_memory)
         VEC_PUSH(parser->arena, &options->pas.settings, ((struct option_setting){prefer_key, "memory"}));
     if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;

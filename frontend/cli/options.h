@@ -135,6 +135,7 @@ struct options {
     struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
     struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
     int naxes;
+    bool sequence_parallel;
     bool prefer_memory; /* setting prefer=memory of pas */
     int64_t plan_ngpus, runtime_ngpus, use_zero, zero_ngroups, zero_prefetch;
     struct option_sizes dims;

@@ -107,20 +107,27 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
 
 /* True if the node for which the tensor is converted belongs to the backward phase and gathers a sequence that the
  * forward phase left divided. Forward keeps the part for backward, not the gathered tensor, so that the memory of
- * activations stays divided: keys and values along axis context. */
+ * activations stays divided: keys and values along axis context, and (batch, positions, features) along axis tensor. */
 static bool gathers_again(const struct redist *redist, int tensor, const struct layout *layout) {
     const struct graph *graph = redist->graph;
-    const int axis = mesh_axis_by_name(&graph->mesh, "context");
-    if (axis < 0 || redist->phase != PHASE_BACKWARD || graph_phase_of(graph, tensor) != PHASE_FORWARD) return false;
-    return layout_along(&graph->tensors.at[tensor].layout, axis).kind == PLACED_PART &&
-           layout_along(layout, axis).kind == PLACED_WHOLE;
+    const struct tensor *held = &graph->tensors.at[tensor];
+    if (redist->phase != PHASE_BACKWARD || graph_phase_of(graph, tensor) != PHASE_FORWARD) return false;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct placement part = layout_along(&held->layout, axis);
+        const bool positions = strcmp(graph->mesh.axis[axis].name, "context") == 0 ||
+                               (strcmp(graph->mesh.axis[axis].name, "tensor") == 0 && held->ndim == 3 && part.dim == 1);
+        if (part.kind == PLACED_PART && positions && layout_along(layout, axis).kind == PLACED_WHOLE) return true;
+    }
+    return false;
 }
 
 /* The key in `made`. Inputs and stored tensors are on all stages: each stage converts them by itself, and nothing is
  * sent between stages. What is cut flat is gathered in each phase that needs it whole, and so is not kept. */
 static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
     const char *key = layout_key(redist, tensor, layout);
-    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout) || gathers_again(redist, tensor, layout))
+    if (gathers_again(redist, tensor, layout))
+        return arena_printf(redist->graph->arena, "%s in backward @%d", key, redist->stage);
+    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout))
         key = arena_printf(redist->graph->arena, "%s in %s", key, phase_names[redist->phase]);
     if (redist->graph->tensors.at[tensor].producer >= 0) return key;
     return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);
@@ -158,6 +165,14 @@ static struct placement after_move(const struct move *move, const struct placeme
     return (struct placement){.kind = PLACED_PART, .dim = wanted->dim, .blocks = 1, .grain = 1};
 }
 
+/* The stage of a move: the producer's, so that a tensor is converted once for all stages. The backward phase sends
+ * values to earlier stages alone; if it needs a tensor of an earlier one, such as a result of the forward phase, the
+ * move is on the stage that needs it. */
+static int stage_of_move(const struct redist *redist, int producer) {
+    const int stage = producer < 0 ? redist->stage : redist->graph->nodes.at[producer].stage;
+    return redist->phase == PHASE_BACKWARD && redist->stage > stage ? redist->stage : stage;
+}
+
 /* Adds the node of one move along `axis`; returns the tensor it makes. */
 static int add_move(struct redist *redist, int id, int axis, const struct move *move, const struct layout *layout,
                     const char *name) {
@@ -177,7 +192,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = *layout;
     int node = graph_add_node(graph, &ops[move->op], name, 1, &id, 1, &out, n, attrs);
-    graph->nodes.at[node].stage = from.producer < 0 ? redist->stage : graph->nodes.at[from.producer].stage;
+    graph->nodes.at[node].stage = stage_of_move(redist, from.producer);
     graph->nodes.at[node].phase = redist->phase;
     return out;
 }

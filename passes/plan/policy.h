@@ -23,6 +23,14 @@ const struct policy *policy_find(const char *name);
  * 0, or -1 after diagnostics. */
 int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context);
 
+/* Tensor parallelism in two steps, between which policy hybrid decides context: policy_products splits products and what
+ * follows from them. policy_sequence, with --sequence-parallel, splits the nodes between them along the sequence. */
+void policy_products(struct draft *draft, const struct pass_context *context);
+void policy_sequence(struct draft *draft, const struct pass_context *context);
+
+/* In training: where a node of the forward phase reads parts of parameters, splits their updates likewise. */
+void policy_divide_updates(struct propagation *propagation, int node);
+
 /* Remarks how much of the work every rank of the axis does in full, if that is more than a hundredth of it. */
 void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags);
 

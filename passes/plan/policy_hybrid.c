@@ -1,8 +1,12 @@
-/* Pipeline, tensor, context and data parallelism on one mesh, decided in this order by the four policies. */
+/* Pipeline, tensor, context and data parallelism on one mesh, decided in this order by the four policies. Parts of the
+ * sequence along context are then divided further along tensor with --sequence-parallel: gathers along tensor undo the
+ * inner cut. */
 #include "passes/plan/policy.h"
 
 int policy_hybrid(struct draft *draft, const struct pass_context *context) {
-    if (policy_pp(draft, context) < 0 || policy_tp(draft, context) < 0) return -1;
+    if (policy_pp(draft, context) < 0) return -1;
+    policy_products(draft, context);
     if (policy_context(draft, context) < 0) return -1;
+    policy_sequence(draft, context);
     return policy_data(draft, context);
 }

@@ -117,8 +117,7 @@ static void decide_rows(struct propagation *propagation, int count) {
     }
 }
 
-/* In training: where a node of the forward phase reads parts of parameters, splits their updates likewise. */
-static void divide_updates(struct propagation *propagation, int id) {
+void policy_divide_updates(struct propagation *propagation, int id) {
     const struct graph *graph = propagation->graph;
     const struct node *node = &graph->nodes.at[id];
     for (int k = 0; k < node->ninputs && graph->updates.n; k++) {
@@ -148,7 +147,7 @@ static void decide_all(struct propagation *propagation, int rows, struct diags *
     start_over(propagation);
     decide_rows(propagation, rows);
     int done = decide_layers(propagation, 0, PHASE_FORWARD, diags);
-    for (int i = 0; i < done; i++) divide_updates(propagation, graph->order.at[i]);
+    for (int i = 0; i < done; i++) policy_divide_updates(propagation, graph->order.at[i]);
     decide_layers(propagation, done, PHASE_UPDATE, diags);
 }
 
@@ -221,10 +220,10 @@ static void report_whole(struct propagation *propagation, struct diags *diags) {
         diag_quote(diags, tensor->name), tensor_type(graph->arena, tensor), (long long)tensor_bytes(tensor));
 }
 
-int policy_tp(struct draft *draft, const struct pass_context *context) {
+void policy_products(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     int axis = mesh_axis_by_name(&graph->mesh, "tensor");
-    if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
+    if (axis < 0 || graph->mesh.axis[axis].size == 1) return;
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;
     propagation_init(&propagation, draft, scratch, axis);
@@ -232,5 +231,10 @@ int policy_tp(struct draft *draft, const struct pass_context *context) {
     report_rows(&propagation, context->diags);
     report_whole(&propagation, context->diags);
     arena_release(graph->arena, scratch);
+}
+
+int policy_tp(struct draft *draft, const struct pass_context *context) {
+    policy_products(draft, context);
+    policy_sequence(draft, context);
     return 0;
 }

@@ -1,0 +1,63 @@
+/* Sequence parallelism beside tensor parallelism (Korthikanti et al., "Reducing Activation Recomputation in Large
+ * Transformer Models", arXiv 2205.05198, section 4.2.2).
+ *
+ * Between a product that is split by rows and the next one that is split by columns, tensor parallelism leaves norms,
+ * dropouts and residual sums whole on every rank. Here they are split along the sequence instead. Redistribution then
+ * scatters the partial sums of the first product where it would reduce them to all ranks, and gathers the operand of
+ * the second: together as many bytes as one all-reduce. */
+#include "passes/plan/policy.h"
+
+#include "ir/op.h"
+
+enum { POSITIONS = 1, SEQUENCE_DIMS = 3 }; /* activations are (batch, positions, features) */
+
+/* True if ranks have addends of the tensor, a sequence. */
+static bool is_partial_sequence(struct propagation *propagation, int tensor) {
+    const struct graph *graph = propagation->graph;
+    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    if (producer < 0 || graph->tensors.at[tensor].ndim != SEQUENCE_DIMS) return false;
+    const struct dims *dims = propagation_dims(propagation, producer);
+    int k = 0;
+    while (graph->nodes.at[producer].outputs[k] != tensor) k++;
+    return dims_placement(dims, dims->ninputs + k, &propagation->split[producer][propagation->axis]).kind ==
+           PLACED_PARTIAL;
+}
+
+/* Splits the node by the positions of its operand, and propagates up to the nodes that are split already. */
+static bool split_positions(struct propagation *propagation, int id, int operand) {
+    struct cut_option options[RT_MAX_NDIM];
+    const int n = dims_cut_options(propagation_dims(propagation, id), operand, POSITIONS, 1, 1, options);
+    for (int i = 0; i < n; i++)
+        if (options[i].more_blocks == 1 && options[i].more_grain == 1 &&
+            propagate_factor(propagation, id, options[i].split.factor, PROPAGATE_GATHER))
+            return true;
+    return false;
+}
+
+static void split_sequences(struct propagation *propagation) {
+    const struct graph *graph = propagation->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        for (int k = 0; k < node->ninputs && node->phase <= PHASE_BACKWARD && !propagation->decided[id]; k++)
+            if (is_partial_sequence(propagation, node->inputs[k])) split_positions(propagation, id, k);
+    }
+}
+
+void policy_sequence(struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
+    const int axis = mesh_axis_by_name(&graph->mesh, "tensor");
+    if (!context->sequence_parallel || axis < 0 || graph->mesh.axis[axis].size == 1) return;
+    struct arena *scratch = arena_scratch(graph->arena);
+    struct propagation propagation;
+    propagation_init(&propagation, draft, scratch, axis);
+    propagation.nests = true; /* parts along axis context are divided further */
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        propagation.decided[id] = draft->split[id][axis].factor != SPLIT_NONE;
+    }
+    split_sequences(&propagation);
+    for (int i = 0; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase == PHASE_FORWARD; i++)
+        policy_divide_updates(&propagation, graph->order.at[i]);
+    arena_release(graph->arena, scratch);
+}
