@@ -371,10 +371,26 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     }
 }
 
+/* Checks a node that is linear in each input alone: one input is a partial sum, the others are whole. */
+static void check_scaled(struct verifier *v, const struct node *node, int axis) {
+    int partial = 0;
+    for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
+        const enum placement_kind kind = node->inputs[k] < 0 ? PLACED_WHOLE : kind_along(v, node->inputs[k], axis);
+        partial += kind == PLACED_PARTIAL;
+        if (kind != PLACED_PARTIAL && kind != PLACED_WHOLE)
+            fail(v, "'%s' is neither partial nor whole along %s", tensor_at(v, node->inputs[k])->name,
+                 v->graph->mesh.axis[axis].name);
+    }
+    if (partial != 1 && v->graph->level >= COMMUNICATING) fail(v, "has not one partial operand but %d", partial);
+    for (int k = 0; k < node->noutputs; k++)
+        if (kind_along(v, node->outputs[k], axis) != PLACED_PARTIAL) fail(v, "its result has the wrong layout");
+}
+
 /* Checks a node that is not split along the axis: its inputs and outputs are whole; or, if it is linear, partial sums,
  * except for conditions. */
 static void check_unsplit(struct verifier *v, const struct node *node, int axis) {
     bool passes = node->split[axis].factor < -1;
+    if (passes && node->op->linear == LINEAR_EACH) return check_scaled(v, node, axis);
     if (passes && !node_is_linear(v->graph, node)) return fail(v, "is not linear, but takes partial values");
     enum placement_kind wants = passes ? PLACED_PARTIAL : PLACED_WHOLE;
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {

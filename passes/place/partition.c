@@ -20,13 +20,18 @@ static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     return placement_equal(&held, &sum);
 }
 
+/* True for outputs and new values of updates. */
+static bool is_kept(const struct graph *graph, int tensor) {
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i] == tensor) return true;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (graph->updates.at[i].value == tensor) return true;
+    return false;
+}
+
 /* True if one operand of one node reads the tensor, and it is no output or update. */
 static bool has_one_reader(const struct graph *graph, const struct uses *uses, int tensor) {
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i] == tensor) return false;
-    for (int i = 0; i < graph->updates.n; i++)
-        if (graph->updates.at[i].value == tensor) return false;
-    return uses->first[tensor + 1] - uses->first[tensor] == 1;
+    return !is_kept(graph, tensor) && uses->first[tensor + 1] - uses->first[tensor] == 1;
 }
 
 /* Per tensor: true for gradients that only accumulations and later phases read, possibly through linear nodes. */
@@ -61,18 +66,73 @@ struct partition {
     bool reduces_each;    /* gradients are reduced over scale units in each micro-batch */
 };
 
-/* True for nodes of one operand whose result may stay partial: views, and casts to a gradient, if nothing else reads
- * the operand. */
-static bool may_wait(const struct partition *p, const struct node *node) {
-    if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
-    return node->op->kind == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]);
+static int64_t elements_of(const struct partition *p, int tensor) {
+    return tensor_elements(&p->graph->tensors.at[tensor]);
 }
 
-/* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed
- * inputs are partial. */
+static bool is_split(const struct node *node, int axis) {
+    return node->split[axis].factor >= 0 || node->split[axis].factor == SPLIT_FLAT;
+}
+
+/* True for a sum that has fewer elements than its operand, which nothing else reads: less is reduced after it. */
+static bool shrinks(const struct partition *p, const struct node *node) {
+    return node->op->id == OP_ReduceSum && has_one_reader(p->graph, &p->uses, node->inputs[0]) &&
+           elements_of(p, node->outputs[0]) < elements_of(p, node->inputs[0]);
+}
+
+/* True for nodes of one operand whose result may stay partial: views, and casts to a gradient, if nothing else reads
+ * the operand; sums that shrink it. */
+static bool may_wait(const struct partition *p, const struct node *node) {
+    if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
+    return node->op->kind == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]) || shrinks(p, node);
+}
+
+/* The only node that reads the tensor, behind views of it that only one node reads; NULL: there are several readers. */
+static const struct node *reader_behind_views(const struct partition *p, int tensor) {
+    const struct node *node = NULL;
+    do {
+        if (!has_one_reader(p->graph, &p->uses, tensor)) return NULL;
+        node = &p->graph->nodes.at[p->uses.users[p->uses.first[tensor]]];
+        tensor = node->outputs[0];
+    } while (node->op->kind == OP_VIEW);
+    return node;
+}
+
+/* The elements of the sum that alone reads a product of a partial tensor and a whole one; -1: there is no such sum. */
+static int64_t elements_after(const struct partition *p, const struct node *product, int partial, int axis) {
+    const int result = product->outputs[0];
+    if (product->op->id != OP_Mul || is_split(product, axis) || product->inputs[0] == product->inputs[1]) return -1;
+    const int other = product->inputs[product->inputs[0] == partial];
+    if (layout_along(&p->graph->tensors.at[other].layout, axis).kind != PLACED_WHOLE ||
+        elements_of(p, result) != elements_of(p, partial))
+        return -1;
+    const struct node *sum = reader_behind_views(p, result);
+    return sum && shrinks(p, sum) && !is_split(sum, axis) ? elements_of(p, sum->outputs[0]) : -1;
+}
+
+/* True if the product stays partial: of the partial results of experts and the weights of their tokens, which is summed
+ * over the experts of a token. One reduction of tokens takes the place of one for each expert of a token. All readers
+ * of the partial tensor are such products (in training there are two), and their sums together are smaller. */
+static bool scales_partial(const struct partition *p, const struct node *node, int axis) {
+    const struct graph *graph = p->graph;
+    if (node->op->id != OP_Mul) return false;
+    const int partial = node->inputs[!is_partial_sum(graph, node->inputs[0], axis)];
+    int64_t after = 0;
+    if (!is_partial_sum(graph, partial, axis) || is_kept(graph, partial)) return false;
+    for (int u = p->uses.first[partial]; u < p->uses.first[partial + 1]; u++) {
+        const int64_t elements = elements_after(p, &graph->nodes.at[p->uses.users[u]], partial, axis);
+        if (elements < 0) return false;
+        after += elements;
+    }
+    return after < elements_of(p, partial);
+}
+
+/* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed inputs
+ * are partial, or a product that scales one. */
 static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
-    if (!node_is_linear(p->graph, node) || node->split[axis].factor >= 0 || node->split[axis].factor == SPLIT_FLAT)
-        return false;
+    if (is_split(node, axis)) return false;
+    if (scales_partial(p, node, axis)) return true;
+    if (!node_is_linear(p->graph, node)) return false;
     if (node->ninputs < 2 && !may_wait(p, node)) return false;
     for (int k = 0; k < node->ninputs; k++)
         if (node_sums_input(node, k) && !is_partial_sum(p->graph, node->inputs[k], axis)) return false;

@@ -155,6 +155,25 @@ def mixtral():
     return NextToken(transformers.MixtralForCausalLM(config))
 
 
+class DenseExperts(nn.Module):
+    """A mixture of experts of which every expert computes all tokens; the weights of those that a token did not choose are 0."""
+
+    def __init__(self, inputs, outputs, experts=4, chosen=2, hidden=6):
+        super().__init__()
+        self.experts, self.chosen = experts, chosen
+        self.router, self.head = nn.Linear(inputs, experts), nn.Linear(inputs, outputs)
+        self.up, self.up_bias = nn.Parameter(torch.zeros(experts, inputs, 2 * hidden)), nn.Parameter(torch.zeros(experts, 2 * hidden))
+        self.down = nn.Parameter(torch.zeros(experts, hidden, inputs))
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        values, chosen = self.router(rows).topk(self.chosen, -1)
+        weights = torch.zeros(rows.shape[0], self.experts, dtype=rows.dtype).scatter(1, chosen, values.softmax(-1))
+        gate, linear = (torch.matmul(rows, self.up) + self.up_bias[:, None]).chunk(2, -1)
+        result = torch.matmul(nn.functional.silu(gate) * linear, self.down)
+        return self.head(x + (result * weights.t()[..., None]).sum(0).view(x.shape))
+
+
 def clip():
     """The contrastive loss of pairs of an image and a text."""
     text = dict(vocab_size=53, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=28, max_position_embeddings=12,
@@ -254,6 +273,7 @@ MODELS = {
     "modernbert": Model(masked_language_model, token_data(2, 9, 53), 0.001),
     "gemma": Model(gemma, token_data(2, 9, 47), 0.001),
     "mixtral": Model(mixtral, token_data(2, 9, 47), 0.0002),
+    "experts": Model(lambda: RegressionLoss(DenseExperts(7, 3)), vector_data(6, 7, 3), 0.001),
     "clip": Model(clip, pair_data(4), 0.002, forms=("plain", "legacy")),  # others fold exp(logit_scale)
     "mobilenet": Model(mobilenet, image_data(4, 19, 17, CLASSES), 0.002),
     "lstm": Model(lambda: RegressionLoss(Recurrent(nn.LSTM)), series_data(2, 6, 7, 3), 0.01),
