@@ -24,7 +24,8 @@ const struct policy *policy_find(const char *name);
 int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context);
 
 /* Tensor parallelism in two steps, between which policy hybrid decides context: policy_products splits products and
- * what follows from them. policy_sequence, with --sequence-parallel, splits the nodes between them along the sequence. */
+ * what follows from them. policy_sequence, with --sequence-parallel, splits the nodes between them along the sequence.
+ */
 void policy_products(struct draft *draft, const struct pass_context *context);
 void policy_sequence(struct draft *draft, const struct pass_context *context);
 
