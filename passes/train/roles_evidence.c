@@ -286,6 +286,11 @@ static bool reads_initial_state(const struct evidence *e, const struct node *nod
     return input == 2 && node->op->id == OP_Recurrence;
 }
 
+static bool is_scattered_into(const struct evidence *e, const struct node *node, int input) {
+    (void)e;
+    return input == 0 && (node->op->id == OP_ScatterElements || node->op->id == OP_ScatterND);
+}
+
 static bool reads_away_from_zero(const struct evidence *e, const struct node *node, int input) {
     static const enum op_id names[] = {OP_Log, OP_Pow, OP_Reciprocal, OP_Sqrt, OP_NONE};
     (void)e;
@@ -309,6 +314,10 @@ static bool is_exponent(const struct evidence *e, int weight) {
 
 static bool is_read_by_element(const struct evidence *e, int weight) {
     return all_uses(e, weight, is_by_element);
+}
+
+static bool is_background(const struct evidence *e, int weight) {
+    return all_uses(e, weight, is_scattered_into);
 }
 
 static bool is_initial_state(const struct evidence *e, int weight) {
