@@ -13,6 +13,7 @@ enum attention_kind attention_kind_of(const char *word);
 
 struct pass_context {
     const char *policy;        /* name of a row of policies.def */
+    bool attention_heads;      /* policy context splits attention by heads, not by rows of queries */
     bool sequence_parallel;    /* policy tp splits the sequence between the products that it splits */
     bool prefer_memory;        /* policies choose the plan with the least weights per rank, not the fastest */
     const struct rules *rules; /* of policy manual */

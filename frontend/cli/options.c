@@ -234,18 +234,47 @@ static bool is_member(const char *const *words, const char *word) {
     return false;
 }
 
-/* A setting of policies that choose among plans: prefer=speed or prefer=memory. */
-static const char prefer_key[] = "prefer";
+/* The settings of --pas that are no axes of the mesh: a choice of two words, the first of which is the default. */
+static const struct preference {
+    const char *key, *usual, *other;
+    size_t field; /* of struct options, a bool: `other` was chosen */
+    enum choice policies[3];
+} preferences[] = {
+    {"prefer",
+     "speed",
+     "memory",
+     offsetof(struct options, prefer_memory),
+     {OPT_POLICY_TP, OPT_POLICY_PP, OPT_POLICY_HYBRID}},
+    {"attention",
+     "gather",
+     "heads",
+     offsetof(struct options, attention_heads),
+     {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
+};
+enum { PREFERENCES = sizeof preferences / sizeof *preferences };
 
-static bool takes_preference(enum choice word) {
-    return word == OPT_POLICY_TP || word == OPT_POLICY_PP || word == OPT_POLICY_HYBRID;
+static const struct preference *find_preference(const char *key) {
+    for (int i = 0; i < PREFERENCES; i++)
+        if (!strcmp(preferences[i].key, key)) return &preferences[i];
+    return NULL;
+}
+
+static bool takes_preference(enum choice word, const char *key) {
+    const struct preference *preference = find_preference(key);
+    for (int i = 0; preference && i < 3; i++)
+        if (preference->policies[i] == word && word) return true;
+    return false;
+}
+
+static bool *preference_field(struct options *options, const struct preference *preference) {
+    return (bool *)((char *)options + preference->field);
 }
 
 static int add_setting(struct parser *parser, const struct value *value, struct option_spec *spec, const char *text) {
     const char *equals = strchr(text, '='), *word = choice_word(spec->word);
     const char **keys = split_list(parser->arena, choice_rows[spec->word].keys);
     char *key = arena_copy(parser->arena, text, equals ? (size_t)(equals - text) : strlen(text));
-    if (!is_member(keys, key) && !(takes_preference(spec->word) && !strcmp(key, prefer_key))) {
+    if (!is_member(keys, key) && !takes_preference(spec->word, key)) {
         diag_error(parser->diags, 202, EXIT_USAGE, NULL, "%s %s has no setting %s%s%s%s", value->typed, word,
                    quoted(parser, key), *keys ? " (" : "", joined(parser->arena, keys, " "), *keys ? ")" : "");
         suggest(parser, "", key, keys);
@@ -536,20 +565,22 @@ static bool takes_file(const struct options *options) {
     return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
 }
 
-/* Takes the setting "prefer" out of those of the policy, the others of which are axes. */
-static int take_preference(struct parser *parser) {
+/* Takes the settings that are no axes out of those of the policy. */
+static int take_preferences(struct parser *parser) {
     struct options *options = parser->options;
     struct option_setting *settings = options->pas.settings.at;
     int kept = 0;
     for (int i = 0; i < options->pas.settings.n; i++) {
-        if (strcmp(settings[i].key, prefer_key)) {
+        const struct preference *preference = find_preference(settings[i].key);
+        if (!preference) {
             settings[kept++] = settings[i];
             continue;
         }
-        options->prefer_memory = strcmp(settings[i].value, "memory") == 0;
-        if (!options->prefer_memory && strcmp(settings[i].value, "speed"))
-            return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown preference %s of --pas (speed memory)",
-                              quoted(parser, settings[i].value));
+        const bool other = strcmp(settings[i].value, preference->other) == 0;
+        *preference_field(options, preference) = other;
+        if (!other && strcmp(settings[i].value, preference->usual))
+            return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown setting %s=%s of --pas (%s %s)",
+                              preference->key, quoted(parser, settings[i].value), preference->usual, preference->other);
     }
     options->pas.settings.n = kept;
     return 0;
@@ -610,7 +641,7 @@ static int check_sequence_parallel(struct parser *parser) {
 static int finish_mesh(struct parser *parser) {
     struct options *options = parser->options;
     int64_t product;
-    if (take_preference(parser)) return -1;
+    if (take_preferences(parser)) return -1;
     if (named_mesh(parser, &product)) return -1;
     if (!options->given[OPT_PLAN_NGPUS])
         options->plan_ngpus = product;
@@ -621,8 +652,10 @@ static int finish_mesh(struct parser *parser) {
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
     if (check_sequence_parallel(parser)) return -1;
-    if (options->prefer_memory)
-        VEC_PUSH(parser->arena, &options->pas.settings, ((struct option_setting){prefer_key, "memory"}));
+    for (int i = 0; i < PREFERENCES; i++)
+        if (*preference_field(options, &preferences[i]))
+            VEC_PUSH(parser->arena, &options->pas.settings,
+                     ((struct option_setting){preferences[i].key, preferences[i].other}));
     if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;
     if (options->runtime_ngpus % options->plan_ngpus == 0) return 0;
     return diag_error(parser->diags, 204, EXIT_USAGE, NULL,

@@ -21,6 +21,7 @@ static enum attention_kind attention_of(const struct job *job) {
 struct pass_context job_pass_context(struct job *job) {
     struct pass_context context = target_pass_context(job_target(job));
     context.policy = job->side.policy;
+    context.attention_heads = job->options->attention_heads;
     context.sequence_parallel = job->options->sequence_parallel;
     context.prefer_memory = job->options->prefer_memory;
     context.rules = job->side.rules;

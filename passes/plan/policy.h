@@ -29,6 +29,10 @@ int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_
 void policy_products(struct draft *draft, const struct pass_context *context);
 void policy_sequence(struct draft *draft, const struct pass_context *context);
 
+/* Splits the node by the positions of its operand (batch, positions, features), and propagates up to the nodes that are
+ * split already. False if the node cannot be split so. */
+bool policy_split_positions(struct propagation *propagation, int node, int operand);
+
 /* In training: where a node of the forward phase reads parts of parameters, splits their updates likewise. */
 void policy_divide_updates(struct propagation *propagation, int node);
 

@@ -2,10 +2,12 @@
  *
  * All operators between two attentions work on each position alone and follow the split. Attention keeps its rows of
  * queries split; redistribution gathers keys and values before it (the all-gather form of context parallelism, as in
- * Llama 3, arXiv 2407.21783, section 3.3.2). Every rank then has a part of the gradient of every parameter. */
+ * Llama 3, arXiv 2407.21783, section 3.3.2), or attention is split by heads. Every rank then has a part of the gradient
+ * of every parameter. */
 #include "passes/plan/policy.h"
 
 #include "ir/base/str.h"
+#include "ir/op.h"
 
 enum { SEQUENCE = 1 }; /* the dimension that counts positions, in inputs that have one */
 
@@ -22,6 +24,62 @@ static int64_t find_positions(const struct graph *graph, int ways) {
         if (input->ndim == 3 && floats && !vectors) vectors = input->dims[SEQUENCE];
     }
     return vectors;
+}
+
+/* The factor of the heads of an attention, or of one of the products of which it or its gradient is composed: (batch,
+ * heads, rows, columns). -1: the node is neither. */
+static int heads_of(struct propagation *propagation, int id) {
+    const struct graph *graph = propagation->graph;
+    const struct node *node = &graph->nodes.at[id];
+    const bool attention =
+        node->op->id == OP_Attention || node->op->id == OP_FlashAttention || node->op->id == OP_FlashAttentionGrad;
+    if ((!attention && node->op->id != OP_MatMul) || node->outputs[0] < 0) return -1;
+    const int ndim = graph->tensors.at[node->outputs[0]].ndim;
+    if (ndim < 4) return -1;
+    for (int k = 0; k < 2; k++)
+        if (tensor_is_stored(&graph->tensors.at[node->inputs[k]])) return -1;
+    const struct dims *dims = propagation_dims(propagation, id);
+    const struct dim_factors *heads = &dims->operand[dims->ninputs].dim[ndim - 3];
+    return heads->n ? heads->factor[0] : -1;
+}
+
+/* Splits attentions by heads, with the nodes between them and other products: redistribution exchanges positions for
+ * heads before attention, and back after it (Ulysses, arXiv 2309.14509). Reports how many have too few heads. */
+static void split_heads(struct propagation *propagation, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
+    int whole = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        propagation->closed[id] = graph->nodes.at[id].op->id == OP_MatMul && heads_of(propagation, id) < 0;
+    }
+    propagation->nests = true; /* heads of a rank along tensor are divided further */
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i], heads = propagation->decided[id] ? -1 : heads_of(propagation, id);
+        whole += heads >= 0 && !propagate_region(propagation, id, heads);
+    }
+    propagation->nests = false;
+    for (int i = 0; i < graph->order.n; i++) propagation->closed[graph->order.at[i]] = false;
+    if (whole)
+        diag_remark(diags, graph->name,
+                    "policy context: %d attentions, or products of attention, cannot be split by heads %d ways; they "
+                    "gather keys and values",
+                    whole, propagation->ways);
+}
+
+/* Splits the readers of attentions that are split by heads by positions again, where no other path from an input leads
+ * to them: (batch, positions, features). */
+static void split_behind_heads(struct propagation *propagation, int64_t positions) {
+    const struct graph *graph = propagation->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        for (int k = 0; k < node->ninputs && !propagation->decided[id]; k++) {
+            const struct tensor *tensor = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
+            if (tensor && tensor->ndim == 3 && tensor->dims[SEQUENCE] == positions && tensor->producer >= 0 &&
+                propagation->decided[tensor->producer])
+                policy_split_positions(propagation, id, k);
+        }
+    }
 }
 
 /* Splits the inputs of so many positions. */
@@ -54,7 +112,9 @@ int policy_context(struct draft *draft, const struct pass_context *context) {
                     propagation.ways);
         return 0;
     }
+    if (context->attention_heads) split_heads(&propagation, context->diags);
     split_inputs(&propagation, positions, context->diags);
+    if (context->attention_heads) split_behind_heads(&propagation, positions);
     policy_report_replicated(&propagation, "context", context->diags);
     return 0;
 }

@@ -23,8 +23,7 @@ static bool is_partial_sequence(struct propagation *propagation, int tensor) {
            PLACED_PARTIAL;
 }
 
-/* Splits the node by the positions of its operand, and propagates up to the nodes that are split already. */
-static bool split_positions(struct propagation *propagation, int id, int operand) {
+bool policy_split_positions(struct propagation *propagation, int id, int operand) {
     struct cut_option options[RT_MAX_NDIM];
     const int n = dims_cut_options(propagation_dims(propagation, id), operand, POSITIONS, 1, 1, options);
     for (int i = 0; i < n; i++)
@@ -40,7 +39,7 @@ static void split_sequences(struct propagation *propagation) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         for (int k = 0; k < node->ninputs && node->phase <= PHASE_BACKWARD && !propagation->decided[id]; k++)
-            if (is_partial_sequence(propagation, node->inputs[k])) split_positions(propagation, id, k);
+            if (is_partial_sequence(propagation, node->inputs[k])) policy_split_positions(propagation, id, k);
     }
 }
 

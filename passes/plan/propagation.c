@@ -249,6 +249,11 @@ bool propagate_factor(struct propagation *propagation, int node, int factor, enu
            search(propagation, &origin, 1, 1, true);
 }
 
+bool propagate_region(struct propagation *propagation, int node, int factor) {
+    const struct origin origin = {.node = node, .factor = factor, .mode = PROPAGATE_GATHER};
+    return search(propagation, &origin, 1, 1, false) || search(propagation, &origin, 1, 1, true);
+}
+
 bool propagate_input(struct propagation *propagation, int tensor, int dim, enum propagation_mode mode) {
     struct origin origin = {.node = -1, .tensor = tensor, .dim = dim, .mode = mode};
     return search(propagation, &origin, 1, 1, true);

@@ -48,6 +48,9 @@ enum propagation_mode {
 /* Splits a factor of the node and propagates. False: it is not possible, and the draft is unchanged. */
 bool propagate_factor(struct propagation *propagation, int node, int factor, enum propagation_mode mode);
 
+/* As propagate_factor with PROPAGATE_GATHER, with larger granules where producers can then follow. */
+bool propagate_region(struct propagation *propagation, int node, int factor);
+
 /* Splits dimension `dim` of an input of the graph and propagates. False: as above. */
 bool propagate_input(struct propagation *propagation, int tensor, int dim, enum propagation_mode mode);
 

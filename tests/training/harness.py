@@ -56,7 +56,8 @@ def ranks_of(policy):
         with open(policy.partition(":")[2], encoding="utf-8") as rules:
             axes = next(line for line in rules if line.startswith("mesh ")).split()[1:]
     for axis in axes:
-        product *= int(axis.partition("=")[2] or 1)
+        size = axis.partition("=")[2] or "1"
+        product *= int(size) if size.isdigit() else 1 # attention=heads is no axis
     return product
 
 
