@@ -148,6 +148,7 @@ struct options {
     const char *rows;               /* a table of published runs, in place of the operand; NULL: none */
     int64_t global_batch;           /* 0: not given */
     int64_t mem_limit;              /* bytes; 0: none */
+    int64_t search_time;            /* seconds; 0: not given */
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     bool train, inference;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
+
 enum { MOST_PLANNED = 6 };
 
 bool search_is_wanted(const struct options *options) {
@@ -54,6 +56,7 @@ struct searching {
     struct arena *arena;
     struct diags *diags;
     struct search *search;
+    int64_t begun; /* rt_now_ms */
 };
 
 static void measure(const struct job *job, struct outcome *outcome) {
@@ -227,8 +230,15 @@ static void plan_candidate(const struct searching *s, struct candidate *candidat
     candidate->seconds = outcome.estimate.step / ((double)outcome.micro_batches * candidate->units);
 }
 
+/* True while further candidates may be planned. The first that fits is planned however long that takes. */
+static bool goes_on(const struct searching *s, int planned) {
+    if (!best_of(s->search)) return true;
+    if (s->options->search_time) return rt_now_ms() - s->begun < 1000 * s->options->search_time;
+    return planned < MOST_PLANNED;
+}
+
 static struct candidate *choose(const struct searching *s) {
-    for (int planned = 0; planned < MOST_PLANNED || !best_of(s->search);) {
+    for (int planned = 0; goes_on(s, planned);) {
         struct candidate *next = next_of(s->search), *best = best_of(s->search);
         if (!next || (best && best->seconds < next->predicted)) break;
         if (next->bound) {
@@ -282,7 +292,7 @@ static int read_model(const struct searching *s) {
 
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search,
                 struct options *found) {
-    const struct searching s = {options, arena, diags, search};
+    const struct searching s = {options, arena, diags, search, rt_now_ms()};
     const char *machine = options->machine;
     *search = (struct search){.machine = machine_default, .limit = INFINITY};
     if (machine && machine_read(arena, diags, machine, &search->machine) < 0) return -1;
@@ -295,6 +305,9 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     const struct candidate *best = choose(&s);
     if (!best) return refuse(&s);
     *found = search_options(options, best, arena);
+    const struct candidate *next = next_of(search);
+    if (next && next->predicted < best->seconds && urgency(search, next) == next->predicted)
+        search->gap = 1 - next->predicted / best->seconds;
     const struct candidate chosen = *best;
     qsort(search->all.at, (size_t)search->all.n, sizeof *search->all.at, by_time);
     for (int i = 0; i < search->all.n; i++)

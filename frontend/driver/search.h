@@ -5,7 +5,7 @@
  *
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor
  *                       parallelism stays inside a node of the machine
- *   --use-zero, --recompute, --schedule, --mem-limit
+ *   --use-zero, --recompute, --schedule, --mem-limit, --search-time
  *
  * Note [Search]
  * Meshes with the same ways of tensor and data parallelism and the same recomputation differ in what a stage has of the
@@ -36,6 +36,7 @@ struct search {
     VEC(struct candidate) all; /* the chosen one first, then by time; those that do not fit behind them */
     struct machine machine;
     double limit; /* bytes of memory of a rank; INFINITY: none */
+    double gap;   /* the part of the chosen plan's time by which another that may fit is predicted to be faster */
 };
 
 /* True if the options ask for a search. */

@@ -45,5 +45,8 @@ void search_explain(const struct search *search, const struct options *options, 
     for (int i = 1; i < shown; i++)
         diag_note(diags, "%s: %s", words_of(&search->all.at[i], options, arena),
                   verdict(search, &search->all.at[i], arena));
+    if (search->gap > 0)
+        diag_note(diags, "of those that were not planned, one is predicted to be %.2g %% faster at most",
+                  100 * search->gap);
     if (shown < search->all.n) diag_note(diags, "%d more candidates, with -v", search->all.n - shown);
 }
