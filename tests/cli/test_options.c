@@ -117,7 +117,7 @@ static void a_preference_is_no_axis(void **state) {
     release(&a);
     release(&b);
     release(&c);
-    REFUSES(202, EXIT_USAGE, "unknown preference 'size'", "compile", "m", "--pas=pp:prefer=size");
+    REFUSES(202, EXIT_USAGE, "unknown setting prefer='size'", "compile", "m", "--pas=pp:prefer=size");
     REFUSES(202, EXIT_USAGE, "has no setting 'prefer'", "compile", "m", "--pas=data:prefer=memory");
 }
 
