@@ -255,6 +255,15 @@ static void count_executed(const struct estimation *e, int micro_batches, struct
     }
 }
 
+/* Seconds of the phases of micro-batches. Stages of inference have no posted transfers that the simulation could wait
+ * for: a sample passes through one after the other. */
+static double walk_of(const struct graph *graph, const struct timeline *timeline) {
+    double seconds = 0;
+    if (graph_trains(graph)) return timeline->end;
+    for (int c = 0; c < schedule_coordinates(graph); c++) seconds += timeline->busy[c];
+    return seconds;
+}
+
 struct estimate estimate_step(const struct rankplan *plan, const struct machine *machine, int units, int groups,
                               int micro_batches) {
     const struct graph *graph = plan->graph;
@@ -279,7 +288,7 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
             to->hidden += spans[s].hidden, to->begun += spans[s].begun;
         }
         const double room = repeated.computing * machine->overlap, exposed = once.begun > room ? once.begun - room : 0;
-        const double step = timeline.end + length_of(&once) + exposed;
+        const double step = walk_of(graph, &timeline) + length_of(&once) + exposed;
         if (step <= longest) continue;
         longest = estimate.step = step;
         estimate.computing = once.computing + micro_batches * repeated.computing;

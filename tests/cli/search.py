@@ -79,6 +79,13 @@ def optimum():
         assert got <= best[0] * 1.0001
 
 
+def inference_in_stages():
+    """A sample passes through the stages one after the other, so they are no faster than one rank."""
+    words = ("--model-config", "gpt2", "--inference", "--machine", "a100-80", "--dim", "seq=256")
+    one, two = (plan(*words, "--pas", pas)["estimate"]["step_s"] for pas in ("dp", "pp:pipeline=2"))
+    assert one <= two <= 1.2 * one, (one, two)
+
+
 def compiled():
     """A searched plan compiles, and is verified like any other."""
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training", "gpt2", "model.onnx")
@@ -121,7 +128,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
-    for case in (published, limits, pipelines_and_grouped_heads, compiled, machine_files, optimum):
+    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, optimum):
         case()
 
 
