@@ -113,6 +113,35 @@ int graph_add_copy(struct graph *graph, const struct node *node) {
     return id;
 }
 
+static void unshare_node(struct node *node, struct arena *arena) {
+    node->inputs = arena_copy(arena, node->inputs, (size_t)node->ninputs * sizeof *node->inputs);
+    node->outputs = arena_copy(arena, node->outputs, (size_t)node->noutputs * sizeof *node->outputs);
+    node->attrs = arena_copy(arena, node->attrs, (size_t)node->nattrs * sizeof *node->attrs);
+}
+
+struct graph *graph_copy(const struct graph *graph, struct arena *arena) {
+    struct graph *copy = ARENA_NEW(arena, struct graph);
+    if (graph->level >= SEGMENTED) BUG("a graph with segments is copied");
+    *copy = *graph;
+    copy->arena = arena;
+    VEC_UNSHARE(arena, &copy->tensors);
+    VEC_UNSHARE(arena, &copy->nodes);
+    VEC_UNSHARE(arena, &copy->order);
+    VEC_UNSHARE(arena, &copy->inputs);
+    VEC_UNSHARE(arena, &copy->outputs);
+    VEC_UNSHARE(arena, &copy->output_names);
+    VEC_UNSHARE(arena, &copy->counted);
+    VEC_UNSHARE(arena, &copy->members);
+    VEC_UNSHARE(arena, &copy->recomputed);
+    VEC_UNSHARE(arena, &copy->updates);
+    VEC_UNSHARE(arena, &copy->parameters);
+    VEC_UNSHARE(arena, &copy->controls);
+    VEC_UNSHARE(arena, &copy->operators);
+    VEC_UNSHARE(arena, &copy->files);
+    for (int i = 0; i < copy->nodes.n; i++) unshare_node(&copy->nodes.at[i], arena);
+    return copy;
+}
+
 bool tensor_shape_fits(int ndim, const int64_t *dims) {
     int64_t elements, bytes;
     return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;

@@ -260,6 +260,10 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
 /* Adds a copy of the node at the end of `order`, with its splits, stage and phase, as graph_add_node does. */
 int graph_add_copy(struct graph *graph, const struct node *node);
 
+/* A copy of the graph in `arena`, of a level before SEGMENTED. Passes may change either without the other; names and
+ * the values of constants and weights are shared, so the arena of `graph` must outlive the copy. */
+struct graph *graph_copy(const struct graph *graph, struct arena *arena);
+
 /* The tensor of a control (runtime/base/controls.def). The first call adds the tensors of all controls. */
 int graph_control(struct graph *graph, enum rt_control control);
 

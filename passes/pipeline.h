@@ -11,14 +11,17 @@ enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
 /* From the word of option --attention; NULL: ATTENTION_PRODUCTS. */
 enum attention_kind attention_kind_of(const char *word);
 
+struct machine;
+
 struct pass_context {
-    const char *policy;        /* name of a row of policies.def */
-    bool attention_heads;      /* policy context splits attention by heads, not by rows of queries */
-    bool sequence_parallel;    /* policy tp splits the sequence between the products that it splits */
-    bool prefer_memory;        /* policies choose the plan with the least weights per rank, not the fastest */
-    const struct rules *rules; /* of policy manual */
-    const struct plan *given;  /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
-    struct plan *plan;         /* pass policy stores the plan that it has applied; NULL: it does not */
+    const char *policy;            /* name of a row of policies.def */
+    bool attention_heads;          /* policy context splits attention by heads, not by rows of queries */
+    bool sequence_parallel;        /* policy tp splits the sequence between the products that it splits */
+    bool prefer_memory;            /* policies choose the plan with the least weights per rank, not the fastest */
+    const struct machine *machine; /* for which policies estimate times; NULL: machine_default */
+    const struct rules *rules;     /* of policy manual */
+    const struct plan *given;      /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
+    struct plan *plan;             /* pass policy stores the plan that it has applied; NULL: it does not */
     /* matrix products are calls of a library: weights are not packed, and epilogues are those of ir/expr/epilogue.h */
     bool library_products;
     /* kernels of packed products apply an epilogue to each block of the result */

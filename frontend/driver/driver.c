@@ -13,32 +13,41 @@
 #include "ir/base/str.h"
 #include "ir/text.h"
 
-/* The options of the plan that --pas autodist finds, else those that are given: 0, or -1 after a diagnostic. */
-static int search(const struct options **options, struct arena *arena, struct diags *diags, struct machine *machine) {
+/* The job with the plan of --pas autodist: 0, or -1 after a diagnostic. */
+static int search(const struct options *options, struct arena *arena, struct diags *diags, struct job **job) {
     struct search search;
-    struct options *found = ARENA_NEW(arena, struct options);
-    if (!search_is_wanted(*options)) return 0;
-    if (search_plan(*options, arena, diags, &search, found) < 0) return -1;
-    search_explain(&search, *options, arena, diags);
-    *options = found;
-    *machine = search.machine;
+    if (search_plan(options, arena, diags, &search) < 0) return -1;
+    search_explain(&search, options, arena, diags);
+    *job = search.job;
     return 0;
 }
 
-int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json) {
-    struct machine machine = {0};
-    if (search(&options, arena, diags, &machine) < 0) return -1;
-    struct job job = {.options = options, .arena = arena, .diags = diags, .machine = machine};
-    int status = job_read(&job);
-    if (!status) status = job_plan(&job);
-    job.names = (struct directory_names){options_model(options, arena), options_instance(options, arena)};
-    if (!status) status = job_describe(&job);
-    if (!status) {
-        struct manifest manifest = job_manifest(&job, NULL);
-        *manifest_json = manifest_text(&manifest);
-        if (!*manifest_json) status = job_out_of_memory(&job);
+/* Reads and plans the model. The result is in `arena`. */
+static int plan(const struct options *options, struct arena *arena, struct diags *diags, struct job **planned) {
+    if (search_is_wanted(options)) {
+        if (search(options, arena, diags, planned) < 0) return -1;
+        diags_append(diags, (*planned)->diags);
+        (*planned)->diags = diags;
+        return job_plan_sources(*planned);
     }
-    if (!status && !job_plan_text(&job)) status = -1;
+    struct job *job = *planned = ARENA_NEW(arena, struct job);
+    *job = (struct job){.options = options, .arena = arena, .diags = diags};
+    return job_read(job) < 0 ? -1 : job_plan(job);
+}
+
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json) {
+    struct job *job;
+    int status = plan(options, arena, diags, &job);
+    if (!status) {
+        job->names = (struct directory_names){options_model(options, arena), options_instance(options, arena)};
+        status = job_describe(job);
+    }
+    if (!status) {
+        struct manifest manifest = job_manifest(job, NULL);
+        *manifest_json = manifest_text(&manifest);
+        if (!*manifest_json) status = job_out_of_memory(job);
+    }
+    if (!status && !job_plan_text(job)) status = -1;
     return status;
 }
 
@@ -200,9 +209,11 @@ static int compile_job(struct job *job, struct driver_result *result) {
 
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result) {
-    struct machine machine = {0};
-    if (search(&options, arena, diags, &machine) < 0) return -1;
-    struct job job = {.options = options, .arena = arena, .diags = diags, .machine = machine};
+    struct job *found, job = {.options = options, .arena = arena, .diags = diags};
+    if (search_is_wanted(options)) {
+        if (search(options, arena, diags, &found) < 0) return -1;
+        job.options = found->options;
+    }
     return compile_job(&job, result);
 }
 

@@ -32,8 +32,7 @@ struct job {
     VEC(const char *) hashes;     /* of `files` according to location.json; empty if it was not read */
     struct plan decided;          /* by the policy or the user, and applied */
     struct rankplan plan;
-    struct machine machine;   /* of --machine */
-    struct estimate estimate; /* of the plan, if there is a machine */
+    struct estimate estimate; /* of the plan, if there is a machine (side.machine) */
     struct sources sources;
     struct training training;
     struct decisions decisions; /* weights that are not trained, with reasons */
@@ -53,6 +52,8 @@ int job_open(struct job *job);
 int job_import(struct job *job, const char *kept);
 /* job_open, then job_import. */
 int job_read(struct job *job);
+/* Takes the place of job_read: the input that `read` read, with a graph of its own, a copy of that of `read`. */
+int job_take(struct job *job, const struct job *read, struct graph *graph);
 /* The type of --dtype; RT_DTYPE_NONE: not given. */
 enum rt_dtype job_dtype(const struct job *job);
 
@@ -89,7 +90,13 @@ const struct training *job_training(const struct job *job);
 /* The target of --target, and what the passes are told of it and of the options. */
 const struct target *job_target(const struct job *job);
 struct pass_context job_pass_context(struct job *job);
-/* Runs the passes on job->graph and plans what each rank executes. */
+/* Runs the passes on job->graph up to the last one that does not depend on the plan. */
+int job_simplify(struct job *job);
+/* Runs the passes on job->graph and plans what each rank executes: all that an estimate needs. */
+int job_plan_ranks(struct job *job);
+/* Finds which ranks of the plan share a source file. Also checks that the model's files did not change. */
+int job_plan_sources(struct job *job);
+/* job_plan_ranks, then job_plan_sources. */
 int job_plan(struct job *job);
 /* Sets job->estimate, of a plan for job->machine. */
 void job_estimate(struct job *job);

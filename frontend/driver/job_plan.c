@@ -24,6 +24,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.attention_heads = job->options->attention_heads;
     context.sequence_parallel = job->options->sequence_parallel;
     context.prefer_memory = job->options->prefer_memory;
+    context.machine = job->side.machine.name ? &job->side.machine : NULL;
     context.rules = job->side.rules;
     context.given = job->side.plan;
     context.plan = &job->decided;
@@ -39,7 +40,7 @@ void job_estimate(struct job *job) {
     const struct training *training = job_training(job);
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
-    job->estimate = estimate_step(&job->plan, &job->machine, units, groups, training ? training->accumulate : 1);
+    job->estimate = estimate_step(&job->plan, &job->side.machine, units, groups, training ? training->accumulate : 1);
 }
 
 /* The largest activations among those that are live together, as notes of the last diagnostic. */
@@ -81,21 +82,31 @@ static int check_memory(const struct job *job) {
     return -1;
 }
 
-int job_plan(struct job *job) {
+int job_simplify(struct job *job) {
+    if (job_read_training(job) < 0) return -1;
+    const struct pass_context context = job_pass_context(job);
+    return pipeline_run(job->graph, &context, pass_find("dce"));
+}
+
+int job_plan_ranks(struct job *job) {
     struct pass_context context = job_pass_context(job);
     if (job_ranks(job) < 0 || job_read_training(job) < 0) return -1;
-    if (job->options->machine && !job->machine.name &&
-        machine_read(job->arena, job->diags, job->options->machine, &job->machine) < 0)
-        return -1;
     job->decided.mesh = job->graph->mesh;
     plan_of_training(&job->decided, job_training(job));
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
-    if (job->machine.name) job_estimate(job);
-    if (job->options->mem_limit && check_memory(job) < 0) return -1;
+    if (job->side.machine.name) job_estimate(job);
+    return job->options->mem_limit ? check_memory(job) : 0;
+}
+
+int job_plan_sources(struct job *job) {
     sources_find(&job->sources, &job->plan, job_target(job));
     return job->model ? onnx_check_files(job->model) : 0;
+}
+
+int job_plan(struct job *job) {
+    return job_plan_ranks(job) < 0 ? -1 : job_plan_sources(job);
 }
 
 /* The policy for titles. File names do not appear in generated files, so that they can move. */
@@ -159,9 +170,10 @@ int job_describe(struct job *job) {
 }
 
 struct manifest job_manifest(const struct job *job, const struct program *program) {
-    const bool estimated = job->machine.name && !program; /* a program does not depend on the machine of its plan */
+    /* the manifest of a program has no estimate */
+    const bool estimated = job->side.machine.name && !program;
     return (struct manifest){.estimate = estimated ? &job->estimate : NULL,
-                             .machine = estimated ? &job->machine : NULL,
+                             .machine = estimated ? &job->side.machine : NULL,
                              .plan = &job->plan,
                              .decided = &job->decided,
                              .sources = &job->sources,

@@ -127,3 +127,14 @@ int job_import(struct job *job, const char *kept) {
 int job_read(struct job *job) {
     return job_open(job) < 0 || job_import(job, NULL) < 0 ? -1 : 0;
 }
+
+int job_take(struct job *job, const struct job *read, struct graph *graph) {
+    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    job->model = read->model;
+    job->files.at = read->files.at, job->files.n = read->files.n;
+    job->graph = graph;
+    job->decisions = read->decisions;
+    graph->mesh.naxes = 0;
+    set_mesh(job);
+    return 0;
+}

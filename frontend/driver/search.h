@@ -1,42 +1,54 @@
 /* --pas autodist: the search for the plan with the most samples per second.
  *
- * A candidate is a mesh of tensor, data and pipeline parallelism, with ZeRO, recomputation and a schedule, as a user
- * could ask for by the same options. What the user gives is kept; the search chooses the rest:
+ * A candidate is a mesh with ZeRO, recomputation, a schedule and sequence parallelism, as a user could ask for by the
+ * same options. What the user gives is kept; the search chooses the rest:
  *
- *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor
- *                       parallelism stays inside a node of the machine
- *   --use-zero, --recompute, --schedule, --mem-limit, --search-time
+ *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
+ *                       context parallelism stay inside a node of the machine
+ *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time
  *
  * Note [Search]
- * Meshes with the same ways of tensor and data parallelism and the same recomputation differ in what a stage has of the
- * layers, and a plan without stages says what all layers take. So one such plan is made for each of them ("base"), and
- * the time and memory of every candidate is predicted from it: layers are divided evenly among stages, stages wait
- * (p - 1) / m of the time, a stage keeps the activations of at most p micro-batches. Candidates are then planned
- * completely, those that are predicted to be fastest first, until the best one found is faster than what is predicted
- * of the next, or enough were planned. The plan that is chosen was always planned completely: its memory is exact. */
+ * Time and memory of a candidate become known in steps, each of which costs more than the one before:
+ *
+ *   BOUNDED     by another candidate that is at least as fast: the same without recomputation, and with scale units in
+ *               place of ranks along the axis context
+ *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
+ *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
+ *               p micro-batches at most
+ *   SHORTENED   from plans of the candidate for the model with fewer layers (Note [Shortened graphs]); of deep
+ *               pipelines with fewer stages too
+ *   PLANNED     from its complete plan
+ *
+ * The candidate with the least time that is not known not to fit takes the next step, until the first one is PLANNED.
+ * Only the steps that a candidate has taken are paid for, and none but the last depends on the number of layers. */
 #ifndef FRONTEND_DRIVER_SEARCH_H
 #define FRONTEND_DRIVER_SEARCH_H
 
 #include "frontend/driver/job.h"
+#include "passes/plan/shorten.h"
+
+enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_DATA, SEARCH_PIPELINE, SEARCH_AXES };
+
+enum search_step { SEARCH_BOUNDED, SEARCH_PREDICTED, SEARCH_SHORTENED, SEARCH_PLANNED, SEARCH_STEPS };
 
 struct candidate {
-    int tensor, data, pipeline, units;
+    int ways[SEARCH_AXES], units;
+    bool sequence_parallel;
     int zero;
     const char *recompute, *schedule; /* NULL: none; the default */
-    double predicted;                 /* seconds for a sample, from a base plan */
-    bool bound;                       /* `predicted` is of the candidate without recomputation: a lower bound */
-    double predicted_memory;
-    bool planned;
-    double seconds;           /* for a sample, by the estimate of the complete plan */
-    struct estimate estimate; /* of the complete plan */
-    const char *refused;      /* why it cannot be, with the text of the first error; NULL: it can */
+    enum search_step step;            /* that `seconds` and `memory` are from */
+    double rest;                      /* what is not a layer takes as long as so many layers; negative: not known */
+    double seconds;                   /* for a sample */
+    double memory;                    /* bytes of the rank that needs most */
+    const char *refused;              /* why it cannot be, with the text of the first error; NULL: it can */
 };
 
 struct search {
-    VEC(struct candidate) all; /* the chosen one first, then by time; those that do not fit behind them */
+    VEC(struct candidate) all; /* the chosen one first, then by time; those that are refused last */
     struct machine machine;
-    double limit; /* bytes of memory of a rank; INFINITY: none */
-    double gap;   /* the part of the chosen plan's time by which another that may fit is predicted to be faster */
+    double limit;    /* bytes of memory of a rank; INFINITY: none */
+    struct job *job; /* has the chosen plan; in `arena` of search_plan */
+    double gap;      /* the part of the chosen plan's time by which another that may fit is predicted to be faster */
 };
 
 /* True if the options ask for a search. */
@@ -45,13 +57,69 @@ bool search_is_wanted(const struct options *options);
 /* The options with which a user would ask for the candidate. Those that were given are kept. */
 struct options search_options(const struct options *given, const struct candidate *candidate, struct arena *arena);
 
-/* Searches, and sets *found to the options of the chosen plan. 0, or -1 after a diagnostic: of the model, or E0430 if
- * no plan fits, with the one that needs the least memory. */
-int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search,
-                struct options *found);
+/* Searches. 0, or -1 after a diagnostic: of the model, or E0430 if no plan fits, with the one that needs the least
+ * memory. What reading the model and the chosen plan remark is in search->job->diags. */
+int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search);
 
 /* Reports the chosen plan and why others were not chosen: a few, with --verbose all. */
 void search_explain(const struct search *search, const struct options *options, struct arena *arena,
                     struct diags *diags);
+
+/* Parts of the search ---------------------------------------------------------------------------------------------- */
+
+/* Lists the candidates that the options and the machine allow. */
+void search_list(struct search *search, const struct options *options, bool trains, struct arena *arena);
+
+/* The candidate's base: Note [Search]. */
+struct candidate search_base(const struct candidate *candidate);
+bool search_same_base(const struct candidate *a, const struct candidate *b);
+
+/* How the candidate's schedule differs from 1f1b: stages of each rank, the part of its waiting. `kept`: times the
+ * activations of as many micro-batches in a program without stages, where more of them share memory. */
+struct schedule_law {
+    const char *name;
+    int chunks;
+    double waiting, kept;
+};
+struct schedule_law search_law(const struct candidate *candidate);
+
+/* A model that was read once, and simplified as far as that does not depend on a plan. Candidates are planned from
+ * copies of its graph. */
+struct search_model {
+    struct job job;
+    struct machine machine;
+    struct repeated repeated; /* blocks of its graph */
+};
+
+/* Reads the model. 0, or -1 after diagnostics. What it remarks is in model->job.diags. */
+int search_read(struct search_model *model, const struct options *options, const struct machine *machine,
+                struct arena *arena, struct diags *diags);
+
+/* What plans say, of the rank that needs most. */
+enum outcome_part {
+    OUTCOME_STEP,   /* seconds */
+    OUTCOME_MEMORY, /* bytes, of all scale units' ranks; the others are of a rank of a single scale unit */
+    OUTCOME_WEIGHTS,
+    OUTCOME_GRADIENTS,
+    OUTCOME_OPTIMIZER,
+    OUTCOME_OTHERS,
+    OUTCOME_PARTS
+};
+struct outcome {
+    double part[OUTCOME_PARTS];
+    double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
+    int layers;                  /* its repetitions; 0: not known */
+    int micro_batches;
+    const char *refused; /* NULL: it was planned */
+};
+
+/* Plans the candidate completely, or from shortened graphs: false if the model has no repetitions with which
+ * that is less work. Memory that planning needs is given back; unless `job` is not NULL: then *job has the plan, NULL
+ * if there is none, until search_forget. */
+struct outcome search_planned(const struct search_model *model, const struct options *given,
+                              const struct candidate *candidate, struct arena *arena, struct job **job);
+void search_forget(struct job *job, struct arena *arena);
+bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
+                      struct arena *arena, struct outcome *out);
 
 #endif

@@ -10,38 +10,37 @@ static const char *bytes_text(struct arena *arena, double bytes) {
 /* "--pas hybrid:tensor=2 --runtime-ngpus 4 --use-zero 1 --recompute full" */
 static const char *words_of(const struct candidate *candidate, const struct options *given, struct arena *arena) {
     const struct options options = search_options(given, candidate, arena);
-    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s", options_text(&options, OPT_PAS, arena),
-                        (long long)options.runtime_ngpus,
+    const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
+    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
+                        (long long)options.runtime_ngpus, candidate->sequence_parallel ? " --sequence-parallel" : "",
                         candidate->zero ? arena_printf(arena, " --use-zero %d", candidate->zero) : "",
-                        candidate->recompute ? " --recompute " : "", candidate->recompute ? candidate->recompute : "");
+                        candidate->recompute ? " --recompute " : "", candidate->recompute ? candidate->recompute : "",
+                        schedule ? " --schedule " : "", schedule ? schedule : "");
 }
 
 /* Why the candidate is not the chosen one. */
 static const char *verdict(const struct search *search, const struct candidate *candidate, struct arena *arena) {
     const struct candidate *chosen = &search->all.at[0];
+    const bool planned = candidate->step == SEARCH_PLANNED;
     if (candidate->refused) return arena_printf(arena, "refused: %s", candidate->refused);
-    if (!candidate->planned && candidate->predicted_memory > search->limit)
-        return arena_printf(arena, "not planned: predicted not to fit by %s",
-                            bytes_text(arena, candidate->predicted_memory - search->limit));
-    if (!candidate->planned)
-        return arena_printf(arena, "not planned: predicted %.3g times as slow", candidate->predicted / chosen->seconds);
-    if ((double)candidate->estimate.memory > search->limit)
-        return arena_printf(arena, "does not fit by %s",
-                            bytes_text(arena, (double)candidate->estimate.memory - search->limit));
-    return arena_printf(arena, "%.3g times as slow: %.3g s a micro-batch, %s", candidate->seconds / chosen->seconds,
-                        candidate->seconds, bytes_text(arena, (double)candidate->estimate.memory));
+    if (candidate->memory > search->limit)
+        return arena_printf(arena, "%s by %s", planned ? "does not fit" : "not planned: predicted not to fit",
+                            bytes_text(arena, candidate->memory - search->limit));
+    if (candidate->step == SEARCH_BOUNDED) return "not planned: slower than others that are alike";
+    return arena_printf(arena, "%s%.3g times as slow: %.3g s a micro-batch, %s", planned ? "" : "predicted ",
+                        candidate->seconds / chosen->seconds, candidate->seconds, bytes_text(arena, candidate->memory));
 }
 
 void search_explain(const struct search *search, const struct options *options, struct arena *arena,
                     struct diags *diags) {
     const struct candidate *chosen = &search->all.at[0];
     int planned = 0, shown = search->all.n;
-    for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].planned;
+    for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].step == SEARCH_PLANNED;
     if (!options->verbose && shown > SHORT_LIST + 1) shown = SHORT_LIST + 1;
     diag_remark(diags, "--pas autodist",
                 "%s: %.3g s a micro-batch on %s, %s a rank; %d candidates, %d planned completely",
                 words_of(chosen, options, arena), chosen->seconds, search->machine.name,
-                bytes_text(arena, (double)chosen->estimate.memory), search->all.n, planned);
+                bytes_text(arena, chosen->memory), search->all.n, planned);
     for (int i = 1; i < shown; i++)
         diag_note(diags, "%s: %s", words_of(&search->all.at[i], options, arena),
                   verdict(search, &search->all.at[i], arena));

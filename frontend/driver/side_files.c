@@ -78,6 +78,15 @@ static void take_options_mesh(struct reader *reader) {
     mesh->axis[0].size = (int)reader->options->plan_ngpus;
 }
 
+static int read_machine(struct reader *reader) {
+    struct machine *machine = &reader->files->machine;
+    if (machine_read(reader->arena, reader->diags, reader->options->machine, machine) < 0) return -1;
+    const char *text = machine_text(reader->arena, machine);
+    if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    rt_hash_bytes(text, strlen(text), reader->files->machine_hash);
+    return 0;
+}
+
 static int check_mesh(const struct reader *reader) {
     int unit = mesh_size(&reader->files->mesh);
     if (!reader->options->given[OPT_PLAN_NGPUS] || reader->options->plan_ngpus == unit) return 0;
@@ -132,6 +141,7 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
     if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
     if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
+    if (options->machine && read_machine(&reader) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;
     if (!files->own_mesh)
         take_options_mesh(&reader);

@@ -1,26 +1,29 @@
-/* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), a schedule (--schedule FILE),
- * operators (--ops) and values of bound inputs (--bind). Their content, never their names, enters the reuse keys. */
+/* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), a schedule (--schedule FILE), a
+ * machine (--machine), operators (--ops) and values of bound inputs (--bind). Their content, never their names, enters
+ * the reuse keys. */
 #ifndef FRONTEND_DRIVER_SIDE_FILES_H
 #define FRONTEND_DRIVER_SIDE_FILES_H
 
 #include "frontend/cli/options.h"
 #include "frontend/import/import.h"
 #include "passes/pipeline.h"
+#include "passes/plan/machine.h"
 #include "passes/plan/plan.h"
 #include "passes/plan/rules.h"
 #include "runtime/base/hash.h"
 
 struct side_files {
-    const char *policy;   /* "" where a plan is loaded */
-    struct rules *rules;  /* NULL: none */
-    struct plan *plan;    /* NULL: none */
-    const char *schedule; /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
-    struct mesh mesh;     /* of the plan or the rules, else of the options */
-    bool own_mesh;        /* `mesh` is not that of the options */
+    const char *policy;     /* "" where a plan is loaded */
+    struct rules *rules;    /* NULL: none */
+    struct plan *plan;      /* NULL: none */
+    const char *schedule;   /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
+    struct machine machine; /* of --machine; .name NULL: not given */
+    struct mesh mesh;       /* of the plan or the rules, else of the options */
+    bool own_mesh;          /* `mesh` is not that of the options */
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */
-    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
+    char machine_hash[RT_HASH_HEX], plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
         names_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 

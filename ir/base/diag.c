@@ -92,6 +92,11 @@ const char *diag_quote(struct diags *diags, const char *name) {
     return arena_printf(diags->arena, "'%s'", str_escape(diags->arena, name, strlen(name), 120));
 }
 
+void diags_append(struct diags *diags, const struct diags *from) {
+    for (int i = 0; i < from->all.n; i++) VEC_PUSH(diags->arena, &diags->all, from->all.at[i]);
+    diags->errors += from->errors;
+}
+
 enum exit_code diags_exit(const struct diags *diags) {
     for (int i = 0; i < diags->all.n; i++)
         if (diags->all.at[i].severity == RT_SEVERITY_ERROR) return diags->all.at[i].exit;

@@ -21,6 +21,13 @@
         (vec)->at[(vec)->n++] = (__VA_ARGS__);                                                                         \
     } while (0)
 
+/* Makes the vector, whose struct was copied from another one, independent of it. */
+#define VEC_UNSHARE(arena, vec)                                                                                        \
+    do {                                                                                                               \
+        (vec)->at = arena_copy(arena, (vec)->at, (size_t)(vec)->n * sizeof *(vec)->at);                                \
+        (vec)->capacity = (vec)->n;                                                                                    \
+    } while (0)
+
 static inline void *vec_grow(struct arena *arena, const void *old, int n, int *capacity, size_t size) {
     *capacity = *capacity ? *capacity * 2 : 8;
     void *grown = arena_alloc(arena, (size_t)*capacity, size);

@@ -14,13 +14,14 @@ static double share_held(const struct tensor *tensor, const struct placement *pl
     return (double)most / (double)tensor->dims[placement->dim];
 }
 
-/* Bytes of inputs, or of outputs, that the rank with the largest parts reads or writes. */
+/* Bytes of inputs, or of outputs, that the rank with the largest parts reads or writes, but for those that stay in
+ * registers (`fused`, per tensor; NULL: none). */
 static double operand_bytes(const struct graph *graph, const struct node *node, const struct dims *dims,
-                            const struct node_split *split, int ways, bool inputs) {
+                            const struct node_split *split, int ways, bool inputs, const bool *fused) {
     double bytes = 0;
     for (int k = 0; k < (inputs ? node->ninputs : node->noutputs); k++) {
         int id = inputs ? node->inputs[k] : node->outputs[k];
-        if (id < 0) continue;
+        if (id < 0 || (fused && fused[id])) continue;
         struct placement placement = dims_placement(dims, inputs ? k : dims->ninputs + k, split);
         bytes += (double)tensor_bytes(&graph->tensors.at[id]) * share_held(&graph->tensors.at[id], &placement, ways);
     }
@@ -29,11 +30,11 @@ static double operand_bytes(const struct graph *graph, const struct node *node, 
 
 /* Roofline: arithmetic and memory traffic overlap, so the slower of both counts. An embedding reads only the rows
  * that it looks up. */
-double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
-                  const struct node_split *split, int ways, const struct machine *machine) {
+static double cost_of(const struct graph *graph, const struct node *node, const struct dims *dims,
+                      const struct node_split *split, int ways, const struct machine *machine, const bool *fused) {
     if (node->op->kind == OP_VIEW) return 0;
-    double flops = dims_flops(dims, node->op->flops), out = operand_bytes(graph, node, dims, split, ways, false),
-           in = operand_bytes(graph, node, dims, split, ways, true);
+    double flops = dims_flops(dims, node->op->flops), out = operand_bytes(graph, node, dims, split, ways, false, fused),
+           in = operand_bytes(graph, node, dims, split, ways, true, fused);
     if (split->factor >= 0) {
         const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
         flops *= (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
@@ -41,16 +42,57 @@ double cost_share(const struct graph *graph, const struct node *node, const stru
     bool picks = node->op->id == OP_Gather;
     const enum rt_dtype dtype = graph->tensors.at[node->outputs[0]].dtype;
     double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
-    double arithmetic = flops / machine_rate(machine, dtype);
+    const bool attention =
+        node->op->id == OP_Attention || node->op->id == OP_FlashAttention || node->op->id == OP_FlashAttentionGrad;
+    if (attention && attr_int(node, "causal", 0)) flops /= 2;
+    double arithmetic = flops / (machine_rate(machine, dtype) * (attention ? machine->attention : 1));
     return arithmetic > traffic ? arithmetic : traffic;
 }
 
-double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine) {
+double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
+                  const struct node_split *split, int ways, const struct machine *machine) {
+    return cost_of(graph, node, dims, split, ways, machine, NULL);
+}
+
+static double cost_whole(const struct graph *graph, const struct node *node, const struct machine *machine,
+                         const bool *fused) {
     const struct node_split whole = {.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     struct dims dims;
     const char *why;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return 0;
-    return cost_share(graph, node, &dims, &whole, 1, machine);
+    return cost_of(graph, node, &dims, &whole, 1, machine, fused);
+}
+
+double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine) {
+    return cost_whole(graph, node, machine, NULL);
+}
+
+/* Per tensor: true if it is computed in the loop of its only reader. */
+static bool *find_fused(const struct graph *graph, struct arena *arena) {
+    bool *fused = ARENA_ARRAY(arena, bool, graph->tensors.n + 1);
+    const int *readers = graph_readers(graph, arena);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->kind != OP_ELEMENTWISE) continue;
+        for (int k = 0; k < node->ninputs; k++) {
+            const int id = node->inputs[k], from = id < 0 ? -1 : graph->tensors.at[id].producer;
+            const struct node *producer = from < 0 ? NULL : &graph->nodes.at[from];
+            if (!producer || producer->op->kind != OP_ELEMENTWISE || producer->phase != node->phase) continue;
+            fused[id] = readers[id] == 1 && tensor_elements(&graph->tensors.at[id]) ==
+                                                tensor_elements(&graph->tensors.at[node->outputs[0]]);
+        }
+    }
+    return fused;
+}
+
+double *cost_nodes(const struct graph *graph, const struct machine *machine, struct arena *arena) {
+    double *seconds = ARENA_ARRAY(arena, double, graph->nodes.n + 1);
+    const bool *fused = find_fused(graph, arena);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        seconds[id] = cost_whole(graph, &graph->nodes.at[id], machine, fused);
+    }
+    return seconds;
 }
 
 /* The largest fraction of the tensor that a rank needs under `to` and does not hold under `from`. */

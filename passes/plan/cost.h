@@ -10,6 +10,11 @@
 /* Seconds for the whole node on one device. */
 double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine);
 
+/* Per node id: seconds for the whole node on one device in a program, where elementwise operators are computed in one
+ * loop with their only reader, if that is one of the same shape and phase: such a result is neither written nor read.
+ * In `arena`. */
+double *cost_nodes(const struct graph *graph, const struct machine *machine, struct arena *arena);
+
 /* Seconds of the slowest of `ways` ranks for its part of the node under the split; dims: the node's annotation,
  * bound. */
 double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,

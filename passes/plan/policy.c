@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/schedule.h"
+#include "passes/plan/machine.h"
 #include "passes/plan/schedules.h"
 
 const struct policy policies[] = {
@@ -16,6 +17,10 @@ const struct policy *policy_find(const char *name) {
     for (int i = 0; i < npolicies; i++)
         if (strcmp(policies[i].name, name) == 0) return &policies[i];
     return NULL;
+}
+
+const struct machine *policy_machine(const struct pass_context *context) {
+    return context->machine ? context->machine : &machine_default;
 }
 
 /* Remarks that the user asked for a policy that splits, but gave no number of devices. */

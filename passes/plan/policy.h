@@ -23,6 +23,9 @@ const struct policy *policy_find(const char *name);
  * 0, or -1 after diagnostics. */
 int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context);
 
+/* The machine of the context. */
+const struct machine *policy_machine(const struct pass_context *context);
+
 /* Tensor parallelism in two steps, between which policy hybrid decides context: policy_products splits products and
  * what follows from them. policy_sequence, with --sequence-parallel, splits the nodes between them along the sequence.
  */

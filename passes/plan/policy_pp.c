@@ -9,6 +9,7 @@
 #include "ir/blocks.h"
 #include "passes/plan/cost.h"
 #include "passes/plan/stages.h"
+#include "passes/train/training.h"
 
 enum {
     MAX_CUTS = 1024, /* boundaries considered: those where the least data crosses */
@@ -33,7 +34,8 @@ static int count_forward(const struct graph *graph) {
 
 /* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. In
  * training their gradients are sent back. */
-static double *crossings(const struct graph *graph, const bool *recomputed, int n) {
+static double *crossings(const struct graph *graph, const struct machine *machine, const bool *recomputed, int n) {
+    const double bandwidth = machine->level[machine->nlevels - 1].bandwidth;
     const int times = graph->train ? 2 : 1;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -45,7 +47,7 @@ static double *crossings(const struct graph *graph, const bool *recomputed, int 
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (recomputed[id] || last[out] <= i) continue;
-        double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.level[0].bandwidth;
+        double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / bandwidth;
         cross[i + 1] += seconds;
         cross[last[out] + 1] -= seconds;
     }
@@ -123,25 +125,29 @@ static double *weights_read(const struct graph *graph) {
     return bytes;
 }
 
-/* Per position of the order: seconds of the node there, and of those that compute its gradient. */
-static double *costs(const struct graph *graph, int n) {
+/* Per position of the order: seconds of the node there, and of those that compute its gradient, in a micro-batch. */
+static double *costs(const struct graph *graph, const struct pass_context *context, int n) {
+    const double *seconds = cost_nodes(graph, policy_machine(context), graph->arena);
+    const int micro_batches = context->training ? context->training->accumulate : 1;
     double *cost = ARENA_ARRAY(graph->arena, double, n + 1);
     int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     const bool *live = stage_live(graph);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i], origin = i < n ? id : stage_origin(graph, live, id);
         position[id] = i;
-        if (origin >= 0) cost[position[origin]] += cost_node(graph, &graph->nodes.at[id], &machine_default);
+        const bool once = graph->nodes.at[id].phase >= PHASE_REDUCE; /* in a step */
+        if (origin >= 0) cost[position[origin]] += seconds[id] / (once ? micro_batches : 1);
     }
     return cost;
 }
 
 /* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
  * ones. */
-static void list_places(struct places *places, const struct graph *graph, const bool *recomputed, bool prefer_memory) {
-    const double *bytes = prefer_memory ? weights_read(graph) : NULL;
+static void list_places(struct places *places, const struct graph *graph, const struct pass_context *context) {
+    const double *bytes = context->prefer_memory ? weights_read(graph) : NULL;
     const int n = count_forward(graph);
-    const double *cross = crossings(graph, recomputed, n), *seconds = costs(graph, n);
+    const double *cross = crossings(graph, policy_machine(context), stage_recomputed(graph), n),
+                 *seconds = costs(graph, context, n);
     const int *kinds = find_kinds(graph, n);
     const struct choice choice = choose_places(cross, n);
     double cost = 0;
@@ -281,7 +287,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
                           stages, count_forward(graph));
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
-    list_places(places, graph, stage_recomputed(graph), context->prefer_memory);
+    list_places(places, graph, context);
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);

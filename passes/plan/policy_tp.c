@@ -156,14 +156,14 @@ struct merit {
     double bytes, seconds;
 };
 
-static struct merit merit_of(struct propagation *propagation, bool prefer_memory) {
+static struct merit merit_of(struct propagation *propagation, const struct pass_context *context) {
     int64_t divided, whole = plan_whole_weights(propagation, &divided);
-    return (struct merit){prefer_memory ? (double)whole + (double)divided / propagation->ways : 0,
-                          plan_cost(propagation, &machine_default)};
+    return (struct merit){context->prefer_memory ? (double)whole + (double)divided / propagation->ways : 0,
+                          plan_cost(propagation, policy_machine(context))};
 }
 
 /* The number of convolutions to split by rows for which the plan is best. */
-static int choose_rows(struct propagation *propagation, bool prefer_memory) {
+static int choose_rows(struct propagation *propagation, const struct pass_context *context) {
     int convolutions = 0, best = 0;
     struct merit least = {0, 0};
     for (int i = 0; i < propagation->graph->order.n; i++)
@@ -171,7 +171,7 @@ static int choose_rows(struct propagation *propagation, bool prefer_memory) {
     int step = convolutions / MOST_TRIES + 1;
     for (int rows = 0; convolutions && rows < convolutions + step; rows += step) {
         decide_all(propagation, rows, NULL);
-        const struct merit merit = merit_of(propagation, prefer_memory);
+        const struct merit merit = merit_of(propagation, context);
         const bool less = merit.bytes < least.bytes || (merit.bytes == least.bytes && merit.seconds < least.seconds);
         if (rows == 0 || less) least = merit, best = rows;
     }
@@ -227,7 +227,7 @@ void policy_products(struct draft *draft, const struct pass_context *context) {
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;
     propagation_init(&propagation, draft, scratch, axis);
-    decide_all(&propagation, choose_rows(&propagation, context->prefer_memory), context->diags);
+    decide_all(&propagation, choose_rows(&propagation, context), context->diags);
     report_rows(&propagation, context->diags);
     report_whole(&propagation, context->diags);
     arena_release(graph->arena, scratch);

@@ -24,10 +24,11 @@ static bool is_attention(const struct op *op) {
     return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
 }
 
-/* True if the kernel sums products: the annotation has a factor that is summed, and the node has two operands. */
+/* True if the kernel sums products: the annotation has a factor that is summed, the node has two operands, and there is
+ * a multiplication and an addition for each point. */
 static bool is_product(const struct node *node, const struct dims *dims) {
-    if (node->op->kind != OP_KERNEL || node->ninputs < 2) return false;
-    if (is_attention(node->op)) return true;
+    if (is_attention(node->op) || node->op->id == OP_RecurrenceGrad) return true;
+    if (node->op->kind != OP_KERNEL || node->op->flops != 2 || node->ninputs < 2) return false;
     for (int f = 0; f < dims->nfactors; f++)
         if (dims->factor[f].kind == FACTOR_SUM) return true;
     return false;
@@ -156,6 +157,7 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (!rankplan_part(class, node) || e->plan->moves_nothing[id] || node->op->kind == OP_VIEW) continue;
+        if (segment->phase < PHASE_REDUCE && stage_part(node, segment->chunk) == STAGE_NONE) continue;
         const bool starts = node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
                             node->op->id == OP_ReduceScatterStart;
         if (starts) {

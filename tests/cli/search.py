@@ -59,18 +59,23 @@ def pipelines_and_grouped_heads():
 
 
 def optimum():
-    """The search finds the best of all meshes, ZeRO stages and recomputations, each of them planned."""
+    """The search finds a plan as good as the best of these meshes, ZeRO stages, recomputations and schedules, each of
+    them planned."""
     for model, devices, limit in (("gpt2", 4, "2G"),):
         common = ["--model-config", model, "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim",
                   "seq=256"] + (["--mem-limit", limit] if limit else [])
         best = None
-        for tensor, pipeline, zero, recompute in itertools.product((1, 2, 4, 8), (1, 2, 4, 8), range(4),
-                                                                   (None, "selective", "full")):
+        schedules = (None, "interleaved", "zb-h1")
+        for tensor, pipeline, zero, recompute, schedule, sequence in itertools.product(
+                (1, 2, 4), (1, 2, 4), (0, 1, 3), (None, "full"), schedules, (False, True)):
             if devices % (tensor * pipeline) or (zero and tensor * pipeline == devices):
+                continue
+            if (schedule and (pipeline == 1 or (recompute and schedule == "zb-h1"))) or (sequence and tensor == 1):
                 continue
             axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("pipeline", pipeline)) if s > 1]
             args = ["--pas", "hybrid:" + ",".join(axes) if axes else "dp", "--runtime-ngpus", str(devices),
                     "--use-zero", str(zero)] + (["--recompute", recompute] if recompute else [])
+            args += (["--schedule", schedule] if schedule else []) + (["--sequence-parallel"] if sequence else [])
             found = plan(*common, *args)
             if found and found["estimate"]["memory"] <= found["estimate"]["device_memory"]:
                 if best is None or found["estimate"]["step_s"] < best[0]:

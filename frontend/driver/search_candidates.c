@@ -1,0 +1,142 @@
+/* The candidates of a search, and the options that ask for them. */
+#include <string.h>
+
+#include "frontend/driver/search.h"
+
+static const char *const axis_names[SEARCH_AXES] = {"tensor", "context", "data", "pipeline"};
+
+static void add_axis(struct options *options, struct arena *arena, const char *name, int size) {
+    if (size == 1) return;
+    const struct option_setting setting = {name, arena_printf(arena, "%d", size)};
+    VEC_PUSH(arena, &options->pas.settings, setting);
+    options->mesh[options->naxes++] = (struct mesh_axis){name, size};
+    options->plan_ngpus *= size;
+}
+
+struct options search_options(const struct options *given, const struct candidate *candidate, struct arena *arena) {
+    struct options options = *given;
+    options.mem_limit = 0; /* the search compares with the limit */
+    options.pas = (struct option_spec){.word = OPT_POLICY_HYBRID};
+    options.naxes = 0;
+    options.plan_ngpus = 1;
+    for (int a = 0; a < SEARCH_AXES; a++) add_axis(&options, arena, axis_names[a], candidate->ways[a]);
+    if (!options.naxes) options.pas.word = OPT_POLICY_DP;
+    options.runtime_ngpus = options.plan_ngpus * candidate->units;
+    options.given[OPT_RUNTIME_NGPUS] = true;
+    options_divide_batch(&options);
+    options.sequence_parallel = candidate->sequence_parallel;
+    options.use_zero = candidate->zero;
+    options.recompute = candidate->recompute;
+    options.schedule = candidate->schedule;
+    return options;
+}
+
+struct candidate search_base(const struct candidate *candidate) {
+    struct candidate base = *candidate;
+    base.ways[SEARCH_PIPELINE] = base.units = 1;
+    base.zero = 0;
+    base.schedule = NULL;
+    return base;
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool search_same_base(const struct candidate *a, const struct candidate *b) {
+    for (int axis = 0; axis < SEARCH_PIPELINE; axis++)
+        if (a->ways[axis] != b->ways[axis]) return false;
+    return a->sequence_parallel == b->sequence_parallel && same_text(a->recompute, b->recompute);
+}
+
+struct schedule_law search_law(const struct candidate *candidate) {
+    static const struct schedule_law laws[] = {{"interleaved", 2, 0.5, 1.7}, {"zb-h1", 1, 1.0 / 3, 1.4}};
+    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
+        if (same_text(laws[i].name, candidate->schedule)) return laws[i];
+    return (struct schedule_law){"1f1b", 1, 1, 1.2};
+}
+
+/* Listing ---------------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct search *search;
+    const struct options *options;
+    struct arena *arena;
+    bool trains;
+    int devices;
+};
+
+static int unit_size(const struct candidate *candidate) {
+    int size = 1;
+    for (int a = 0; a < SEARCH_AXES; a++) size *= candidate->ways[a];
+    return size;
+}
+
+static bool is_allowed(const struct listing *l, const struct candidate *c) {
+    const struct options *options = l->options;
+    const struct machine *machine = &l->search->machine;
+    struct options divided = *options;
+    divided.plan_ngpus = unit_size(c), divided.runtime_ngpus = divided.plan_ngpus * c->units;
+    if (!options_divide_batch(&divided)) return false;
+    if (machine->nlevels > 1 && c->ways[SEARCH_TENSOR] * c->ways[SEARCH_CONTEXT] > machine->level[0].devices)
+        return false;
+    if (options->given[OPT_PLAN_NGPUS]) return divided.plan_ngpus == options->plan_ngpus;
+    return c->ways[SEARCH_DATA] == 1 && divided.runtime_ngpus == options->runtime_ngpus;
+}
+
+/* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
+ * recomputation would not. */
+static void add_schedules(const struct listing *l, struct candidate candidate) {
+    static const char *const schedules[] = {NULL, "interleaved", "zb-h1"};
+    const bool varies = l->trains && candidate.ways[SEARCH_PIPELINE] > 1 && !l->options->given[OPT_SCHEDULE];
+    candidate.schedule = l->options->schedule;
+    for (int s = 0; s < (!varies ? 1 : candidate.recompute ? 2 : 3); s++) {
+        if (varies) candidate.schedule = schedules[s];
+        VEC_PUSH(l->arena, &l->search->all, candidate);
+    }
+}
+
+static void add_zeros(const struct listing *l, struct candidate candidate) {
+    const int replicas = candidate.units * candidate.ways[SEARCH_DATA] * candidate.ways[SEARCH_CONTEXT];
+    const bool varies = l->trains && replicas > 1 && !l->options->given[OPT_USE_ZERO];
+    candidate.zero = (int)l->options->use_zero;
+    for (int zero = 0; zero <= (varies ? 3 : 0); zero++) {
+        if (varies) candidate.zero = zero;
+        add_schedules(l, candidate);
+    }
+}
+
+static void add_recomputes(const struct listing *l, struct candidate candidate) {
+    static const char *const recomputes[] = {NULL, "selective", "full"};
+    const bool varies = l->trains && !l->options->given[OPT_RECOMPUTE];
+    candidate.recompute = l->options->recompute;
+    for (int r = 0; r < (varies ? 3 : 1); r++) {
+        if (varies) candidate.recompute = recomputes[r];
+        add_zeros(l, candidate);
+    }
+}
+
+static void add_sequences(const struct listing *l, struct candidate candidate) {
+    const bool can = candidate.ways[SEARCH_TENSOR] > 1, given = l->options->given[OPT_SEQUENCE_PARALLEL];
+    for (int s = can && given; s <= can; s++) {
+        candidate.sequence_parallel = s;
+        add_recomputes(l, candidate);
+    }
+}
+
+static void add_meshes(const struct listing *l, struct candidate candidate, int axis, int left) {
+    if (axis == SEARCH_AXES) {
+        candidate.units = l->options->given[OPT_PLAN_NGPUS] ? l->devices / (int)l->options->plan_ngpus : left;
+        if (is_allowed(l, &candidate)) add_sequences(l, candidate);
+        return;
+    }
+    for (int ways = 1; ways <= left; ways++) {
+        candidate.ways[axis] = ways;
+        if (left % ways == 0) add_meshes(l, candidate, axis + 1, left / ways);
+    }
+}
+
+void search_list(struct search *search, const struct options *options, bool trains, struct arena *arena) {
+    const struct listing l = {search, options, arena, trains, (int)options->runtime_ngpus};
+    add_meshes(&l, (struct candidate){0}, 0, l.devices);
+}

@@ -1,0 +1,202 @@
+/* Plans of candidates, from one model that is read once. */
+#include "frontend/driver/search.h"
+
+#include <math.h>
+
+#include "passes/plan/shorten.h"
+
+/* Repetitions of a block in the shorter one of two plans. With fewer, passes may treat layers otherwise than in the
+ * whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
+enum { SHORT = 4 };
+
+int search_read(struct search_model *model, const struct options *options, const struct machine *machine,
+                struct arena *arena, struct diags *diags) {
+    const struct candidate one = {.ways = {1, 1, 1, 1}, .units = 1, .recompute = options->recompute};
+    struct options *of_one = ARENA_NEW(arena, struct options);
+    struct diags *own = ARENA_NEW(arena, struct diags);
+    diags_init(own, arena);
+    *of_one = search_options(options, &one, arena);
+    *model = (struct search_model){.job = {.options = of_one, .arena = arena, .diags = own}, .machine = *machine};
+    if (job_read(&model->job) < 0 || job_simplify(&model->job) < 0) {
+        diags_append(diags, own);
+        return -1;
+    }
+    repeated_find(model->job.graph, arena, SHORT, &model->repeated);
+    return 0;
+}
+
+static void measure(const struct job *job, struct outcome *outcome) {
+    const struct training *training = job_training(job);
+    double *part = outcome->part;
+    outcome->micro_batches = training ? training->accumulate : 1;
+    part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_MEMORY] = (double)job->estimate.memory;
+    for (int c = 0; c < job->plan.nclasses; c++) {
+        const int64_t *bytes = job->plan.classes[c].bytes;
+        const double others = (double)(bytes[RT_ACTIVATIONS] + bytes[RT_COMMUNICATION] + bytes[RT_SCRATCH]);
+        if (others < part[OUTCOME_OTHERS]) continue;
+        part[OUTCOME_WEIGHTS] = (double)bytes[RT_WEIGHTS], part[OUTCOME_GRADIENTS] = (double)bytes[RT_GRADIENTS];
+        part[OUTCOME_OPTIMIZER] = (double)bytes[RT_OPTIMIZER], part[OUTCOME_OTHERS] = others;
+    }
+}
+
+/* The text of the first error, in `arena`. */
+static const char *first_error(const struct diags *diags, struct arena *arena) {
+    for (int i = 0; i < diags->all.n; i++)
+        if (diags->all.at[i].severity == RT_SEVERITY_ERROR) return arena_strdup(arena, diags->all.at[i].text);
+    return "it cannot be planned";
+}
+
+/* Plans the candidate for the model with times[b] repetitions of block b, NULL: all. The job is in an arena of its own,
+ * in `arena`. NULL with the reason in *outcome if it cannot be planned. */
+static struct job *plan_with(const struct search_model *model, const struct options *given,
+                             const struct candidate *candidate, struct arena *arena, const int *times,
+                             struct outcome *outcome) {
+    struct arena *scratch = arena_scratch(arena);
+    struct diags *diags = ARENA_NEW(scratch, struct diags);
+    struct options *options = ARENA_NEW(scratch, struct options);
+    struct job *job = ARENA_NEW(scratch, struct job);
+    struct graph *graph = graph_copy(model->job.graph, scratch);
+    *options = search_options(given, candidate, scratch);
+    *job = (struct job){.options = options, .arena = scratch, .diags = diags};
+    *outcome = (struct outcome){0};
+    diags_init(diags, scratch);
+    if (times) shorten(graph, &model->repeated, times);
+    bool planned = job_take(job, &model->job, graph) == 0;
+    job->side.machine = model->machine;
+    planned = planned && job_plan_ranks(job) == 0;
+    if (planned) {
+        measure(job, outcome);
+        return job;
+    }
+    outcome->refused = first_error(diags, arena);
+    arena_release(arena, scratch);
+    return NULL;
+}
+
+void search_forget(struct job *job, struct arena *arena) {
+    if (job) arena_release(arena, job->arena);
+}
+
+static struct outcome measure_with(const struct search_model *model, const struct options *given,
+                                   const struct candidate *candidate, struct arena *arena, const int *times) {
+    struct outcome outcome;
+    search_forget(plan_with(model, given, candidate, arena, times, &outcome), arena);
+    return outcome;
+}
+
+struct outcome search_planned(const struct search_model *model, const struct options *given,
+                              const struct candidate *candidate, struct arena *arena, struct job **job) {
+    struct outcome outcome;
+    if (!job) return measure_with(model, given, candidate, arena, NULL);
+    *job = plan_with(model, given, candidate, arena, NULL, &outcome);
+    return outcome;
+}
+
+/* Shortening ------------------------------------------------------------------------------------------------------- */
+
+static int at_most(int value, int limit) {
+    return value < limit ? value : limit;
+}
+
+/* Repetitions of a block in two plans. */
+struct lengths {
+    int shorter, longer;
+};
+
+static struct lengths lengths_of(const struct block *block) {
+    return (struct lengths){at_most(SHORT, block->times), at_most(SHORT + 1, block->times)};
+}
+
+/* True if the plans of shortened graphs are less work than one of the whole graph. */
+static bool is_worthwhile(const struct search_model *model) {
+    const struct repeated *repeated = &model->repeated;
+    double nodes = model->job.graph->order.n, shortest = nodes, planned = 0;
+    for (int b = 0; b < repeated->all.n; b++) {
+        const struct block *block = &repeated->all.at[b];
+        const struct lengths lengths = lengths_of(block);
+        shortest -= (double)(block->times - lengths.shorter) * block->nodes;
+        planned += (double)(lengths.longer - lengths.shorter) * block->nodes;
+    }
+    return repeated->all.n > 0 && (repeated->all.n + 1) * shortest + planned < 0.8 * nodes;
+}
+
+/* *out becomes what follows for `wanted` from plans for x = `shorter`, which *out is of, and for x = `longer`. */
+static void extrapolate(struct outcome *out, const struct outcome *more, double shorter, double longer, double wanted) {
+    out->refused = more->refused;
+    for (int p = 0; p < OUTCOME_PARTS; p++)
+        out->part[p] += (wanted - shorter) / (longer - shorter) * (more->part[p] - out->part[p]);
+}
+
+/* From a plan with few repetitions of all blocks, and for each block one with a further repetition. */
+static struct outcome with_fewer_layers(const struct search_model *model, const struct options *given,
+                                        const struct candidate *candidate, struct arena *arena) {
+    const int blocks = model->repeated.all.n;
+    int *times = ARENA_ARRAY(arena, int, blocks);
+    for (int b = 0; b < blocks; b++) times[b] = lengths_of(&model->repeated.all.at[b]).shorter;
+    const struct outcome base = measure_with(model, given, candidate, arena, times);
+    struct outcome all = base;
+    for (int b = 0; b < blocks && !all.refused; b++) {
+        const struct block *block = &model->repeated.all.at[b];
+        const struct lengths lengths = lengths_of(block);
+        struct outcome one = base; /* with all repetitions of this block */
+        if (lengths.longer == lengths.shorter) continue;
+        times[b] = lengths.longer;
+        const struct outcome more = measure_with(model, given, candidate, arena, times);
+        times[b] = lengths.shorter;
+        extrapolate(&one, &more, lengths.shorter, lengths.longer, block->times);
+        all.refused = more.refused;
+        for (int p = 0; p < OUTCOME_PARTS; p++) all.part[p] += one.part[p] - base.part[p];
+        if (b > 0) continue;
+        for (int p = 0; p < OUTCOME_PARTS; p++)
+            all.layer[p] = (more.part[p] - base.part[p]) / (lengths.longer - lengths.shorter);
+        all.layers = block->times;
+    }
+    return all;
+}
+
+/* The ranks of the shallower of two pipelines that stand for a deep one, whose scale units are divided among the nodes
+ * of the machine in the same way; 0: the pipeline is not deep enough. */
+static int shallow_of(const struct search_model *model, const struct candidate *candidate) {
+    const int inner = candidate->ways[SEARCH_TENSOR] * candidate->ways[SEARCH_CONTEXT] * candidate->ways[SEARCH_DATA];
+    const int node = model->machine.nlevels > 1 ? (int)model->machine.level[0].devices : 1;
+    const int least = (node + inner - 1) / inner, quarter = candidate->ways[SEARCH_PIPELINE] / 4;
+    const int ranks = quarter > 4 ? 4 : quarter;
+    return quarter < 2 || least > quarter ? 0 : least > ranks ? least : ranks;
+}
+
+/* A pipeline of fewer ranks, whose stages have as much to do as those of the candidate, up to *times. */
+static struct outcome plan_shallow(const struct search_model *model, const struct options *given,
+                                   const struct candidate *candidate, struct arena *arena, int ranks, double *times) {
+    const double all = model->repeated.all.at[0].times + candidate->rest; /* what there is to do, in layers */
+    const double wanted = all * ranks / candidate->ways[SEARCH_PIPELINE];
+    const int layers = (int)fmax(1, round(wanted - candidate->rest));
+    struct candidate like = *candidate;
+    like.ways[SEARCH_PIPELINE] = ranks;
+    *times = wanted / (layers + candidate->rest);
+    return measure_with(model, given, &like, arena, &layers);
+}
+
+/* From two pipelines with fewer stages: memory of 1f1b and of schedules that derive from it grows linearly with the
+ * number of stages, and time by the waiting. */
+static bool pipeline_shortened(const struct search_model *model, const struct options *given,
+                               const struct candidate *candidate, struct arena *arena, struct outcome *out) {
+    const int ranks = shallow_of(model, candidate), all = candidate->ways[SEARCH_PIPELINE];
+    double times;
+    if (!ranks || model->repeated.all.n != 1 || candidate->rest < 0) return false;
+    *out = plan_shallow(model, given, candidate, arena, ranks, &times);
+    if (out->refused) return true;
+    const struct outcome more = plan_shallow(model, given, candidate, arena, 2 * ranks, &times);
+    const double waiting = search_law(candidate).waiting, micro = out->micro_batches;
+    extrapolate(out, &more, ranks, 2 * ranks, all);
+    out->part[OUTCOME_STEP] =
+        more.part[OUTCOME_STEP] * times * (micro + waiting * (all - 1)) / (micro + waiting * (2 * ranks - 1));
+    return true;
+}
+
+bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
+                      struct arena *arena, struct outcome *out) {
+    if (candidate->ways[SEARCH_PIPELINE] > 1) return pipeline_shortened(model, given, candidate, arena, out);
+    if (!is_worthwhile(model)) return false;
+    *out = with_fewer_layers(model, given, candidate, arena);
+    return true;
+}
