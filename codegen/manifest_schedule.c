@@ -11,12 +11,13 @@
 /* Seconds of each segment by the cost model. */
 static const double *segment_seconds(const struct graph *graph) {
     double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1);
+    const double *of_nodes = cost_nodes(graph, &machine_default, graph->arena);
     for (int s = 0; s < graph->segments.n; s++) {
         const struct segment *segment = &graph->segments.at[s];
         for (int i = segment->first; i < segment->end; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             if (stage_part(node, segment->chunk) != STAGE_NONE && node->op->kind != OP_COMM)
-                seconds[s] += cost_node(graph, node, &machine_default);
+                seconds[s] += of_nodes[graph->order.at[i]];
         }
     }
     return seconds;

@@ -63,10 +63,6 @@ static double cost_whole(const struct graph *graph, const struct node *node, con
     return cost_of(graph, node, &dims, &whole, 1, machine, fused);
 }
 
-double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine) {
-    return cost_whole(graph, node, machine, NULL);
-}
-
 /* Per tensor: true if it is computed in the loop of its only reader. */
 static bool *find_fused(const struct graph *graph, struct arena *arena) {
     bool *fused = ARENA_ARRAY(arena, bool, graph->tensors.n + 1);

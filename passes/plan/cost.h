@@ -7,9 +7,6 @@
 #include "ir/op.h"
 #include "passes/plan/machine.h"
 
-/* Seconds for the whole node on one device. */
-double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine);
-
 /* Per node id: seconds for the whole node on one device in a program, where elementwise operators are computed in one
  * loop with their only reader, if that is one of the same shape and phase: such a result is neither written nor read.
  * In `arena`. */
