@@ -5,6 +5,7 @@ inputs, NAME.x.npy and for training NAME.labels.npy.
 Weights are random, the structure is what exporters write: GPT-2 with its decomposed tanh GELU and a fused or decomposed
 LayerNormalization, Llama with everything decomposed, ResNet-50 with separate BatchNormalization. Models for GPUs (sizes.py) have
 their weights in NAME.weights beside them, where NAME.weights.json says. Needs onnx and numpy."""
+import functools
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from sizes import SIZES
+from sizes import SIZES, Size
 
 OPSET = 17
 
@@ -207,10 +208,10 @@ def llama_attention(model, x, mask, tables, name, size):
                       size.width)
 
 
-def llama(directory, name, size, samples, beside):
-    """Trains on samples: token ids and labels go in, the mean cross entropy comes out."""
+def llama(directory, name, size, samples, beside=None):
+    """With samples to train on, token ids and labels go in and the mean cross entropy comes out, else logits."""
     model = Model(beside)
-    given = model.random.integers(0, size.vocabulary, (samples, size.length))
+    given = model.random.integers(0, size.vocabulary, (samples or size.batch, size.length))
     mask = model.constant(np.triu(np.full((size.length, size.length), -1e9, np.float32), 1)[None, None])
     tables = [model.constant(table[None, None]) for table in rotary_tables(size.length, size.width // size.heads)]
     x = model.add("Gather", model.weight("wte", (size.vocabulary, size.width), 0.02), "x", axis=0)
@@ -223,7 +224,10 @@ def llama(directory, name, size, samples, beside):
         gated = model.add("Mul", model.add("Mul", gate, model.add("Sigmoid", gate)), up)
         x = model.add("Add", x, projection(model, gated, f"{block}.down", size.hidden, size.width))
     logits = projection(model, rms_norm(model, x, "lnf", size.width), "head", size.width, size.vocabulary)
-    save_training(model, directory, name, logits, size.vocabulary, size.batch, given)
+    if samples:
+        save_training(model, directory, name, logits, size.vocabulary, size.batch, given)
+    else:
+        model.save(directory, name, logits, (size.batch, size.length, size.vocabulary), x=given)
     return model
 
 
@@ -240,26 +244,41 @@ def sized(directory, name, samples=8):
         json.dump(model.places, places)
 
 
-def resnet50(directory, name, batch=1):
+def convolution(model, x, label, inputs, outputs, kernel, stride, activation="Relu", groups=1):
+    """With a BatchNormalization of its own behind it, and an activation unless it is None."""
+    filters = model.weight(f"{label}.w", (outputs, inputs // groups, kernel, kernel), (2 * groups / (inputs * kernel**2)) ** 0.5)
+    x = model.add("Conv", x, filters, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4, group=groups)
+    one, zero = np.ones(outputs, np.float32), np.zeros(outputs, np.float32)
+    statistics = [model.parameter(v, f"{label}.{s}") for s, v in
+                  (("g", one), ("b", zero), ("m", zero), ("v", one))]
+    x = model.add("BatchNormalization", x, *statistics, epsilon=1e-5)
+    return model.add(activation, x) if activation else x
+
+
+def classified(model, directory, name, x, channels, batch, size, samples):
+    """The mean of every channel, a linear layer and 1000 classes; with samples to train on, labels go in and the mean cross
+    entropy comes out."""
+    x = model.add("Flatten", model.add("GlobalAveragePool", x), axis=1)
+    x = model.add("Gemm", x, model.weight("fc.w", (1000, channels), 0.02), model.weight("fc.b", (1000,), 0.01), transB=1)
+    images = model.random.standard_normal((samples or batch, 3, size, size), dtype=np.float32)
+    if not samples:
+        model.save(directory, name, x, (batch, 1000), x=images)
+        return
+    loss = model.add("SoftmaxCrossEntropyLoss", x, "labels")
+    model.save(directory, name, loss, (), batch, x=images, labels=model.random.integers(0, 1000, samples))
+
+
+def resnet50(directory, name, batch=1, size=224, samples=0):
     model = Model()
 
-    def convolution(x, label, inputs, outputs, kernel, stride, relu=True):
-        filters = model.weight(f"{label}.w", (outputs, inputs, kernel, kernel), (2 / (inputs * kernel**2)) ** 0.5)
-        x = model.add("Conv", x, filters, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4)
-        one, zero = np.ones(outputs, np.float32), np.zeros(outputs, np.float32)
-        statistics = [model.parameter(v, f"{label}.{s}") for s, v in
-                      (("g", one), ("b", zero), ("m", zero), ("v", one))]
-        x = model.add("BatchNormalization", x, *statistics, epsilon=1e-5)
-        return model.add("Relu", x) if relu else x
-
     def bottleneck(x, label, inputs, width, stride, projected):
-        skip = convolution(x, f"{label}.skip", inputs, 4 * width, 1, stride, relu=False) if projected else x
-        y = convolution(x, f"{label}.1", inputs, width, 1, 1)
-        y = convolution(y, f"{label}.2", width, width, 3, stride)
-        y = convolution(y, f"{label}.3", width, 4 * width, 1, 1, relu=False)
+        skip = convolution(model, x, f"{label}.skip", inputs, 4 * width, 1, stride, None) if projected else x
+        y = convolution(model, x, f"{label}.1", inputs, width, 1, 1)
+        y = convolution(model, y, f"{label}.2", width, width, 3, stride)
+        y = convolution(model, y, f"{label}.3", width, 4 * width, 1, 1, None)
         return model.add("Relu", model.add("Add", y, skip))
 
-    x = convolution("x", "stem", 3, 64, 7, 2)
+    x = convolution(model, "x", "stem", 3, 64, 7, 2)
     x = model.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     channels = 64
     for stage, (blocks, width) in enumerate([(3, 64), (4, 128), (6, 256), (3, 512)]):
@@ -267,9 +286,25 @@ def resnet50(directory, name, batch=1):
             stride = 2 if stage > 0 and block == 0 else 1
             x = bottleneck(x, f"s{stage}.{block}", channels, width, stride, block == 0)
             channels = 4 * width
-    x = model.add("Flatten", model.add("GlobalAveragePool", x), axis=1)
-    x = model.add("Gemm", x, model.weight("fc.w", (1000, 2048), 0.02), model.weight("fc.b", (1000,), 0.01), transB=1)
-    model.save(directory, name, x, (batch, 1000), x=model.random.standard_normal((batch, 3, 224, 224), dtype=np.float32))
+    classified(model, directory, name, x, channels, batch, size, samples)
+
+
+def mobilenet(directory, name, batch, size, samples=0):
+    """MobileNet v2 (arXiv 1801.04381, table 2), with ReLU in place of ReLU6."""
+    model = Model()
+    x = convolution(model, "x", "stem", 3, 32, 3, 2)
+    channels = 32
+    for stage, (expansion, width, blocks, stride) in enumerate([(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
+                                                                (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]):
+        for block in range(blocks):
+            label, hidden, step = f"s{stage}.{block}", channels * expansion, stride if block == 0 else 1
+            y = convolution(model, x, f"{label}.1", channels, hidden, 1, 1) if expansion > 1 else x
+            y = convolution(model, y, f"{label}.2", hidden, hidden, 3, step, groups=hidden)
+            y = convolution(model, y, f"{label}.3", hidden, width, 1, 1, None)
+            x = model.add("Add", x, y) if step == 1 and channels == width else y
+            channels = width
+    x = convolution(model, x, "last", channels, 1280, 1, 1)
+    classified(model, directory, name, x, 1280, batch, size, samples)
 
 
 def one_block(directory, name, body, shape=(4096, 1024)):
@@ -287,6 +322,12 @@ def chain(model, width):
     return x
 
 
+SMALL = {
+    "gpt2": lambda *at, samples: gpt2(*at, layers=4, width=512, heads=8, vocabulary=8192, batch=4, samples=samples),
+    "llama": lambda *at, samples: llama(*at, Size("llama", 4, 512, 8, 4, 128, 8192, kv_heads=4, hidden=1376), samples),
+    "resnet": functools.partial(resnet50, batch=4, size=112),
+    "mobilenet": functools.partial(mobilenet, batch=4, size=160),
+}
 MODELS = {
     "gpt2_2": lambda *at: gpt2(*at, layers=2),
     "gpt2_12": lambda *at: gpt2(*at, layers=12),
@@ -296,6 +337,9 @@ MODELS = {
     "gpt2_train_half": lambda *at: gpt2(*at, layers=12, vocabulary=50257, batch=2, length=64, samples=64),
     "gpt2_decomposed": lambda *at: gpt2(*at, layers=12, norm=layer_norm_decomposed),
     "resnet50": resnet50,
+    # for comparing predicted times with measured ones (predictions.py): some tens of milliseconds
+    **{f"small_{kind}{ending}": functools.partial(write, samples=samples)
+       for ending, samples in (("", 0), ("_train", 32)) for kind, write in SMALL.items()},
     "chain20": lambda *at: one_block(*at, chain),
     "gelu": lambda *at: one_block(*at, lambda model, width: tanh_gelu(model, "x")),
     "layernorm": lambda *at: one_block(*at, lambda model, width: layer_norm_decomposed(model, "x", "ln", width)),

@@ -3,8 +3,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "frontend/cli/cli.h"
@@ -16,77 +19,94 @@
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 
-/* A graph of a chain of equal nodes: y = op(y, b), or op(y), `nodes` times. With `tensor` the ranks divide the columns
- * of the product and gather them, else each of them executes the graph. */
+/* A graph of a chain of equal nodes (profile_probes.def). Shapes are texts such as "512,1024". */
 struct probe {
-    const char *name, *dtype, *op;
-    int m, k, n; /* y has (m, k), and b (k, n) */
+    const char *name, *dtype, *op, *attributes, *first, *second, *result;
     int nodes;
-    bool tensor;
 };
-
 enum probe_id {
-    PRODUCT_F64, /* the large products: their rates */
-    PRODUCT_F32,
-    PRODUCT_HALF,
-    FEW_ROWS, /* f32, one extent small: the extent of half the rate */
-    FEW_COLUMNS,
-    SHORT_SUMS,
-    TRAFFIC, /* bytes read and written */
-    LAUNCH,  /* many kernels of little work */
-    GATHER_LARGE,
-    GATHER_SMALL,
+#define PROBE(id, ...) id,
+#include "frontend/cli/profile_probes.def"
+#undef PROBE
     PROBES
 };
-
 static const struct probe probes[PROBES] = {
-    [PRODUCT_F64] = {"product of f64", "f64", "MatMul", 768, 768, 768, 1, false},
-    [PRODUCT_F32] = {"product of f32", "f32", "MatMul", 1024, 1024, 1024, 1, false},
-    [PRODUCT_HALF] = {"product of bf16", "bf16", "MatMul", 1024, 1024, 1024, 1, false},
-    [FEW_ROWS] = {"product of few rows", "f32", "MatMul", 16, 1024, 1024, 1, false},
-    [FEW_COLUMNS] = {"product of few columns", "f32", "MatMul", 1024, 1024, 16, 1, false},
-    [SHORT_SUMS] = {"product of short sums", "f32", "MatMul", 1024, 16, 1024, 1, false},
-    [TRAFFIC] = {"memory", "f32", "Neg", 4096, 4096, 0, 1, false},
-    [LAUNCH] = {"small kernels", "f32", "MatMul", 4, 4, 4, 256, false},
-    [GATHER_LARGE] = {"large all-gather", "f32", "MatMul", 8192, 8, 512, 1, true},
-    [GATHER_SMALL] = {"small all-gather", "f32", "MatMul", 8, 8, 64, 1, true},
+#define PROBE(id, ...) [id] = {#id, __VA_ARGS__},
+#include "frontend/cli/profile_probes.def"
+#undef PROBE
 };
+static const double QUIET = 0.3; /* processors that other programs may use during a run */
+enum { ROUNDS = 2, RETRIES = 6, MOVES = MOVE_4 - MOVE_0 + 1, SUMS = SUM_3 - SUM_0 + 1 };
 
 struct profiling {
     struct cli *cli;
     const char *work;
     int64_t ranks, threads;
+    int retries; /* runs that may still be repeated because other programs used the processor */
+    double load; /* the most processors that others used in a run that was not repeated */
 };
+
+static bool adds_ranks(int probe) {
+    return probe >= SUM_0 && probe <= SUM_3;
+}
+
+static double extent(const char *shape, int dimension) {
+    for (; dimension > 0; dimension--) shape = strchr(shape, ',') + 1;
+    return atof(shape);
+}
+
+static int elements(const char *shape) {
+    int product = atoi(shape);
+    for (const char *comma = strchr(shape, ','); comma; comma = strchr(comma + 1, ',')) product *= atoi(comma + 1);
+    return product;
+}
 
 /* The probe's graph. Its operands are constants, which no pass folds from this level on. */
 static const char *graph_of(const struct probe *probe, struct arena *arena) {
-    const bool binary = probe->n > 0;
-    const int columns = binary ? probe->n : probe->k;
+    const bool binary = *probe->second;
     struct strbuf text;
     strbuf_init(&text, arena);
     strbuf_puts(&text, "rankc-ir 1\ngraph \"probe\" level=TYPED\n");
-    strbuf_printf(&text, "const %%0 \"y0\" %s[%d,%d] = [0.5*%d]\n", probe->dtype, probe->m, probe->k,
-                  probe->m * probe->k);
+    strbuf_printf(&text, "const %%0 \"y0\" %s[%s] = [0.5*%d]\n", probe->dtype, probe->first, elements(probe->first));
     if (binary)
-        strbuf_printf(&text, "const %%1 \"b\" %s[%d,%d] = [0.25*%d]\n", probe->dtype, probe->k, columns,
-                      probe->k * columns);
+        strbuf_printf(&text, "const %%1 \"b\" %s[%s] = [0.25*%d]\n", probe->dtype, probe->second,
+                      elements(probe->second));
     for (int i = 0; i < probe->nodes; i++)
-        strbuf_printf(&text, "%%%d \"y%d\" %s[%d,%d] = %s(%%%d%s)\n", i + 2, i + 1, probe->dtype, probe->m, columns,
-                      probe->op, i ? i + 1 : 0, binary ? ", %1" : "");
+        strbuf_printf(&text, "%%%d \"y%d\" %s[%s] = %s(%%%d%s) %s node=\"probe%d\"\n", i + 2, i + 1, probe->dtype,
+                      probe->result, probe->op, i ? i + 1 : 0, binary ? ", %1" : "", probe->attributes, i);
     strbuf_printf(&text, "output %%%d \"y%d\"\n", probe->nodes + 1, probe->nodes);
     return strbuf_text(&text);
 }
 
-static int compile(const struct profiling *p, const struct probe *probe, const char *path) {
+/* Writes a file into the working directory: its path, or NULL after a diagnostic. */
+static const char *write_text(const struct profiling *p, const char *name, const char *text) {
+    struct rt_reason why;
+    const char *path = arena_printf(p->cli->arena, "%s/%s", p->work, name);
+    const struct rt_piece piece = {text, strlen(text)};
+    if (rt_file_write(path, &piece, 1, &why)) return path;
+    diag_refusal(p->cli->diags, 620, EXIT_SYSTEM, NULL, &why);
+    return NULL;
+}
+
+/* Compiles the probe; its program is WORK/NAME/_. */
+static int compile(const struct profiling *p, int number) {
     struct arena *arena = p->cli->arena;
-    const char *pas = probe->tensor ? arena_printf(arena, "--pas=tp:tensor=%" PRId64, p->ranks) : "--pas=dp";
+    const struct probe *probe = &probes[number];
+    const char *pas = "dp", *path = write_text(p, arena_printf(arena, "%s.rir", probe->name), graph_of(probe, arena));
+    if (!path) return -1;
+    if (adds_ranks(number)) {
+        const char *rules = arena_printf(arena, "mesh tensor=%" PRId64 "\nmatch \"probe*\" split in0.1\n", p->ranks);
+        pas = write_text(p, "sum.rules", rules);
+        if (!pas) return -1;
+        pas = arena_printf(arena, "manual:%s", pas);
+    }
     char *words[] = {"compile",
                      arena_strdup(arena, path),
                      "-q",
                      "-o",
                      arena_strdup(arena, p->work),
                      "--reuse=override",
-                     arena_strdup(arena, pas),
+                     arena_printf(arena, "--pas=%s", pas),
                      arena_printf(arena, "--runtime-ngpus=%" PRId64, p->ranks)};
     struct driver_result result;
     struct options options;
@@ -105,35 +125,105 @@ static double median_of(struct arena *arena, const char *said) {
     return ms;
 }
 
-/* Compiles and runs the probe: seconds of a step, negative after a diagnostic. */
-static double measure(const struct profiling *p, const struct probe *probe) {
+/* Runs a compiled probe on that many ranks: seconds of a step, negative after a diagnostic. */
+static double run(const struct profiling *p, const struct probe *probe, int64_t ranks) {
     struct arena *arena = p->cli->arena;
-    struct rt_reason why;
     struct strbuf said;
     int status = 0;
-    const char *text = graph_of(probe, arena), *path = arena_printf(arena, "%s/probe.rir", p->work);
-    const struct rt_piece piece = {text, strlen(text)};
-    if (!rt_file_write(path, &piece, 1, &why)) return diag_refusal(p->cli->diags, 620, EXIT_SYSTEM, NULL, &why);
-    if (compile(p, probe, path)) return -1;
     const char *const words[] = {"/proc/self/exe",
                                  "run",
-                                 arena_printf(arena, "%s/probe/_", p->work),
+                                 arena_printf(arena, "%s/%s/_", p->work, probe->name),
                                  arena_printf(arena, "--threads=%" PRId64, p->threads),
-                                 "--warmup=5",
-                                 "--repeat=41",
+                                 arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks),
+                                 "--warmup=2",
+                                 "--repeat=11",
                                  "--json",
                                  NULL};
     strbuf_init(&said, arena);
     const int failed = subprocess_run(words, NULL, &said, &status);
     const double ms = failed || !WIFEXITED(status) || WEXITSTATUS(status) ? -1 : median_of(arena, strbuf_text(&said));
     if (ms < 0)
-        return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the program that measures '%s' does not run: %s",
+        return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the program that measures %s does not run: %s",
                           probe->name, diag_quote(p->cli->diags, strbuf_text(&said)));
     return fmax(ms, 1e-3) * 1e-3; /* steps are timed in microseconds */
 }
 
+/* Seconds of a step of each probe: on all ranks at the same time, and on one; 0: not measured. */
+struct seconds {
+    double all[PROBES], alone[PROBES];
+};
+
+/* Processor seconds that the whole machine has used, and this process with all its ended children; 0 where the kernel
+ * does not say. */
+static double used_by_all(void) {
+    unsigned long long user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, softirq = 0, steal = 0;
+    FILE *stat = fopen("/proc/stat", "r");
+    if (!stat) return 0;
+    const int read = fscanf(stat, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &waiting,
+                            &irq, &softirq, &steal);
+    fclose(stat);
+    return read < 8 ? 0 : (double)(user + nice + system + irq + softirq + steal) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double used_by_this(void) {
+    double sum = 0;
+    for (int i = 0; i < 2; i++) {
+        struct rusage usage;
+        if (getrusage(i ? RUSAGE_CHILDREN : RUSAGE_SELF, &usage)) continue;
+        sum += (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+               1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    }
+    return sum;
+}
+
+/* Runs the probe, several times while other programs use the processor: seconds of the fastest, negative after a
+ * diagnostic. */
+static double run_quietly(struct profiling *p, const struct probe *probe, int64_t ranks) {
+    double fastest = INFINITY;
+    for (bool again = true; again;) {
+        struct timespec from, to;
+        const double others = used_by_all() - used_by_this();
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        const double seconds = run(p, probe, ranks);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        if (seconds < 0) return -1;
+        fastest = fmin(fastest, seconds);
+        const double wall = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+        const double load = (used_by_all() - used_by_this() - others) / wall;
+        again = load > QUIET && p->retries > 0;
+        p->retries -= again;
+        if (!again) p->load = fmax(p->load, load);
+    }
+    return fastest;
+}
+
+/* Other work on the machine makes steps longer and never shorter, so the least of several rounds counts. */
+static int measure(struct profiling *p, struct seconds *seconds) {
+    for (int i = 0; i < PROBES; i++)
+        if (!(adds_ranks(i) && p->ranks == 1) && compile(p, i)) return -1;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < PROBES; i++) {
+            const bool also_alone = p->ranks > 1 && (i == PRODUCT_F32 || (i >= MOVE_0 && i <= MOVE_4));
+            if (adds_ranks(i) && p->ranks == 1) continue;
+            const double all = run_quietly(p, &probes[i], p->ranks);
+            const double alone = also_alone ? run_quietly(p, &probes[i], 1) : all;
+            if (all < 0 || alone < 0) return -1;
+            seconds->all[i] = round ? fmin(seconds->all[i], all) : all;
+            seconds->alone[i] = round ? fmin(seconds->alone[i], alone) : alone;
+        }
+    return 0;
+}
+
+/* What the machine is found to be -------------------------------------------------------------------------------- */
+
+/* Operations of a product, or of a convolution whose windows are one apart. */
 static double flops_of(const struct probe *probe) {
-    return 2.0 * probe->m * probe->k * probe->n * probe->nodes;
+    const char *first = probe->first, *second = probe->second, *result = probe->result;
+    if (strcmp(probe->op, "MatMul") == 0) return 2.0 * elements(result) * extent(first, 1) * probe->nodes;
+    const bool of_weights = strcmp(probe->op, "ConvWeightGrad") == 0;
+    const char *weights = of_weights ? result : second, *windows = of_weights ? second : first;
+    if (strcmp(probe->op, "Conv") == 0) windows = result;
+    return 2.0 * elements(windows) * extent(weights, 1) * extent(weights, 2) * extent(weights, 3);
 }
 
 /* The extent at which half the rate is reached, from the rate of a product in which that extent is `extent`: the part
@@ -143,48 +233,122 @@ static double half_extent(double extent, double slow, double rate) {
     return reached >= 1 ? 0 : extent * (1 - reached) / reached;
 }
 
+/* The rate of a kind of convolution, rate(S) = rate S / (S + half) for images of S positions, from two probes. */
+static struct machine_kernel_rate kernel_rate(const struct machine *machine, const struct seconds *seconds,
+                                              enum probe_id large, enum probe_id small, bool depthwise) {
+    const enum probe_id id[2] = {large, small};
+    double positions[2], rate[2];
+    for (int i = 0; i < 2; i++) {
+        const struct probe *probe = &probes[id[i]];
+        const bool of_weights = strcmp(probe->op, "ConvWeightGrad") == 0;
+        const char *weights = of_weights ? probe->result : probe->second;
+        const double columns = extent(weights, 0), sums = extent(weights, 1) * extent(weights, 2) * extent(weights, 3);
+        const double *half = machine->half_extents;
+        positions[i] = extent(probe->first, 2) * extent(probe->first, 3);
+        rate[i] = flops_of(probe) / seconds->all[id[i]];
+        if (!depthwise) rate[i] *= (columns + half[1]) / columns;
+        rate[i] *= (sums + half[2]) / sums;
+    }
+    const double slope = rate[1] * positions[0] - rate[0] * positions[1];
+    const double half = slope > 0 ? positions[0] * positions[1] * fmax(rate[0] - rate[1], 0) / slope : 0;
+    return (struct machine_kernel_rate){rate[0] * (positions[0] + half) / positions[0], half};
+}
+
+static void find_kernels(struct machine *machine, const struct seconds *seconds) {
+    static const struct {
+        enum machine_kernel kernel;
+        enum probe_id large, small;
+    } found[] = {
+        {MACHINE_CONVOLUTION, WINDOWED_LARGE, WINDOWED_SMALL},
+        {MACHINE_CONVOLUTION_INPUT, WINDOWED_INPUT_LARGE, WINDOWED_INPUT_SMALL},
+        {MACHINE_CONVOLUTION_WEIGHT, WINDOWED_WEIGHT_LARGE, WINDOWED_WEIGHT_SMALL},
+        {MACHINE_POINTWISE, POINT_LARGE, POINT_SMALL},
+        {MACHINE_POINTWISE_INPUT, POINT_INPUT_LARGE, POINT_INPUT_SMALL},
+        {MACHINE_POINTWISE_WEIGHT, POINT_WEIGHT_LARGE, POINT_WEIGHT_SMALL},
+        {MACHINE_DEPTHWISE, DEPTH_LARGE, DEPTH_SMALL},
+        {MACHINE_DEPTHWISE_INPUT, DEPTH_INPUT_LARGE, DEPTH_INPUT_SMALL},
+        {MACHINE_DEPTHWISE_WEIGHT, DEPTH_WEIGHT_LARGE, DEPTH_WEIGHT_SMALL},
+    };
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        machine->kernel[found[i].kernel] =
+            kernel_rate(machine, seconds, found[i].large, found[i].small, found[i].kernel >= MACHINE_DEPTHWISE);
+    const double windows = 9.0 * elements(probes[POOL].result);
+    machine->kernel[MACHINE_POOLING].rate = windows / seconds->all[POOL];
+    machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / seconds->all[POOL_GRADIENT];
+}
+
+/* Bytes that a MOVE probe moves: it reads its operand, and writes its result to another place. */
+static double moved_bytes(const struct machine *machine, const struct probe *probe) {
+    return 4.0 * elements(probe->result) * (1 + machine->writes);
+}
+
+static void find_memory(struct machine *machine, const struct seconds *seconds) {
+    machine->by_size.n = machine->by_size_alone.n = MOVES;
+    for (int i = 0; i < MOVES; i++) {
+        const double bytes = moved_bytes(machine, &probes[MOVE_0 + i]), *all = seconds->all, *alone = seconds->alone;
+        machine->by_size.bytes[i] = machine->by_size_alone.bytes[i] = bytes;
+        machine->by_size.bandwidth[i] = bytes / fmax(all[MOVE_0 + i] - machine->launch, 1e-7);
+        machine->by_size_alone.bandwidth[i] = bytes / fmax(alone[MOVE_0 + i] - machine->launch, 1e-7);
+    }
+    machine->bandwidth = machine->by_size.bandwidth[MOVES - 1];
+}
+
+/* Links: the time of a sum over ranks beside the product whose parts it adds. */
+static void find_links(struct machine *machine, const struct seconds *seconds, double ranks) {
+    struct machine_level *level = &machine->level[0];
+    *level = (struct machine_level){.devices = INFINITY, .bandwidth = machine->bandwidth};
+    if (ranks < 2) return;
+    level->latency = fmax(seconds->all[SUM_0] - seconds->all[PART_0], 1e-7);
+    level->by_size.n = SUMS - 1;
+    for (int i = 1; i < SUMS; i++) {
+        const double bytes = 4.0 * elements(probes[SUM_0 + i].result);
+        const double sum = seconds->all[SUM_0 + i] - seconds->all[PART_0 + i] - level->latency;
+        level->by_size.bytes[i - 1] = bytes;
+        level->by_size.bandwidth[i - 1] = 2 * (ranks - 1) / ranks * bytes / fmax(sum, 1e-7);
+    }
+    level->bandwidth = level->by_size.bandwidth[SUMS - 2];
+}
+
 /* The machine as the seconds of all probes say. */
-static struct machine machine_of(const struct profiling *p, const double seconds[PROBES]) {
-    struct machine machine = {.name = "this machine", .traffic = 1, .attention = 0.5, .nlevels = 1};
-    double rate[PROBES] = {0};
-    for (int i = 0; i <= SHORT_SUMS; i++) rate[i] = flops_of(&probes[i]) / seconds[i];
+static struct machine machine_of(const struct profiling *p, const struct seconds *seconds) {
+    struct machine machine = {.name = "this machine", .traffic = 1, .attention = 0.5, .nlevels = 1, .writes = 2};
+    double rate[SHORT_SUMS + 1];
+    for (int i = 0; i <= SHORT_SUMS; i++) rate[i] = flops_of(&probes[i]) / seconds->all[i];
     machine.memory = floor((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)p->ranks);
     machine.rate[MACHINE_F64] = rate[PRODUCT_F64];
     machine.rate[MACHINE_F32] = rate[PRODUCT_F32];
     machine.rate[MACHINE_HALF] = rate[PRODUCT_HALF];
+    machine.alone = fmax(seconds->all[PRODUCT_F32] / seconds->alone[PRODUCT_F32], 1);
     for (int t = 0; t < MACHINE_TYPES; t++) machine.peak[t] = machine.rate[t];
-    machine.half_extents[0] = half_extent(probes[FEW_ROWS].m, rate[FEW_ROWS], rate[PRODUCT_F32]);
-    machine.half_extents[1] = half_extent(probes[FEW_COLUMNS].n, rate[FEW_COLUMNS], rate[PRODUCT_F32]);
-    machine.half_extents[2] = half_extent(probes[SHORT_SUMS].k, rate[SHORT_SUMS], rate[PRODUCT_F32]);
-    machine.bandwidth = 8.0 * probes[TRAFFIC].m * probes[TRAFFIC].k / seconds[TRAFFIC];
-    machine.launch = seconds[LAUNCH] / probes[LAUNCH].nodes;
-    machine.level[0] = (struct machine_level){.devices = INFINITY, .bandwidth = machine.bandwidth};
-    if (p->ranks > 1) {
-        const double others = (double)(p->ranks - 1) / (double)p->ranks;
-        const double bytes = 4.0 * probes[GATHER_LARGE].m * probes[GATHER_LARGE].n;
-        machine.level[0].latency = seconds[GATHER_SMALL];
-        machine.level[0].bandwidth = others * bytes / fmax(seconds[GATHER_LARGE] - seconds[GATHER_SMALL], 1e-6);
-    }
+    machine.half_extents[0] = half_extent(extent(probes[FEW_ROWS].first, 0), rate[FEW_ROWS], rate[PRODUCT_F32]);
+    machine.half_extents[1] = half_extent(extent(probes[FEW_COLUMNS].second, 1), rate[FEW_COLUMNS], rate[PRODUCT_F32]);
+    machine.half_extents[2] = half_extent(extent(probes[SHORT_SUMS].first, 1), rate[SHORT_SUMS], rate[PRODUCT_F32]);
+    machine.launch = seconds->all[LAUNCH] / probes[LAUNCH].nodes;
+    machine.elementwise = 14.0 * elements(probes[ELEMENTWISE].result) / seconds->all[ELEMENTWISE]; /* ir/ops.def */
+    find_memory(&machine, seconds);
+    find_kernels(&machine, seconds);
+    find_links(&machine, seconds, (double)p->ranks);
     return machine;
 }
 
 int cli_profile(struct cli *cli) {
-    struct profiling p = {.cli = cli, .ranks = cli->options->runtime_ngpus, .threads = cli->options->threads};
-    double seconds[PROBES] = {0};
+    struct profiling p = {
+        .cli = cli, .ranks = cli->options->runtime_ngpus, .threads = cli->options->threads, .retries = RETRIES};
+    struct seconds seconds = {0};
     const int64_t cores = rt_cores();
     if (!cli->options->given[OPT_RUNTIME_NGPUS]) p.ranks = cores;
     if (!p.threads) p.threads = cores > p.ranks ? cores / p.ranks : 1;
     p.work = temporary_make(cli, "profile");
     if (!p.work) return -1;
-    int status = 0;
-    for (int i = 0; i < PROBES && !status; i++) {
-        if (probes[i].tensor && p.ranks == 1) continue;
-        seconds[i] = measure(&p, &probes[i]);
-        status = seconds[i] < 0 ? -1 : 0;
-    }
+    const int status = measure(&p, &seconds);
     temporary_remove(p.work);
     if (status) return -1;
-    const struct machine machine = machine_of(&p, seconds);
+    if (p.load > QUIET)
+        diag_warning(
+            cli->diags, 620, NULL,
+            "other programs used up to %.1f processors meanwhile: what was measured is slower than the machine",
+            p.load);
+    const struct machine machine = machine_of(&p, &seconds);
     const char *text = machine_text(cli->arena, &machine);
     if (!text) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
     fputs(text, stdout);

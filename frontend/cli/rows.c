@@ -1,6 +1,5 @@
 #include "frontend/cli/rows.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "frontend/cli/rows_laws.h"
+#include "frontend/cli/rows_text.h"
 #include "ir/base/own.h"
 
 static const struct system systems[] = {
@@ -18,40 +18,14 @@ static const struct system systems[] = {
 
 static const struct {
     const char *gpu, *machine;
-    double rate, experts;
+    double rate, experts, attention;
 } devices[] = {
 #define DEVICE(...) {__VA_ARGS__},
 #include "frontend/cli/rows_devices.def"
 #undef DEVICE
 };
 
-/* CSV -------------------------------------------------------------------------------------------------------------- */
-
-struct fields {
-    VEC(const char *) all;
-};
-
-/* The fields of the line at *at, which is moved behind it (RFC 4180). */
-static struct fields read_line(struct arena *arena, const char **at) {
-    struct fields fields = {0};
-    const char *p = *at;
-    for (bool more = true; more;) {
-        struct strbuf field;
-        strbuf_init(&field, arena);
-        const bool quoted = *p == '"';
-        for (p += quoted; *p && (quoted ? !(*p == '"' && p[1] != '"') : *p != ',' && *p != '\n'); p++) {
-            if (quoted && *p == '"') p++;
-            if (*p != '\r') strbuf_putc(&field, *p);
-        }
-        p += quoted && *p == '"';
-        VEC_PUSH(arena, &fields.all, strbuf_text(&field));
-        while (*p && *p != ',' && *p != '\n') p++;
-        more = *p == ',';
-        p += more;
-    }
-    *at = *p ? p + 1 : p;
-    return fields;
-}
+/* Columns ---------------------------------------------------------------------------------------------------------- */
 
 static const struct column {
     const char *name;
@@ -94,19 +68,6 @@ static int find_field(const struct fields *names, const char *name) {
     for (int i = 0; i < names->all.n; i++)
         if (strcmp(names->all.at[i], name) == 0) return i;
     return -1;
-}
-
-/* "6.74B" */
-static double count_of(const char *text) {
-    char *end;
-    const double number = strtod(text, &end);
-    return number * (*end == 'T' ? 1e12 : *end == 'B' ? 1e9 : *end == 'M' ? 1e6 : 1);
-}
-
-static const char *lower(struct arena *arena, const char *text) {
-    char *copy = arena_strdup(arena, text);
-    for (char *c = copy; *c; c++) *c = (char)tolower((unsigned char)*c);
-    return copy;
 }
 
 /* Rows ------------------------------------------------------------------------------------------------------------- */
@@ -156,49 +117,72 @@ static void find_expert_weights(struct row *row) {
     row->head = (192 + 128) / 2.0;
 }
 
-static double chunks_of(const struct row *row) {
-    const char *v = strstr(row->schedule, "v=");
-    if (strstr(row->schedule, "1F1B-I")) return 3;
-    if (row->pp == 1 || !strstr(row->schedule, "Interleaved")) return 1;
-    return v && atof(v + 2) >= 1 ? atof(v + 2) : 2;
+/* Schedules: the part of 1F1B's bubble, and micro-batches whose activations the first stage holds. */
+static void find_schedule(struct row *row) {
+    const char *v = strstr(row->schedule, "v="), *pp = strstr(row->schedule, "vpp=");
+    const bool interleaved = strstr(row->schedule, "interleaved"), short_form = strstr(row->schedule, "1f1b-i");
+    const double stated = pp ? atof(pp + 4) : v ? atof(v + 2) : 0;
+    row->chunks = row->pp == 1 ? 1 : short_form ? 3 : interleaved ? (stated >= 1 ? stated : 2) : 1;
+    row->flying = row->pp == 1 ? 1 : fmin(row->pp, row->micro_batches);
+    row->bubble = 1;
+    if (strstr(row->schedule, "zb-1p") || strstr(row->schedule, "zb-h1")) row->bubble = 1 / 3.0;
+    if (strstr(row->schedule, "zb-2p") || strstr(row->schedule, "zb-h2")) row->bubble = 0, row->flying = 2 * row->pp;
+    if (strstr(row->schedule, "zerobubble") || strstr(row->schedule, "zb-v")) row->bubble = 0;
+    if (strstr(row->schedule, "gpipe") && row->pp > 1) row->flying = row->micro_batches;
 }
 
-/* Completes the row; why it cannot be simulated, or NULL. */
-static const char *complete(struct arena *arena, struct row *row) {
-    char note[64];
-    int device = -1;
-    row->zero = lower(arena, row->zero);
-    row->precision = lower(arena, row->precision);
+static int find_device(const char *gpu) {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-        if (strcmp(devices[i].gpu, row->gpu) == 0) device = (int)i;
-    if (device < 0) return "the device is unknown";
+        if (rows_same_device(devices[i].gpu, gpu)) return (int)i;
+    return -1;
+}
+
+/* Why there is nothing to compute from; NULL: there is. */
+static const char *find_sizes(struct row *row) {
+    char note[64];
+    double *const ways[] = {&row->tp, &row->pp, &row->dp, &row->cp, &row->ep};
     if (!(row->layers > 0 && row->hidden > 0 && row->heads > 0 && row->seq > 0 && row->ngpus > 0))
         return "sizes of the model are missing";
     if (!find_experts(row) && (row->ep > 1 || strstr(row->notes, "MoE")))
         return "notes do not say how many experts there are (MoE 128e top8)";
     if (strstr(row->zero, "offload") || strstr(row->notes, "offload")) return "offload is not simulated";
     if (!(row->microbatch > 0)) return "the size of a micro-batch is missing";
-    double *const ways[] = {&row->tp, &row->pp, &row->dp, &row->cp};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (!(*ways[i] >= 1)) *ways[i] = 1;
+    if (row->tp * row->pp > row->ngpus) return "tp and pp need more devices than ngpus says";
     if (!(row->kv_heads > 0)) row->kv_heads = row->heads;
     if (!(row->ffn > 0)) row->ffn = 4 * row->hidden;
     row->micro_batches = row_note(row, "n_micro", note, sizeof note) ? atof(note) : 0;
     if (!(row->micro_batches > 0)) row->micro_batches = row->global_batch / (row->dp * row->microbatch);
-    if (!(row->micro_batches > 0)) return "the global batch is missing";
-    for (const struct system *system = systems; !row->system; system++)
-        if (!*system->word || strstr(row->source, system->word)) row->system = system;
+    return row->micro_batches > 0 ? NULL : "the global batch is missing";
+}
+
+/* Completes the row; why it cannot be simulated, or NULL. */
+static const char *complete(struct arena *arena, struct row *row) {
+    const int device = find_device(row->gpu);
     struct diags none;
+    const char **const spelled[] = {&row->zero, &row->precision, &row->schedule, &row->recompute};
+    for (int i = 0; i < 4; i++) *spelled[i] = rows_lower(arena, *spelled[i]);
+    if (device < 0) return "the device is unknown";
+    const char *missing = find_sizes(row);
+    if (missing) return missing;
+    for (const struct system *system = systems; !row->system; system++)
+        if (strstr(row->source, system->word) && strstr(row->zero, system->division)) row->system = system;
     diags_init(&none, arena);
     if (machine_read(arena, &none, devices[device].machine, &row->machine) < 0) BUG("a device without a machine");
     row->device = devices[device].rate;
     row->on_device = devices[device].experts;
+    row->fused_rate = devices[device].attention;
     row->machine.level[row->machine.nlevels - 1].bandwidth *= row->system->network;
-    row->chunks = chunks_of(row);
-    row->sharded = strstr(row->zero, "fsdp") || strstr(row->zero, "zero-3") || strstr(row->zero, "full_shard");
-    row->divided = row->sharded || strstr(row->zero, "zero") || strstr(row->zero, "optimizer");
+    row->stage = rows_zero_stage(row->zero);
+    const bool fsdp = strstr(row->zero, "fsdp") || strstr(row->zero, "full_shard") || strstr(row->zero, "hsdp");
+    row->sharded = row->stage == 3 || (fsdp && !strstr(row->zero, "grad_op"));
+    row->divided = row->sharded || fsdp || row->system->divides || strstr(row->zero, "optimizer") ||
+                   (strstr(row->zero, "zero") && row->stage != 0);
+    row->overlapped = strstr(row->notes, "async TP") || strstr(row->notes, "asyncTP");
     row->recomputes = strncmp(row->recompute, "full", 4) == 0;
     row->selects = strstr(row->recompute, "selective");
+    find_schedule(row);
     if (!(row->head > 0)) row->head = row->hidden / row->heads;
     if (row->experts > 0)
         find_expert_weights(row);
@@ -207,51 +191,77 @@ static const char *complete(struct arena *arena, struct row *row) {
     return NULL;
 }
 
-static struct row row_of(const struct fields *names, const struct fields *fields) {
-    struct row row = {0};
+/* The number at the begin of "235B-A22B": parameters of experts that a token does not use count. */
+static double leading_number(struct arena *arena, const char *text) {
+    char *copy = arena_strdup(arena, text);
+    double number = 0;
+    copy[strspn(copy, "0123456789.KMBT")] = 0;
+    return rows_read_number(copy, &number) ? number : 0;
+}
+
+/* The columns of a line; why they make no row, or NULL. */
+static const char *read_row(struct arena *arena, const struct fields *names, const struct fields *fields,
+                            struct row *row) {
+    *row = (struct row){0};
     for (int c = 0; c < COLUMNS; c++) {
         const int i = find_field(names, columns[c].name);
         const char *text = i < fields->all.n ? fields->all.at[i] : "";
         if (columns[c].text)
-            *(const char **)((char *)&row + columns[c].field) = text;
-        else
-            *(double *)((char *)&row + columns[c].field) = strtod(text, NULL);
+            *(const char **)((char *)row + columns[c].field) = text;
+        else if (!rows_read_number(text, (double *)((char *)row + columns[c].field)))
+            return arena_printf(arena, "%s is no number of at least 0: '%.40s'", columns[c].name, text);
     }
     const int params = find_field(names, "params");
-    row.params = params >= 0 && params < fields->all.n ? count_of(fields->all.at[params]) : 0;
-    return row;
+    row->params = params >= 0 && params < fields->all.n ? leading_number(arena, fields->all.at[params]) : 0;
+    return NULL;
 }
 
-static void predict(struct arena *arena, struct diags *diags, struct row *row, int number, struct strbuf *out) {
-    const char *missing = complete(arena, row);
-    if (missing) {
-        diag_warning(diags, 398, arena_printf(arena, "row %d", number), "%s", missing);
-        strbuf_printf(out, "%d,,,\n", number);
-        return;
+static void predict(struct arena *arena, struct diags *diags, const struct fields *names, const struct fields *fields,
+                    int number, struct strbuf *out) {
+    struct row row;
+    const char *missing = read_row(arena, names, fields, &row);
+    if (!missing) missing = complete(arena, &row);
+    if (!missing) {
+        const double bytes = row_memory(&row), sequences = row.micro_batches * row.microbatch * row.dp;
+        const double tflops = row_flops(&row) * sequences / row_seconds(&row) / row.ngpus / 1e12;
+        if (isfinite(bytes) && isfinite(tflops)) {
+            strbuf_printf(out, "%d,%.4g,%.4g,%d\n", number, tflops, bytes / 0x1p30, bytes <= row.machine.memory);
+            return;
+        }
+        missing = "the sizes are too large";
     }
-    const double bytes = row_memory(row), sequences = row->micro_batches * row->microbatch * row->dp;
-    const double tflops = row_flops(row) * sequences / row_seconds(row) / row->ngpus / 1e12;
-    strbuf_printf(out, "%d,%.4g,%.4g,%d\n", number, tflops, bytes / 0x1p30, bytes <= row->machine.memory);
+    diag_warning(diags, 398, arena_printf(arena, "row %d", number), "%s", missing);
+    strbuf_printf(out, "%d,,,\n", number);
+}
+
+static int fail_at(struct diags *diags, const char *path, int line, const char *what) {
+    return diag_error(diags, 397, EXIT_MALFORMED, diag_quote(diags, path), "line %d: %s", line, what);
 }
 
 int rows_predict(struct arena *arena, struct diags *diags, const char *path, struct strbuf *out) {
     struct rt_reason why;
+    struct fields names;
     void *bytes;
     size_t count;
+    int line = 1;
     if (!own_file(arena, path, (size_t)1 << 26, &bytes, &count, &why))
         return diag_refusal(diags, 397, EXIT_MALFORMED, diag_quote(diags, path), &why);
     const char *at = arena_copy(arena, bytes, count);
     arena_release(arena, bytes);
-    const struct fields names = read_line(arena, &at);
+    if (memchr(at, 0, count)) return fail_at(diags, path, 1, "the file has a zero byte: it is no text");
+    if (strncmp(at, "\xef\xbb\xbf", 3) == 0) at += 3; /* the byte order mark of UTF-8 */
+    if (!rows_read_line(arena, &at, &line, &names)) return fail_at(diags, path, 1, "a quoted field does not end");
     for (int c = 0; c < COLUMNS; c++)
         if (find_field(&names, columns[c].name) < 0)
-            return diag_error(diags, 397, EXIT_MALFORMED, diag_quote(diags, path), "line 1: there is no column %s",
-                              columns[c].name);
+            return fail_at(diags, path, 1, arena_printf(arena, "there is no column %s", columns[c].name));
     strbuf_puts(out, "row,tflops_per_gpu,mem_gb,fits\n");
-    for (int number = 0; *at; number++) {
-        const struct fields fields = read_line(arena, &at);
-        struct row row = row_of(&names, &fields);
-        predict(arena, diags, &row, number, out);
+    for (int number = 0; *at;) {
+        const int begin = line;
+        struct fields fields;
+        if (!rows_read_line(arena, &at, &line, &fields))
+            return fail_at(diags, path, begin, "a quoted field does not end");
+        const bool blank = fields.all.n == 1 && !*fields.all.at[0];
+        if (!blank) predict(arena, diags, &names, &fields, number++, out);
     }
     return 0;
 }

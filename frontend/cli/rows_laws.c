@@ -6,12 +6,23 @@
 #include <string.h>
 
 /* Constants of all systems and devices, fitted to the published runs. */
-static const double product_rate = 0.819;   /* of the largest products' rate that a layer's reach */
-static const double attention_rate = 0.336; /* the same for attention */
-static const double passes_over_rows = 60;  /* bytes per element of the hidden state that other kernels move */
-static const double hidden_reduction = 0.378, hidden_gather = 0.771, hidden_tensor = 0.092; /* beside computing */
-static const double latency = 40e-6;
-static const double fp8_rate = 0.962, fp4_rate = 1.753;
+static const double product_rate = 0.827;              /* of the largest products' rate that a layer's reach */
+static const double half_extents[] = {500, 91.7, 144}; /* at which products reach half of that */
+static const double half_head = 20.4;      /* elements of a head at which attention reaches half of its rate */
+static const double misaligned = 3.33;     /* factor of unfused attention if a head is no multiple of 8 elements */
+static const double passes_over_rows = 60; /* bytes per element of the hidden state that other kernels move */
+static const double hidden_reduction = 0.13, hidden_gather = 0.581; /* beside computing */
+static const double hidden_tensor = 0.409, hidden_async = 0.536;    /* of tensor parallelism's exchanges; pipelined */
+static const double latency = 0.000034;
+static const double fp8_rate = 1.1, fp4_rate = 2.03, rowwise_rate = 0.779;
+static const double quantized_bytes = 1, rowwise_bytes = 4.64; /* moved per element of a quantized product */
+static const double between_stages = 0.59; /* the part of the transfers between stages that nothing hides */
+
+/* Constants of mixtures of experts: the time of their products against dense ones of equal size, bytes that are moved
+ * for each element that a token sends, the part of their exchange that nothing hides (with pipeline stages, Megatron
+ * overlaps it with another micro-batch), and the links between nodes that a rank uses for it. */
+static const double grouped_products = 2.25, moved_bytes = 6, exposed_alone = 0.77, exposed_in_stages = 0.05,
+                    links_of_exchange = 8;
 
 bool row_note(const struct row *row, const char *key, char *value, size_t bytes) {
     const size_t length = strlen(key);
@@ -62,14 +73,31 @@ static double rate_of(const struct row *row) {
     double products = rate[MACHINE_HALF];
     if (strstr(precision, "fp8")) products = (rate[MACHINE_FP8] > 0 ? rate[MACHINE_FP8] : 1.7 * products) * fp8_rate;
     if (strstr(precision, "fp4")) products = rate[MACHINE_FP8] * fp4_rate;
+    if (strstr(precision, "rowwise")) products *= rowwise_rate;
     if (strncmp(precision, "fp32", 4) == 0) products /= 2;
     return products * row->device;
 }
 
+/* Forward, seconds in which the operands of a product are quantized. */
+static double quantizing(const struct row *row, double m, double n, double k) {
+    if (!strstr(row->precision, "fp8") && !strstr(row->precision, "fp4")) return 0;
+    const double bytes = strstr(row->precision, "rowwise") ? rowwise_bytes : quantized_bytes;
+    return bytes * (m * k + n * k + m * n) / row->machine.bandwidth;
+}
+
+/* The part of the rate that a product reaches. */
+static double reached_of(double m, double n, double k) {
+    return m / (m + half_extents[0]) * n / (n + half_extents[1]) * k / (k + half_extents[2]);
+}
+
+/* Forward, of (m, k) by (k, n). */
+static double product_of(const struct row *row, double m, double n, double k) {
+    return 2 * m * n * k / (rate_of(row) * product_rate * reached_of(m, n, k)) + quantizing(row, m, n, k);
+}
+
 /* Forward, of (tokens of a micro-batch on a rank, k) by (k, n). */
 static double product(const struct row *row, double n, double k) {
-    const double m = row->microbatch * row->seq / row->cp;
-    return 2 * m * n * k / (rate_of(row) * product_rate * machine_reached(&row->machine, m, n, k));
+    return product_of(row, row->microbatch * row->seq / row->cp, n, k);
 }
 
 /* An all-gather or a reduce-scatter of `bytes` among ranks. */
@@ -79,17 +107,10 @@ static double exchange(const struct row *row, double bytes, double ranks, double
     return bytes * (ranks - 1) / ranks / link.bandwidth + latency * log2(ranks);
 }
 
-/* Constants of mixtures of experts: the time of their products against dense ones of equal size, bytes that are moved
- * for each element that a token sends, the part of their exchange that nothing hides, the links between nodes that a
- * rank uses for it, seconds of a layer for routing, and a factor of the whole. Fitted to the published runs. */
-static const double grouped_products = 1.41, moved_bytes = 17.3, exposed_exchange = 0.235, links_of_exchange = 10.36,
-                    routing = 64e-6, of_experts = 1.243;
-
 /* Forward, of `rows` rows in each of `experts` experts on a rank. */
 static double experts_products(const struct row *row, double rows, double experts) {
-    const double h = row->hidden, f = row->ffn, work = 2 * rows * h * f / (rate_of(row) * product_rate);
-    return experts * work *
-           (2 / machine_reached(&row->machine, rows, f, h) + 1 / machine_reached(&row->machine, rows, h, f));
+    const double h = row->hidden, f = row->ffn;
+    return experts * (2 * product_of(row, rows, f, h) + product_of(row, rows, h, f));
 }
 
 /* All-to-all of the tokens' elements to their experts, or back. */
@@ -98,7 +119,8 @@ static double dispatch(const struct row *row, double bytes) {
     const bool inside = row->ep * row->tp <= machine->level[0].devices || machine->nlevels == 1;
     const double bandwidth =
         inside ? machine->level[0].bandwidth : machine->level[machine->nlevels - 1].bandwidth * links_of_exchange;
-    return row->ep > 1 ? bytes * (row->ep - 1) / row->ep / bandwidth * exposed_exchange : 0;
+    return row->ep > 1 ? bytes * (row->ep - 1) / row->ep / bandwidth * (row->pp > 1 ? exposed_in_stages : exposed_alone)
+                       : 0;
 }
 
 /* A layer's forward, in parts. */
@@ -118,7 +140,7 @@ static struct layer_time forward_of(const struct row *row) {
         time.products = product(row, half, h) + product(row, h, half) +
                         grouped_products * experts_products(row, sent * row->ep / row->experts, owned) +
                         experts_products(row, tokens, row->shared);
-        time.others = moved_bytes * sent * h / bandwidth + routing;
+        time.others = moved_bytes * sent * h / bandwidth;
         time.exchanges = 2 * dispatch(row, 2 * sent * h);
     } else {
         time.products = product(row, (h + 2 * grouped) / tp, h) + product(row, h, h / tp) +
@@ -126,15 +148,16 @@ static struct layer_time forward_of(const struct row *row) {
         time.others = 10 * tokens * row->ffn / tp / bandwidth;
     }
     time.attention = 4 * scores * row->scored * size * (fused ? 0.5 : 1) /
-                     (row->machine.rate[MACHINE_HALF] * row->device * attention_rate);
+                     (row->machine.rate[MACHINE_HALF] * row->device * row->fused_rate * (128 + half_head) / 128 * size /
+                      (size + half_head));
     if (!fused) time.attention += scores * 16 / bandwidth; /* scores are written and read four times */
+    if (!fused && fmod(size, 8) > 0) time.attention *= misaligned;
     time.others += tokens * passes_over_rows * h / (row->system->sequence ? tp : 1) / bandwidth;
-    time.exchanges += 4 * exchange(row, 2 * tokens * h, tp, 1) * (1 - hidden_tensor);
+    time.exchanges += 4 * exchange(row, 2 * tokens * h, tp, 1) * (1 - (row->overlapped ? hidden_async : hidden_tensor));
     return time;
 }
 
-/* True if the stages divide the embeddings and the head among them (arXiv 2411.05288). */
-static bool divides_head(const struct row *row) {
+bool row_divides_head(const struct row *row) {
     return strstr(row->schedule, "interlaced") || strstr(row->schedule, "vocab");
 }
 
@@ -145,37 +168,34 @@ static double stage_seconds(const struct row *row) {
     const double again = row->recomputes ? once
                          : row->selects  ? f.attention * (row->system->fused ? 0.9 : 0) + 0.3 * f.others
                                          : 0;
-    const double layer = once + 2 * f.products + 2.5 * f.attention + 2 * f.others + f.exchanges + again;
+    const double device = once + 2 * f.products + 2.5 * f.attention + 2 * f.others + f.exchanges + again;
+    const double layer = row->experts > 0 ? fmax(device, 3 * row->system->host) : device;
     const double tokens = row->microbatch * row->seq / row->cp, tp = row->tp, layers = row->layers / row->pp;
     const double head =
         3 * product(row, row->vocab / tp, row->hidden) + 24 * tokens * row->vocab / tp / row->machine.bandwidth;
-    const bool shares = divides_head(row);
-    double seconds = layers * layer + head * (row->pp == 1                                             ? 1
-                                              : shares                                                 ? 1 / row->pp
-                                              : row->system->once || strstr(row->source, "torchtitan") ? 0.6
-                                                                                                       : 0.8);
-    if (strstr(row->source, "Zero-bubble")) seconds = layers * layer * 0.98 + head * 0.4; /* stages were balanced */
+    double seconds = layers * layer + head * (row->pp == 1            ? 1
+                                              : row_divides_head(row) ? 1 / row->pp
+                                                                      : row->system->head);
+    if (strstr(row->schedule, "redis")) seconds = fmax(layers * layer + head / row->pp, head); /* layers are moved */
     if (row->pp > 1) {
         const struct machine_level *between = &row->machine.level[row->machine.nlevels - 1];
         const double devices = row->machine.level[0].devices / tp;
-        seconds += 0.3 * 8 * tokens * row->hidden / tp / (between->bandwidth * fmin(8, devices) / 8);
+        seconds += between_stages * 8 * tokens * row->hidden / tp / (between->bandwidth * fmin(8, devices) / 8);
     }
     return seconds;
 }
 
 static double bubble_of(const struct row *row) {
-    if (strstr(row->schedule, "ZB-2p") || strstr(row->schedule, "ZeroBubble")) return 0;
-    return (row->pp - 1) / row->chunks / (strstr(row->schedule, "ZB-1p") ? 3 : 1);
+    return (row->pp - 1) / row->chunks * row->bubble;
 }
 
-/* Weights of a layer's MLP, or of the experts of a rank, as if tensor parallelism divided them too. */
-static double owned_mlp(const struct row *row) {
+double row_owned_mlp(const struct row *row) {
     return row->experts > 0 ? row->tp * row->mlp * fmax(1 / row->ep, 1 / row->experts) : row->mlp;
 }
 
 /* Weights on a rank. */
 static double weights_of(const struct row *row) {
-    return (row->layers / row->pp * (row->attention + owned_mlp(row)) + row->vocab * row->hidden) / row->tp;
+    return (row->layers / row->pp * (row->attention + row_owned_mlp(row)) + row->vocab * row->hidden) / row->tp;
 }
 
 double row_seconds(const struct row *row) {
@@ -183,7 +203,8 @@ double row_seconds(const struct row *row) {
     const double gradient = row->system->wide ? 4 : 2;
     double seconds = (micro + bubble_of(row)) * stage_seconds(row);
     if (row->sharded) {
-        const double sum = micro * (2 * exchange(row, 2 * weights, replicas, row->tp) +
+        const double times = row->pp > 1 ? 1 : micro;
+        const double sum = times * (2 * exchange(row, 2 * weights, replicas, row->tp) +
                                     exchange(row, gradient * weights, replicas, row->tp));
         const double room = hidden_gather * seconds;
         seconds += fmax(0, sum - room) + (1 - hidden_gather) * 0.3 * fmin(sum, seconds);
@@ -193,45 +214,5 @@ double row_seconds(const struct row *row) {
             (1 - hidden_reduction);
     }
     seconds += 16 * weights / (row->divided ? replicas : 1) / row->machine.bandwidth;
-    return seconds * row->system->time * (row->experts > 0 ? of_experts * row->on_device : 1);
-}
-
-/* Memory ----------------------------------------------------------------------------------------------------------- */
-
-/* Bytes of a weight with its gradient and the optimizer's states, in bytes for each weight of a rank. */
-static double state_bytes(const struct row *row) {
-    const double replicas = row->dp * row->cp;
-    const bool narrow = strstr(row->precision, "pure"), f32_sums = strstr(row->precision, "fp32 grad");
-    const double weight = narrow ? 2 : 4;
-    if (strstr(row->model, "LoRA")) return row->sharded ? 4 / replicas : 4;
-    if (row->sharded) return (strstr(row->source, "ATorch") ? 12 : 4 * weight) / replicas;
-    if (strstr(row->zero, "zero-2") && strstr(row->precision, "amp")) return 4 + 2 + 12 / replicas;
-    if (strstr(row->zero, "zero-2")) return 2 + 14 / replicas;
-    if (row->divided && strstr(row->precision, "amp")) return 4 + 4 + 2 + 8 / replicas;
-    if (row->divided) return 2 + (f32_sums || row->system->once ? 4 : 2) + 12 / replicas;
-    return strncmp(row->precision, "fp32", 4) == 0 ? 16 : 18;
-}
-
-double row_memory(const struct row *row) {
-    const double h = row->hidden, tp = row->tp, pp = row->pp, s = row->seq / row->cp;
-    const double vocab = divides_head(row) ? row->vocab / pp : row->vocab;
-    const double tokens = row->microbatch * s, layers = ceil(row->layers / pp), gated = row->projections == 3;
-    const bool f32 = strncmp(row->precision, "fp32", 4) == 0;
-    const bool stores = f32 || (!row->system->fused && !strstr(row->source, "Vocab"));
-    const double sequence = row->system->sequence ? tp : 1;
-    const double weights = (layers * (row->attention + owned_mlp(row)) + vocab * h * (pp == 1 && gated ? 2 : 1)) / tp;
-    const double scores = stores ? 5 * row->heads * s * row->seq * row->microbatch / tp : 0;
-    /* Korthikanti et al., arXiv 2205.05198, equation 2 */
-    const double layer =
-        (f32 ? 2 : 1) *
-        (tokens * h * (10 / sequence + (gated ? 10.4 * row->ffn * fmax(row->chosen, 1) / h : 24) / tp) + scores);
-    const double kept = row->recomputes ? 2 * tokens * h / sequence : row->selects ? 0.45 * (layer - scores) : layer;
-    double flying = pp == 1 ? 1 : fmin(pp, row->micro_batches);
-    if (row->chunks > 1) flying *= 1 + (pp - 1) / (pp * row->chunks);
-    if (strstr(row->schedule, "ZB-2p")) flying = 2 * pp;
-    const double state = weights * state_bytes(row) +
-                         (row->sharded ? 12 * (row->attention + owned_mlp(row)) / tp : 0); /* gathered layers */
-    const double logits = 10 * tokens * vocab / tp, working = row->recomputes ? layer : 0;
-    const double first = state + layers * kept * flying + working, last = state + layers * kept + working + logits;
-    return (pp == 1 ? first + logits : fmax(first, last)) * row->system->memory + row->system->reserve * 0x1p30;
+    return seconds * row->system->time * (row->experts > 0 ? row->system->experts * row->on_device : 1);
 }

@@ -5,10 +5,10 @@
 #include "passes/plan/machine.h"
 
 struct system {
-    const char *word;
+    const char *word, *division;
     double time, network;
-    bool fused, sequence, wide, once;
-    double memory, reserve;
+    bool fused, sequence, wide, keeps, divides;
+    double head, states, logits, memory, reserve, experts, host;
 };
 
 struct row {
@@ -20,19 +20,24 @@ struct row {
     const struct system *system;
     struct machine machine;
     double device;         /* factors of rows_devices.def: of the rate, */
-    double on_device;      /* and of the time of experts */
+    double on_device;      /* of the time of experts, */
+    double fused_rate;     /* and the part of the rate that fused attention reaches */
     double micro_batches;  /* of a step */
     double attention, mlp; /* weights of a layer */
     double projections;    /* of the MLP: 2, or 3 if it is gated */
     double chunks;         /* of a rank (interleaved schedules) */
+    double bubble;         /* the part of 1F1B's bubble that the schedule has */
+    double flying;         /* micro-batches whose activations the first stage holds */
     double head;           /* elements of a head */
     double scored;         /* the part of the scores that attention's windows leave */
     double experts;        /* of a layer; 0: one dense MLP */
     double chosen, shared; /* experts of a token, shared ones included; those that all tokens have */
     double dense_layers;   /* the first ones, with a dense MLP of dense_ffn */
     double dense_ffn;
-    bool sharded; /* parameters are divided (ZeRO 3, FSDP) */
-    bool divided; /* optimizer states are (ZeRO 1 and above) */
+    bool overlapped; /* exchanges of tensor parallelism are pipelined with their products */
+    int stage;       /* of ZeRO; -1: none */
+    bool sharded;    /* parameters are divided (ZeRO 3, FSDP) */
+    bool divided;    /* optimizer states are (ZeRO 1 and above) */
     bool recomputes, selects;
 };
 
@@ -44,6 +49,10 @@ bool row_note(const struct row *row, const char *key, char *value, size_t bytes)
 double row_flops(const struct row *row);
 /* Seconds of a step. */
 double row_seconds(const struct row *row);
+/* True if the stages divide the embeddings and the head among them (arXiv 2411.05288). */
+bool row_divides_head(const struct row *row);
+/* Weights of a layer's MLP, or of the experts of a rank, as if tensor parallelism divided them too. */
+double row_owned_mlp(const struct row *row);
 /* Bytes on the device that needs most. */
 double row_memory(const struct row *row);
 

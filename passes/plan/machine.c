@@ -13,6 +13,9 @@ const struct machine machine_default = {.name = "default",
                                         .rate = {1e11, 1e11, 1e11, 1e11},
                                         .peak = {1e11, 1e11, 1e11, 1e11},
                                         .attention = 1,
+                                        .alone = 1,
+                                        .writes = 1,
+                                        .elementwise = INFINITY,
                                         .nlevels = 1,
                                         .level = {{.devices = INFINITY, .bandwidth = 5e9, .latency = 1e-5}}};
 
@@ -44,9 +47,16 @@ static struct machine gpu_of(const struct known_machine *row) {
                             .half_extents = {500, 90, 170},
                             .attention = 0.55,
                             .overlap = 0.75,
+                            .alone = 1,
+                            .writes = 1,
+                            .elementwise = INFINITY,
                             .nlevels = 2,
-                            .level = {{row->node_devices, row->node_bandwidth * 1e9 * 0.61, row->node_latency * 1e-6},
-                                      {INFINITY, row->bandwidth_between * 1e9 * 0.76, row->latency_between * 1e-6}}};
+                            .level = {{.devices = row->node_devices,
+                                       .bandwidth = row->node_bandwidth * 1e9 * 0.61,
+                                       .latency = row->node_latency * 1e-6},
+                                      {.devices = INFINITY,
+                                       .bandwidth = row->bandwidth_between * 1e9 * 0.76,
+                                       .latency = row->latency_between * 1e-6}}};
 }
 
 static int unknown_name(struct diags *diags, const char *name) {
@@ -69,12 +79,16 @@ static const struct number_key {
     const char *key;
     size_t field;
     double least, most;
-} number_keys[] = {{"memory", offsetof(struct machine, memory), 0, 1e18},
-                   {"bandwidth", offsetof(struct machine, bandwidth), 1, 1e18},
-                   {"traffic", offsetof(struct machine, traffic), 1e-6, 1},
-                   {"launch", offsetof(struct machine, launch), 0, 1},
-                   {"attention", offsetof(struct machine, attention), 1e-6, 1},
-                   {"overlap", offsetof(struct machine, overlap), 0, 1}};
+    double otherwise; /* the number if the key is left out; 0: it must be there */
+} number_keys[] = {{"memory", offsetof(struct machine, memory), 0, 1e18, 0},
+                   {"bandwidth", offsetof(struct machine, bandwidth), 1, 1e18, 0},
+                   {"traffic", offsetof(struct machine, traffic), 1e-6, 1, 0},
+                   {"launch", offsetof(struct machine, launch), 0, 1, 0},
+                   {"attention", offsetof(struct machine, attention), 1e-6, 1, 0},
+                   {"overlap", offsetof(struct machine, overlap), 0, 1, 0},
+                   {"alone", offsetof(struct machine, alone), 0.1, 100, 1},
+                   {"writes", offsetof(struct machine, writes), 1, 2, 1},
+                   {"elementwise", offsetof(struct machine, elementwise), 1, 1e20, INFINITY}};
 enum { NUMBER_KEYS = sizeof number_keys / sizeof *number_keys };
 
 /* A file that is read. */
@@ -117,6 +131,57 @@ static int read_types(const struct reading *r, const struct rt_json *root, const
     return 0;
 }
 
+/* A number that may be left out. */
+static int read_number_or(const struct reading *r, const struct rt_json *root, const struct number_key *key) {
+    double *number = (double *)((char *)r->machine + key->field);
+    if (key->otherwise > 0 && !rt_json_member(root, key->key)) return *number = key->otherwise, 0;
+    return read_number(r, root, key->key, key->least, key->most, number);
+}
+
+/* An array of pairs of numbers above 0, by ascending first numbers; none if the key is left out. */
+static int read_curve(const struct reading *r, const struct rt_json *parent, const char *key,
+                      struct machine_curve *curve) {
+    const struct rt_json *array = rt_json_member(parent, key);
+    curve->n = 0;
+    if (!array) return 0;
+    if (array->kind != RT_JSON_ARRAY || array->count < 1 || array->count > MACHINE_POINTS)
+        return fail_at(r, array, say(r, key, "is no array of one to twelve pairs"));
+    for (const struct rt_json *pair = array->first; pair; pair = pair->next) {
+        const int i = curve->n++;
+        if (pair->kind != RT_JSON_ARRAY || pair->count != 2 || !rt_json_real(pair->first, &curve->bytes[i]) ||
+            !rt_json_real(pair->first->next, &curve->bandwidth[i]) || !(curve->bytes[i] >= 1) ||
+            !(curve->bytes[i] <= 1e18) || !(curve->bandwidth[i] >= 1) || !(curve->bandwidth[i] <= 1e18))
+            return fail_at(r, pair, say(r, key, "has an element that is no pair of numbers from 1 to 1e18"));
+        if (i > 0 && curve->bytes[i] <= curve->bytes[i - 1])
+            return fail_at(r, pair, say(r, key, "is not in ascending order"));
+    }
+    return 0;
+}
+
+static const char *const kernel_names[MACHINE_KERNELS] = {
+#define KERNEL(id, name) [MACHINE_##id] = name,
+#include "passes/plan/machine_kernels.def"
+#undef KERNEL
+};
+
+static int read_kernels(const struct reading *r, const struct rt_json *root) {
+    const struct rt_json *object = rt_json_member(root, "kernels");
+    if (!object) return 0;
+    if (object->kind != RT_JSON_OBJECT) return fail_at(r, object, "kernels is no object");
+    for (const struct rt_json *member = object->first; member; member = member->next) {
+        int k = 0;
+        while (k < MACHINE_KERNELS && strcmp(member->key, kernel_names[k]) != 0) k++;
+        if (k == MACHINE_KERNELS)
+            return fail_at(r, member, say(r, diag_quote(r->diags, member->key), "is no kind of kernel"));
+        struct machine_kernel_rate *kernel = &r->machine->kernel[k];
+        if (member->kind != RT_JSON_ARRAY || member->count != 2 || !rt_json_real(member->first, &kernel->rate) ||
+            !rt_json_real(member->first->next, &kernel->half) || !(kernel->rate >= 1) || !(kernel->rate <= 1e20) ||
+            !(kernel->half >= 0) || !(kernel->half <= 1e9))
+            return fail_at(r, member, say(r, member->key, "is no pair of a rate and a number of positions"));
+    }
+    return 0;
+}
+
 static int read_extents(const struct reading *r, const struct rt_json *root) {
     const struct rt_json *array = rt_json_member(root, "half_extents");
     double *extent = r->machine->half_extents;
@@ -139,7 +204,8 @@ static int read_levels(const struct reading *r, const struct rt_json *root) {
         if (value->kind != RT_JSON_OBJECT) return fail_at(r, value, "an element of levels is no object");
         if ((value->next && read_number(r, value, "devices", 1, 1e9, &level->devices) < 0) ||
             read_number(r, value, "bandwidth", 1, 1e18, &level->bandwidth) < 0 ||
-            read_number(r, value, "latency", 0, 1e3, &level->latency) < 0)
+            read_number(r, value, "latency", 0, 1e3, &level->latency) < 0 ||
+            read_curve(r, value, "by_size", &level->by_size) < 0)
             return -1;
         if (machine->nlevels > 1 && level->devices <= level[-1].devices)
             return fail_at(r, value, "a level has no more devices than the one before it");
@@ -148,7 +214,8 @@ static int read_levels(const struct reading *r, const struct rt_json *root) {
 }
 
 static int read_document(const struct reading *r, const struct rt_json *root) {
-    static const char *const others[] = {"format", "name", "rates", "peaks", "half_extents", "levels", NULL};
+    static const char *const others[] = {"format", "name",    "rates",   "peaks",         "half_extents",
+                                         "levels", "kernels", "by_size", "by_size_alone", NULL};
     int64_t format = 0;
     if (!root || root->kind != RT_JSON_OBJECT) return fail_at(r, root, "no object");
     for (const struct rt_json *member = root->first; member; member = member->next) {
@@ -160,11 +227,11 @@ static int read_document(const struct reading *r, const struct rt_json *root) {
     if (!rt_json_int(rt_json_member(root, "format"), &format) || format != 1)
         return fail_at(r, rt_json_member(root, "format"), "format is not 1");
     for (int i = 0; i < NUMBER_KEYS; i++)
-        if (read_number(r, root, number_keys[i].key, number_keys[i].least, number_keys[i].most,
-                        (double *)((char *)r->machine + number_keys[i].field)) < 0)
-            return -1;
+        if (read_number_or(r, root, &number_keys[i]) < 0) return -1;
     return read_types(r, root, "rates", r->machine->rate) < 0 || read_types(r, root, "peaks", r->machine->peak) < 0 ||
-                   read_extents(r, root) < 0
+                   read_extents(r, root) < 0 || read_kernels(r, root) < 0 ||
+                   read_curve(r, root, "by_size", &r->machine->by_size) < 0 ||
+                   read_curve(r, root, "by_size_alone", &r->machine->by_size_alone) < 0
                ? -1
                : read_levels(r, root);
 }
@@ -197,14 +264,38 @@ static void put_types(struct rt_json_writer *writer, const char *key, const doub
     rt_json_close(writer, '}');
 }
 
+static void put_pair(struct rt_json_writer *writer, double first, double second) {
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_put_real(writer, first), rt_json_put_real(writer, second);
+    rt_json_close(writer, ']');
+}
+
+static void put_curve(struct rt_json_writer *writer, const char *key, const struct machine_curve *curve) {
+    if (!curve->n) return;
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < curve->n; i++) put_pair(writer, curve->bytes[i], curve->bandwidth[i]);
+    rt_json_close(writer, ']');
+}
+
+static void put_kernels(struct rt_json_writer *writer, const struct machine *machine) {
+    rt_json_key(writer, "kernels");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    for (int k = 0; k < MACHINE_KERNELS; k++) {
+        if (!(machine->kernel[k].rate > 0)) continue;
+        rt_json_key(writer, kernel_names[k]), put_pair(writer, machine->kernel[k].rate, machine->kernel[k].half);
+    }
+    rt_json_close(writer, '}');
+}
+
 const char *machine_text(struct arena *arena, const struct machine *machine) {
     struct rt_json_writer *writer = own_json_writer(arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
     rt_json_key(writer, "name"), rt_json_put_text(writer, machine->name);
     for (int i = 0; i < NUMBER_KEYS; i++) {
-        rt_json_key(writer, number_keys[i].key);
-        rt_json_put_real(writer, *(const double *)((const char *)machine + number_keys[i].field));
+        const double number = *(const double *)((const char *)machine + number_keys[i].field);
+        if (isfinite(number)) rt_json_key(writer, number_keys[i].key), rt_json_put_real(writer, number);
     }
     put_types(writer, "rates", machine->rate);
     put_types(writer, "peaks", machine->peak);
@@ -212,6 +303,9 @@ const char *machine_text(struct arena *arena, const struct machine *machine) {
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < 3; i++) rt_json_put_real(writer, machine->half_extents[i]);
     rt_json_close(writer, ']');
+    put_curve(writer, "by_size", &machine->by_size);
+    put_curve(writer, "by_size_alone", &machine->by_size_alone);
+    put_kernels(writer, machine);
     rt_json_key(writer, "levels");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < machine->nlevels; i++) {
@@ -220,6 +314,7 @@ const char *machine_text(struct arena *arena, const struct machine *machine) {
         if (i < machine->nlevels - 1) rt_json_key(writer, "devices"), rt_json_put_real(writer, level->devices);
         rt_json_key(writer, "bandwidth"), rt_json_put_real(writer, level->bandwidth);
         rt_json_key(writer, "latency"), rt_json_put_real(writer, level->latency);
+        put_curve(writer, "by_size", &level->by_size);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -245,6 +340,21 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype) {
 double machine_reached(const struct machine *machine, double m, double n, double k) {
     const double *half = machine->half_extents;
     return m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
+}
+
+double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise) {
+    int i = 0;
+    if (!curve->n) return otherwise;
+    while (i < curve->n && curve->bytes[i] < bytes) i++;
+    if (i == 0) return curve->bandwidth[0];
+    if (i == curve->n) return curve->bandwidth[i - 1];
+    const double part = log(bytes / curve->bytes[i - 1]) / log(curve->bytes[i] / curve->bytes[i - 1]);
+    return 1 / ((1 - part) / curve->bandwidth[i - 1] + part / curve->bandwidth[i]);
+}
+
+double machine_bandwidth(const struct machine *machine, double bytes, bool alone) {
+    const struct machine_curve *curve = alone && machine->by_size_alone.n ? &machine->by_size_alone : &machine->by_size;
+    return machine_curve_at(curve, bytes, machine->bandwidth * machine->traffic);
 }
 
 struct machine_level machine_link(const struct machine *machine, double ranks, double stride) {

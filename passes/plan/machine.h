@@ -9,7 +9,17 @@
  *    "half_extents": [500, 90, 170], "attention": 0.5, "overlap": 0.75,
  *    "levels": [{"devices": 8, "bandwidth": 2.27e11, "latency": 2e-05}, {"bandwidth": 3.4e10, "latency": 4e-05}]}
  *
- * All numbers are in bytes, seconds, floating-point operations, and products of them. */
+ * All numbers are in bytes, seconds, floating-point operations, and products of them. What was measured with all ranks
+ * computing holds while they do. These keys may be left out; a processor's file has them:
+ *
+ *   "alone": 1.04            how much faster arithmetic is while no other rank computes
+ *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
+ *   "elementwise": 3e10      operations per second of elementwise expressions
+ *   "by_size": [[262144, 6e10], [67108864, 1.6e10]]     bytes that a kernel touches, and its bandwidth then
+ *   "by_size_alone": [..]    the same while no other rank computes
+ *   "kernels": {"depthwise": [7e9, 80], ..}             operations per second of kernels that are no matrix products
+ *                            (machine_kernels.def), and the positions of an image at which half of that is reached
+ *   in a level, "by_size": [..]                         bytes of a collective's tensor, and the bandwidth then */
 #ifndef PASSES_PLAN_MACHINE_H
 #define PASSES_PLAN_MACHINE_H
 
@@ -18,11 +28,32 @@
 /* Types between which the speed of products differs: f64; f32; f16 and bf16; 8-bit floats. */
 enum machine_type { MACHINE_F64, MACHINE_F32, MACHINE_HALF, MACHINE_FP8, MACHINE_TYPES };
 
+/* Kernels with rates of their own. */
+enum machine_kernel {
+#define KERNEL(id, name) MACHINE_##id,
+#include "passes/plan/machine_kernels.def"
+#undef KERNEL
+    MACHINE_KERNELS
+};
+struct machine_kernel_rate {
+    double rate; /* operations per second of large ones; 0: as products */
+    double half; /* positions of an image at which half of that is reached */
+};
+
+/* A bandwidth that depends on a number of bytes: points by ascending bytes, none if it is constant. Between two points,
+ * the time of a byte changes with the logarithm of the bytes. */
+enum { MACHINE_POINTS = 12 };
+struct machine_curve {
+    int n;
+    double bytes[MACHINE_POINTS], bandwidth[MACHINE_POINTS];
+};
+
 /* Links between the devices of a group whose ranks are at most `devices` apart. */
 struct machine_level {
-    double devices;   /* of one domain of this level; the last level has no end */
-    double bandwidth; /* bytes per second that one device sends */
-    double latency;   /* seconds of an empty collective */
+    double devices;               /* of one domain of this level; the last level has no end */
+    double bandwidth;             /* bytes per second that one device sends */
+    double latency;               /* seconds of an empty collective */
+    struct machine_curve by_size; /* bandwidth by bytes of the tensor */
 };
 enum { MACHINE_LEVELS = 4 };
 
@@ -36,6 +67,11 @@ struct machine {
     double half_extents[3];     /* m, n and k at which a product of (m, k) by (k, n) reaches half of that */
     double attention;           /* the part of the rate that fused attention reaches */
     double overlap;             /* the part of a collective that other work can hide */
+    double alone;               /* factor of rates while no other rank computes */
+    double writes;              /* bytes that a written byte moves, unless it replaces an operand */
+    double elementwise;         /* operations per second of elementwise expressions */
+    struct machine_curve by_size, by_size_alone;        /* bandwidth by the bytes that a kernel touches */
+    struct machine_kernel_rate kernel[MACHINE_KERNELS]; /* of f32 */
     int nlevels;
     struct machine_level level[MACHINE_LEVELS];
 };
@@ -58,6 +94,11 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype);
 
 /* The part of that rate that a product of (m, k) by (k, n) reaches. */
 double machine_reached(const struct machine *machine, double m, double n, double k);
+
+/* The bandwidth of a kernel that touches that many bytes, in bytes per second; alone: while no other rank computes. */
+double machine_bandwidth(const struct machine *machine, double bytes, bool alone);
+/* The point of the curve at that many bytes; `otherwise` if it has no points. */
+double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise);
 
 /* What a collective over `ranks` devices whose numbers are `stride` apart has at its disposal. Devices of one domain
  * that belong to different groups of the same kind share its links to other domains. */

@@ -3,98 +3,19 @@
 #include <string.h>
 
 #include "ir/timeline.h"
-
-/* Operators -------------------------------------------------------------------------------------------------------- */
-
-/* A node, as a rank of the class executes it. */
-struct work {
-    double flops, causal_flops; /* of a product, else 0 */
-    enum machine_type type;     /* of its operands */
-    double seconds;
-};
+#include "passes/rank/kernel_time.h"
 
 /* What an estimate is made from. */
 struct estimation {
     const struct rankplan *plan;
     const struct machine *machine;
     int units, groups;
+    bool alone; /* one rank at a time computes */
 };
-
-static bool is_attention(const struct op *op) {
-    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
-}
-
-/* True if the kernel sums products: the annotation has a factor that is summed, the node has two operands, and there is
- * a multiplication and an addition for each point. */
-static bool is_product(const struct node *node, const struct dims *dims) {
-    if (is_attention(node->op) || node->op->id == OP_RecurrenceGrad) return true;
-    if (node->op->kind != OP_KERNEL || node->op->flops != 2 || node->ninputs < 2) return false;
-    for (int f = 0; f < dims->nfactors; f++)
-        if (dims->factor[f].kind == FACTOR_SUM) return true;
-    return false;
-}
-
-/* The part of the node's operations that the rank with the largest part has. */
-static double share_of(const struct graph *graph, const struct node *node, const struct dims *dims) {
-    double share = 1;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct node_split *split = &node->split[axis];
-        const int ways = graph->mesh.axis[axis].size;
-        if (split->factor == SPLIT_FLAT) share /= ways;
-        if (split->factor < 0) continue;
-        const double extent = (double)dims->factor[split->factor].extent;
-        const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
-        if (extent > 0) share *= (double)rt_cut_extent(&cut, 0) / extent;
-    }
-    return share;
-}
 
 /* Bytes of the class' part of an operand; 0: it is left out. */
 static double bytes_of(const struct graph *graph, const struct rank_class *class, int tensor) {
     return tensor < 0 ? 0 : (double)rankplan_bytes(class, graph, tensor);
-}
-
-/* Bytes that the node reads and writes. An embedding reads only the rows that it looks up. */
-static double traffic_of(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    double read = 0, written = 0;
-    for (int k = 0; k < node->ninputs; k++) read += bytes_of(graph, class, node->inputs[k]);
-    for (int k = 0; k < node->noutputs; k++) written += bytes_of(graph, class, node->outputs[k]);
-    return (node->op->id == OP_Gather ? written : read) + written;
-}
-
-/* The part of the rate that a product reaches: its rows, columns and summed extent follow from the result. */
-static double reached_by(const struct estimation *e, const struct rank_class *class, const struct node *node,
-                         double flops) {
-    const struct graph *graph = e->plan->graph;
-    const struct tensor *result = &graph->tensors.at[node->outputs[0]];
-    const double elements = (double)rankplan_elements(class, graph, node->outputs[0]);
-    const int last = result->ndim - 1;
-    if (last < 0 || elements <= 0) return 1;
-    const double n = (double)class->dims[node->outputs[0]][last];
-    return machine_reached(e->machine, elements / n, n, flops / (2 * elements));
-}
-
-static struct work work_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
-    const struct machine *machine = e->machine;
-    const struct graph *graph = e->plan->graph;
-    struct work work = {0};
-    struct dims dims;
-    const char *why;
-    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return work;
-    const double flops = dims_flops(&dims, node->op->flops) * share_of(graph, node, &dims);
-    const double moving = traffic_of(graph, class, node) / (machine->bandwidth * machine->traffic);
-    double arithmetic = 0;
-    if (is_product(node, &dims)) {
-        const enum rt_dtype dtype = graph->tensors.at[node->inputs[0]].dtype;
-        const bool fused = is_attention(node->op);
-        work.type = machine_type_of(machine, dtype);
-        work.flops = work.causal_flops = flops;
-        if (fused && attr_int(node, "causal", 0)) work.causal_flops /= 2;
-        const double reached = fused ? machine->attention : reached_by(e, class, node, flops);
-        arithmetic = work.causal_flops / (machine_rate(machine, dtype) * reached);
-    }
-    work.seconds = (arithmetic > moving ? arithmetic : moving) + machine->launch;
-    return work;
 }
 
 /* Collectives ------------------------------------------------------------------------------------------------------ */
@@ -133,7 +54,8 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out,
                  passes = passes_of(node->op);
     const double share = node->op->id == OP_AllToAll ? (ranks - 1) / ranks : passes * (ranks - 1) / ranks;
-    return link.latency + (passes > 0 ? share * most : node->op->id == OP_Broadcast ? most : 0) / link.bandwidth;
+    const double bandwidth = machine_curve_at(&link.by_size, most, link.bandwidth);
+    return link.latency + (passes > 0 ? share * most : node->op->id == OP_Broadcast ? most : 0) / bandwidth;
 }
 
 /* Segments --------------------------------------------------------------------------------------------------------- */
@@ -178,7 +100,7 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
                 span.communicating += seconds - hidden;
             }
         } else {
-            const struct work work = work_of(e, class, node);
+            const struct kernel_work work = kernel_work(e->plan->graph, class, node, e->machine, e->alone);
             span.computing += work.seconds;
             span.flops += work.flops;
             span.causal_flops += work.causal_flops;
@@ -189,18 +111,18 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
 }
 
 /* Products of the forward phase of the whole model, in a micro-batch of a scale unit. */
-static struct work forward_products(const struct graph *graph) {
-    struct work sum = {0};
+static struct kernel_work forward_products(const struct graph *graph) {
+    struct kernel_work sum = {0};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
         const char *why;
         if (node->phase != PHASE_FORWARD || dims_bind(graph->arena, graph, node, &dims, &why) < 0 ||
-            !is_product(node, &dims))
+            !kernel_is_product(node, &dims))
             continue;
         const double flops = dims_flops(&dims, node->op->flops);
         sum.flops += flops;
-        sum.causal_flops += is_attention(node->op) && attr_int(node, "causal", 0) ? flops / 2 : flops;
+        sum.causal_flops += kernel_is_attention(node->op) && attr_int(node, "causal", 0) ? flops / 2 : flops;
     }
     return sum;
 }
@@ -269,8 +191,10 @@ static double walk_of(const struct graph *graph, const struct timeline *timeline
 struct estimate estimate_step(const struct rankplan *plan, const struct machine *machine, int units, int groups,
                               int micro_batches) {
     const struct graph *graph = plan->graph;
-    const struct estimation e = {plan, machine, units, groups};
     const int coordinates = schedule_coordinates(graph);
+    const bool in_turn = !graph_trains(graph) && coordinates == mesh_size(&graph->mesh);
+    const struct estimation e = {plan, machine, units, groups,
+                                 .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn)};
     const double times = graph_trains(graph) ? 3 : 1;
     struct span *spans = ARENA_ARRAY(graph->arena, struct span, graph->segments.n + 1);
     double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1), longest = -1;
@@ -299,7 +223,7 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
         estimate.waiting = step - estimate.computing - estimate.communicating;
     }
     estimate.bubble = coordinates > 1 ? timeline_bubble(&timeline, coordinates) : 0;
-    const struct work forward = forward_products(graph);
+    const struct kernel_work forward = forward_products(graph);
     estimate.model_flops = times * forward.flops * micro_batches * units;
     estimate.model_flops_causal = times * forward.causal_flops * micro_batches * units;
     count_executed(&e, micro_batches, &estimate);

@@ -10,6 +10,18 @@ import sys
 import tempfile
 
 
+def refuses_broken_files(rankc, machine, path):
+    """Exit code 3, with the line, for each key that only processors' files have."""
+    for key, value in (("alone", 0), ("writes", 3), ("elementwise", "fast"), ("by_size", []), ("by_size", [[1, 2, 3]]),
+                       ("by_size_alone", [[2, 5], [2, 5]]), ("by_size", [[i, 5] for i in range(1, 14)]),
+                       ("kernels", {"depthwise": [0, 1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5)):
+        with open(path, "w", encoding="ascii") as file:
+            json.dump({**machine, key: value}, file)
+        words = ["plan", "--model-config", "gpt2", "--inference", "--machine", path, "-q"]
+        done = subprocess.run([rankc, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 3 and "E0396" in done.stderr and "line 1" in done.stderr, (key, value, done.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
@@ -31,7 +43,11 @@ def main():
         estimate = json.loads(plan.stdout)["estimate"]
         # GPT-2 at 1,024 tokens: 2 N tokens and the attention; no step is shorter than its operations take
         assert estimate["machine"] == "this machine", estimate
-        assert estimate["step_s"] >= 0.99 * estimate["executed_flops_causal"] / machine["rates"]["f32"], estimate
+        assert estimate["step_s"] >= 0.99 * estimate["executed_flops_causal"] / machine["rates"]["f32"] / machine["alone"], estimate
+        kinds = machine["kernels"]
+        assert len(kinds) == 11 and all(rate > 1e5 and half >= 0 for rate, half in kinds.values()), kinds
+        assert machine["writes"] == 2 and len(machine["by_size"]) == len(machine["by_size_alone"]) == 5, machine
+        refuses_broken_files(rankc, machine, path)
     return 0
 
 

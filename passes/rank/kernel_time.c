@@ -1,0 +1,219 @@
+#include "passes/rank/kernel_time.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ir/expr/expr.h"
+
+/* What the time of a node depends on. */
+struct kernel {
+    const struct graph *graph;
+    const struct rank_class *class;
+    const struct node *node;
+    const struct machine *machine;
+    struct dims dims;
+    bool alone;
+};
+
+bool kernel_is_attention(const struct op *op) {
+    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
+}
+
+bool kernel_is_product(const struct node *node, const struct dims *dims) {
+    if (kernel_is_attention(node->op) || node->op->id == OP_RecurrenceGrad) return true;
+    if (node->op->kind != OP_KERNEL || node->op->flops != 2 || node->ninputs < 2) return false;
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_SUM) return true;
+    return false;
+}
+
+/* Inputs, then outputs. */
+static int operand_of(const struct node *node, int k) {
+    return k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
+}
+
+/* The part of the node's operations that the rank with the largest part has. */
+static double share_of(const struct kernel *kernel) {
+    const struct graph *graph = kernel->graph;
+    double share = 1;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct node_split *split = &kernel->node->split[axis];
+        const int ways = graph->mesh.axis[axis].size;
+        if (split->factor == SPLIT_FLAT) share /= ways;
+        if (split->factor < 0) continue;
+        const double extent = (double)kernel->dims.factor[split->factor].extent;
+        const struct rt_cut cut = {kernel->dims.factor[split->factor].extent, split->blocks, split->grain, ways};
+        if (extent > 0) share *= (double)rt_cut_extent(&cut, 0) / extent;
+    }
+    return share;
+}
+
+/* Traffic ---------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of the class' part of an operand; 0: it is left out. */
+static double bytes_of(const struct kernel *kernel, int tensor) {
+    return tensor < 0 ? 0 : (double)rankplan_bytes(kernel->class, kernel->graph, tensor);
+}
+
+/* Bytes that the node moves. An embedding reads only the rows that it looks up. */
+static double traffic_of(const struct kernel *kernel) {
+    const struct node *node = kernel->node;
+    const bool in_place = kernel->machine->writes > 1 && node->op->kind == OP_ELEMENTWISE;
+    double read = 0, written = 0, moved = 0;
+    for (int k = 0; k < node->ninputs; k++) read += bytes_of(kernel, node->inputs[k]);
+    for (int k = 0; k < node->noutputs; k++) {
+        const bool replaces = in_place && rankplan_in_place(kernel->class, kernel->graph, node, k) >= 0;
+        written += bytes_of(kernel, node->outputs[k]);
+        moved += bytes_of(kernel, node->outputs[k]) * (replaces ? 1 : kernel->machine->writes);
+    }
+    return (node->op->id == OP_Gather ? written : read) + moved;
+}
+
+/* Elementwise expressions ------------------------------------------------------------------------------------------ */
+
+/* Operations of the expression for one element; a function counts as operators of ops.def count it. */
+static double operations_of(const struct expr *expr) {
+    double operations = expr->kind == EXPR_CALL ? 8 : expr->kind == EXPR_NUMBER || expr->kind == EXPR_NAME ? 0 : 1;
+    for (int i = 0; i < expr->nargs; i++) operations += operations_of(expr->arg[i]);
+    return operations;
+}
+
+/* Operations for an element of an elementwise node or a program over rows. */
+static double operations_per_element(const struct kernel *kernel) {
+    const struct node *node = kernel->node;
+    const char *text = attr_text(node, "expr", NULL);
+    if (!text || node->op->kind == OP_KERNEL) return node->op->kind == OP_ELEMENTWISE ? node->op->flops : 0;
+    const struct expr_chain *chain = expr_parse_folds(kernel->graph->arena, text, node->ninputs);
+    double operations = 0;
+    if (!chain) return node->op->flops;
+    for (int i = 0; i < chain->nnamed; i++) operations += operations_of(chain->named[i]);
+    for (int i = 0; i < chain->nvalues; i++) operations += operations_of(chain->value[i]);
+    return operations;
+}
+
+static double elementwise_seconds(const struct kernel *kernel) {
+    double most = 0;
+    if (!isfinite(kernel->machine->elementwise)) return 0;
+    for (int k = 0; k < kernel->node->ninputs + kernel->node->noutputs; k++) {
+        const int tensor = operand_of(kernel->node, k);
+        if (tensor >= 0) most = fmax(most, (double)rankplan_elements(kernel->class, kernel->graph, tensor));
+    }
+    return most * operations_per_element(kernel) / kernel->machine->elementwise;
+}
+
+/* Windows ---------------------------------------------------------------------------------------------------------- */
+
+/* The sizes of a convolution's products on the rank, or of a pooling's windows. */
+struct windows {
+    enum machine_kernel kernel;
+    double flops;
+    double positions;     /* of an image, at which there is a window */
+    double columns, sums; /* output channels of a group; products that are summed */
+};
+
+/* Elements of an image of one channel. */
+static double image_of(const struct kernel *kernel, int tensor) {
+    double elements = 1;
+    for (int d = 2; d < kernel->graph->tensors.at[tensor].ndim; d++) elements *= (double)kernel->class->dims[tensor][d];
+    return elements;
+}
+
+/* The convolution that the node is, or of which it is a gradient: `weights`, and the tensor at the windows' side. */
+static struct windows convolution_of(const struct kernel *kernel, int weights, int at, enum machine_kernel base) {
+    const int64_t *shape = kernel->class->dims[weights];
+    const double window = image_of(kernel, weights), inputs = (double)shape[1];
+    const double elements = (double)rankplan_elements(kernel->class, kernel->graph, at);
+    const int kind = inputs == 1 && kernel->graph->tensors.at[weights].dims[1] == 1 && window > 1
+                         ? MACHINE_DEPTHWISE - MACHINE_CONVOLUTION
+                     : window == 1 ? MACHINE_POINTWISE - MACHINE_CONVOLUTION
+                                   : 0;
+    const double groups = fmax((double)attr_int(kernel->node, "group", 1), 1);
+    return (struct windows){.kernel = (enum machine_kernel)((int)base + kind),
+                            .flops = 2 * elements * inputs * window,
+                            .positions = image_of(kernel, at),
+                            .columns = kind == MACHINE_DEPTHWISE - MACHINE_CONVOLUTION ? 0 : (double)shape[0] / groups,
+                            .sums = inputs * window};
+}
+
+/* Convolutions: which operands (inputs, then outputs) are the weights, and the tensor at the windows' side. */
+static const struct {
+    enum op_id op;
+    int weights, at;
+    enum machine_kernel kernel;
+} convolutions[] = {
+    {OP_Conv, 1, 2, MACHINE_CONVOLUTION},
+    {OP_ConvTranspose, 1, 0, MACHINE_CONVOLUTION_INPUT},
+    {OP_ConvWeightGrad, 2, 1, MACHINE_CONVOLUTION_WEIGHT},
+};
+
+/* False: the node has no windows. */
+static bool find_windows(const struct kernel *kernel, struct windows *windows) {
+    const struct node *node = kernel->node;
+    const enum op_id op = node->op->id;
+    for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
+        if (convolutions[i].op != op) continue;
+        *windows = convolution_of(kernel, operand_of(node, convolutions[i].weights),
+                                  operand_of(node, convolutions[i].at), convolutions[i].kernel);
+        return true;
+    }
+    if (op != OP_MaxPool && op != OP_MaxPoolGrad) return false;
+    *windows = (struct windows){.kernel = op == OP_MaxPool ? MACHINE_POOLING : MACHINE_POOLING_GRADIENT};
+    windows->flops = dims_flops(&kernel->dims, node->op->flops) * share_of(kernel);
+    return true;
+}
+
+/* Seconds of its arithmetic, where the machine says how fast that is; negative: it does not. */
+static double windows_seconds(const struct kernel *kernel, const struct windows *windows) {
+    const struct machine_kernel_rate *rate = &kernel->machine->kernel[windows->kernel];
+    const double *half = kernel->machine->half_extents;
+    if (!(rate->rate > 0)) return -1;
+    double reached = 1;
+    if (windows->positions > 0) reached *= windows->positions / (windows->positions + rate->half);
+    if (windows->columns > 0)
+        reached *= windows->columns / (windows->columns + half[1]) * windows->sums / (windows->sums + half[2]);
+    return windows->flops / (rate->rate * reached);
+}
+
+/* Products --------------------------------------------------------------------------------------------------------- */
+
+/* The part of the rate that a product reaches: its rows, columns and summed extent follow from the result. */
+static double reached_by(const struct kernel *kernel, double flops) {
+    const struct tensor *result = &kernel->graph->tensors.at[kernel->node->outputs[0]];
+    const double elements = (double)rankplan_elements(kernel->class, kernel->graph, kernel->node->outputs[0]);
+    const int last = result->ndim - 1;
+    if (last < 0 || elements <= 0) return 1;
+    const double n = (double)kernel->class->dims[kernel->node->outputs[0]][last];
+    return machine_reached(kernel->machine, elements / n, n, flops / (2 * elements));
+}
+
+static double product_seconds(const struct kernel *kernel, struct kernel_work *work) {
+    const struct node *node = kernel->node;
+    const enum rt_dtype dtype = kernel->graph->tensors.at[node->inputs[0]].dtype;
+    const bool fused = kernel_is_attention(node->op);
+    const double flops = dims_flops(&kernel->dims, node->op->flops) * share_of(kernel);
+    work->type = machine_type_of(kernel->machine, dtype);
+    work->flops = work->causal_flops = flops;
+    if (fused && attr_int(node, "causal", 0)) work->causal_flops /= 2;
+    const double reached = fused ? kernel->machine->attention : reached_by(kernel, flops);
+    return work->causal_flops / (machine_rate(kernel->machine, dtype) * reached);
+}
+
+struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
+                               const struct machine *machine, bool alone) {
+    struct kernel kernel = {.graph = graph, .class = class, .node = node, .machine = machine, .alone = alone};
+    struct kernel_work work = {0};
+    struct windows windows;
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, &kernel.dims, &why) < 0) return work;
+    const bool product = kernel_is_product(node, &kernel.dims);
+    const double bytes = traffic_of(&kernel), moving = bytes / machine_bandwidth(machine, bytes, alone);
+    double arithmetic = product ? product_seconds(&kernel, &work) : elementwise_seconds(&kernel);
+    if (find_windows(&kernel, &windows)) {
+        const double measured = windows_seconds(&kernel, &windows);
+        if (product) work.flops = work.causal_flops = windows.flops;
+        if (measured >= 0) arithmetic = measured;
+    }
+    if (alone) arithmetic /= machine->alone;
+    work.seconds = fmax(arithmetic, moving) + machine->launch;
+    return work;
+}

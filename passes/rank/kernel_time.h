@@ -1,0 +1,24 @@
+/* The time of a node's kernel on a rank, by the machine (passes/plan/machine.h). */
+#ifndef PASSES_RANK_KERNEL_TIME_H
+#define PASSES_RANK_KERNEL_TIME_H
+
+#include "passes/plan/machine.h"
+#include "passes/rank/rankplan.h"
+
+/* A node, as a rank of the class executes it. */
+struct kernel_work {
+    double flops, causal_flops; /* of a product, else 0 */
+    enum machine_type type;     /* of its operands */
+    double seconds;
+};
+
+/* The work of a node that computes; alone: while no other rank does. */
+struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
+                               const struct machine *machine, bool alone);
+
+/* True if the kernel sums products: the annotation has a factor that is summed, the node has two operands, and there is
+ * a multiplication and an addition for each point. */
+bool kernel_is_product(const struct node *node, const struct dims *dims);
+bool kernel_is_attention(const struct op *op);
+
+#endif
