@@ -8,7 +8,7 @@
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
  * the search goes on. */
-enum { MOST_SHORTENED = 12, MOST_PLANNED = 4 };
+enum { MOST_SHORTENED = 20, MOST_PLANNED = 4 };
 
 /* A candidate that is predicted to need that much more than the limit is not tried: the prediction is not exact. */
 static const double memory_margin = 1.15;
@@ -74,7 +74,8 @@ static void bound_by(const struct searching *s, const struct candidate *of) {
 /* Steps ------------------------------------------------------------------------------------------------------------ */
 
 /* Seconds in which scale units exchange the gradients, and with ZeRO 3 the parameters, of a rank. From ZeRO 2 on
- * gradients are reduced in each micro-batch, with ZeRO 3 parameters are gathered twice in each. */
+ * gradients are reduced in each micro-batch, beside little, with ZeRO 3 parameters are gathered twice in each, beside
+ * what one layer computes. */
 static double exchanging(const struct searching *s, const struct candidate *c, double parameters, double micro_batches,
                          double worked) {
     double stride = 1;
@@ -83,8 +84,8 @@ static double exchanging(const struct searching *s, const struct candidate *c, d
     const struct machine_level link = machine_link(&s->search->machine, ways, stride);
     const double times = c->zero == 3 ? 3 * micro_batches : c->zero == 2 ? micro_batches + 1 : 2;
     const double seconds = times * (parameters * (ways - 1) / ways / link.bandwidth + link.latency);
-    const double hidden = worked * s->search->machine.overlap;
-    return seconds > hidden ? seconds - hidden : 0;
+    const double hidden = fmin(worked * s->search->machine.overlap, seconds);
+    return seconds - (c->zero == 3 ? hidden / 2 : c->zero == 2 ? 0 : hidden);
 }
 
 /* The layers that the slowest stage takes as long as. Stages have whole layers; what is no layer takes as long as
@@ -107,7 +108,11 @@ static double activations(const struct candidate *c, const struct outcome *base,
     return all - of_layers + search_law(c).kept * of_layers * fmin(stages, micro_batches) / stages;
 }
 
-/* Predicts the candidate from what the plan of its base says: Note [Search]. */
+double search_rest(const struct outcome *outcome) {
+    return outcome->part[OUTCOME_STEP] / outcome->layer[OUTCOME_STEP] - outcome->layers;
+}
+
+/* Predicts time and memory of the candidate from what the plan of its base says: Note [Search]. */
 static void predict(const struct searching *s, struct candidate *c, const struct outcome *base) {
     struct arena *scratch = arena_scratch(s->arena);
     const struct options options = search_options(s->options, c, scratch);
@@ -116,12 +121,9 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     const struct schedule_law law = search_law(c);
     double longest = part[OUTCOME_STEP] / stages;
     arena_release(s->arena, scratch);
-    c->step = SEARCH_PREDICTED, c->refused = base->refused;
-    if (c->refused) return;
-    c->rest = base->layers ? part[OUTCOME_STEP] / base->layer[OUTCOME_STEP] - base->layers : -1;
-    if (stages > 1 && c->rest >= 0)
+    if (stages > 1 && base->layers)
         longest = law.chunks * base->layer[OUTCOME_STEP] *
-                  slowest_stage(c->rest, base->layers, c->ways[SEARCH_PIPELINE] * law.chunks);
+                  slowest_stage(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * law.chunks);
     const double worked = micro * longest / base->micro_batches;
     double seconds = worked * (1 + law.waiting * (stages - 1) / micro);
     if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(s, c, parameters, micro, worked);
@@ -130,15 +132,25 @@ static void predict(const struct searching *s, struct candidate *c, const struct
                 part[OUTCOME_OPTIMIZER] / stages / (c->zero >= 1 ? ways : 1) + activations(c, base, micro);
 }
 
+/* True if a rank has several stages of less than two layers: what it keeps and sends for each is more than it saves. */
+static bool are_short(const struct candidate *c) {
+    const int chunks = search_law(c).chunks;
+    return chunks > 1 && c->base->layers && c->base->layers < 2 * chunks * c->ways[SEARCH_PIPELINE];
+}
+
 /* Predicts all candidates with the base of all.at[first]. */
 static void predict_from(const struct searching *s, int first) {
     const struct candidate of = s->search->all.at[first], base = search_base(&of);
-    struct outcome outcome;
-    if (!search_shortened(&s->model, s->options, &base, s->arena, &outcome))
-        outcome = search_planned(&s->model, s->options, &base, s->arena, NULL);
+    struct outcome *outcome = ARENA_NEW(s->arena, struct outcome);
+    struct shortened shortened;
+    const bool shorter = search_shortened(&s->model, s->options, &base, s->arena, &shortened);
+    *outcome = shorter ? shortened.outcome : search_planned(&s->model, s->options, &base, s->arena, NULL);
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
-        if (search_same_base(c, &of)) predict(s, c, &outcome);
+        if (!search_same_base(c, &of)) continue;
+        c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
+        if (!c->refused && are_short(c)) c->refused = "interleaved stages of less than two layers";
+        if (!c->refused) predict(s, c, outcome);
     }
     bound_by(s, &of);
 }
@@ -160,17 +172,33 @@ static void plan_completely(const struct searching *s, struct candidate *c) {
     if (best) search->job = job;
 }
 
-/* The candidate takes the next step. Returns the step that it has taken. */
-static enum search_step advance(const struct searching *s, struct candidate *c) {
-    struct outcome outcome;
-    if (c->step == SEARCH_BOUNDED) {
-        predict_from(s, (int)(c - s->search->all.at));
-    } else if (c->step == SEARCH_PREDICTED && search_shortened(&s->model, s->options, c, s->arena, &outcome)) {
-        take_outcome(c, SEARCH_SHORTENED, &outcome);
-    } else {
-        plan_completely(s, c);
+/* Takes what was planned in the candidate's place. A pipeline with other stages and layers differs from what is
+ * predicted of it by as much as the candidate does. */
+static void take_shortened(const struct searching *s, struct candidate *c, const struct shortened *shortened) {
+    struct candidate predicted = shortened->of, planned = shortened->of;
+    struct outcome base = *c->base;
+    if (!shortened->layers || shortened->outcome.refused) {
+        take_outcome(c, SEARCH_SHORTENED, &shortened->outcome);
+        return;
     }
-    return c->step;
+    for (int p = 0; p < OUTCOME_PARTS; p++) base.part[p] -= (base.layers - shortened->layers) * base.layer[p];
+    base.layers = shortened->layers;
+    predict(s, &predicted, &base);
+    take_outcome(&planned, SEARCH_SHORTENED, &shortened->outcome);
+    c->step = SEARCH_SHORTENED;
+    c->seconds *= planned.seconds / predicted.seconds;
+    c->memory *= planned.memory / predicted.memory;
+}
+
+/* The candidate takes the next step. */
+static void advance(const struct searching *s, struct candidate *c) {
+    struct shortened shortened;
+    if (c->step == SEARCH_BOUNDED)
+        predict_from(s, (int)(c - s->search->all.at));
+    else if (c->step == SEARCH_PREDICTED && search_shortened(&s->model, s->options, c, s->arena, &shortened))
+        take_shortened(s, c, &shortened);
+    else
+        plan_completely(s, c);
 }
 
 /* Predicts the candidates that have nothing that makes a step slower, which bounds the others. */
@@ -207,7 +235,8 @@ static struct candidate *choose(const struct searching *s) {
         if (!first && enough) first = first_of(s->search, SEARCH_BOUNDED);
         if (!first && taken[SEARCH_PLANNED] < MOST_PLANNED) first = smallest_of(s->search);
         if (!first) return best;
-        taken[advance(s, first)]++;
+        advance(s, first);
+        taken[first->step]++;
         planned += first->step == SEARCH_PLANNED && fits(s->search, first);
     }
 }

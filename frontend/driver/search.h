@@ -15,8 +15,8 @@
  *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
  *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
  *               p micro-batches at most
- *   SHORTENED   from plans of the candidate for the model with fewer layers (Note [Shortened graphs]); of deep
- *               pipelines with fewer stages too
+ *   SHORTENED   from plans of the candidate for the model with fewer layers (Note [Shortened graphs]), of pipelines
+ *               with fewer stages too: by how much such a plan differs from what is predicted of it
  *   PLANNED     from its complete plan
  *
  * The candidate with the least time that is not known not to fit takes the next step, until the first one is PLANNED.
@@ -31,13 +31,31 @@ enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_DATA, SEARCH_PIPELINE, 
 
 enum search_step { SEARCH_BOUNDED, SEARCH_PREDICTED, SEARCH_SHORTENED, SEARCH_PLANNED, SEARCH_STEPS };
 
+/* What plans say, of the rank that needs most. */
+enum outcome_part {
+    OUTCOME_STEP,   /* seconds */
+    OUTCOME_MEMORY, /* bytes, of all scale units' ranks; the others are of a rank of a single scale unit */
+    OUTCOME_WEIGHTS,
+    OUTCOME_GRADIENTS,
+    OUTCOME_OPTIMIZER,
+    OUTCOME_OTHERS,
+    OUTCOME_PARTS
+};
+struct outcome {
+    double part[OUTCOME_PARTS];
+    double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
+    int layers;                  /* its repetitions; 0: not known */
+    int micro_batches;
+    const char *refused; /* NULL: it was planned */
+};
+
 struct candidate {
     int ways[SEARCH_AXES], units;
     bool sequence_parallel;
     int zero;
     const char *recompute, *schedule; /* NULL: none; the default */
     enum search_step step;            /* that `seconds` and `memory` are from */
-    double rest;                      /* what is not a layer takes as long as so many layers; negative: not known */
+    const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
     double seconds;                   /* for a sample */
     double memory;                    /* bytes of the rank that needs most */
     const char *refused;              /* why it cannot be, with the text of the first error; NULL: it can */
@@ -95,22 +113,14 @@ struct search_model {
 int search_read(struct search_model *model, const struct options *options, const struct machine *machine,
                 struct arena *arena, struct diags *diags);
 
-/* What plans say, of the rank that needs most. */
-enum outcome_part {
-    OUTCOME_STEP,   /* seconds */
-    OUTCOME_MEMORY, /* bytes, of all scale units' ranks; the others are of a rank of a single scale unit */
-    OUTCOME_WEIGHTS,
-    OUTCOME_GRADIENTS,
-    OUTCOME_OPTIMIZER,
-    OUTCOME_OTHERS,
-    OUTCOME_PARTS
-};
-struct outcome {
-    double part[OUTCOME_PARTS];
-    double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
-    int layers;                  /* its repetitions; 0: not known */
-    int micro_batches;
-    const char *refused; /* NULL: it was planned */
+/* What an outcome says of the parts that are no layers: they take as long as so many layers. */
+double search_rest(const struct outcome *outcome);
+
+/* What stands for a plan of a candidate. */
+struct shortened {
+    struct outcome outcome;
+    struct candidate of; /* what `outcome` is of: the candidate itself, or the same with fewer stages */
+    int layers;          /* of the model that was planned; 0: `outcome` is for all layers */
 };
 
 /* Plans the candidate completely, or from shortened graphs: false if the model has no repetitions with which
@@ -120,6 +130,6 @@ struct outcome search_planned(const struct search_model *model, const struct opt
                               const struct candidate *candidate, struct arena *arena, struct job **job);
 void search_forget(struct job *job, struct arena *arena);
 bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
-                      struct arena *arena, struct outcome *out);
+                      struct arena *arena, struct shortened *out);
 
 #endif

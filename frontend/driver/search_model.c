@@ -8,6 +8,8 @@
 /* Repetitions of a block in the shorter one of two plans. With fewer, passes may treat layers otherwise than in the
  * whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
 enum { SHORT = 4 };
+/* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
+enum { STAGES = 8, STAGE_LAYERS = 8 };
 
 int search_read(struct search_model *model, const struct options *options, const struct machine *machine,
                 struct arena *arena, struct diags *diags) {
@@ -154,49 +156,41 @@ static struct outcome with_fewer_layers(const struct search_model *model, const 
     return all;
 }
 
-/* The ranks of the shallower of two pipelines that stand for a deep one, whose scale units are divided among the nodes
- * of the machine in the same way; 0: the pipeline is not deep enough. */
-static int shallow_of(const struct search_model *model, const struct candidate *candidate) {
+/* The ranks of a pipeline that stands for the candidate's: a shallow one for a deep one, whose scale units are divided
+ * among the nodes of the machine in the same way. */
+static int ranks_of_excerpt(const struct search_model *model, const struct candidate *candidate) {
     const int inner = candidate->ways[SEARCH_TENSOR] * candidate->ways[SEARCH_CONTEXT] * candidate->ways[SEARCH_DATA];
     const int node = model->machine.nlevels > 1 ? (int)model->machine.level[0].devices : 1;
-    const int least = (node + inner - 1) / inner, quarter = candidate->ways[SEARCH_PIPELINE] / 4;
-    const int ranks = quarter > 4 ? 4 : quarter;
-    return quarter < 2 || least > quarter ? 0 : least > ranks ? least : ranks;
+    const int ranks = candidate->ways[SEARCH_PIPELINE], least = (node + inner - 1) / inner;
+    const int shallow = ranks / 2 < STAGES ? ranks / 2 : STAGES;
+    return shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
 }
 
-/* A pipeline of fewer ranks, whose stages have as much to do as those of the candidate, up to *times. */
-static struct outcome plan_shallow(const struct search_model *model, const struct options *given,
-                                   const struct candidate *candidate, struct arena *arena, int ranks, double *times) {
-    const double all = model->repeated.all.at[0].times + candidate->rest; /* what there is to do, in layers */
-    const double wanted = all * ranks / candidate->ways[SEARCH_PIPELINE];
-    const int layers = (int)fmax(1, round(wanted - candidate->rest));
-    struct candidate like = *candidate;
-    like.ways[SEARCH_PIPELINE] = ranks;
-    *times = wanted / (layers + candidate->rest);
-    return measure_with(model, given, &like, arena, &layers);
-}
-
-/* From two pipelines with fewer stages: memory of 1f1b and of schedules that derive from it grows linearly with the
- * number of stages, and time by the waiting. */
-static bool pipeline_shortened(const struct search_model *model, const struct options *given,
-                               const struct candidate *candidate, struct arena *arena, struct outcome *out) {
-    const int ranks = shallow_of(model, candidate), all = candidate->ways[SEARCH_PIPELINE];
-    double times;
-    if (!ranks || model->repeated.all.n != 1 || candidate->rest < 0) return false;
-    *out = plan_shallow(model, given, candidate, arena, ranks, &times);
-    if (out->refused) return true;
-    const struct outcome more = plan_shallow(model, given, candidate, arena, 2 * ranks, &times);
-    const double waiting = search_law(candidate).waiting, micro = out->micro_batches;
-    extrapolate(out, &more, ranks, 2 * ranks, all);
-    out->part[OUTCOME_STEP] =
-        more.part[OUTCOME_STEP] * times * (micro + waiting * (all - 1)) / (micro + waiting * (2 * ranks - 1));
-    return true;
+/* An excerpt of a pipeline: fewer stages, with as many layers as those of the candidate have, or with few layers each.
+ * False if it is no less work than the candidate. */
+static bool find_excerpt(const struct search_model *model, const struct candidate *candidate, struct candidate *excerpt,
+                         int *layers) {
+    const double rest = candidate->base->layers ? search_rest(candidate->base) : 0;
+    if (model->repeated.all.n != 1 || !candidate->base->layers) return false;
+    *excerpt = *candidate;
+    excerpt->ways[SEARCH_PIPELINE] = ranks_of_excerpt(model, candidate);
+    const int all = model->repeated.all.at[0].times;
+    const int most = STAGE_LAYERS * excerpt->ways[SEARCH_PIPELINE] * search_law(candidate).chunks;
+    *layers =
+        (int)fmax(1, round((all + rest) * excerpt->ways[SEARCH_PIPELINE] / candidate->ways[SEARCH_PIPELINE] - rest));
+    *layers = at_most(*layers, most);
+    return *layers * 2 <= all;
 }
 
 bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
-                      struct arena *arena, struct outcome *out) {
-    if (candidate->ways[SEARCH_PIPELINE] > 1) return pipeline_shortened(model, given, candidate, arena, out);
+                      struct arena *arena, struct shortened *out) {
+    out->of = *candidate, out->layers = 0;
+    if (candidate->ways[SEARCH_PIPELINE] > 1) {
+        if (!find_excerpt(model, candidate, &out->of, &out->layers)) return false;
+        out->outcome = measure_with(model, given, &out->of, arena, &out->layers);
+        return true;
+    }
     if (!is_worthwhile(model)) return false;
-    *out = with_fewer_layers(model, given, candidate, arena);
+    out->outcome = with_fewer_layers(model, given, candidate, arena);
     return true;
 }
