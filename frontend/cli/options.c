@@ -706,6 +706,17 @@ static int take_batch(struct parser *parser) {
                       (long long)options->global_batch, (long long)(options->runtime_ngpus / options->plan_ngpus));
 }
 
+/* E0200 for an option of the search with another policy. */
+static int check_search(struct parser *parser) {
+    static const enum option_id of_search[] = {OPT_SEARCH_TIME, OPT_FORBID, OPT_REQUIRE};
+    if (parser->options->pas.word == OPT_POLICY_AUTODIST) return 0;
+    for (size_t i = 0; i < sizeof of_search / sizeof *of_search; i++)
+        if (parser->options->given[of_search[i]])
+            return usage_error(
+                parser, arena_printf(parser->arena, "--%s is for --pas autodist", option_rows[of_search[i]].name));
+    return 0;
+}
+
 static int finish(struct parser *parser) {
     struct options *options = parser->options;
     const char *operand = verb_rows[options->verb].operand;
@@ -740,7 +751,7 @@ static int finish(struct parser *parser) {
         if (wanted && !options->operands[i])
             return usage_error(parser, arena_printf(parser->arena, "%s is missing", wanted));
     }
-    if (finish_mesh(parser)) return -1;
+    if (finish_mesh(parser) || check_search(parser)) return -1;
     return options->global_batch ? take_batch(parser) : 0;
 }
 

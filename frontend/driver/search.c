@@ -147,7 +147,7 @@ static void predict_from(const struct searching *s, int first) {
     *outcome = shorter ? shortened.outcome : search_planned(&s->model, s->options, &base, s->arena, NULL);
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
-        if (!search_same_base(c, &of)) continue;
+        if (c->refused || !search_same_base(c, &of)) continue;
         c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
         if (!c->refused && are_short(c)) c->refused = "interleaved stages of less than two layers";
         if (!c->refused) predict(s, c, outcome);
@@ -206,7 +206,8 @@ static void bound_all(const struct searching *s) {
     struct search *search = s->search;
     for (int i = 0; i < search->all.n; i++) {
         const struct candidate *c = &search->all.at[i];
-        if (c->step == SEARCH_BOUNDED && !c->recompute && c->ways[SEARCH_CONTEXT] == 1) predict_from(s, i);
+        if (c->step == SEARCH_BOUNDED && !c->refused && !c->recompute && c->ways[SEARCH_CONTEXT] == 1)
+            predict_from(s, i);
     }
 }
 
@@ -262,19 +263,29 @@ static int refuse(const struct searching *s) {
     return -1;
 }
 
+/* A candidate, and its class: 0 planned, 1 expected to fit, 2 not expected to fit, 3 refused. */
+struct ranked {
+    struct candidate candidate;
+    int class;
+};
+
 static int by_time(const void *left, const void *right) {
-    const struct candidate *a = left, *b = right;
-    if (!a->refused != !b->refused) return a->refused ? 1 : -1;
-    if (a->step != b->step) return a->step > b->step ? -1 : 1;
-    return (a->seconds > b->seconds) - (a->seconds < b->seconds);
+    const struct ranked *a = left, *b = right;
+    if (a->class != b->class) return a->class - b->class;
+    return (a->candidate.seconds > b->candidate.seconds) - (a->candidate.seconds < b->candidate.seconds);
 }
 
-/* Puts the chosen candidate first, and sorts the others. */
-static void sort(struct search *search, const struct candidate *chosen) {
-    struct candidate first = *chosen;
-    search->all.at[chosen - search->all.at] = search->all.at[0];
-    search->all.at[0] = first;
-    qsort(search->all.at + 1, (size_t)search->all.n - 1, sizeof first, by_time);
+/* Sorts the candidates, the chosen one first. */
+static void sort(struct search *search, const struct candidate *chosen, struct arena *arena) {
+    struct ranked *ranked = ARENA_ARRAY(arena, struct ranked, search->all.n);
+    for (int i = 0; i < search->all.n; i++) {
+        const struct candidate *c = &search->all.at[i];
+        const bool small = c->memory <= search->limit;
+        ranked[i] = (struct ranked){*c, c->refused ? 3 : c->step == SEARCH_PLANNED ? 0 : small ? 1 : 2};
+        if (c == chosen) ranked[i].class = -1;
+    }
+    qsort(ranked, (size_t)search->all.n, sizeof *ranked, by_time);
+    for (int i = 0; i < search->all.n; i++) search->all.at[i] = ranked[i].candidate;
 }
 
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {
@@ -286,12 +297,13 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (options->mem_limit) search->limit = (double)options->mem_limit;
     if (search_read(&s.model, options, &search->machine, arena, diags) < 0) return -1;
     search_list(search, options, s.model.job.graph->train, arena);
+    if (search_constrain(search, options, arena, diags) < 0) return -1;
     bound_all(&s);
     const struct candidate *best = choose(&s);
     if (!best) return refuse(&s);
     const struct candidate *next = first_of(search, SEARCH_BOUNDED);
     if (next != best) search->gap = 1 - next->seconds / best->seconds;
-    sort(search, best);
+    sort(search, best, arena);
     diags_append(s.model.job.diags, search->job->diags);
     search->job->diags = s.model.job.diags;
     return 0;

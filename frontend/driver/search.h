@@ -5,7 +5,7 @@
  *
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
- *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time
+ *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid, --require
  *
  * Note [Search]
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
@@ -87,6 +87,10 @@ void search_explain(const struct search *search, const struct options *options, 
 
 /* Lists the candidates that the options and the machine allow. */
 void search_list(struct search *search, const struct options *options, bool trains, struct arena *arena);
+
+/* Refuses the candidates that --forbid and --require exclude. 0, or -1 after a diagnostic: E0205 for a name that is
+ * unknown, E0432 for a constraint that no candidate meets, and if none is left. */
+int search_constrain(struct search *search, const struct options *options, struct arena *arena, struct diags *diags);
 
 /* The candidate's base: Note [Search]. */
 struct candidate search_base(const struct candidate *candidate);

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "frontend/driver/search.h"
+#include "ir/base/str.h"
+#include "passes/plan/schedules.h"
 
 static const char *const axis_names[SEARCH_AXES] = {"tensor", "context", "data", "pipeline"};
 
@@ -54,6 +56,120 @@ struct schedule_law search_law(const struct candidate *candidate) {
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (same_text(laws[i].name, candidate->schedule)) return laws[i];
     return (struct schedule_law){"1f1b", 1, 1, 1.2};
+}
+
+/* Constraints ------------------------------------------------------------------------------------------------------ */
+
+/* What --forbid and --require can name. `value` gives what a candidate has, NULL if it has none. */
+struct trait {
+    const char *name;
+    const char *(*value)(const struct candidate *candidate, int axis, struct arena *arena);
+    int axis;
+};
+
+static const char *number(int value, int none, struct arena *arena) {
+    return value == none ? NULL : arena_printf(arena, "%d", value);
+}
+
+static const char *ways_of(const struct candidate *c, int axis, struct arena *arena) {
+    return number(c->ways[axis], 1, arena);
+}
+
+static const char *zero_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis;
+    return number(c->zero, 0, arena);
+}
+
+static const char *recompute_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    return c->recompute && strcmp(c->recompute, "none") != 0 ? c->recompute : NULL;
+}
+
+static const char *schedule_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    if (c->ways[SEARCH_PIPELINE] == 1) return NULL;
+    return c->schedule ? c->schedule : schedule_default;
+}
+
+static const char *sequence_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    return c->sequence_parallel ? "yes" : NULL;
+}
+
+static const struct trait traits[] = {{"tensor", ways_of, SEARCH_TENSOR},
+                                      {"context", ways_of, SEARCH_CONTEXT},
+                                      {"data", ways_of, SEARCH_DATA},
+                                      {"pipeline", ways_of, SEARCH_PIPELINE},
+                                      {"zero", zero_of, 0},
+                                      {"recompute", recompute_of, 0},
+                                      {"schedule", schedule_of, 0},
+                                      {"sequence-parallel", sequence_of, 0}};
+enum { TRAITS = sizeof traits / sizeof *traits };
+
+/* A constraint, such as zero=3: `value` NULL: any. */
+struct constraint {
+    const struct trait *trait;
+    const char *value, *text;
+};
+
+static int parse_constraint(struct constraint *constraint, const char *option, const char *text, struct arena *arena,
+                            struct diags *diags) {
+    const char *names[TRAITS + 1] = {NULL}, *equals = strchr(text, '=');
+    const char *name = equals ? arena_copy(arena, text, (size_t)(equals - text)) : text;
+    *constraint = (struct constraint){.text = text, .value = equals ? equals + 1 : NULL};
+    for (int t = 0; t < TRAITS; t++) {
+        names[t] = traits[t].name;
+        if (strcmp(traits[t].name, name) == 0) constraint->trait = &traits[t];
+    }
+    if (constraint->trait) return 0;
+    diag_error(diags, 205, EXIT_USAGE, NULL, "--%s does not know %s", option, diag_quote(diags, name));
+    const char *near = str_nearest(name, names);
+    if (near) diag_help(diags, "did you mean '%s'?", near);
+    return -1;
+}
+
+static bool meets(const struct candidate *c, const struct constraint *constraint, struct arena *arena) {
+    const char *value = constraint->trait->value(c, constraint->trait->axis, arena);
+    return value && (!constraint->value || strcmp(value, constraint->value) == 0);
+}
+
+/* Refuses the candidates that meet the constraint, or those that do not. */
+static int apply_constraint(struct search *search, const char *option, const struct constraint *constraint,
+                            bool forbids, struct arena *arena, struct diags *diags) {
+    int met = 0;
+    for (int i = 0; i < search->all.n; i++) {
+        struct candidate *c = &search->all.at[i];
+        const bool is = meets(c, constraint, arena);
+        met += is;
+        if (is == forbids && !c->refused) c->refused = arena_printf(arena, "--%s %s", option, constraint->text);
+    }
+    if (met) return 0;
+    return diag_error(diags, 432, EXIT_LIMIT, arena_printf(arena, "--%s", option), "no candidate has %s",
+                      diag_quote(diags, constraint->text));
+}
+
+static int apply_all(struct search *search, const char *option, const char *list, bool forbids, struct arena *arena,
+                     struct diags *diags) {
+    while (list && *list) {
+        const size_t length = strcspn(list, ",");
+        struct constraint constraint;
+        if (parse_constraint(&constraint, option, arena_copy(arena, list, length), arena, diags) < 0 ||
+            apply_constraint(search, option, &constraint, forbids, arena, diags) < 0)
+            return -1;
+        list += length + (list[length] == ',');
+    }
+    return 0;
+}
+
+int search_constrain(struct search *search, const struct options *options, struct arena *arena, struct diags *diags) {
+    bool left = !options->forbid && !options->require;
+    if (apply_all(search, "forbid", options->forbid, true, arena, diags) < 0 ||
+        apply_all(search, "require", options->require, false, arena, diags) < 0)
+        return -1;
+    for (int i = 0; i < search->all.n; i++) left = left || !search->all.at[i].refused;
+    if (left) return 0;
+    return diag_error(diags, 432, EXIT_LIMIT, "--pas autodist", "--forbid and --require exclude all %d candidates",
+                      search->all.n);
 }
 
 /* Listing ---------------------------------------------------------------------------------------------------------- */

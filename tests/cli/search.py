@@ -85,6 +85,21 @@ def optimum():
         assert got <= best[0] * 1.0001
 
 
+def constraints():
+    """--forbid and --require choose among the candidates; each must concern one."""
+    words = ("--model-config", "gpt2", "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim", "seq=256",
+             "--pas", "autodist", "--runtime-ngpus", "4")
+
+    one = plan(*words, "--forbid", "tensor,pipeline,context", "--require", "recompute=full")
+    assert one["plan_ngpus"] == 1 and one["runtime_ngpus"] == 4
+    two = plan(*words, "--require", "tensor=2,pipeline", "--forbid", "schedule=zb-h1")
+    assert two["plan_ngpus"] == 4 and two["schedule"]["name"] != "zb-h1", two["schedule"]
+    for more, code, text in ((("--require", "zero=7"), 5, "E0432"), (("--forbid", "tensr"), 2, "did you mean 'tensor'"),
+                             (("--forbid", "pipeline", "--require", "pipeline"), 5, "exclude all")):
+        done = run(*words, *more)
+        assert done.returncode == code and text in done.stderr, done.stderr
+
+
 def inference_in_stages():
     """A sample passes through the stages one after the other, so they are no faster than one rank."""
     words = ("--model-config", "gpt2", "--inference", "--machine", "a100-80", "--dim", "seq=256")
@@ -134,7 +149,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
-    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, optimum):
+    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, optimum):
         case()
 
 
