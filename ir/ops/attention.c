@@ -129,10 +129,10 @@ DIMS_FN(dims_flash_attention) {
 }
 
 /* dy, q, k, v, y, stats, masks -> dq, dk, dv. The gradient of a key is a sum over all query rows of all heads that
- * share it. */
+ * share it: of a rank's rows, it is a partial sum. */
 DIMS_FN(dims_flash_attention_grad) {
     static const struct heads heads = {1, 2, 3, 6, 7, NO_OPERAND};
-    static const struct head_kinds kinds = {FACTOR_WHOLE, FACTOR_WHOLE, FACTOR_WHOLE};
+    static const struct head_kinds kinds = {FACTOR_SUM, FACTOR_WHOLE, FACTOR_WHOLE};
     struct operand *o = dims->operand, *out = o + node->ninputs;
     const struct tensor *q = input(graph, node, 1);
     if (q->dtype == RT_F64) return refuse(dims, why, "scores are summed in f32");
