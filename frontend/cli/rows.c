@@ -182,6 +182,9 @@ static const char *complete(struct arena *arena, struct row *row) {
     row->overlapped = strstr(row->notes, "async TP") || strstr(row->notes, "asyncTP");
     row->recomputes = strncmp(row->recompute, "full", 4) == 0;
     row->selects = strstr(row->recompute, "selective");
+    row->selects_attention = strstr(row->recompute, "selective attention");
+    row->sequence =
+        (row->system->sequence || strstr(row->recompute, "sequence parallel")) && !strstr(row->recompute, "no sp");
     find_schedule(row);
     if (!(row->head > 0)) row->head = row->hidden / row->heads;
     if (row->experts > 0)

@@ -152,7 +152,7 @@ static struct layer_time forward_of(const struct row *row) {
                       (size + half_head));
     if (!fused) time.attention += scores * 16 / bandwidth; /* scores are written and read four times */
     if (!fused && fmod(size, 8) > 0) time.attention *= misaligned;
-    time.others += tokens * passes_over_rows * h / (row->system->sequence ? tp : 1) / bandwidth;
+    time.others += tokens * passes_over_rows * h / (row->sequence ? tp : 1) / bandwidth;
     time.exchanges += 4 * exchange(row, 2 * tokens * h, tp, 1) * (1 - (row->overlapped ? hidden_async : hidden_tensor));
     return time;
 }

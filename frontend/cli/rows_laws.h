@@ -38,7 +38,8 @@ struct row {
     int stage;       /* of ZeRO; -1: none */
     bool sharded;    /* parameters are divided (ZeRO 3, FSDP) */
     bool divided;    /* optimizer states are (ZeRO 1 and above) */
-    bool recomputes, selects;
+    bool sequence;   /* activations between products are divided among tensor-parallel ranks */
+    bool recomputes, selects, selects_attention;
 };
 
 /* The value behind "key=" in notes, up to the next ';' or '('; false if there is none. */

@@ -29,16 +29,16 @@ double row_memory(const struct row *row) {
     const double tokens = row->microbatch * s, layers = ceil(row->layers / pp), gated = row->projections == 3;
     const bool f32 = strncmp(row->precision, "fp32", 4) == 0;
     const bool stores = f32 || !row->system->fused;
-    const double sequence = row->system->sequence ? tp : 1;
+    const double sequence = row->sequence ? tp : 1, norms = (2 * layers + 1) * h;
     const double weights =
-        (layers * (row->attention + row_owned_mlp(row)) + vocab * h * (pp == 1 && gated ? 2 : 1)) / tp;
+        (layers * (row->attention + row_owned_mlp(row)) + vocab * h * (pp == 1 && gated ? 2 : 1)) / tp + norms;
     const double scores = stores ? 5 * row->heads * s * row->seq * row->microbatch / tp : 0;
     /* Korthikanti et al., arXiv 2205.05198, equation 2 */
     const double layer =
         (f32 ? 2 : 1) *
         (tokens * h * (10 / sequence + (gated ? 10.4 * row->ffn * fmax(row->chosen, 1) / h : 24) / tp) + scores);
     const double kept = row->recomputes ? 2 * tokens * h / sequence
-                        : row->selects  ? kept_products * (layer - scores)
+                        : row->selects  ? (row->selects_attention ? 1 : kept_products) * (layer - scores)
                                         : layer;
     const double flying = row->flying * (row->chunks > 1 ? 1 + (pp - 1) / (pp * row->chunks) : 1);
     /* gathered: two layers; in stages, all of a stage's weights between micro-batches */
@@ -47,6 +47,7 @@ double row_memory(const struct row *row) {
                                           : 12 * (row->attention + row_owned_mlp(row)) / tp;
     const double state = weights * state_bytes(row) + gathered, working = row->recomputes ? layer : 0;
     const double logits = row->system->logits * tokens * vocab / tp;
-    const double first = state + layers * kept * flying + working, last = state + layers * kept + working + logits;
-    return (pp == 1 ? first + logits : fmax(first, last)) * row->system->memory + row->system->reserve * 0x1p30;
+    const double first = layers * kept * flying + working, last = layers * kept + working + logits;
+    const double activations = pp == 1 ? first + logits : fmax(first, last);
+    return (state + activations) * row->system->memory + row->system->reserve * 0x1p30;
 }
