@@ -19,6 +19,7 @@ struct pass_context {
     bool sequence_parallel;        /* policy tp splits the sequence between the products that it splits */
     bool prefer_memory;            /* policies choose the plan with the least weights per rank, not the fastest */
     const struct machine *machine; /* for which policies estimate times; NULL: machine_default */
+    int64_t expert_capacity;       /* of experts' buffers, in thousandths of the mean number of rows; 0: as the most */
     const struct rules *rules;     /* of policy manual */
     const struct plan *given;      /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
     struct plan *plan;             /* pass policy stores the plan that it has applied; NULL: it does not */

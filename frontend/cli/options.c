@@ -259,7 +259,13 @@ static const struct preference *find_preference(const char *key) {
     return NULL;
 }
 
+/* The setting of --pas that is a number and no axis: the capacity of experts' buffers. */
+static bool is_capacity(enum choice word, const char *key) {
+    return strcmp(key, "capacity") == 0 && (word == OPT_POLICY_EXPERT || word == OPT_POLICY_HYBRID);
+}
+
 static bool takes_preference(enum choice word, const char *key) {
+    if (is_capacity(word, key)) return true;
     const struct preference *preference = find_preference(key);
     for (int i = 0; preference && i < 3; i++)
         if (preference->policies[i] == word && word) return true;
@@ -565,6 +571,17 @@ static bool takes_file(const struct options *options) {
     return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
 }
 
+static int take_capacity(struct parser *parser, const char *text) {
+    char *end;
+    const double factor = strtod(text, &end);
+    const bool number = end > text && !*end && factor >= 0.001 && factor <= 1e6;
+    if (!number)
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                          "capacity of --pas must be a number from 0.001 to 1000000, not %s", quoted(parser, text));
+    parser->options->expert_capacity = (int64_t)(factor * 1000 + 0.5);
+    return 0;
+}
+
 /* Takes the settings that are no axes out of those of the policy. */
 static int take_preferences(struct parser *parser) {
     struct options *options = parser->options;
@@ -572,6 +589,10 @@ static int take_preferences(struct parser *parser) {
     int kept = 0;
     for (int i = 0; i < options->pas.settings.n; i++) {
         const struct preference *preference = find_preference(settings[i].key);
+        if (is_capacity(options->pas.word, settings[i].key)) {
+            if (take_capacity(parser, settings[i].value)) return -1;
+            continue;
+        }
         if (!preference) {
             settings[kept++] = settings[i];
             continue;
@@ -656,6 +677,10 @@ static int finish_mesh(struct parser *parser) {
         if (*preference_field(options, &preferences[i]))
             VEC_PUSH(parser->arena, &options->pas.settings,
                      ((struct option_setting){preferences[i].key, preferences[i].other}));
+    if (options->expert_capacity)
+        VEC_PUSH(parser->arena, &options->pas.settings,
+                 ((struct option_setting){"capacity",
+                                          arena_printf(parser->arena, "%g", (double)options->expert_capacity / 1000)}));
     if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;
     if (options->runtime_ngpus % options->plan_ngpus == 0) return 0;
     return diag_error(parser->diags, 204, EXIT_USAGE, NULL,

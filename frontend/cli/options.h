@@ -136,8 +136,9 @@ struct options {
     struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
     int naxes;
     bool sequence_parallel;
-    bool prefer_memory;   /* setting prefer=memory of pas */
-    bool attention_heads; /* setting attention=heads of pas */
+    bool prefer_memory;      /* setting prefer=memory of pas */
+    bool attention_heads;    /* setting attention=heads of pas */
+    int64_t expert_capacity; /* setting capacity=X of pas, in thousandths; 0: none */
     int64_t plan_ngpus, runtime_ngpus, use_zero, zero_ngroups, zero_prefetch;
     struct option_sizes dims;
     struct option_shapes shapes;

@@ -25,6 +25,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.sequence_parallel = job->options->sequence_parallel;
     context.prefer_memory = job->options->prefer_memory;
     context.machine = job->side.machine.name ? &job->side.machine : NULL;
+    context.expert_capacity = job->side.plan ? job->side.plan->expert_capacity : job->options->expert_capacity;
     context.rules = job->side.rules;
     context.given = job->side.plan;
     context.plan = &job->decided;

@@ -205,6 +205,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     context.decisions = &check->decisions;
     const int said = check->diags->all.n; /* notes on weights were printed by the compile and are dropped here */
     context.given = &check->given;
+    context.expert_capacity = check->given.expert_capacity;
     if (check->graph->level < PLACED) {
         struct draft applied;
         if (pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
@@ -216,6 +217,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
         check->decided.chunks = check->graph->chunks;
     }
     plan_of_training(&check->decided, context.training);
+    check->decided.expert_capacity = check->given.expert_capacity;
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;
     rankplan_make(plan, check->graph, &check->target->kernels);

@@ -10,6 +10,8 @@
 GRAD(grad_none); /* no gradient */
 GRAD(grad_matmul);
 GRAD(grad_expert_matmul);
+GRAD(grad_expert_dispatch);
+GRAD(grad_expert_combine);
 GRAD(grad_det);
 GRAD(grad_conv);
 GRAD(grad_conv_transpose);

@@ -54,6 +54,8 @@ DIMS_FN(dims_scatter_elements);
 DIMS_FN(dims_scatter_nd);
 DIMS_FN(dims_expert_matmul);
 DIMS_FN(dims_expert_weight_grad);
+DIMS_FN(dims_expert_dispatch);
+DIMS_FN(dims_expert_combine);
 DIMS_FN(dims_conv);
 DIMS_FN(dims_conv_transpose);
 DIMS_FN(dims_conv_weight_grad);
@@ -69,6 +71,7 @@ SPLIT_ATTR(split_shape); /* shape := shape of the rank's part of the output */
 SPLIT_ATTR(split_slice);
 SPLIT_ATTR(split_gather_grad);        /* size := rows of the rank's part */
 SPLIT_ATTR(split_expert_weight_grad); /* experts := those of the rank's part */
+SPLIT_ATTR(split_expert_dispatch);    /* the same */
 SPLIT_ATTR(split_conv);               /* group := groups of the rank's part */
 SPLIT_ATTR(split_conv_transpose);
 SPLIT_ATTR(split_conv_weight_grad);
@@ -92,6 +95,8 @@ EVAL(eval_scatter_nd);
 EVAL(eval_scatter_nd_fold);
 EVAL(eval_expert_matmul);
 EVAL(eval_expert_weight_grad);
+EVAL(eval_expert_dispatch);
+EVAL(eval_expert_combine);
 EVAL(eval_topk);
 EVAL(eval_conv);
 EVAL(eval_conv_transpose);

@@ -12,9 +12,10 @@
 struct zero {
     struct graph *graph;
     const struct training *training;
-    unsigned axes; /* along which families are cut: bit a for axis a */
-    int *family;   /* per tensor: another of its family, or itself for the family's representative */
-    bool *cut;     /* per representative */
+    unsigned axes;   /* along which families are cut: bit a for axis a */
+    int *family;     /* per tensor: another of its family, or itself for the family's representative */
+    bool *cut;       /* per representative */
+    unsigned *parts; /* per representative: axes that divide the family already, as those of experts */
 };
 
 static const struct tensor *tensor_at(const struct zero *z, int id) {
@@ -86,15 +87,31 @@ static bool is_cut(const struct zero *z, int tensor) {
     return tensor >= 0 && z->cut[representative(z, tensor)];
 }
 
+/* The axes along which the family of the tensor is cut. */
+static unsigned axes_of(const struct zero *z, int tensor) {
+    return z->axes & ~z->parts[representative(z, tensor)];
+}
+
+/* Finds the axes along which nodes of the phases reduce and update are split, as updates of experts' weights are. */
+static void find_parts(const struct zero *z) {
+    for (int i = 0; i < z->graph->order.n; i++) {
+        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+        for (int axis = 0; axis < z->graph->mesh.naxes && connects(node); axis++)
+            if (node->split[axis].factor >= 0 && !is_single(z, node->outputs[0]))
+                z->parts[representative(z, node->outputs[0])] |= 1u << axis;
+    }
+}
+
 static void place_flat(const struct zero *z, int tensor) {
     for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
-        if (z->axes >> axis & 1u)
+        if (axes_of(z, tensor) >> axis & 1u)
             layout_place(z->graph->arena, &z->graph->tensors.at[tensor].layout, axis, (struct placement){PLACED_FLAT});
 }
 
-static void split_flat(const struct zero *z, struct node *node) {
+/* Cuts the node as the family of the tensor. */
+static void split_flat(const struct zero *z, struct node *node, int tensor) {
     for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
-        if (z->axes >> axis & 1u)
+        if (axes_of(z, tensor) >> axis & 1u)
             node->split[axis] = (struct node_split){.factor = SPLIT_FLAT, .blocks = 1, .grain = 1};
 }
 
@@ -117,7 +134,7 @@ static void cut_nodes(const struct zero *z) {
         const bool reduced = zero_groups(z->training) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
         if (node->op->id == OP_Accumulate && reduced) add_always(z, node);
         if (!sums && !(connects(node) && is_cut(z, node->outputs[0]))) continue;
-        split_flat(z, &z->graph->nodes.at[id]);
+        split_flat(z, &z->graph->nodes.at[id], sums ? node->inputs[0] : node->outputs[0]);
     }
 }
 
@@ -155,7 +172,7 @@ static int copy_backward(const struct zero *z, int id) {
     node.outputs = &out;
     node.phase = PHASE_BACKWARD;
     const int copy = graph_add_copy(z->graph, &node);
-    split_flat(z, &z->graph->nodes.at[copy]);
+    split_flat(z, &z->graph->nodes.at[copy], node.inputs[0]);
     return out;
 }
 
@@ -179,7 +196,8 @@ static void cast_slices(const struct zero *z) {
             node->inputs[k] = again[tensor];
         }
         VEC_PUSH(graph->arena, &graph->order, order[i]);
-        if (is_cast_of_slice(z, &graph->nodes.at[order[i]])) split_flat(z, &graph->nodes.at[order[i]]);
+        node = &graph->nodes.at[order[i]];
+        if (is_cast_of_slice(z, node)) split_flat(z, node, node->inputs[0]);
     }
 }
 
@@ -189,7 +207,7 @@ int zero_groups(const struct training *training) {
 
 /* The axes along which ranks have different samples or positions, so that gradients are partial; and the replicas. */
 static unsigned axes_to_cut(const struct mesh *mesh) {
-    static const char *const names[] = {"context", "data"};
+    static const char *const names[] = {"context", "expert", "data"};
     unsigned axes = 1u << mesh->naxes;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const int axis = mesh_axis_by_name(mesh, names[i]);
@@ -204,8 +222,10 @@ void zero_cut(struct graph *graph, const struct training *training) {
                            .training = training,
                            .axes = axes_to_cut(&graph->mesh),
                            .family = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
-                           .cut = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1)};
+                           .cut = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1),
+                           .parts = ARENA_ARRAY(graph->arena, unsigned, graph->tensors.n + 1)};
     find_families(&z);
+    find_parts(&z);
     choose_families(&z);
     place_families(&z);
     place_frozen(&z);

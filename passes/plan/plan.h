@@ -42,6 +42,7 @@ struct plan {
     /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
     const char *schedule;                            /* --schedule */
     int64_t micro_batches, zero_level, zero_ngroups; /* --accumulate, --use-zero, --zero-ngroups; of training alone */
+    int64_t expert_capacity;                         /* struct pass_context */
 };
 
 /* A plan while a policy makes it: the splits and the stage of every node, by node id. */

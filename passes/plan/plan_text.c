@@ -80,6 +80,7 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
     if (plan->micro_batches) put_int(writer, "micro_batches", plan->micro_batches);
     if (plan->zero_level) put_int(writer, "zero_level", plan->zero_level);
     if (plan->zero_ngroups) put_int(writer, "zero_ngroups", plan->zero_ngroups);
+    if (plan->expert_capacity) put_int(writer, "expert_capacity", plan->expert_capacity);
     rt_json_key(writer, "nodes");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < plan->nodes.n; i++) put_node(writer, plan, &plan->nodes.at[i]);
@@ -90,7 +91,11 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
 
 /* Parsing ---------------------------------------------------------------------------------------------------------- */
 
-enum { MAX_ERRORS = 20, MOST_MICRO_BATCHES = 1000000 }; /* as --accumulate allows */
+enum {
+    MAX_ERRORS = 20,
+    MOST_CAPACITY = 1000000000 /* as --pas expert allows */,
+    MOST_MICRO_BATCHES = 1000000
+}; /* as --accumulate allows */
 
 struct reader {
     struct plan *plan;
@@ -207,7 +212,8 @@ static int read_program(struct reader *r, const struct rt_json *text) {
     plan->schedule = schedule ? arena_strdup(r->arena, rt_json_text(schedule)) : NULL;
     return read_number(r, text, "micro_batches", MOST_MICRO_BATCHES, &plan->micro_batches) < 0 ||
                    read_number(r, text, "zero_level", 3, &plan->zero_level) < 0 ||
-                   read_number(r, text, "zero_ngroups", RT_MAX_RANKS, &plan->zero_ngroups) < 0
+                   read_number(r, text, "zero_ngroups", RT_MAX_RANKS, &plan->zero_ngroups) < 0 ||
+                   read_number(r, text, "expert_capacity", MOST_CAPACITY, &plan->expert_capacity) < 0
                ? -1
                : 0;
 }

@@ -79,6 +79,7 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     if (context->plan) {
         *context->plan = *plan;
         plan_of_training(context->plan, context->training);
+        context->plan->expert_capacity = context->expert_capacity;
     }
     return 0;
 }

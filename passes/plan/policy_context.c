@@ -88,7 +88,7 @@ static void split_inputs(struct propagation *propagation, int64_t positions, str
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
         if (input->ndim > SEQUENCE && input->dims[SEQUENCE] == positions)
-            propagate_input(propagation, graph->inputs.at[i], SEQUENCE, PROPAGATE_GATHER);
+            propagate_input(propagation, graph->inputs.at[i], SEQUENCE, 1, PROPAGATE_GATHER);
         else
             diag_remark(diags, graph->name,
                         "policy context: dimension %d of input %s %s is not the sequence of %lld positions; the input "

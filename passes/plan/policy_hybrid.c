@@ -1,6 +1,6 @@
-/* Pipeline, tensor, context and data parallelism on one mesh, decided in this order by the four policies. Parts of the
- * sequence along context are then divided further along tensor with --sequence-parallel: gathers along tensor undo the
- * inner cut. */
+/* Pipeline, tensor, context, data and expert parallelism on one mesh, decided in this order by the five policies. Parts
+ * of the sequence along context are then divided further along tensor with --sequence-parallel: gathers along tensor
+ * undo the inner cut. Parts of the batch along data are divided further along expert. */
 #include "passes/plan/policy.h"
 
 int policy_hybrid(struct draft *draft, const struct pass_context *context) {
@@ -8,5 +8,6 @@ int policy_hybrid(struct draft *draft, const struct pass_context *context) {
     policy_products(draft, context);
     if (policy_context(draft, context) < 0) return -1;
     policy_sequence(draft, context);
-    return policy_data(draft, context);
+    if (policy_data(draft, context) < 0) return -1;
+    return policy_expert(draft, context);
 }

@@ -254,9 +254,9 @@ bool propagate_region(struct propagation *propagation, int node, int factor) {
     return search(propagation, &origin, 1, 1, false) || search(propagation, &origin, 1, 1, true);
 }
 
-bool propagate_input(struct propagation *propagation, int tensor, int dim, enum propagation_mode mode) {
+bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t grain, enum propagation_mode mode) {
     struct origin origin = {.node = -1, .tensor = tensor, .dim = dim, .mode = mode};
-    return search(propagation, &origin, 1, 1, true);
+    return search(propagation, &origin, 1, grain, true);
 }
 
 static bool split_only(struct propagation *propagation, int node, const struct node_split *split) {

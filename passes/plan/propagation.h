@@ -51,8 +51,8 @@ bool propagate_factor(struct propagation *propagation, int node, int factor, enu
 /* As propagate_factor with PROPAGATE_GATHER, with larger granules where producers can then follow. */
 bool propagate_region(struct propagation *propagation, int node, int factor);
 
-/* Splits dimension `dim` of an input of the graph and propagates. False: as above. */
-bool propagate_input(struct propagation *propagation, int tensor, int dim, enum propagation_mode mode);
+/* Splits dimension `dim` of an input of the graph, in units of `grain` indices, and propagates. False: as above. */
+bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t grain, enum propagation_mode mode);
 
 /* Splits the node as given, or with larger granules or more blocks. Propagates strictly if that is possible, else with
  * gathers, else splits the node alone. False if the node cannot be split so. */

@@ -242,6 +242,20 @@ static void offset_expert_grad(const struct trial *t, struct graph *part, struct
     x->data = data;
     index->data = moved;
 }
+/* Rows of experts of other ranks are given a number that no expert has. */
+static void offset_expert_buffers(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    struct tensor *index = &part->tensors.at[node->inputs[1]];
+    const int64_t start = start_of(t, "e", coordinate), all = t->dims.factor[dims_find(&t->dims, "e")].extent;
+    const int64_t here = attr_int(node, "experts", part->tensors.at[node->inputs[0]].dims[0]);
+    char *moved = arena_copy(part->arena, index->data, (size_t)tensor_bytes(index));
+    for (int64_t i = 0; i < tensor_elements(index); i++) {
+        struct number at = eval_load(index->data, index->dtype, i);
+        at.i += (at.i < 0 ? all : 0) - start;
+        if (at.i < 0 || at.i >= here) at.i = all;
+        eval_store(moved, index->dtype, i, at);
+    }
+    index->data = moved;
+}
 static void offset_gather_grad(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
     struct tensor *dy = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[1]];
     int64_t start = start_of(t, "v", coordinate), all = t->dims.factor[dims_find(&t->dims, "v")].extent;
@@ -308,6 +322,8 @@ static const struct {
                {OP_GatherGrad, offset_gather_grad},
                {OP_ExpertMatMul, offset_experts},
                {OP_ExpertWeightGrad, offset_expert_grad},
+               {OP_ExpertDispatch, offset_expert_buffers},
+               {OP_ExpertCombine, offset_expert_buffers},
                {OP_Attention, offset_attention},
                {OP_Conv, offset_window},
                {OP_MaxPool, offset_window},

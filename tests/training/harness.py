@@ -56,8 +56,8 @@ def ranks_of(policy):
         with open(policy.partition(":")[2], encoding="utf-8") as rules:
             axes = next(line for line in rules if line.startswith("mesh ")).split()[1:]
     for axis in axes:
-        size = axis.partition("=")[2] or "1"
-        product *= int(size) if size.isdigit() else 1 # attention=heads is no axis
+        name, _, size = axis.partition("=")
+        product *= int(size) if size.isdigit() and name != "capacity" else 1 # attention=heads is no axis either
     return product
 
 

@@ -42,6 +42,33 @@ static int64_t next_rows(const struct routing *routing, int64_t expert, int64_t 
     return n;
 }
 
+enum { EXPERTS_MOST = 4096, CHOICES_MOST = 64 }; /* of buffers */
+
+/* The places of the next rows of a group. */
+struct places {
+    struct routing routing; /* of the group */
+    int64_t groups, group, capacity, experts;
+    int64_t used[EXPERTS_MOST]; /* rows of each expert of the part so far */
+};
+
+static void places_begin(struct places *places, const void *index, int is_64, int64_t groups, int64_t group,
+                         int64_t rows, int64_t capacity, int64_t experts, int64_t start, int64_t total) {
+    const char *of_group = (const char *)index + group * rows * (is_64 ? 8 : 4);
+    places->routing = (struct routing){of_group, is_64, rows, start, total};
+    places->groups = groups;
+    places->group = group;
+    places->capacity = capacity;
+    places->experts = experts;
+    memset(places->used, 0, (size_t)experts * sizeof *places->used);
+}
+
+/* The place of the row in the buffers, in rows; -1: it has none. Rows are asked for in order. */
+static int64_t next_place(struct places *places, int64_t row) {
+    const int64_t expert = expert_of(&places->routing, row);
+    if (expert < 0 || expert >= places->experts || places->used[expert] >= places->capacity) return -1;
+    return (expert * places->groups + places->group) * places->capacity + places->used[expert]++;
+}
+
 static int64_t blocks_of_columns(int64_t n) {
     return max_i64((n - 2) / COLUMNS_OF_TASK + 1, 1);
 }

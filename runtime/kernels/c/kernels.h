@@ -462,6 +462,29 @@ RT_DECLARE_EXPERT(double, f64)
 RT_DECLARE_EXPERT(uint16_t, bf16)
 RT_DECLARE_EXPERT(uint16_t, fp16)
 
+/* Buffers of experts. Each of `groups` groups has `rows` rows, `rows` / `tokens` for each of its tokens; row i of a
+ * group belongs to the expert index(group,i) of `total`. The first `capacity` rows of an expert in a group, in order,
+ * have places in its buffer; further ones have none. The rank has the buffers of the experts [start, start + experts),
+ * at most 4,096 of at most 64 rows for each token; errors as above.
+ *
+ * expert_dispatch  copies x, the tokens, to the places of their rows; zeros at unused places.
+ * expert_combine   y(group,token) = the sum of x at the places of the token's rows, in their order. 16-bit floats are
+ *                  summed in f32 and rounded once. */
+#define RT_DECLARE_EXPERT_BUFFERS(T, s)                                                                                \
+    int rt_expert_dispatch_##s(struct rt *rt, T *y /* (experts,groups,capacity,h) */,                                  \
+                               const T *x /* (groups,tokens,h) */, const void *index /* (groups,rows) */,              \
+                               int index_is_64, int64_t groups, int64_t rows, int64_t tokens, int64_t h,               \
+                               int64_t capacity, int64_t experts, int64_t start, int64_t total);                       \
+    int rt_expert_combine_##s(struct rt *rt, T *y /* (groups,tokens,h) */,                                             \
+                              const T *x /* (experts,groups,capacity,h) */, const void *index /* (groups,rows) */,     \
+                              int index_is_64, int64_t groups, int64_t rows, int64_t tokens, int64_t h,                \
+                              int64_t capacity, int64_t experts, int64_t start, int64_t total);
+
+RT_DECLARE_EXPERT_BUFFERS(float, f32)
+RT_DECLARE_EXPERT_BUFFERS(double, f64)
+RT_DECLARE_EXPERT_BUFFERS(uint16_t, bf16)
+RT_DECLARE_EXPERT_BUFFERS(uint16_t, fp16)
+
 /* --- Random numbers --- */
 
 /* The part of a tensor of extents `whole` that begins at `starts` and has extents dims. */

@@ -398,6 +398,29 @@ def expert_weight_grad(x, dy, index, a):
     return np.einsum("rk,rn,re->ekn", x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1]), chosen.astype(x.dtype))
 
 
+def expert_places(index, experts, capacity):
+    """(group, row, expert, place) of the rows that have a place in the buffer of their expert."""
+    for group, chosen in enumerate(counted(index, experts)):
+        for expert in range(experts):
+            for place, row in enumerate(np.flatnonzero(chosen == expert)[:capacity]):
+                yield group, row, expert, place
+
+
+def expert_dispatch(x, index, a):
+    y = np.zeros((a["experts"], x.shape[0], a["capacity"], x.shape[2]), x.dtype)
+    choices = index.shape[1] // x.shape[1]
+    for group, row, expert, place in expert_places(index, a["experts"], a["capacity"]):
+        y[expert, group, place] = x[group, row // choices]
+    return y
+
+
+def expert_combine(x, index, a):
+    y = np.zeros((index.shape[0], index.shape[1] // a["choices"], x.shape[3]), x.dtype)
+    for group, row, expert, place in sorted(expert_places(index, x.shape[0], x.shape[2])):
+        y[group, row // a["choices"]] += x[expert, group, place]
+    return y
+
+
 def gather_elements(x, index, a):
     return np.take_along_axis(x, counted(index, x.shape[a["axis"]]), a["axis"])
 
@@ -851,6 +874,8 @@ REFERENCE = {
     "Gather": lambda x, index, a: np.take(x, counted(index, x.shape[a["axis"]]), a["axis"]),
     "ExpertMatMul": expert_matmul,
     "ExpertWeightGrad": expert_weight_grad,
+    "ExpertDispatch": expert_dispatch,
+    "ExpertCombine": expert_combine,
     "GatherGrad": gather_grad,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
