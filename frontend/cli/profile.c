@@ -21,7 +21,9 @@
 
 /* A graph of a chain of equal nodes (profile_probes.def). Shapes are texts such as "512,1024". */
 struct probe {
-    const char *name, *dtype, *op, *attributes, *first, *second, *result;
+    const char *name, *dtype, *op;
+    int operands;
+    const char *attributes, *first, *second, *result;
     int nodes;
 };
 enum probe_id {
@@ -63,7 +65,8 @@ static int elements(const char *shape) {
 
 /* The probe's graph. Its operands are constants, which no pass folds from this level on. */
 static const char *graph_of(const struct probe *probe, struct arena *arena) {
-    const bool binary = *probe->second;
+    static const char *const others[] = {"", ", %1", ", %1, %1"};
+    const bool binary = probe->operands > 1;
     struct strbuf text;
     strbuf_init(&text, arena);
     strbuf_puts(&text, "rankc-ir 1\ngraph \"probe\" level=TYPED\n");
@@ -73,7 +76,7 @@ static const char *graph_of(const struct probe *probe, struct arena *arena) {
                       elements(probe->second));
     for (int i = 0; i < probe->nodes; i++)
         strbuf_printf(&text, "%%%d \"y%d\" %s[%s] = %s(%%%d%s) %s node=\"probe%d\"\n", i + 2, i + 1, probe->dtype,
-                      probe->result, probe->op, i ? i + 1 : 0, binary ? ", %1" : "", probe->attributes, i);
+                      probe->result, probe->op, i ? i + 1 : 0, others[probe->operands - 1], probe->attributes, i);
     strbuf_printf(&text, "output %%%d \"y%d\"\n", probe->nodes + 1, probe->nodes);
     return strbuf_text(&text);
 }
@@ -311,7 +314,7 @@ static void find_links(struct machine *machine, const struct seconds *seconds, d
 
 /* The machine as the seconds of all probes say. */
 static struct machine machine_of(const struct profiling *p, const struct seconds *seconds) {
-    struct machine machine = {.name = "this machine", .traffic = 1, .attention = 0.5, .nlevels = 1, .writes = 2};
+    struct machine machine = {.name = "this machine", .traffic = 1, .nlevels = 1, .writes = 2};
     double rate[SHORT_SUMS + 1];
     for (int i = 0; i <= SHORT_SUMS; i++) rate[i] = flops_of(&probes[i]) / seconds->all[i];
     machine.memory = floor((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)p->ranks);
@@ -324,6 +327,9 @@ static struct machine machine_of(const struct profiling *p, const struct seconds
     machine.half_extents[1] = half_extent(extent(probes[FEW_COLUMNS].second, 1), rate[FEW_COLUMNS], rate[PRODUCT_F32]);
     machine.half_extents[2] = half_extent(extent(probes[SHORT_SUMS].first, 1), rate[SHORT_SUMS], rate[PRODUCT_F32]);
     machine.launch = seconds->all[LAUNCH] / probes[LAUNCH].nodes;
+    /* both products of attention, by half */
+    const double attended = 2.0 * elements(probes[ATTENTION].first) * extent(probes[ATTENTION].second, 2);
+    machine.attention = fmin(attended / seconds->all[ATTENTION] / rate[PRODUCT_F32], 1);
     machine.elementwise = 14.0 * elements(probes[ELEMENTWISE].result) / seconds->all[ELEMENTWISE]; /* ir/ops.def */
     find_memory(&machine, seconds);
     find_kernels(&machine, seconds);
