@@ -26,10 +26,12 @@ each stage. The time of a step is compared with the one that the reported throug
 Times of stages and throughput are separate measurements. Where the busiest stage alone takes longer than the reported
 step, they cannot come from one run ("no" in the last column); the bound of 5 % is for the others. This criterion finds
 times of stages that are too long, not those that are too short. So the baseline with 2048 tokens and a vocabulary of
-256000 stays in the count, though its reported step is 1.5 times as long as the simulated one; why is not known.
+256000 stays in the count, though its reported step is 1.5 times as long as the simulated one; why is not known. The
+criterion was chosen after the errors had been seen; the last line counts all runs too.
 
 In the methods that divide the vocabulary among all stages (vocab, synctwice, interlaced), the time of the output layer,
-which the artifact lists apart, is added to the backward phase of each stage.
+which the artifact lists apart, is added to the backward phase of each stage. This simplifies: there it is a
+pass of its own with a barrier. The rows of plain 1F1B (base, redis) are the stronger evidence.
 
 | tokens | vocabulary | method | busiest stage, s | simulated step, s | reported, s | error | waiting | one run |
 |---|---|---|---|---|---|---|---|---|
@@ -84,18 +86,19 @@ def published(simulator):
 
 
 def compare(simulator, times, steps):
-    """Lines of the table; where throughput and times can come from one run, whether they agree."""
-    lines, agree = [], {}
+    """Lines of the table; where throughput and times can come from one run, whether they agree; how many agree of all."""
+    lines, agree, within = [], {}, 0
     for key in sorted(steps):
         micro_batches, stages = times[key][0][2], [stage[:2] for stage in times[key]]
         busiest = micro_batches * max(map(sum, stages)) / 1e6
         step, waiting = simulate(simulator, "1f1b", micro_batches, stages)
         error, one = step / 1e6 / steps[key] - 1, busiest <= steps[key]
+        within += abs(error) <= BOUND
         if one:
             agree[key] = abs(error) <= BOUND
         lines.append(f"| {key[0]} | {key[1]} | {key[2]} | {busiest:.2f} | {step / 1e6:.2f} | {steps[key]:.2f} | {error:+.1%} | {waiting:.0%} | "
                      f"{'yes' if one else 'no'} |\n")
-    return lines, agree
+    return lines, agree, within
 
 
 def main():
@@ -108,10 +111,10 @@ def main():
     formulas(options.simulator)
     published(options.simulator)
     if options.times:
-        lines, agree = compare(options.simulator, stage_times(options.times), reported(options.rows))
+        lines, agree, within = compare(options.simulator, stage_times(options.times), reported(options.rows))
         plain = [agrees for key, agrees in agree.items() if key[2] in ("base", "redis")]
         text = PAGE + "".join(lines) + (f"\nWithin 5 %: {sum(agree.values())} of {len(agree)} pairs that can come from one run; of plain 1F1B (base, redis) "
-                                        f"{sum(plain)} of {len(plain)}.\n")
+                                        f"{sum(plain)} of {len(plain)}; of all pairs {within} of {len(lines)}.\n")
         if options.table:
             with open(options.table, "w", encoding="utf-8") as file:
                 file.write(text)
