@@ -176,6 +176,7 @@ modules of PyTorch. Mixtures of experts are transformers' with `_experts_impleme
     python3 tests/models/export_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_modules_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_diffusers_today.py --out models --forms dynamo,legacy
+    python3 tests/models/export_mixtures_today.py --out models --forms dynamo,legacy
     python3 tests/programs/exports_today.py --rankc build/frontend/rankc --results exports.jsonl --table docs/exports-today.md models/*/
 
 {summary}
