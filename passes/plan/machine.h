@@ -39,6 +39,8 @@ struct machine_kernel_rate {
     double rate; /* operations per second of large ones; 0: as products */
     double half; /* positions of an image at which half of that is reached */
 };
+/* The smallest image that rankc profile measures: smaller ones reach the same, since kernels join those of a batch. */
+enum { MACHINE_LEAST_POSITIONS = 7 * 7 };
 
 /* A bandwidth that depends on a number of bytes: points by ascending bytes, none if it is constant. Between two points,
  * the time of a byte changes with the logarithm of the bytes. */

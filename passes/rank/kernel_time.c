@@ -168,7 +168,8 @@ static double windows_seconds(const struct kernel *kernel, const struct windows 
     const double *half = kernel->machine->half_extents;
     if (!(rate->rate > 0)) return -1;
     double reached = 1;
-    if (windows->positions > 0) reached *= windows->positions / (windows->positions + rate->half);
+    const double positions = fmax(windows->positions, MACHINE_LEAST_POSITIONS);
+    if (windows->positions > 0) reached *= positions / (positions + rate->half);
     if (windows->columns > 0)
         reached *= windows->columns / (windows->columns + half[1]) * windows->sums / (windows->sums + half[2]);
     return windows->flops / (rate->rate * reached);
