@@ -36,6 +36,19 @@ static int read_rules(struct reader *reader, const char *path) {
     return status;
 }
 
+/* --pas plugin:FILE: a policy manual whose rules a library gives. */
+static int read_plugin(struct reader *reader, const char *path) {
+    struct side_files *files = reader->files;
+    struct rt_reason why;
+    if (!rt_hash_file(path, files->plan_hash, &why)) return refuse(reader, 428, path, &why);
+    files->policy = "manual";
+    if (policy_plugin_open(reader->arena, reader->diags, path, (int)reader->options->plan_ngpus, &files->plugin,
+                           &files->rules) < 0)
+        return -1;
+    files->mesh = files->rules->mesh;
+    return 0;
+}
+
 static int read_plan(struct reader *reader, const char *path) {
     struct rt_reason why;
     struct rt_json_document *document = own_json(reader->arena, path, &why);
@@ -140,6 +153,8 @@ int side_files_read(struct side_files *files, const struct options *options, str
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
     if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
     if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
+    if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.settings.at[0].value) < 0)
+        return -1;
     if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
     if (options->machine && read_machine(&reader) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;

@@ -9,17 +9,19 @@
 #include "passes/pipeline.h"
 #include "passes/plan/machine.h"
 #include "passes/plan/plan.h"
+#include "passes/plan/policy_plugin.h"
 #include "passes/plan/rules.h"
 #include "runtime/base/hash.h"
 
 struct side_files {
-    const char *policy;     /* "" where a plan is loaded */
-    struct rules *rules;    /* NULL: none */
-    struct plan *plan;      /* NULL: none */
-    const char *schedule;   /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
-    struct machine machine; /* of --machine; .name NULL: not given */
-    struct mesh mesh;       /* of the plan or the rules, else of the options */
-    bool own_mesh;          /* `mesh` is not that of the options */
+    const char *policy;           /* "" where a plan is loaded */
+    struct policy_plugin *plugin; /* NULL: none; its mesh is in `rules` */
+    struct rules *rules;          /* NULL: none */
+    struct plan *plan;            /* NULL: none */
+    const char *schedule;         /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
+    struct machine machine;       /* of --machine; .name NULL: not given */
+    struct mesh mesh;             /* of the plan or the rules, else of the options */
+    bool own_mesh;                /* `mesh` is not that of the options */
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "passes/plan/policy.h"
+#include "passes/plan/policy_plugin.h"
 #include "passes/plan/rules.h"
 #include "passes/plan/stages.h"
 
@@ -175,6 +176,11 @@ int policy_manual(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct manual m = {.graph = graph, .draft = draft, .rules = context->rules, .diags = context->diags};
     int before = m.diags->errors;
+    struct rules *decided;
+    if (context->plugin) {
+        if (policy_plugin_rules(context->plugin, graph, m.diags, &decided) < 0) return -1;
+        m.rules = decided;
+    }
     m.applied = ARENA_ARRAY(graph->arena, bool, m.rules->all.n + 1);
     if (check_matches(&m) < 0 || apply_stages(&m) < 0) return -1;
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
