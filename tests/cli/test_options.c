@@ -288,7 +288,7 @@ static void what_concerns_compiling_is_known(void **state) {
 }
 
 /* passes/plan/policies.def says what policies do; the command line must know the same ones, and their axes.
- * autodist is none of them: the driver replaces it by the policy that it finds. */
+ * autodist and plugin are none of them: the driver replaces them by the policy that it finds, and by manual. */
 static void the_policies_are_those_of_the_passes(void **state) {
     (void)state;
     static const struct {
@@ -298,7 +298,8 @@ static void the_policies_are_those_of_the_passes(void **state) {
 #include "passes/plan/policies.def"
     };
     size_t implemented = 0;
-    for (int i = 1; i < CHOICES; i++) implemented += choice_rows[i].group == GROUP_POLICY && i != OPT_POLICY_AUTODIST;
+    for (int i = 1; i < CHOICES; i++)
+        implemented += choice_rows[i].group == GROUP_POLICY && i != OPT_POLICY_AUTODIST && i != OPT_POLICY_PLUGIN;
     assert_int_equal(implemented, sizeof policies / sizeof *policies);
     for (size_t p = 0; p < implemented; p++) {
         int i = OPT_POLICY_DP;
