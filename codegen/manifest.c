@@ -199,7 +199,10 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
 
 /* How often a step executes the node. */
 static int64_t times_of(const struct manifest *manifest, const struct node *node) {
-    return node->phase < PHASE_REDUCE && manifest->info->training ? manifest->info->training->accumulate : 1;
+    const struct training *training = manifest->info->training;
+    const int of_inference = manifest->plan->graph->micro_batches;
+    if (node->phase >= PHASE_REDUCE) return 1;
+    return training ? training->accumulate : of_inference ? of_inference : 1;
 }
 
 /* True for a gather that starts before its result is needed. */
@@ -516,7 +519,8 @@ const char *manifest_text(const struct manifest *manifest) {
     put(writer, "attention", manifest->info->attention);
     put(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info->training);
-    if (manifest->info->training && graph->schedules.n > 1)
+    if (graph->micro_batches) put_int(writer, "micro_batches", graph->micro_batches);
+    if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
         manifest_put_schedule(writer, graph, manifest->info->training);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));

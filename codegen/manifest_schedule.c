@@ -33,7 +33,7 @@ static void put_slots(struct rt_json_writer *writer, const struct rt_schedule *s
 enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
 
 void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training) {
-    const int stages = graph->schedules.n, micro_batches = training->accumulate;
+    const int stages = graph->schedules.n, micro_batches = training ? training->accumulate : graph->micro_batches;
     const struct rt_schedule *first = &graph->schedules.at[0];
     const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
     const int drawn = shorter ? first->micro_batches : micro_batches;
@@ -44,7 +44,8 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     rt_json_key(writer, "schedule");
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "name");
-    rt_json_put_text(writer, !training->schedule                ? schedule_default
+    rt_json_put_text(writer, !training                          ? schedule_of_inference
+                             : !training->schedule              ? schedule_default
                              : strchr(training->schedule, '\n') ? "of a file"
                                                                 : training->schedule);
     rt_json_key(writer, "micro_batches");

@@ -449,14 +449,19 @@ static int count_input_gradients(const struct graph *graph) {
     return n;
 }
 
+/* Micro-batches of inference, and the axis of pipeline stages that execute several micro-batches. */
+static void bind_micro_batches(struct tmpl_env *env, const struct graph *graph) {
+    const int stages = graph_overlaps_stages(graph) ? mesh_pipeline_axis(&graph->mesh) : -1;
+    tmpl_set(env, "stages", stages < 0 ? "" : arena_printf(graph->arena, "%d", stages + 1));
+    tmpl_set(env, "inferred", graph->micro_batches ? arena_printf(graph->arena, "%d", graph->micro_batches) : "");
+}
+
 static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
     tmpl_set(env, "trains", graph_trains(graph) ? "yes" : "");
     if (!graph_trains(graph)) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
-    const int stages = mesh_pipeline_axis(&graph->mesh);
-    tmpl_set(env, "stages", stages < 0 ? "" : arena_printf(graph->arena, "%d", stages + 1));
     tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
     tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_lr_schedule_rows[training->lr_schedule.kind].id,
@@ -487,6 +492,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     tmpl_setf(env, "nseeds", "%d", graph->inputs.n - ninputs);
     tmpl_setf(env, "ngradients", "%d", ngradients);
     tmpl_set(env, "module", graph->inputs.n > ninputs ? "yes" : "");
+    bind_micro_batches(env, graph);
     bind_training(env, graph, info->training);
     bool has_constants = bind_weights(env, plan, info, &constants);
     bind_states(env, plan);

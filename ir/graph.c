@@ -164,6 +164,10 @@ bool graph_trains(const struct graph *graph) {
     return graph->train && graph->controls.n > 0;
 }
 
+bool graph_overlaps_stages(const struct graph *graph) {
+    return graph->train || graph->micro_batches > 1;
+}
+
 void graph_sort_phases(struct graph *graph) {
     int *sorted = ARENA_ARRAY(graph->arena, int, graph->order.n + 1), n = 0;
     for (int phase = 0; phase < PHASES; phase++)

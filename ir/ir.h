@@ -222,6 +222,9 @@ struct graph {
     struct mesh mesh;
     struct chunks chunks;
     bool train; /* weights may change at run time and are not folded */
+    /* Of inference: how often a step executes the graph, each time on further samples; 0: once. In training the number
+     * is that of struct training. */
+    int micro_batches;
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;
     VEC(int) order;   /* live nodes */
@@ -270,6 +273,10 @@ int graph_control(struct graph *graph, enum rt_control control);
 /* True for a graph with the phases of a training step: a graph for training from pass autodiff on. Graphs for inference
  * have controls too, for random operators. */
 bool graph_trains(const struct graph *graph);
+
+/* True if pipeline stages execute different micro-batches at the same time, by a table of ir/schedule.h: in training,
+ * and in inference of several micro-batches. */
+bool graph_overlaps_stages(const struct graph *graph);
 
 /* Sorts `order` by phase; the order within a phase is kept. */
 void graph_sort_phases(struct graph *graph);

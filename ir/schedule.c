@@ -56,7 +56,8 @@ int coordinate_part(const struct graph *graph, const struct node *node, int coor
 }
 
 bool schedule_posts(const struct graph *graph, const struct node *node) {
-    return node->op->id == OP_Transfer && graph_trains(graph) && node->phase < PHASE_REDUCE;
+    return node->op->id == OP_Transfer && (graph_trains(graph) || graph->micro_batches > 1) &&
+           node->phase < PHASE_REDUCE;
 }
 
 /* The first tensor of the group. */

@@ -26,7 +26,8 @@ bool chunks_are_whole(const struct chunks *chunks, int coordinates);
 int coordinate_part(const struct graph *graph, const struct node *node, int coordinate);
 
 /* True for a Transfer that schedules post and wait for (Note [Transfers between chunks] in runtime/base/schedule.h):
- * those of the phases of micro-batches in training. Others are executed in their segments. */
+ * those of the phases of micro-batches in training, and those of inference of several micro-batches. Others are
+ * executed in their segments. */
 bool schedule_posts(const struct graph *graph, const struct node *node);
 
 /* An end of a posted transfer: `node` sends or receives in segments of `chunk`. `owner`: the chunk in whose slot the

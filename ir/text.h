@@ -2,7 +2,8 @@
  * line; "#" starts a comment.
  *
  *   rankc-ir 1
- *   graph "gpt2" level=TYPED train                         train: weights may change
+ *   graph "gpt2" level=TYPED train                         train: weights may change; in inference of several
+ *                                                          micro-batches micro_batches=8
  *   mesh tensor=2 data=3                                   the first axis varies fastest; no mesh line: one device
  *   chunks 0 1 0 1                                         pipeline coordinate of each chunk (struct chunks)
  *   file "gpt2.bin"                                        relative to the text's folder: file @1; the next file is @2

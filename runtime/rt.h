@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 14 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 15 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
  * order. */
@@ -178,9 +178,7 @@ struct rt_training {
     int seeds;
     /* gradients of inputs that a program without a loss returns, as ports that follow the outputs */
     int gradients;
-    int64_t bucket_bytes; /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
-    /* The mesh axis of the pipeline stages, of which one alone computes the loss; 0: none, n: axis n - 1 */
-    int stages;
+    int64_t bucket_bytes;  /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
     double clip_grad_norm; /* 0: none */
     double lr;             /* before the schedule's factor */
     struct rt_lr_schedule schedule;
@@ -196,8 +194,12 @@ struct rt_program {
     int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units of a ZeRO group,
                                    * and the groups if there are several; else 0 */
     int zero_groups;              /* ZeRO groups; 1 without ZeRO */
-    unsigned communicates;        /* bit a: a collective along axis a exists */
-    bool convolves, attends;      /* the program has convolutions, attention: a device may load a library for them */
+    /* The mesh axis of pipeline stages that execute several micro-batches, so that one stage alone has the loss or an
+     * output; 0: none, n: axis n - 1 */
+    int stages;
+    int micro_batches;       /* of rt_infer_step; 0: one. Training has rt_training.accumulate */
+    unsigned communicates;   /* bit a: a collective along axis a exists */
+    bool convolves, attends; /* the program has convolutions, attention: a device may load a library for them */
     int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
     const struct rt_weight *weights;
@@ -266,7 +268,9 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
 void rt_close(struct rt *rt);
 
 /* Runs one inference step. `inputs` and `outputs` have one pointer per port to a complete, row-major tensor of the
- * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied.
+ * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied. With
+ * several micro-batches (rt_program.micro_batches) dimension 0 of each tensor is that many times as large as the
+ * port's: the micro-batches follow each other. An input without dimensions is the same for all.
  * Random operators draw other numbers in each step; they depend on the number of steps since rt_open and on the scale
  * unit, not on how the model is divided among ranks. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
@@ -412,7 +416,8 @@ int rt_load_parameters(struct rt *rt, const char *directory, const char *which);
 bool rt_checkpoint_exists(const char *directory);
 
 /* Output `index` of the last step: the complete tensor, valid until the next step, in the device's memory (if it is an
- * input of the model: in the caller's). NULL: this rank does not hold it. Avoids the copy of rt_infer_step. */
+ * input of the model: in the caller's). NULL: this rank does not hold it. Avoids the copy of rt_infer_step. Of several
+ * micro-batches, the arenas have the last one's. */
 const void *rt_output(const struct rt *rt, int index);
 
 /* This rank's number among the ranks of its machine, from the launcher's environment; else its rank. */

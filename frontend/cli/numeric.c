@@ -33,6 +33,12 @@ static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) 
     }
 }
 
+/* Of a step of inference: dimension 0 of every input is that many times as large as the manifest says. */
+static int64_t micro_batches_of(const struct comparison *comparison) {
+    int64_t n;
+    return rt_json_int(rt_json_member(comparison->compiled->root, "micro_batches"), &n) ? n : 1;
+}
+
 /* Writes random values for an entry of the manifest's "inputs", the same for every program; floats in the type that the
  * program computes in. */
 static int write_input(const struct comparison *comparison, const struct rt_json *input, int index, enum rt_dtype type,
@@ -45,6 +51,7 @@ static int write_input(const struct comparison *comparison, const struct rt_json
     struct rt_reason why;
     for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
         if (rt_json_int(d, &dims[ndim])) count *= dims[ndim++];
+    if (ndim) dims[0] *= micro_batches_of(comparison), count *= micro_batches_of(comparison);
     void *data = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(dtype)),
          *values = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(written));
     fill(data, dtype, count, (uint64_t)index + 1);
@@ -97,8 +104,8 @@ static int run(const struct comparison *comparison, const char *dir, const char 
 static int run_whole(const struct comparison *comparison, const char *name, enum rt_dtype type) {
     struct cli *cli = comparison->cli;
     const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
-    if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype, cli->arena, cli->diags) <
-        0)
+    if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
+                             (int)micro_batches_of(comparison), cli->arena, cli->diags) < 0)
         return -1;
     return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
 }

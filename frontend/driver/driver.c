@@ -217,11 +217,13 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
     return compile_job(&job, result);
 }
 
-int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, struct arena *arena,
-                         struct diags *diags) {
+int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, int micro_batches,
+                         struct arena *arena, struct diags *diags) {
     char *words[] = {"compile",
                      arena_printf(arena, "%s/graph.rir", dir),
                      "-q",
+                     "--accumulate",
+                     arena_printf(arena, "%d", micro_batches),
                      "-o",
                      arena_strdup(arena, out),
                      "--instance-name",

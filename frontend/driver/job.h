@@ -80,8 +80,11 @@ int job_attach_text_weights(struct job *job);
 
 /* Sets job->runtime_ngpus, the number of ranks in all. E0204 unless it is a multiple of the mesh's size. */
 int job_ranks(struct job *job);
-/* Parses the options of training into job->training. If the graph is not trained: E0200 for any of them. */
+/* Parses the options of training into job->training. If the graph is not trained: E0200 for any of them
+ * but the number of micro-batches, which enters the graph. */
 int job_read_training(struct job *job);
+/* Micro-batches of a step and scale unit, in training or inference. */
+int job_micro_batches(const struct job *job);
 /* job->training; NULL if the graph is not trained, or not imported yet. */
 const struct training *job_training(const struct job *job);
 

@@ -42,7 +42,7 @@ void job_estimate(struct job *job) {
     const struct training *training = job_training(job);
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
-    job->estimate = estimate_step(&job->plan, &job->side.machine, units, groups, training ? training->accumulate : 1);
+    job->estimate = estimate_step(&job->plan, &job->side.machine, units, groups, job_micro_batches(job));
 }
 
 /* The largest activations among those that are live together, as notes of the last diagnostic. */
@@ -94,7 +94,7 @@ int job_plan_ranks(struct job *job) {
     struct pass_context context = job_pass_context(job);
     if (job_ranks(job) < 0 || job_read_training(job) < 0) return -1;
     job->decided.mesh = job->graph->mesh;
-    plan_of_training(&job->decided, job_training(job));
+    plan_of_training(&job->decided, job->graph, job_training(job));
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;

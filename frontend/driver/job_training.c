@@ -39,15 +39,13 @@ static int read_buckets(struct job *job) {
     return 0;
 }
 
-/* E0200 for any option of training: none is ignored silently. */
+/* E0200 for any option of training alone: none is ignored silently. */
 static int refuse_training(const struct job *job) {
     static const enum option_id of_training[] = {OPT_OPTIMIZER,
                                                  OPT_LR_SCHEDULE,
                                                  OPT_PARAM,
                                                  OPT_INIT,
                                                  OPT_CLIP_GRAD_NORM,
-                                                 OPT_ACCUMULATE,
-                                                 OPT_SCHEDULE,
                                                  OPT_LOSS,
                                                  OPT_AMP,
                                                  OPT_FP8,
@@ -58,7 +56,9 @@ static int refuse_training(const struct job *job) {
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
                               option_rows[of_training[i]].name);
-    return 0;
+    const char *schedule = job->side.schedule ? job->side.schedule : job->options->schedule;
+    if (!schedule || strcmp(schedule, schedule_of_inference) == 0) return 0;
+    return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--schedule needs --train");
 }
 
 /* The optimizer: of --optimizer, else of the model's training_info, else the default. */
@@ -105,6 +105,29 @@ static int read_plan(struct job *job) {
     return 0;
 }
 
+/* E0415 for an output of inference along whose dimension 0 the results of micro-batches cannot be joined. */
+static int check_outputs(const struct job *job) {
+    const struct graph *graph = job->graph;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const bool counted = graph_counted(graph, i);
+        if (!counted && graph->tensors.at[graph->outputs.at[i]].ndim) continue;
+        return diag_error(job->diags, 415, EXIT_UNSUPPORTED, "--accumulate",
+                          "the outputs of micro-batches are joined along dimension 0, but output %s has %s",
+                          diag_quote(job->diags, graph->output_names.at[i]),
+                          counted ? "a size that depends on its values" : "no dimensions");
+    }
+    return 0;
+}
+
+/* Sets the number of micro-batches of inference: that of --load-plan, else of --accumulate, else of text IR. */
+static int read_inference(struct job *job) {
+    const struct plan *plan = job->side.plan;
+    const int64_t given = job->options->accumulate, of_plan = plan ? plan->micro_batches : 0;
+    if (refuse_training(job) < 0 || check_option(job, OPT_ACCUMULATE, given, "micro_batches", of_plan) < 0) return -1;
+    if (of_plan || given) job->graph->micro_batches = (int)(of_plan ? of_plan : given > 1 ? given : 0);
+    return job->graph->micro_batches ? check_outputs(job) : 0;
+}
+
 /* --zero-ngroups divides the scale units into groups of equal size. A run with other units is checked when it
  * starts. */
 static int check_groups(const struct job *job, int units) {
@@ -125,7 +148,7 @@ int job_read_training(struct job *job) {
     struct training *training = &job->training;
     struct schedule_choice schedule;
     bool of_model;
-    if (!job->graph->train) return refuse_training(job);
+    if (!job->graph->train) return read_inference(job);
     if (job_ranks(job) < 0) return -1;
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .zero = zero_stage(options),
@@ -134,6 +157,9 @@ int job_read_training(struct job *job) {
                                   .schedule = job->side.schedule ? job->side.schedule : options->schedule,
                                   .lr_schedule_text = options->lr_schedule};
     if (schedule_choose(&schedule, training->schedule, job->diags) < 0) return -1;
+    if (schedule.kind && schedule.kind->infers)
+        return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                          "--schedule %s has no backward segments, which training needs", schedule_of_inference);
     if (schedule.grid && !options->accumulate) training->accumulate = schedule.grid->micro_batches;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
@@ -148,6 +174,11 @@ int job_read_training(struct job *job) {
     for (int i = 0; i < options->inits.all.n; i++)
         if (init_rule_add(training, options->inits.all.at[i], job->arena, job->diags) < 0) return -1;
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
+}
+
+int job_micro_batches(const struct job *job) {
+    if (job->graph->train) return job->training.accumulate;
+    return job->graph->micro_batches ? job->graph->micro_batches : 1;
 }
 
 const struct training *job_training(const struct job *job) {

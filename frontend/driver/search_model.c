@@ -28,9 +28,8 @@ int search_read(struct search_model *model, const struct options *options, const
 }
 
 static void measure(const struct job *job, struct outcome *outcome) {
-    const struct training *training = job_training(job);
     double *part = outcome->part;
-    outcome->micro_batches = training ? training->accumulate : 1;
+    outcome->micro_batches = job_micro_batches(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
         const int64_t *bytes = job->plan.classes[c].bytes;

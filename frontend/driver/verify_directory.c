@@ -203,6 +203,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     context.training = check->training.optimizer.row ? &check->training : NULL;
     context.diags = check->diags;
     context.decisions = &check->decisions;
+    if (!check->graph->train) check->graph->micro_batches = (int)check->given.micro_batches;
     const int said = check->diags->all.n; /* notes on weights were printed by the compile and are dropped here */
     context.given = &check->given;
     context.expert_capacity = check->given.expert_capacity;
@@ -216,7 +217,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
         check->decided.mesh = check->graph->mesh;
         check->decided.chunks = check->graph->chunks;
     }
-    plan_of_training(&check->decided, context.training);
+    plan_of_training(&check->decided, check->graph, context.training);
     check->decided.expert_capacity = check->given.expert_capacity;
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;

@@ -38,6 +38,13 @@ static bool read_level(struct reader *r) {
     return fail_at(r, start, "unknown level '%s'", word);
 }
 
+static bool read_micro_batches(struct reader *r) {
+    int64_t n;
+    if (r->graph->train || !take(r, "micro_batches=")) return true;
+    if (!read_int(r, 2, 1000000, "micro_batches", &n)) return false;
+    return r->graph->micro_batches = (int)n, true;
+}
+
 /* Reads the first two statements. */
 static bool read_head(struct reader *r) {
     const char *name;
@@ -48,7 +55,7 @@ static bool read_head(struct reader *r) {
     graph_init(r->graph, r->arena, name);
     if (!read_level(r)) return false;
     r->graph->train = take(r, "train");
-    return expect_line_end(r);
+    return read_micro_batches(r) && expect_line_end(r);
 }
 
 static void read_body(struct reader *r, int errors_before) {

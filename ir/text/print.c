@@ -356,7 +356,9 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     strbuf_init(&p->out, arena);
     strbuf_puts(&p->out, "rankc-ir 1\ngraph ");
     print_string(&p->out, graph->name);
-    strbuf_printf(&p->out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
+    strbuf_printf(&p->out, " level=%s%s", level_names[graph->level], graph->train ? " train" : "");
+    if (graph->micro_batches) strbuf_printf(&p->out, " micro_batches=%d", graph->micro_batches);
+    strbuf_putc(&p->out, '\n');
     print_mesh(p);
     print_chunks(p);
     print_files(p);

@@ -193,10 +193,14 @@ static struct rt_schedule schedule_of(struct graph *graph, const struct column *
 /* Note [Further slots]
  * A rank that waits for the end of a send before it takes the slot again may wait forever: for a receive that the other
  * side posts only after it has got something from this rank. The tables are simulated; where that happens, the chunk
- * gets a further slot, at most one for each micro-batch. */
+ * gets a further slot, at most one for each micro-batch.
+ *
+ * In inference a chunk needs one slot, but has two: while it computes a micro-batch, the results of the one before are
+ * sent. */
 static void put_tables(struct graph *graph, const struct column *columns, const struct transfer_ends *ends) {
     int *more = ARENA_ARRAY(graph->arena, int, schedule_chunks(graph));
     struct timeline timeline = {0};
+    for (int c = 0; c < schedule_chunks(graph); c++) more[c] = !graph->train;
     do {
         if (timeline.stuck >= 0 && graph->schedules.n) more[timeline.stuck]++;
         graph->schedules.n = 0;
@@ -208,13 +212,16 @@ static void put_tables(struct graph *graph, const struct column *columns, const 
              more[timeline.stuck] < columns[0].micro_batches);
 }
 
-/* The tables of a training program with pipeline stages. */
+/* The tables of a program whose pipeline stages execute several micro-batches. */
 static int fill_tables(struct graph *graph, const struct pass_context *context) {
-    const int coordinates = schedule_coordinates(graph), accumulate = context->training->accumulate;
+    const struct training *training = context->training;
+    const int coordinates = schedule_coordinates(graph);
+    const int accumulate = training ? training->accumulate : graph->micro_batches;
     struct column *columns = ARENA_ARRAY(graph->arena, struct column, coordinates);
     struct transfer_ends *ends = ARENA_ARRAY(graph->arena, struct transfer_ends, coordinates);
     struct schedule_choice choice;
-    if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    const char *name = training ? training->schedule : schedule_of_inference;
+    if (schedule_choose(&choice, name, context->diags) < 0) return -1;
     for (int c = 0; c < coordinates; c++) {
         ends[c] = schedule_ends(graph, c);
         columns[c] = (struct column){.arena = graph->arena,
@@ -230,7 +237,7 @@ static int fill_tables(struct graph *graph, const struct pass_context *context) 
 
 int pass_schedule(struct graph *graph, const struct pass_context *context) {
     const int coordinates = schedule_coordinates(graph);
-    if (context->training && coordinates > 1) return fill_tables(graph, context);
+    if ((context->training || graph->micro_batches > 1) && coordinates > 1) return fill_tables(graph, context);
     for (int coordinate = 0; coordinate < coordinates; coordinate++) {
         const struct rt_schedule schedule = one_by_one(graph, coordinate);
         VEC_PUSH(graph->arena, &graph->schedules, schedule);

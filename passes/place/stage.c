@@ -256,24 +256,25 @@ static void place_updates(struct staging *s) {
 }
 
 /* The outputs that every rank must have. The loss of a training program stays on its stage, since a broadcast of each
- * micro-batch would make the stages wait for each other; the runtime exchanges the losses of a step. */
+ * micro-batch would make the stages wait for each other; the runtime exchanges the losses of a step. So do the outputs
+ * of inference of several micro-batches, which the runtime broadcasts at the end of the step. */
 static void give_outputs(struct staging *s) {
     struct graph *graph = s->graph;
     for (int i = 0; i < graph->outputs.n; i++) {
         const int output = graph->outputs.at[i];
-        if (graph->train && graph_phase_of(graph, output) < PHASE_REDUCE) continue;
+        if (graph_overlaps_stages(graph) && graph_phase_of(graph, output) < PHASE_REDUCE) continue;
         graph->outputs.at[i] = broadcast(s, output, graph->output_names.at[i]);
     }
 }
 
-/* Training by stage ------------------------------------------------------------------------------------------------ */
+/* Stages that overlap ---------------------------------------------------------------------------------------------- */
 
 /* Where the node comes in a phase: twice its stage's turn; what a stage sends follows its nodes. Phases of the whole
  * step keep their order. */
 static int turn_of(const struct staging *s, const struct node *node) {
     const bool transfer = node->op->id == OP_Transfer;
     const int stage = transfer ? (int)attr_int(node, "from", 0) : node->stage;
-    if (node->phase >= PHASE_REDUCE) return 0;
+    if (node->phase >= PHASE_REDUCE || stage == STAGE_ALL) return 0;
     return 2 * (node->phase == PHASE_FORWARD ? stage : s->stages - 1 - stage) + transfer;
 }
 
@@ -302,9 +303,10 @@ static int check_direction(const struct graph *graph, const struct node *node, i
     const int from = graph->nodes.at[producer].stage, to = node->stage;
     if (from == to || from == STAGE_ALL || (phase == PHASE_FORWARD ? from < to : from > to)) return 0;
     return diag_error(diags, 424, EXIT_MALFORMED, node_place(graph, producer),
-                      "plan: the node is on stage %d, but node '%s' on stage %d reads its result: in training, "
+                      "plan: the node is on stage %d, but node '%s' on stage %d reads its result: in %s, "
                       "values of the %s phase go to %s stages",
-                      from, node->name, to, phase_names[phase], phase == PHASE_FORWARD ? "later" : "earlier");
+                      from, node->name, to, graph->train ? "training" : "inference of several micro-batches",
+                      phase_names[phase], phase == PHASE_FORWARD ? "later" : "earlier");
 }
 
 static int check_directions(const struct staging *s, struct diags *diags) {
@@ -318,7 +320,7 @@ static int check_directions(const struct staging *s, struct diags *diags) {
 }
 
 static int order_stages(struct staging *s, const struct pass_context *context) {
-    if (!s->graph->train) return 0;
+    if (!graph_overlaps_stages(s->graph)) return 0;
     if (pass_dce(s->graph, context) < 0 || check_directions(s, context->diags) < 0) return -1;
     sort_by_stage(s);
     return 0;

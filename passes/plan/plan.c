@@ -299,8 +299,9 @@ void plan_apply_training(struct training *training, const struct plan *plan) {
     if (plan->zero_ngroups) training->zero_groups = (int)plan->zero_ngroups;
 }
 
-void plan_of_training(struct plan *plan, const struct training *training) {
-    plan->micro_batches = training && training->accumulate > 1 ? training->accumulate : 0;
+void plan_of_training(struct plan *plan, const struct graph *graph, const struct training *training) {
+    const int micro_batches = training ? training->accumulate : graph->micro_batches;
+    plan->micro_batches = micro_batches > 1 ? micro_batches : 0;
     plan->schedule = training ? training->schedule : NULL;
     plan->zero_level = training ? training->zero : 0;
     plan->zero_ngroups = training && training->zero_groups > 1 ? training->zero_groups : 0;
@@ -310,17 +311,14 @@ void plan_of_training(struct plan *plan, const struct training *training) {
 static int check_schedule(const struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct schedule_choice choice;
     if (!plan->schedule) return 0;
-    if (graph->train && schedule_is_known(plan->schedule)) return schedule_choose(&choice, plan->schedule, diags);
-    if (!graph->train && strcmp(plan->schedule, "inference") == 0) return 0;
+    if (graph->train != (strcmp(plan->schedule, schedule_of_inference) == 0) && schedule_is_known(plan->schedule))
+        return schedule_choose(&choice, plan->schedule, diags);
     return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "schedule %s in a plan is not supported yet",
                       diag_quote(diags, plan->schedule));
 }
 
 static int check_program(const struct graph *graph, const struct plan *plan, struct diags *diags) {
-    const char *what = plan->micro_batches  ? "micro_batches"
-                       : plan->zero_level   ? "zero_level"
-                       : plan->zero_ngroups ? "zero_ngroups"
-                                            : NULL;
+    const char *what = plan->zero_level ? "zero_level" : plan->zero_ngroups ? "zero_ngroups" : NULL;
     if (what && !graph->train)
         return diag_error(diags, 424, EXIT_MALFORMED, plan->file, "plan: %s needs a training program (--train)", what);
     return check_schedule(graph, plan, diags);

@@ -40,9 +40,10 @@ struct plan {
     VEC(struct plan_node) nodes; /* one entry per node of the graph */
     int line, column;            /* of the list of nodes in `file` */
     /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
-    const char *schedule;                            /* --schedule */
-    int64_t micro_batches, zero_level, zero_ngroups; /* --accumulate, --use-zero, --zero-ngroups; of training alone */
-    int64_t expert_capacity;                         /* struct pass_context */
+    const char *schedule;             /* --schedule */
+    int64_t micro_batches;            /* --accumulate */
+    int64_t zero_level, zero_ngroups; /* --use-zero, --zero-ngroups; of training alone */
+    int64_t expert_capacity;          /* struct pass_context */
 };
 
 /* A plan while a policy makes it: the splits and the stage of every node, by node id. */
@@ -74,9 +75,10 @@ const char *split_refused(const struct graph *graph, const struct dims *dims, co
 void plan_of_draft(struct plan *plan, const struct draft *draft);
 
 /* The plan's decisions for a whole training program, to and from `training`. Values that the plan leaves out keep those
- * of `training`; only values other than the defaults enter the plan. */
+ * of `training`; only values other than the defaults enter the plan. NULL: inference, of which the graph says the
+ * number of micro-batches. */
 void plan_apply_training(struct training *training, const struct plan *plan);
-void plan_of_training(struct plan *plan, const struct training *training);
+void plan_of_training(struct plan *plan, const struct graph *graph, const struct training *training);
 
 /* Sets dropped[id] for the nodes of the forward phase that the plan recomputes. */
 void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped);

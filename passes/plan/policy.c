@@ -78,7 +78,7 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     if (plan_apply(graph, plan, context->diags) < 0) return -1;
     if (context->plan) {
         *context->plan = *plan;
-        plan_of_training(context->plan, context->training);
+        plan_of_training(context->plan, graph, context->training);
         context->plan->expert_capacity = context->expert_capacity;
     }
     return 0;

@@ -6,11 +6,20 @@
 #include "passes/plan/schedule_grid.h"
 #include "passes/train/named_options.h"
 
-const char *const schedule_default = "1f1b";
+const char *const schedule_default = "1f1b", *const schedule_of_inference = "inference";
 
 /* The schedule of a pipeline with one chunk at each coordinate. */
 static void put(struct column *column, enum phase phase, int micro) {
     VEC_PUSH(column->arena, &column->cells, (struct cell){phase, micro, column->coordinate});
+}
+
+/* The last forward segment is repeated for further micro-batches. Before it, a send of the micro-batch that had its
+ * slot is waited for, so there must be more micro-batches than slots, of which there are two. */
+static void fill_inference(struct column *column) {
+    for (int m = 0; m < column->micro_batches; m++) put(column, PHASE_FORWARD, m);
+    if (column->micro_batches < 2 * column->coordinates) return;
+    column->repeat_end = column->cells.n;
+    column->repeat_first = column->cells.n - 1;
 }
 
 static void fill_gpipe(struct column *column) {
@@ -206,6 +215,6 @@ void schedule_fill(const struct schedule_choice *choice, struct column *column) 
 }
 
 int schedule_listed(const struct schedule_choice *choice, int coordinates, int micro_batches) {
-    return choice->kind && choice->kind->fill == fill_1f1b && micro_batches > 2 * coordinates ? 2 * coordinates
-                                                                                              : micro_batches;
+    const bool repeats = choice->kind && (choice->kind->fill == fill_1f1b || choice->kind->infers);
+    return repeats && micro_batches > 2 * coordinates ? 2 * coordinates : micro_batches;
 }

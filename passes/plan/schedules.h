@@ -30,7 +30,7 @@ struct schedule_kind {
     void (*fill)(struct column *column);
     const char *help;
     const char *options;
-    bool splits, is_v;
+    bool splits, is_v, infers;
 };
 
 /* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
@@ -42,6 +42,8 @@ struct schedule_choice {
 
 /* The schedule of programs with pipeline stages that do not choose one. */
 extern const char *const schedule_default;
+/* The only schedule of programs that are not trained. */
+extern const char *const schedule_of_inference;
 
 /* True if a row has the name, which options may follow. */
 bool schedule_is_known(const char *text);

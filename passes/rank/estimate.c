@@ -179,11 +179,11 @@ static void count_executed(const struct estimation *e, int micro_batches, struct
     }
 }
 
-/* Seconds of the phases of micro-batches. Stages of inference have no posted transfers that the simulation could wait
- * for: a sample passes through one after the other. */
+/* Seconds of the phases of micro-batches. Stages of inference of one micro-batch have no posted transfers that the
+ * simulation could wait for: the samples pass through one stage after the other. */
 static double walk_of(const struct graph *graph, const struct timeline *timeline) {
     double seconds = 0;
-    if (graph_trains(graph)) return timeline->end;
+    if (graph_overlaps_stages(graph)) return timeline->end;
     for (int c = 0; c < schedule_coordinates(graph); c++) seconds += timeline->busy[c];
     return seconds;
 }

@@ -174,11 +174,11 @@ static int check_updates(struct walk *w, struct diags *diags) {
     return 0;
 }
 
-/* True for an output that only another stage has: the loss of a training program (give_outputs in place/stage.c). */
+/* True for an output that only another stage has (give_outputs in place/stage.c). */
 static bool is_elsewhere(const struct walk *w, int output) {
     const struct graph *graph = w->plan->graph;
     const int producer = graph->tensors.at[output].producer;
-    return graph->train && producer >= 0 && !rankplan_part(w->class, &graph->nodes.at[producer]);
+    return graph_overlaps_stages(graph) && producer >= 0 && !rankplan_part(w->class, &graph->nodes.at[producer]);
 }
 
 static int walk_class(struct walk *w, struct diags *diags) {

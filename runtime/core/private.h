@@ -86,7 +86,8 @@ struct rt_private {
     bool overlaps;           /* sums along replica axes begin in the current backward phase */
     struct rt_sum sum[RT_LAYOUT_AXES]; /* one per axis */
     int chunk;                         /* of the current row, by the rank's own numbers */
-    struct rt_request *requests;       /* of the rank's ends of transfers: [transfer * most slots + slot] */
+    void **joined; /* per output: memory for its micro-batches where the caller gives none; NULL: not needed so far */
+    struct rt_request *requests; /* of the rank's ends of transfers: [transfer * most slots + slot] */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */
@@ -207,6 +208,13 @@ int rt_execute(struct rt *rt, const struct rt_call *call);
  * once the device has finished. */
 int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs);
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
+
+/* Micro-batches of rt_infer_step, and the port of the tensors that it takes or gives: those of all micro-batches. */
+int rt_inferred_micro_batches(const struct rt_program *program);
+struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port);
+
+/* Frees the memory of joined outputs. */
+void rt_free_joined(struct rt *rt);
 
 /* True if reductions of that kind along the axis begin in the current backward phase, or gathers in any phase. */
 enum rt_early { RT_SUM_WHOLE, RT_SCATTER, RT_GATHER };

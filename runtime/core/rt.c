@@ -342,6 +342,7 @@ void rt_close(struct rt *rt) {
     free(private->flat_at);
     free(rt->slice);
     free(private->given);
+    rt_free_joined(rt);
     free(private->requests);
     free(private);
     free(rt);

@@ -4,6 +4,8 @@
 #include "base/checked.h"
 #include "kernels/c/kernels.h"
 
+#include <stdlib.h>
+
 static size_t port_bytes(const struct rt_port *port) {
     int64_t count = 0;
     rt_product(port->dims, port->ndim, &count);
@@ -53,7 +55,7 @@ static struct rt_request *request_of(const struct rt *rt, const struct rt_step_o
 /* Posts the end of a transfer, or waits for it. */
 static int transfer(struct rt *rt, const struct rt_step_op *op) {
     const struct rt_transfer *end = &rt->rank_class->transfers[op->transfer];
-    struct rt_comm *comm = rt->axis[rt->program->training->stages - 1];
+    struct rt_comm *comm = rt->axis[rt->program->stages - 1];
     void *place = place_address(rt, &end->place);
     int status;
     rt_at(rt, end->instruction);
@@ -132,6 +134,18 @@ int rt_end_step(struct rt *rt, int threads, int status) {
     return status;
 }
 
+/* Inference -------------------------------------------------------------------------------------------------------- */
+
+int rt_inferred_micro_batches(const struct rt_program *program) {
+    return program->micro_batches > 1 ? program->micro_batches : 1;
+}
+
+struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port) {
+    struct rt_port whole = *port;
+    if (port->ndim) whole.dims[0] *= rt_inferred_micro_batches(program);
+    return whole;
+}
+
 /* The caller's tensors of an inference step. */
 struct tensors {
     const void *const *inputs;
@@ -140,14 +154,96 @@ struct tensors {
 
 static int take_inputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
-    (void)micro;
-    return rt_take_inputs(rt, 0, rt->program->ninputs, tensors->inputs);
+    rt->internal->control[RT_MICRO] = (double)((int64_t)micro * rt->units->size + rt->unit);
+    for (int i = 0; i < rt->program->ninputs; i++) {
+        const struct rt_port *port = &rt->program->inputs[i];
+        const unsigned char *input = tensors->inputs[i];
+        if (port->ndim && micro) input += (size_t)micro * port_bytes(port);
+        RT_TRY(take_input(rt, i, input));
+    }
+    return RT_OK;
+}
+
+/* Where the output of all micro-batches goes; NULL: nowhere. */
+static unsigned char *joined_output(const struct rt *rt, const struct tensors *tensors, int output) {
+    if (tensors->outputs[output] || !rt->internal->joined) return tensors->outputs[output];
+    return rt->internal->joined[output];
 }
 
 static int give_outputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
-    (void)micro;
-    return rt_give_outputs(rt, 0, rt->program->noutputs, tensors->outputs);
+    for (int i = 0; i < rt->program->noutputs; i++) {
+        void *output = joined_output(rt, tensors, i);
+        if (output && micro) output = (unsigned char *)output + (size_t)micro * port_bytes(&rt->program->outputs[i]);
+        RT_TRY(rt_give_outputs(rt, i, 1, &output));
+    }
+    return RT_OK;
+}
+
+/* Pipeline stages that have an output, by their coordinates: the first of them and their number. */
+struct holders {
+    int first, n;
+};
+
+static struct holders find_holders(const struct rt *rt, int output) {
+    const struct rt_program *program = rt->program;
+    const int axis = program->stages - 1;
+    struct holders holders = {0};
+    int stride = 1;
+    for (int a = 0; a < axis; a++) stride *= program->mesh[a];
+    for (int c = program->mesh[axis] - 1; c >= 0; c--) {
+        const int shard = rt->shard + (c - rt->coordinate[axis]) * stride;
+        if (program->classes[program->class_of_shard[shard]].outputs[output].offset == RT_ABSENT) continue;
+        holders.first = c;
+        holders.n++;
+    }
+    return holders;
+}
+
+/* Memory for the outputs that pass through this rank to others, where its caller does not give any. */
+static int allocate_joined(struct rt *rt, const struct tensors *tensors) {
+    struct rt_private *private = rt->internal;
+    if (!private->joined) private->joined = calloc((size_t)rt->program->noutputs + 1, sizeof *private->joined);
+    if (!private->joined) return rt_fail_memory(rt);
+    for (int i = 0; i < rt->program->noutputs; i++) {
+        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i]);
+        if (tensors->outputs[i] || private->joined[i]) continue;
+        private->joined[i] = malloc(port_bytes(&whole) + 1);
+        if (!private->joined[i]) return rt_fail_memory(rt);
+    }
+    return RT_OK;
+}
+
+void rt_free_joined(struct rt *rt) {
+    for (int i = 0; rt->internal->joined && i < rt->program->noutputs; i++) free(rt->internal->joined[i]);
+    free(rt->internal->joined);
+}
+
+/* Gives outputs to the pipeline stages that do not have them. */
+static int share_outputs(struct rt *rt, const struct tensors *tensors) {
+    const int axis = rt->program->stages - 1;
+    RT_TRY(rt->program->device->finish(rt));
+    for (int i = 0; i < rt->program->noutputs; i++) {
+        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i]);
+        const struct holders holders = find_holders(rt, i);
+        struct rt_comm *comm = rt->internal->split[axis];
+        if (holders.n == comm->size || !port_bytes(&whole)) continue;
+        const int status =
+            comm->driver->broadcast(comm, joined_output(rt, tensors, i), port_bytes(&whole), holders.first);
+        if (status) return rt_fail_comm(rt, comm, status);
+    }
+    return RT_OK;
+}
+
+/* Executes the forward phase of all micro-batches. */
+static int infer(struct rt *rt, struct tensors *tensors) {
+    static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {take_inputs, give_outputs}};
+    const int micro_batches = rt_inferred_micro_batches(rt->program);
+    const struct rt_call call = {1u << PHASE_FORWARD, micro_batches, around, tensors};
+    const bool shares = rt->program->stages && micro_batches > 1;
+    if (shares) RT_TRY(allocate_joined(rt, tensors));
+    RT_TRY(rt_execute(rt, &call));
+    return shares ? share_outputs(rt, tensors) : RT_OK;
 }
 
 /* Gradients of a single micro-batch, and sums over ranks, lie in memory that the forward phase uses too. */
@@ -157,16 +253,13 @@ static bool overwrites_gradients(const struct rt *rt) {
 }
 
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
-    static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {take_inputs, give_outputs}};
     struct tensors tensors = {inputs, outputs};
-    const struct rt_call call = {1u << PHASE_FORWARD, 1, around, &tensors};
     const int threads = rt_begin_step(rt);
     double *control = rt->internal->control;
     int status = rt_end_sums(rt); /* those under way write to that memory */
     if (overwrites_gradients(rt)) rt->internal->lost = true;
     control[RT_REAL] = control[RT_TRAINING] = 0; /* kept state, such as running statistics, is not updated */
     control[RT_STEP] = (double)rt->step;         /* random operators draw other numbers in each step and scale unit */
-    control[RT_MICRO] = rt->unit;
-    if (!status) status = rt_execute(rt, &call);
+    if (!status) status = infer(rt, &tensors);
     return rt_end_step(rt, threads, status);
 }

@@ -68,7 +68,7 @@ static double own_loss(struct rt *rt) {
 
 /* Gives losses to the pipeline stages that do not compute them, where they are 0. */
 static int share_losses(struct rt *rt, double *losses, int n) {
-    const int axis = rt->program->training ? rt->program->training->stages - 1 : -1;
+    const int axis = rt->program->stages - 1;
     if (axis < 0 || !losses) return RT_OK;
     struct rt_comm *comm = rt->internal->split[axis];
     const int status = comm->driver->all_reduce(comm, losses, losses, (size_t)n, RT_F64, RT_SUM);

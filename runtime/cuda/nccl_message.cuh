@@ -21,10 +21,11 @@
 
 enum { RT_PAIR_BLOCKS = 8 };
 
-/* True for the communicator of the axis of pipeline stages in training, the only one whose messages are posted. */
+/* True for the communicator of the axis of pipeline stages that execute several micro-batches, the only one whose
+ * messages are posted. */
 static bool nccl_joins_stages(const rt_nccl_comm *own) {
-    const struct rt_training *training = own->rt->program->training;
-    return training && training->stages > 0 && own->rt->axis[training->stages - 1] == &own->comm && own->comm.size > 1;
+    const int stages = own->rt->program->stages;
+    return stages > 0 && own->rt->axis[stages - 1] == &own->comm && own->comm.size > 1;
 }
 
 static int nccl_pair_check(const rt_nccl_comm *own, const rt_nccl_pair *pair, ncclResult_t result) {

@@ -228,11 +228,13 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
         if (inputs[port].data)
             return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "input '%s' is given twice",
                                rt_quote_text(names[port]).text);
-        int exit =
-            read_input(&inputs[port], &program->inputs[port], names[port], argument + strlen(names[port]) + 1, failure);
+        const struct rt_port whole = rt_whole_port(program, &program->inputs[port]);
+        int exit = read_input(&inputs[port], &whole, names[port], argument + strlen(names[port]) + 1, failure);
         if (exit) return exit;
     }
-    for (int i = 0; i < program->ninputs; i++)
-        if (!inputs[i].data) return missing_input(&program->inputs[i], names[i], failure);
+    for (int i = 0; i < program->ninputs; i++) {
+        const struct rt_port whole = rt_whole_port(program, &program->inputs[i]);
+        if (!inputs[i].data) return missing_input(&whole, names[i], failure);
+    }
     return EXIT_OK;
 }

@@ -18,14 +18,14 @@
 
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure) {
     for (int i = 0; i < program->noutputs; i++) {
-        const struct rt_port *port = &program->outputs[i];
+        const struct rt_port port = rt_whole_port(program, &program->outputs[i]);
         struct rt_tensor *tensor = &outputs[i];
         int64_t bytes;
-        tensor->dtype = port->dtype;
-        tensor->ndim = port->ndim;
-        memcpy(tensor->dims, port->dims, sizeof port->dims);
-        if (rt_product(port->dims, port->ndim, &tensor->count) &&
-            rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port->dtype), &bytes))
+        tensor->dtype = port.dtype;
+        tensor->ndim = port.ndim;
+        memcpy(tensor->dims, port.dims, sizeof port.dims);
+        if (rt_product(port.dims, port.ndim, &tensor->count) &&
+            rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port.dtype), &bytes))
             tensor->data = tensor->owned = malloc((size_t)bytes + 1);
         if (!tensor->data) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     }
