@@ -173,9 +173,13 @@ void rt_json_put_bool(struct rt_json_writer *writer, bool value) {
 }
 
 void rt_json_put_int(struct rt_json_writer *writer, int64_t value) {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    put_word(writer, text);
+    char text[24], *at = text + sizeof text - 1;
+    uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    *at = 0;
+    do *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (value < 0) *--at = '-';
+    put_word(writer, at);
 }
 
 /* printf and strtod use the locale's decimal point; files have a point. */
