@@ -170,7 +170,7 @@ static int find_ranks(struct compiled_model *compiled, struct cli *cli) {
         return diag_error(cli->diags, 204, EXIT_USAGE, NULL,
                           "--runtime-ngpus must be a multiple of plan_ngpus: %" PRId64 " is not a multiple of %" PRId64,
                           compiled->runtime_ngpus, compiled->plan_ngpus);
-    if (options->given[OPT_RUNTIME_NGPUS] || !compiled->directory ||
+    if (options->given[OPT_RUNTIME_NGPUS] ||
         rt_location_ranks(compiled->directory, compiled->plan_ngpus, &compiled->runtime_ngpus, &why))
         return 0;
     return diag_refusal(cli->diags, 804, EXIT_MALFORMED, compiled->directory, &why);
@@ -197,12 +197,13 @@ int compiled_open(struct compiled_model *out, const char *path, struct cli *cli)
     return -1;
 }
 
-int compiled_parse(struct compiled_model *out, const char *text, struct cli *cli) {
+int compiled_parse(struct compiled_model *out, const char *text, int ranks, struct cli *cli) {
     struct rt_reason why;
     *out = (struct compiled_model){.arena = cli->arena, .lock = -1, .document = own_json_text(cli->arena, text, &why)};
     if (!out->document && why.kind == RT_REASON_MEMORY) return diag_refusal(cli->diags, 500, EXIT_LIMIT, NULL, &why);
     if (!out->document) BUG("the driver's manifest: %s", why.text);
-    if (!check(out, "plan", true, cli) && !find_ranks(out, cli)) return 0;
+    out->runtime_ngpus = ranks;
+    if (!check(out, "plan", true, cli)) return 0;
     compiled_close(out);
     return -1;
 }

@@ -30,8 +30,7 @@ void compiled_close(struct compiled_model *compiled);
  * --runtime-ngpus is none of them. */
 int compiled_refuses_options(struct cli *cli);
 
-/* Reads a manifest from its text (driver_plan); compiled->directory is NULL, and the default of runtime_ngpus is
- * plan_ngpus. */
-int compiled_parse(struct compiled_model *out, const char *text, struct cli *cli);
+/* Reads a manifest from its text, for a job of that many ranks (driver_plan); compiled->directory is NULL. */
+int compiled_parse(struct compiled_model *out, const char *text, int ranks, struct cli *cli);
 
 #endif

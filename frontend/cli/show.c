@@ -413,8 +413,9 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
 int show_model(struct cli *cli) {
     struct compiled_model compiled;
     const char *manifest = NULL;
-    if (driver_plan(cli->options, cli->arena, cli->diags, &manifest)) return -1;
-    if (compiled_parse(&compiled, manifest, cli)) return -1;
+    int ranks;
+    if (driver_plan(cli->options, cli->arena, cli->diags, &manifest, &ranks)) return -1;
+    if (compiled_parse(&compiled, manifest, ranks, cli)) return -1;
     int status = show(&compiled, cli);
     compiled_close(&compiled);
     return status;

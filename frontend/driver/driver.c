@@ -35,7 +35,8 @@ static int plan(const struct options *options, struct arena *arena, struct diags
     return job_read(job) < 0 ? -1 : job_plan(job);
 }
 
-int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json) {
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json,
+                int *ranks) {
     struct job *job;
     int status = plan(options, arena, diags, &job);
     if (!status) {
@@ -45,6 +46,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
     if (!status) {
         struct manifest manifest = job_manifest(job, NULL);
         *manifest_json = manifest_text(&manifest);
+        *ranks = job->runtime_ngpus;
         if (!*manifest_json) status = job_out_of_memory(job);
     }
     if (!status && !job_plan_text(job)) status = -1;

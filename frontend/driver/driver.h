@@ -22,9 +22,10 @@ struct driver_result {
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result);
 
-/* Plans options->operand as driver_compile does; *manifest_json is the manifest that it would write, without "files".
- * Writes only the file of --save-plan. */
-int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json);
+/* Plans options->operand as driver_compile does; *manifest_json is the manifest that it would write, without "files",
+ * and *ranks the number of ranks that it would write to location.json. Writes only the file of --save-plan. */
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json,
+                int *ranks);
 
 /* The graph of options->operand after the pass options->dump_after, as text IR. */
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);

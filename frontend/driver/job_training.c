@@ -14,7 +14,7 @@ int job_ranks(struct job *job) {
     const struct options *options = job->options;
     int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
     const bool own = job->side.own_mesh && !options->given[OPT_RUNTIME_NGPUS];
-    job->runtime_ngpus = own ? unit : (int)options->runtime_ngpus;
+    job->runtime_ngpus = own ? unit * job->side.pipelines : (int)options->runtime_ngpus;
     if (job->runtime_ngpus % unit == 0) return 0;
     return diag_error(job->diags, 204, EXIT_USAGE, NULL,
                       "the mesh of %s has %d devices, and --runtime-ngpus %d is not a multiple of it",
@@ -97,7 +97,8 @@ static int read_plan(struct job *job) {
     if (options->recompute)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--load-plan and --recompute contradict each other: the plan says what is recomputed");
-    if (check_option(job, OPT_ACCUMULATE, options->accumulate, "micro_batches", plan->micro_batches) < 0 ||
+    if (check_option(job, OPT_ACCUMULATE, options->accumulate / job->side.pipelines, "micro_batches",
+                     plan->micro_batches) < 0 ||
         check_option(job, OPT_USE_ZERO, options->use_zero, "zero_level", plan->zero_level) < 0 ||
         check_option(job, OPT_ZERO_NGROUPS, options->zero_ngroups, "zero_ngroups", plan->zero_ngroups) < 0)
         return -1;
@@ -143,6 +144,17 @@ static int check_groups(const struct job *job, int units) {
                       "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
 }
 
+/* Micro-batches of a scale unit: those that the user asks for, divided among the pipelines of the schedule. */
+static int read_accumulate(struct job *job) {
+    const int64_t given = job->options->accumulate ? job->options->accumulate : 1;
+    const int pipelines = job->side.pipelines;
+    job->training.accumulate = (int)(given / pipelines);
+    if (given % pipelines == 0 || (job->side.plan && !job->options->given[OPT_ACCUMULATE])) return 0;
+    return diag_error(
+        job->diags, 205, EXIT_USAGE, "--accumulate", "%s divides the micro-batches among %d pipelines; there %s %lld",
+        diag_quote(job->diags, job->options->schedule), pipelines, given == 1 ? "is" : "are", (long long)given);
+}
+
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
@@ -150,8 +162,7 @@ int job_read_training(struct job *job) {
     bool of_model;
     if (!job->graph->train) return read_inference(job);
     if (job_ranks(job) < 0) return -1;
-    *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
-                                  .zero = zero_stage(options),
+    *training = (struct training){.zero = zero_stage(options),
                                   .zero_groups = (int)options->zero_ngroups,
                                   .zero_prefetch = (int)options->zero_prefetch,
                                   .schedule = job->side.schedule ? job->side.schedule : options->schedule,
@@ -160,6 +171,7 @@ int job_read_training(struct job *job) {
     if (schedule.kind && schedule.kind->infers)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--schedule %s has no backward segments, which training needs", schedule_of_inference);
+    if (read_accumulate(job) < 0) return -1;
     if (schedule.grid && !options->accumulate) training->accumulate = schedule.grid->micro_batches;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||

@@ -100,8 +100,25 @@ static int read_machine(struct reader *reader) {
     return 0;
 }
 
+/* Sets `pipelines`, and divides the pipeline axis by it unless a plan has the mesh: that of a plan file is divided
+ * already. E0205 if it cannot be divided. */
+static int divide_pipeline(struct reader *reader) {
+    struct side_files *files = reader->files;
+    const int axis = mesh_pipeline_axis(&files->mesh);
+    const char *schedule = files->plan && files->plan->schedule ? files->plan->schedule : reader->options->schedule;
+    int *size = axis < 0 ? NULL : &files->mesh.axis[axis].size;
+    files->pipelines = size && (files->plan || *size > 1) ? schedule_pipelines(schedule) : 1;
+    if (files->plan || files->pipelines == 1) return 0;
+    if (*size % files->pipelines)
+        return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
+                          "%s divides the pipeline ranks into %d pipelines of equal size; there are %d",
+                          diag_quote(reader->diags, schedule), files->pipelines, *size);
+    *size /= files->pipelines;
+    return 0;
+}
+
 static int check_mesh(const struct reader *reader) {
-    int unit = mesh_size(&reader->files->mesh);
+    int unit = mesh_size(&reader->files->mesh) * reader->files->pipelines;
     if (!reader->options->given[OPT_PLAN_NGPUS] || reader->options->plan_ngpus == unit) return 0;
     return diag_error(reader->diags, 204, EXIT_USAGE, NULL,
                       "the mesh in the file has %d devices, but --plan-ngpus is %lld", unit,
@@ -158,10 +175,8 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
     if (options->machine && read_machine(&reader) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;
-    if (!files->own_mesh)
-        take_options_mesh(&reader);
-    else if (check_mesh(&reader) < 0)
-        return -1;
+    if (!files->own_mesh) take_options_mesh(&reader);
+    if (divide_pipeline(&reader) < 0 || (files->own_mesh && check_mesh(&reader) < 0)) return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
     if (options->weights_from && hash_names(&reader) < 0) return -1;
     return read_binds(&reader);

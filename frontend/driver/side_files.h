@@ -22,6 +22,7 @@ struct side_files {
     struct machine machine;       /* of --machine; .name NULL: not given */
     struct mesh mesh;             /* of the plan or the rules, else of the options */
     bool own_mesh;                /* `mesh` is not that of the options */
+    int pipelines;                /* scale units of `mesh` in each that the user asks for (schedule_pipelines) */
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "passes/plan/schedule_chimera.h"
 #include "passes/plan/schedule_grid.h"
 #include "passes/train/named_options.h"
 
@@ -144,6 +145,11 @@ static const struct schedule_kind *find_kind(const char *name, size_t length) {
 
 bool schedule_is_known(const char *text) {
     return strchr(text, '\n') || find_kind(text, strcspn(text, ":")) != NULL;
+}
+
+int schedule_pipelines(const char *text) {
+    const struct schedule_kind *kind = text ? find_kind(text, strcspn(text, ":")) : NULL;
+    return kind && kind->is_twofold ? 2 : 1;
 }
 
 static int report_unknown(const char *text, struct diags *diags) {

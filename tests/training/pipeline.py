@@ -20,7 +20,7 @@ import tempfile
 from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, recorded, report
 
 ACCUMULATE, STEPS, BOUND, MOST_RANKS = 4, 10, 1e-5, 8
-SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"]
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "chimera"]
 # schedules that a user writes: a V shape, in which rank 0 has the first and the last stage; 1F1B
 GRIDS = {"v": "# V\nF0@0 F1@0 . F0@3 B0@3 F1@3 B1@3 . B0@0 B1@0\n. F0@1 F0@2 F1@1 F1@2 B0@2 B0@1 B1@2 B1@1  # rank 1\n",
          "1f1b": "F0 F1 B0 F2 B1 F3 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3\n",
@@ -39,8 +39,9 @@ QUICK = {"c": {
              (1, 2, 2, 1, "gpipe", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4), (1, 2, 1, 0, "1f1b", "none", 1),
              (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16"), (1, 2, 1, 0, "interleaved", "none", 6),
              (2, 2, 1, 0, "interleaved", "none", 4), (1, 2, 2, 3, "interleaved:v=3", "full", 2), (1, 2, 1, 0, "v", "full", 2),
-             (1, 4, 1, 0, "zb-h1", "none", 4), (1, 2, 1, 0, "zb-h2", "full", 7), (1, 2, 1, 0, "w", "none", 2)],
-    "llama": [(1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4), (1, 2, 2, 3, "zb-v", "none", 4)],
+             (1, 4, 1, 0, "zb-h1", "none", 4), (1, 2, 1, 0, "zb-h2", "full", 7), (1, 2, 1, 0, "w", "none", 2),
+             (1, 4, 1, 0, "chimera", "none", 6), (2, 4, 1, 3, "chimera", "full", 4), (1, 2, 1, 1, "chimera", "none", 2)],
+    "llama": [(1, 4, 2, 2, "chimera", "none", 4), (1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4), (1, 2, 2, 3, "zb-v", "none", 4)],
     "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
     "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
@@ -86,9 +87,10 @@ def grid_file(schedule, work):
 def check(o, known, case, row, work):
     tensor, pipeline, units, zero, schedule, recompute, accumulate, *more = row
     options = list(more) + (["--use-zero", str(zero)] if zero else [])
-    base = (case, tensor, units, accumulate, *options)
+    pipelines = 2 if schedule == "chimera" else 1  # each has the micro-batches of a unit
+    base = (case, tensor, units * pipelines, accumulate // pipelines, *options)
     if base not in known:
-        known[base] = losses(o, case, policy(tensor, 1), units, accumulate, options, work)
+        known[base] = losses(o, case, policy(tensor, 1), *base[2:4], options, work)
     one = (case, 1, 1, accumulate * units, *more)
     if one not in known:
         known[one] = losses(o, case, "dp", 1, accumulate * units, list(more), work)
@@ -142,6 +144,34 @@ def formulas(o, work):
         bubble = 1 - 3 * accumulate / last
         expect(abs(bubble - (pipeline - 1) / (accumulate + pipeline - 1)) < 1e-9, f"{schedule} of {pipeline}: stages wait {bubble}")
     return "bubble (p - 1) / (m + p - 1)"
+
+
+def chimera(o, work):
+    """Li and Hoefler (SC 2021), with backward segments of two units of time: p stages wait 2 (p - 2) units with p micro-batches, and the bubble
+    is (p - 2) / (3 / 2 m + p - 2); a rank keeps p / 2 + 1 to p micro-batches. Further groups of p wait p - 2 units each."""
+    out = os.path.join(work, "out")
+    for p, m in ((4, 2), (8, 8), (8, 24), (4, 8), (4, 4)):
+        compile_case(o.rankc, "gpt2", f"{policy(1, p)}@1", m, out, ["--schedule", "chimera", "--no-build"])
+        shown = json.loads(call(o.rankc, "show", "--json", out).stdout)
+        slots, timeline = shown["schedule"]["slots"], shown["schedule"]["timeline"]
+        wait = max(line.rindex(line.split()[-1]) // 4 + 2 for line in timeline) - 3 * m
+        expect(shown["plan_ngpus"] == p // 2 and shown["runtime_ngpus"] == p and len(slots) == p // 2, shown)
+        if m % p == 0:
+            expect(wait == (p - 2) * (m // p + 1), f"chimera of {p}, {m}: {wait} units")
+            expect(m > p or abs(wait / (wait + 3 * m) - (p - 2) / (1.5 * m + p - 2)) < 1e-9, "the published bubble")
+            expect(min(map(sum, slots)) == p // 2 + 1 and max(map(sum, slots)) <= p, slots)
+    [plan] = glob.glob(os.path.join(out, "**", "plan.json"), recursive=True)
+    reference = recorded("gpt2")
+    model = [model_of("gpt2"), "--train", "--no-build", "--optimizer", reference["optimizer"], "--clip-grad-norm", str(reference["clip_grad_norm"]),
+             *reference["options"]]
+    for options, why in ((["--pas", "pp", "--plan-ngpus", "3", "--accumulate", "2"], "there are 3"), (["--pas", "pp", "--plan-ngpus", "2"], "there is 1"),
+                         (["--load-plan", plan, "--accumulate", "6"], "contradicts the plan")):
+        said = call(o.rankc, "compile", *model, "-o", os.path.join(work, "not"), "--schedule", "chimera", *options, status=2).stderr
+        expect(why in said, said)
+    again = os.path.join(work, "again")
+    call(o.rankc, "compile", *model, "-o", again, "--load-plan", plan, "--accumulate", "4")
+    expect(json.loads(call(o.rankc, "show", "--json", again).stdout)["runtime_ngpus"] == 4, "the plan of a file has both pipelines")
+    return "as published"
 
 
 def zero_bubble(o, work, case, schedule, p, m):
@@ -282,7 +312,7 @@ def main():
     cases = o.cases or (["gpt2", "llama"] if o.product else list(quick))
     rows = [(case, row) for case in cases for row in (product() if o.product else quick[case])]
     checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
-    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, zero_bubbles, grids, states]
+    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, chimera, zero_bubbles, grids, states]
     failed = report(checks + [(other.__name__, lambda work, other=other: other(o, work)) for other in others])
     if o.table and not failed:
         write_table(o, o.table, results)
