@@ -140,7 +140,8 @@ static const struct {
     {"square", "{Pow(@, 2) | Mul(@, @)}"},
     {"cube", "{Pow(@, 3) | Mul(square(@), @)}"},
     {"half", "{Mul(@, 0.5) | Div(@, 2)}"},
-    {"variance", "Add(mean(square(@)), epsilon#)"},
+    /* without epsilon where an exporter left out the addition of a small one (1e-8 of Helium) */
+    {"variance", "{Add(mean(square(@)), epsilon#) | mean(square(@))}"},
     {"normed", "{Div(@, Sqrt(variance(@)))"
                "|Mul(@, {Div(1, Sqrt(variance(@))) | Reciprocal(Sqrt(variance(@))) | Pow(variance(@), -0.5)})}"},
     /* x @ / 2, in any order of the factors */

@@ -174,14 +174,23 @@ const char *near_miss_text(const struct graph *graph, const struct near_miss *ne
                         near_miss->expected);
 }
 
-int match_tensor(const struct match *match, const char *name) {
+static int find_name(const struct match *match, const char *name) {
     for (int i = 0; i < match->nnames; i++)
-        if (strcmp(match->name[i].name, name) == 0) return match->name[i].tensor;
+        if (strcmp(match->name[i].name, name) == 0) return i;
     return -1;
 }
 
+bool match_has(const struct match *match, const char *name) {
+    return find_name(match, name) >= 0;
+}
+
+int match_tensor(const struct match *match, const char *name) {
+    const int i = find_name(match, name);
+    return i < 0 ? -1 : match->name[i].tensor;
+}
+
 double match_number(const struct match *match, const char *name) {
-    for (int i = 0; i < match->nnames; i++)
-        if (strcmp(match->name[i].name, name) == 0) return match->name[i].number;
-    BUG("pattern: no number '%s'", name);
+    const int i = find_name(match, name);
+    if (i < 0) BUG("pattern: no number '%s'", name);
+    return match->name[i].number;
 }

@@ -53,6 +53,8 @@ bool matcher_find_near(const struct matcher *matcher, const struct pattern *patt
 /* "'sqrt' is computed by Exp, not by Sqrt", in the graph's arena. */
 const char *near_miss_text(const struct graph *graph, const struct near_miss *near_miss);
 
+/* True if the pattern that was found gives the name or label a value. */
+bool match_has(const struct match *match, const char *name);
 /* The tensor of a name or label; -1 if the match has no such name. */
 int match_tensor(const struct match *match, const char *name);
 /* The value of "name#"; BUG if the match has no such name. */

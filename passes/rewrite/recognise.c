@@ -98,7 +98,8 @@ static bool fit_norm(struct recognition *recognition) {
     if (scale < -1 || bias < -1) return false;
     recognition->inputs[recognition->ninputs++] = scale < 0 ? make_ones(recognition, x.dtype, n) : scale;
     if (bias >= 0) recognition->inputs[recognition->ninputs++] = bias;
-    recognition_attr(recognition, attr_of_float("epsilon", match_number(recognition->match, "epsilon")));
+    const double epsilon = match_has(recognition->match, "epsilon") ? match_number(recognition->match, "epsilon") : 0;
+    recognition_attr(recognition, attr_of_float("epsilon", epsilon));
     return true;
 }
 
