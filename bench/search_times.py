@@ -81,7 +81,7 @@ def main():
 
 Written by `bench/search_times.py`: seconds of `rankc plan --pas autodist --machine h100 --amp bf16`, the least of
 {args.runs} runs. Candidates are measured on models with few layers
-(frontend/driver/search.h), so most of what grows with the number of layers is the complete plan of the chosen candidate,
+(frontend/driver/search/search.h), so most of what grows with the number of layers is the complete plan of the chosen candidate,
 and what grows with stages is that of deep pipelines.
 
 ![seconds by layers and by devices](search-times.svg)

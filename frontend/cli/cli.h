@@ -1,9 +1,9 @@
-/* The verbs of the command line: cli_<verb>() for every VERB row of frontend/cli/options.def, each in a file of that
- * name. They print results to stdout; diagnostics go to cli->diags, which main prints. */
+/* The verbs of the command line: cli_<verb>() for every VERB row of frontend/options/options.def, each in a file of
+ * that name. They print results to stdout; diagnostics go to cli->diags, which main prints. */
 #ifndef FRONTEND_CLI_CLI_H
 #define FRONTEND_CLI_CLI_H
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 
@@ -15,7 +15,7 @@ struct cli {
 
 /* Each returns an exit code, or -1 for the exit code of its diagnostics. */
 #define VERB(ID, NAME, ...) int cli_##NAME(struct cli *cli);
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 
 /* Prints the diagnostics. main calls it after the verb; a verb calls it only before it executes another program. */
 void cli_report(struct cli *cli);

@@ -1,6 +1,6 @@
 /* rankc completions SHELL. */
 #include "frontend/cli/cli.h"
-#include "frontend/cli/help_text.h"
+#include "frontend/options/help_text.h"
 
 int cli_completions(struct cli *cli) {
     const char *shell = cli->options->operand;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/help_text.h"
+#include "frontend/options/help_text.h"
 
 static int help_on(struct cli *cli, struct strbuf *text) {
     const char *names[VERBS + 1] = {NULL}, *word = cli->options->operand;

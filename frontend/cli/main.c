@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/help_text.h"
-#include "frontend/cli/options.h"
+#include "frontend/options/help_text.h"
+#include "frontend/options/options.h"
 
 static int (*const verb_functions[VERBS])(struct cli *) = {
 #define VERB(ID, NAME, ...) [VERB_##ID] = cli_##NAME,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 };
 
 struct session {

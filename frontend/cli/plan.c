@@ -1,7 +1,7 @@
 /* rankc plan MODEL.onnx. */
 #include "frontend/cli/cli.h"
 #include "frontend/cli/show.h"
-#include "frontend/cli/rows.h"
+#include "frontend/cli/rows/rows.h"
 
 static int print_rows(struct cli *cli) {
     struct strbuf out;

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/cli/checkpoint.h"
+#include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 
 /* Parts of the reuse keys with the original names. */
 #define NAMES_FILE     "file name"     /* of the model, in the graph key */

@@ -8,7 +8,7 @@
 #include "frontend/driver/job.h"
 #include "frontend/driver/location.h"
 #include "frontend/driver/reuse.h"
-#include "frontend/driver/search.h"
+#include "frontend/driver/search/search.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"

@@ -1,12 +1,12 @@
 /* The compiler as a library: compile, plan, dump and verify. Nothing here prints or ends the process.
  *
- * All functions return 0, or -1 after diagnostics. Options must be those of options_parse (frontend/cli/options.h).
+ * All functions return 0, or -1 after diagnostics. Options must be those of options_parse (frontend/options/options.h).
  * Results lie in the arena.
  */
 #ifndef FRONTEND_DRIVER_DRIVER_H
 #define FRONTEND_DRIVER_DRIVER_H
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 
 /* How much driver_compile had to do: everything, everything after the import, or nothing (--reuse). */
 enum driver_made { MADE_ALL, MADE_CODE, MADE_NOTHING };

@@ -7,7 +7,7 @@
 
 #include "codegen/manifest.h"
 #include "codegen/slices.h"
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "frontend/driver/directory_names.h"
 #include "frontend/driver/location.h"
 #include "frontend/driver/output.h"

@@ -10,7 +10,7 @@
 #ifndef FRONTEND_DRIVER_REUSE_H
 #define FRONTEND_DRIVER_REUSE_H
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "frontend/driver/location.h"
 #include "frontend/driver/reuse_keys.h"
 

@@ -9,7 +9,7 @@
 #define FRONTEND_DRIVER_REUSE_KEYS_H
 
 #include "codegen/manifest.h"
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "frontend/driver/directory_names.h"
 #include "frontend/driver/side_files.h"
 #include "runtime/base/hash.h"

@@ -4,7 +4,7 @@
 #ifndef FRONTEND_DRIVER_SIDE_FILES_H
 #define FRONTEND_DRIVER_SIDE_FILES_H
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "frontend/import/import.h"
 #include "passes/pipeline.h"
 #include "passes/plan/machine.h"

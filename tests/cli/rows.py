@@ -22,7 +22,7 @@ PAGE = """# Published training runs, as `rankc plan --rows` predicts them
 Written by `tests/cli/rows.py --rows FILE.csv --table docs/published-rows.md`: relative errors by source. Rows with offload
 are left empty.
 
-The laws (frontend/cli/rows_laws.c, rows_memory.c) have constants of systems and devices (rows_systems.def,
+The laws (frontend/cli/rows/rows_laws.c, rows_memory.c) have constants of systems and devices (rows_systems.def,
 rows_devices.def) and a few that hold for all; none belongs to a row. They were fitted to the same rows, so the errors below
 say how well a few constants describe the table. How well rows are predicted that the constants were not fitted to:
 

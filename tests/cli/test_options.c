@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 
 struct parsed {
     struct arena arena;

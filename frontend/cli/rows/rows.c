@@ -1,4 +1,4 @@
-#include "frontend/cli/rows.h"
+#include "frontend/cli/rows/rows.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/rows_laws.h"
-#include "frontend/cli/rows_text.h"
+#include "frontend/cli/rows/rows_laws.h"
+#include "frontend/cli/rows/rows_text.h"
 #include "ir/base/own.h"
 
 static const struct system systems[] = {
 #define SYSTEM(...) {__VA_ARGS__},
-#include "frontend/cli/rows_systems.def"
+#include "frontend/cli/rows/rows_systems.def"
 #undef SYSTEM
 };
 
@@ -21,7 +21,7 @@ static const struct {
     double rate, experts, attention;
 } devices[] = {
 #define DEVICE(...) {__VA_ARGS__},
-#include "frontend/cli/rows_devices.def"
+#include "frontend/cli/rows/rows_devices.def"
 #undef DEVICE
 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/cli/checkpoint.h"
+#include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/cli/format_bytes.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/half.h"

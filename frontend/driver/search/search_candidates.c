@@ -1,7 +1,7 @@
 /* The candidates of a search, and the options that ask for them. */
 #include <string.h>
 
-#include "frontend/driver/search.h"
+#include "frontend/driver/search/search.h"
 #include "ir/base/str.h"
 #include "passes/plan/schedules.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/driver/search.h"
+#include "frontend/driver/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "frontend/cli/help_text.h"
+#include "frontend/options/help_text.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/response.h"
+#include "frontend/options/response.h"
 #include "ir/base/str.h"
 #include "runtime/base/path.h"
 
@@ -15,13 +15,13 @@
 const struct verb_row verb_rows[VERBS] = {
 #define VERB(ID, NAME, OPERAND, HELP, ...)  {#NAME, OPERAND, HELP, false, __VA_ARGS__},
 #define VERB_LATER(ID, NAME, OPERAND, HELP) {#NAME, OPERAND, HELP, true},
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 };
 
 const struct action_row action_rows[ACTIONS] = {
     {0},
 #define ACTION(VERB, ID, NAME, OPERANDS, HELP) {VERB_##VERB, NAME, OPERANDS, HELP},
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 };
 
 const char *action_names(enum verb verb, const char *between, struct arena *arena) {
@@ -37,7 +37,7 @@ const struct choice_row choice_rows[CHOICES] = {
     {GROUP_NONE, "", "", "", false},
 #define CHOICE(GROUP, ID, WORD, KEYS, HELP)       {GROUP_##GROUP, WORD, KEYS, HELP, false},
 #define CHOICE_LATER(GROUP, ID, WORD, KEYS, HELP) {GROUP_##GROUP, WORD, KEYS, HELP, true},
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 };
 
 const struct option option_rows[OPTIONS] = {
@@ -52,13 +52,13 @@ const struct option option_rows[OPTIONS] = {
      __VA_ARGS__},
 #define OPTION_LATER(ID, NAME, KIND, METAVAR, VERBS, KEY, HELP)                                                        \
     {.name = NAME, .kind = OPTION_##KIND, .metavar = METAVAR, .verbs = VERBS, .key = KEY, .help = HELP, .later = true},
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 };
 
 static const char *const group_nouns[GROUPS] = {
     "",
 #define GROUP(ID, NOUN) NOUN,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 };
 
 /* Every field has the type of its row's kind. */
@@ -75,7 +75,7 @@ static const char *const group_nouns[GROUPS] = {
 #define OPTION_TEXTS_TYPE  struct option_texts
 #define OPTION(ID, FIELD, NAME, KIND, ...)                                                                             \
     _Static_assert(_Generic(((struct options *)0)->FIELD, OPTION_##KIND##_TYPE : 1, default : 0), "field of --" NAME);
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
 
 /* ---- values ---- */
 

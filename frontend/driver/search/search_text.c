@@ -1,5 +1,5 @@
 /* What the user is told of a search. */
-#include "frontend/driver/search.h"
+#include "frontend/driver/search/search.h"
 
 enum { SHORT_LIST = 5 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/cli/checkpoint.h"
+#include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/read/onnx_read.h"
 #include "ir/base/own.h"
 #include "runtime/base/file.h"

@@ -1,6 +1,6 @@
 /* Opens checkpoints for `rankc ckpt`. */
-#ifndef FRONTEND_CLI_CHECKPOINT_H
-#define FRONTEND_CLI_CHECKPOINT_H
+#ifndef FRONTEND_CLI_CKPT_CHECKPOINT_H
+#define FRONTEND_CLI_CKPT_CHECKPOINT_H
 
 #include "frontend/cli/cli.h"
 #include "runtime/base/saved.h"

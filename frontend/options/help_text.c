@@ -1,4 +1,4 @@
-#include "frontend/cli/help_text.h"
+#include "frontend/options/help_text.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The laws by which a run is predicted (frontend/cli/rows.h). */
-#include "frontend/cli/rows_laws.h"
+/* The laws by which a run is predicted (frontend/cli/rows/rows.h). */
+#include "frontend/cli/rows/rows_laws.h"
 
 #include <math.h>
 #include <stdio.h>

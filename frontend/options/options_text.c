@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "ir/base/str.h"
 #include "runtime/base/path.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/cli/rows_text.h"
+#include "frontend/cli/rows/rows_text.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/checkpoint_target.h"
+#include "frontend/cli/ckpt/checkpoint_target.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/cli/ranks.h"
 #include "frontend/driver/reuse_keys.h"

@@ -1,14 +1,14 @@
-/* The parsed command line and the tables of verbs, options and words, generated from frontend/cli/options.def.
+/* The parsed command line and the tables of verbs, options and words, generated from frontend/options/options.def.
  *
  * options_parse() turns argv into a struct options with checked and typed fields. An option that is unknown, given
  * twice, contradictory or not supported yet is a diagnostic (E02xx, exit code 2; E0400, exit code 4). All strings are
  * in the arena.
  *
  * Arguments are GNU style: --name=value, --name value, -oDIR, -o DIR, -- ends the options, @file is replaced by the
- * arguments in that file (frontend/cli/response.h).
+ * arguments in that file (frontend/options/response.h).
  */
-#ifndef FRONTEND_CLI_OPTIONS_H
-#define FRONTEND_CLI_OPTIONS_H
+#ifndef FRONTEND_OPTIONS_OPTIONS_H
+#define FRONTEND_OPTIONS_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 enum verb {
 #define VERB(ID, ...)       VERB_##ID,
 #define VERB_LATER(ID, ...) VERB_##ID,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
     VERBS
 };
 
@@ -30,7 +30,7 @@ enum verb {
 enum action {
     ACTION_NONE,
 #define ACTION(VERB, ID, ...) ACTION_##VERB##_##ID,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
     ACTIONS
 };
 enum { OPERANDS_MAX = 3 }; /* of an action */
@@ -38,14 +38,14 @@ enum { OPERANDS_MAX = 3 }; /* of an action */
 enum option_id {
 #define OPTION(ID, ...)       OPT_##ID,
 #define OPTION_LATER(ID, ...) OPT_##ID,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
     OPTIONS
 };
 
 enum choice_group {
     GROUP_NONE,
 #define GROUP(ID, ...) GROUP_##ID,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
     GROUPS
 };
 
@@ -54,7 +54,7 @@ enum choice {
     CHOICE_NONE, /* not given, and no default */
 #define CHOICE(GROUP, ID, ...)       OPT_##GROUP##_##ID,
 #define CHOICE_LATER(GROUP, ID, ...) OPT_##GROUP##_##ID,
-#include "frontend/cli/options.def"
+#include "frontend/options/options.def"
     CHOICES
 };
 

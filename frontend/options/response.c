@@ -1,4 +1,4 @@
-#include "frontend/cli/response.h"
+#include "frontend/options/response.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* Texts generated from frontend/cli/options.def: help, manual pages, shell completions. All functions append to
+/* Texts generated from frontend/options/options.def: help, manual pages, shell completions. All functions append to
  * `out`. */
-#ifndef FRONTEND_CLI_HELP_TEXT_H
-#define FRONTEND_CLI_HELP_TEXT_H
+#ifndef FRONTEND_OPTIONS_HELP_TEXT_H
+#define FRONTEND_OPTIONS_HELP_TEXT_H
 
-#include "frontend/cli/options.h"
+#include "frontend/options/options.h"
 #include "ir/base/str.h"
 
 #ifndef RANKC_VERSION

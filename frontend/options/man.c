@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "frontend/cli/help_text.h"
+#include "frontend/options/help_text.h"
 
 /* Escapes text for roff: no line becomes a request, and "-" is printed as a hyphen-minus. */
 static void put_roff(struct strbuf *out, const char *text) {

@@ -21,8 +21,8 @@
  *
  * The candidate with the least time that is not known not to fit takes the next step, until the first one is PLANNED.
  * Only the steps that a candidate has taken are paid for, and none but the last depends on the number of layers. */
-#ifndef FRONTEND_DRIVER_SEARCH_H
-#define FRONTEND_DRIVER_SEARCH_H
+#ifndef FRONTEND_DRIVER_SEARCH_SEARCH_H
+#define FRONTEND_DRIVER_SEARCH_SEARCH_H
 
 #include "frontend/driver/job.h"
 #include "passes/plan/shorten.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/cli/checkpoint_target.h"
+#include "frontend/cli/ckpt/checkpoint_target.h"
 
 enum { CODE_WRITE = 611 };
 

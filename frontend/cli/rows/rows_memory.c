@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/cli/rows_laws.h"
+#include "frontend/cli/rows/rows_laws.h"
 
 /* Fitted to the published runs: the part of a layer's activations that selective recomputation keeps, and bytes of a
  * weight that stay gathered, with its gradient, in pipeline stages. */

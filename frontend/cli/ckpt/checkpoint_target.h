@@ -1,8 +1,8 @@
 /* A checkpoint that is written for a plan from the tensors of another one. */
-#ifndef FRONTEND_CLI_CHECKPOINT_TARGET_H
-#define FRONTEND_CLI_CHECKPOINT_TARGET_H
+#ifndef FRONTEND_CLI_CKPT_CHECKPOINT_TARGET_H
+#define FRONTEND_CLI_CKPT_CHECKPOINT_TARGET_H
 
-#include "frontend/cli/checkpoint.h"
+#include "frontend/cli/ckpt/checkpoint.h"
 #include "runtime/base/saved_write.h"
 
 /* A tensor of the new checkpoint, cut along mesh axes. */

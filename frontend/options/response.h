@@ -4,8 +4,8 @@
  * A file may name further files. Depth, number of files, bytes and arguments are bounded, since a file may come from
  * anywhere. "@" alone and arguments after "--" are not replaced; write ./@x for a file called @x.
  */
-#ifndef FRONTEND_CLI_RESPONSE_H
-#define FRONTEND_CLI_RESPONSE_H
+#ifndef FRONTEND_OPTIONS_RESPONSE_H
+#define FRONTEND_OPTIONS_RESPONSE_H
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"

@@ -1,5 +1,5 @@
 /* Plans of candidates, from one model that is read once. */
-#include "frontend/driver/search.h"
+#include "frontend/driver/search/search.h"
 
 #include <math.h>
 

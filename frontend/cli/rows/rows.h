@@ -8,8 +8,8 @@
  * collectives. So their step is not estimated from a rank plan but from the layer's products, with a few constants per
  * system and device (rows_systems.def, rows_devices.def). A row that has nothing to compute from, or something that is
  * not simulated (offload), is left empty, with the reason. */
-#ifndef FRONTEND_CLI_ROWS_H
-#define FRONTEND_CLI_ROWS_H
+#ifndef FRONTEND_CLI_ROWS_ROWS_H
+#define FRONTEND_CLI_ROWS_ROWS_H
 
 #include <stdbool.h>
 
