@@ -99,7 +99,8 @@ static int read_padding(struct lower *lower, struct window *window) {
             share_padding(
                 window, d,
                 ((in + window->stride[d] - 1) / window->stride[d] - 1) * window->stride[d] + span(window, d) - in, how);
-        if (in + window->begin[d] + window->end[d] < span(window, d))
+        const int64_t beyond = window->ceil ? window->stride[d] - 1 : 0; /* what the last window may extend by */
+        if (in + window->begin[d] + window->end[d] + beyond < span(window, d))
             return lower_error(lower, 374, EXIT_MALFORMED,
                                "dimension %d of the result is empty: extent %lld, padding %lld and %lld, window %lld",
                                SPATIAL + d, (long long)in, (long long)window->begin[d], (long long)window->end[d],

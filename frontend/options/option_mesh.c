@@ -1,0 +1,171 @@
+/* The settings of --pas: the axes of the mesh, and what else a policy takes. */
+#include "frontend/options/parser.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The settings of --pas that are no axes of the mesh: a choice of two words, the first of which is the default. */
+static const struct preference {
+    const char *key, *usual, *other;
+    size_t field; /* of struct options, a bool: `other` was chosen */
+    enum choice policies[3];
+} preferences[] = {
+    {"prefer",
+     "speed",
+     "memory",
+     offsetof(struct options, prefer_memory),
+     {OPT_POLICY_TP, OPT_POLICY_PP, OPT_POLICY_HYBRID}},
+    {"attention",
+     "gather",
+     "heads",
+     offsetof(struct options, attention_heads),
+     {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
+};
+enum { PREFERENCES = sizeof preferences / sizeof *preferences };
+
+static const struct preference *find_preference(const char *key) {
+    for (int i = 0; i < PREFERENCES; i++)
+        if (!strcmp(preferences[i].key, key)) return &preferences[i];
+    return NULL;
+}
+
+/* The setting of --pas that is a number and no axis: the capacity of experts' buffers. */
+static bool is_capacity(enum choice word, const char *key) {
+    return strcmp(key, "capacity") == 0 && (word == OPT_POLICY_EXPERT || word == OPT_POLICY_HYBRID);
+}
+
+bool parser_takes_setting(enum choice word, const char *key) {
+    if (is_capacity(word, key)) return true;
+    const struct preference *preference = find_preference(key);
+    for (int i = 0; preference && i < 3; i++)
+        if (preference->policies[i] == word && word) return true;
+    return false;
+}
+
+static bool *preference_field(struct options *options, const struct preference *preference) {
+    return (bool *)((char *)options + preference->field);
+}
+
+/* True for --pas manual:FILE and the like, where the file determines the mesh. */
+static bool takes_file(const struct options *options) {
+    return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
+}
+
+static int take_capacity(struct parser *parser, const char *text) {
+    char *end;
+    const double factor = strtod(text, &end);
+    const bool number = end > text && !*end && factor >= 0.001 && factor <= 1e6;
+    if (!number)
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                          "capacity of --pas must be a number from 0.001 to 1000000, not %s",
+                          parser_quote(parser, text));
+    parser->options->expert_capacity = (int64_t)(factor * 1000 + 0.5);
+    return 0;
+}
+
+/* Takes the settings that are no axes out of those of the policy. */
+static int take_preferences(struct parser *parser) {
+    struct options *options = parser->options;
+    struct option_setting *settings = options->pas.settings.at;
+    int kept = 0;
+    for (int i = 0; i < options->pas.settings.n; i++) {
+        const struct preference *preference = find_preference(settings[i].key);
+        if (is_capacity(options->pas.word, settings[i].key)) {
+            if (take_capacity(parser, settings[i].value)) return -1;
+            continue;
+        }
+        if (!preference) {
+            settings[kept++] = settings[i];
+            continue;
+        }
+        const bool other = strcmp(settings[i].value, preference->other) == 0;
+        *preference_field(options, preference) = other;
+        if (!other && strcmp(settings[i].value, preference->usual))
+            return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown setting %s=%s of --pas (%s %s)",
+                              preference->key, parser_quote(parser, settings[i].value), preference->usual,
+                              preference->other);
+    }
+    options->pas.settings.n = kept;
+    return 0;
+}
+
+static int named_mesh(struct parser *parser, int64_t *product) {
+    struct options *options = parser->options;
+    *product = 1;
+    if (takes_file(options)) return 0;
+    for (int i = 0; i < options->pas.settings.n; i++) {
+        const struct option_setting *setting = &options->pas.settings.at[i];
+        int64_t size;
+        if (!parser_count(setting->value, 1, RT_MAX_RANKS, &size))
+            return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                              "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key,
+                              RT_MAX_RANKS, parser_quote(parser, setting->value));
+        options->mesh[options->naxes++] = (struct mesh_axis){setting->key, (int)size};
+        *product *= size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
+    }
+    if (*product > RT_MAX_RANKS)
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
+                          options_text(options, OPT_PAS, parser->arena), (long long)*product, RT_MAX_RANKS);
+    return 0;
+}
+
+/* The mesh of a policy with one axis, if none is given: all --plan-ngpus devices on that axis. */
+static void default_mesh(struct parser *parser) {
+    struct options *options = parser->options;
+    const char *axis = choice_rows[options->pas.word].keys;
+    if (!*axis || strchr(axis, ',') || takes_file(options)) return;
+    options->mesh[options->naxes++] = (struct mesh_axis){axis, (int)options->plan_ngpus};
+    const char *size = arena_printf(parser->arena, "%lld", (long long)options->plan_ngpus);
+    VEC_PUSH(parser->arena, &options->pas.settings, (struct option_setting){axis, size});
+}
+
+static int check_dp(struct parser *parser) {
+    if (parser->options->pas.word != OPT_POLICY_DP || parser->options->plan_ngpus == 1) return 0;
+    diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+               "--pas dp replicates the whole model on every device: --plan-ngpus must be 1, not %lld",
+               (long long)parser->options->plan_ngpus);
+    diag_help(
+        parser->diags,
+        "--runtime-ngpus sets the number of data-parallel devices; --pas data splits the batch within a scale unit");
+    return -1;
+}
+
+static int check_sequence_parallel(struct parser *parser) {
+    const struct options *options = parser->options;
+    for (int i = 0; i < options->naxes; i++)
+        if (!strcmp(options->mesh[i].name, "tensor")) return 0;
+    return options->sequence_parallel
+               ? diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                            "--sequence-parallel goes with tensor parallelism, and --pas %s has no axis tensor",
+                            options_text(options, OPT_PAS, parser->arena))
+               : 0;
+}
+
+int parser_finish_mesh(struct parser *parser) {
+    struct options *options = parser->options;
+    int64_t product;
+    if (take_preferences(parser)) return -1;
+    if (named_mesh(parser, &product)) return -1;
+    if (!options->given[OPT_PLAN_NGPUS])
+        options->plan_ngpus = product;
+    else if (options->naxes && options->plan_ngpus != product)
+        return diag_error(
+            parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, but --plan-ngpus is %lld",
+            options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
+    if (check_dp(parser)) return -1;
+    if (!options->naxes) default_mesh(parser);
+    if (check_sequence_parallel(parser)) return -1;
+    for (int i = 0; i < PREFERENCES; i++)
+        if (*preference_field(options, &preferences[i]))
+            VEC_PUSH(parser->arena, &options->pas.settings,
+                     ((struct option_setting){preferences[i].key, preferences[i].other}));
+    if (options->expert_capacity)
+        VEC_PUSH(parser->arena, &options->pas.settings,
+                 ((struct option_setting){"capacity",
+                                          arena_printf(parser->arena, "%g", (double)options->expert_capacity / 1000)}));
+    if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;
+    if (options->runtime_ngpus % options->plan_ngpus == 0) return 0;
+    return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                      "--runtime-ngpus must be a multiple of --plan-ngpus: %lld is not a multiple of %lld",
+                      (long long)options->runtime_ngpus, (long long)options->plan_ngpus);
+}

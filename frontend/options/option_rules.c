@@ -1,0 +1,100 @@
+/* What holds between options, checked after all of them have been parsed. */
+#include "frontend/options/parser.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --model-config takes the place of the operand, and of what a model file says. It is for training on GPUs unless the
+ * options say otherwise. */
+static int take_configuration(struct parser *parser) {
+    static const enum option_id of_files[] = {OPT_SHAPE, OPT_BIND, OPT_LOSS, OPT_OPS, OPT_WEIGHTS_FROM, OPT_TRAIN};
+    struct options *options = parser->options;
+    if (!options->model_config) return parser_usage_error(parser, "--inference needs --model-config");
+    if (options->operand) return parser_usage_error(parser, "MODEL.onnx and --model-config exclude each other");
+    for (size_t i = 0; i < sizeof of_files / sizeof *of_files; i++)
+        if (options->given[of_files[i]])
+            return parser_usage_error(parser,
+                                      arena_printf(parser->arena, "--%s is for a model file, not for --model-config",
+                                                   option_rows[of_files[i]].name));
+    options->operand = options->model_config;
+    options->train = !options->inference;
+    if (!options->given[OPT_TARGET]) options->target = OPT_TARGET_CUDA;
+    if (!options->given[OPT_ATTENTION] && options->target == OPT_TARGET_CUDA) options->attention = OPT_ATTENTION_FLASH;
+    if (options->train && options->attention == OPT_ATTENTION_PRODUCTS)
+        return parser_usage_error(
+            parser, "without flash attention, which only target cuda has, --model-config needs --inference");
+    return 0;
+}
+
+bool options_divide_batch(struct options *options) {
+    int64_t sequences = options->runtime_ngpus / options->plan_ngpus;
+    if (!options->global_batch) return true;
+    for (int i = 0; i < options->dims.all.n; i++)
+        if (strcmp(options->dims.all.at[i].name, "batch") == 0) sequences *= options->dims.all.at[i].size;
+    options->accumulate = options->global_batch / sequences;
+    return options->global_batch % sequences == 0;
+}
+
+/* --global-batch. The search of autodist divides it for each of its meshes. */
+static int take_batch(struct parser *parser) {
+    struct options *options = parser->options;
+    if (!options->model_config || options->inference)
+        return parser_usage_error(parser, "--global-batch is for training with --model-config");
+    if (options->given[OPT_ACCUMULATE])
+        return parser_usage_error(parser, "--global-batch determines --accumulate: give one of them");
+    if (options->pas.word == OPT_POLICY_AUTODIST || options_divide_batch(options)) return 0;
+    return diag_error(parser->diags, 205, EXIT_USAGE, "--global-batch",
+                      "%lld sequences are no multiple of those of a micro-batch on all %lld scale units",
+                      (long long)options->global_batch, (long long)(options->runtime_ngpus / options->plan_ngpus));
+}
+
+/* E0200 for an option of the search with another policy. */
+static int check_search(struct parser *parser) {
+    static const enum option_id of_search[] = {OPT_SEARCH_TIME, OPT_FORBID, OPT_REQUIRE};
+    if (parser->options->pas.word == OPT_POLICY_AUTODIST) return 0;
+    for (size_t i = 0; i < sizeof of_search / sizeof *of_search; i++)
+        if (parser->options->given[of_search[i]])
+            return parser_usage_error(
+                parser, arena_printf(parser->arena, "--%s is for --pas autodist", option_rows[of_search[i]].name));
+    return 0;
+}
+
+int parser_finish(struct parser *parser) {
+    struct options *options = parser->options;
+    const char *operand = verb_rows[options->verb].operand;
+    if (parser->diags->errors) return -1;
+    if (options->verbose && options->quiet) return parser_usage_error(parser, "-v and -q contradict each other");
+    if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_LOOPBACK)
+        return parser_usage_error(parser, "--stall-timeout needs ranks that are processes; with "
+                                          "--comm loopback they are threads of one process");
+    if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_MPI)
+        return parser_usage_error(parser,
+                                  "--stall-timeout is for ranks that rankc starts; with --comm mpi mpirun does");
+    if (options->restarts && options->comm == OPT_COMM_LOOPBACK)
+        return parser_usage_error(parser, "--restarts needs ranks that are processes; with "
+                                          "--comm loopback they are threads of one process");
+    if (options->restarts && !options->checkpoint_dir)
+        return parser_usage_error(parser, "--restarts needs --checkpoint-dir");
+    if (options->restarts && options->reset_optimizer)
+        return parser_usage_error(parser, "--restarts resumes optimizer state, and --reset-optimizer drops it");
+    if (options->help) return 0;
+    if (!strcmp(options->instance_name, ".") || !strcmp(options->instance_name, ".."))
+        return diag_error(parser->diags, 205, EXIT_USAGE, NULL,
+                          "--instance-name must be usable as the name of a directory, not '%s'",
+                          options->instance_name);
+    if (options->model_config || options->inference) take_configuration(parser);
+    if (parser->diags->errors) return -1;
+    if (options->rows && (options->operand || options->model_config))
+        return parser_usage_error(parser, "--rows takes the place of MODEL.onnx and --model-config");
+    if (options->verb == VERB_PLAN && !options->operand && !options->rows)
+        return parser_usage_error(parser, "MODEL.onnx, --model-config or --rows is missing");
+    if (*operand && *operand != '[' && !options->operand)
+        return parser_usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
+    for (int i = 0; options->action && i < OPERANDS_MAX; i++) {
+        const char *wanted = parser_operand_name(options->action, i, parser->arena);
+        if (wanted && !options->operands[i])
+            return parser_usage_error(parser, arena_printf(parser->arena, "%s is missing", wanted));
+    }
+    if (parser_finish_mesh(parser) || check_search(parser)) return -1;
+    return options->global_batch ? take_batch(parser) : 0;
+}
