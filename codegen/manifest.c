@@ -366,8 +366,8 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
         const unsigned axes = layout_flat_axes(&plan->graph->tensors.at[tensors[i]].layout);
         const int64_t elements = rankplan_bytes(class, plan->graph, tensors[i]) / (int64_t)rt_dtype_bytes(dtype);
         rt_json_put_dims(writer,
-                         (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes, place->chunk},
-                         place->chunk    ? 7
+                         (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes, place->set},
+                         place->set      ? 7
                          : axes          ? 6
                          : place->stride ? 5
                                          : 4);

@@ -24,10 +24,20 @@ static const double *segment_seconds(const struct graph *graph) {
 }
 
 /* A number, or a list of those of each chunk. */
-static void put_slots(struct rt_json_writer *writer, const struct rt_schedule *schedule) {
+static void put_slots(struct rt_json_writer *writer, const struct rt_schedule *schedule, enum rt_slot_kind kind) {
     if (schedule->nchunks > 1) rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int c = 0; c < schedule->nchunks; c++) rt_json_put_int(writer, schedule->slots[c]);
+    for (int c = 0; c < schedule->nchunks; c++) rt_json_put_int(writer, schedule->slots[rt_slot_set(kind, c)]);
     if (schedule->nchunks > 1) rt_json_close(writer, ']');
+}
+
+/* A list with an entry for each stage; none if there are no slots of the kind. */
+static void put_all_slots(struct rt_json_writer *writer, const struct graph *graph, enum rt_slot_kind kind) {
+    static const char *const keys[RT_SLOT_KINDS] = {"slots", "slots_to_backward", "slots_to_weight"};
+    if (!graph->schedules.at[0].slots[rt_slot_set(kind, 0)]) return;
+    rt_json_key(writer, keys[kind]);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < graph->schedules.n; c++) put_slots(writer, &graph->schedules.at[c], kind);
+    rt_json_close(writer, ']');
 }
 
 enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
@@ -50,10 +60,7 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
                                                                 : training->schedule);
     rt_json_key(writer, "micro_batches");
     rt_json_put_int(writer, micro_batches);
-    rt_json_key(writer, "slots");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int c = 0; c < stages; c++) put_slots(writer, &graph->schedules.at[c]);
-    rt_json_close(writer, ']');
+    for (int kind = 0; kind < RT_SLOT_KINDS; kind++) put_all_slots(writer, graph, (enum rt_slot_kind)kind);
     rt_json_key(writer, "bubble");
     rt_json_put_real(writer, timeline_bubble(&costed, stages));
     if (schedule_last_phase(graph) == PHASE_WEIGHT) {

@@ -158,7 +158,7 @@ static const char *places(const struct rankplan *plan, const struct rank_class *
             strbuf_printf(&out, "%s{%s, RT_ABSENT, 0, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
             strbuf_printf(&out, "%s{%s, %lld, %lld, %d}", i ? ", " : "", plan_arena_enumerators[place->arena],
-                          (long long)place->offset, (long long)place->stride, place->chunk);
+                          (long long)place->offset, (long long)place->stride, place->set);
     }
     return n ? strbuf_text(&out) : "{0}";
 }
@@ -235,6 +235,18 @@ static const char *row_text(const struct graph *graph, const struct rt_step_op *
     return arena_printf(graph->arena, "%s, .kind = %s, .transfer = %d", place, kinds[op->kind], op->transfer);
 }
 
+/* The initial values of the table of slots: "2, 1, [RT_MAX_CHUNKS] = 1, 1". */
+static const char *slots_text(struct arena *arena, const struct rt_schedule *schedule) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int kind = 0; kind < RT_SLOT_KINDS && schedule->slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++) {
+        const int *slots = schedule->slots + rt_slot_set((enum rt_slot_kind)kind, 0);
+        if (kind) strbuf_printf(&out, ", [%d * RT_MAX_CHUNKS] = ", kind);
+        for (int c = 0; c < schedule->nchunks; c++) strbuf_printf(&out, "%s%d", c ? ", " : "", slots[c]);
+    }
+    return strbuf_text(&out);
+}
+
 /* Binds the tables of segments and of the step. */
 static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const struct rank_class *class, int source) {
     const struct rt_schedule *schedule = class->schedule;
@@ -260,9 +272,7 @@ static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const
     tmpl_setf(env, "repeat_first", "%d", schedule->repeat_first);
     tmpl_setf(env, "repeat_end", "%d", schedule->repeat_end);
     tmpl_setf(env, "nchunks", "%d", schedule->nchunks);
-    int64_t slots[RT_MAX_CHUNKS];
-    for (int c = 0; c < schedule->nchunks; c++) slots[c] = schedule->slots[c];
-    tmpl_set(env, "slots", list_of(graph->arena, slots, schedule->nchunks));
+    tmpl_set(env, "slots", slots_text(graph->arena, schedule));
 }
 
 /* The enumerators of the segments: those of the class with the most. The first of them are those of the others. */

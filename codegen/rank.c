@@ -67,7 +67,7 @@ static bool one_address(const struct function *function, const int *tensors) {
 
 /* What an address adds to the offset for the slot of the micro-batch. */
 static const char *slot_text(struct arena *arena, const struct plan_place *place) {
-    return place->stride ? arena_printf(arena, " + rt->slot[%d] * %lld", place->chunk, (long long)place->stride) : "";
+    return place->stride ? arena_printf(arena, " + rt->slot[%d] * %lld", place->set, (long long)place->stride) : "";
 }
 
 /* Of a slice that lies in the memory of what it was cut from: its offset there, to be added to the address. */

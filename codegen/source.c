@@ -20,7 +20,7 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
         int tensor = instruction->tensors.at[t];
         const struct tensor *type = &plan->graph->tensors.at[tensor];
         const struct plan_place *place = &class->place[tensor];
-        strbuf_printf(out, "|%d:%d:%d:%d:%lld:", (int)type->dtype, (int)type->kind, (int)place->arena, place->chunk,
+        strbuf_printf(out, "|%d:%d:%d:%d:%lld:", (int)type->dtype, (int)type->kind, (int)place->arena, place->set,
                       (long long)place->stride);
         for (int d = 0; d < type->ndim; d++) strbuf_printf(out, "%lld ", (long long)class->dims[tensor][d]);
     }

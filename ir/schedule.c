@@ -135,6 +135,13 @@ enum phase schedule_last_phase(const struct graph *graph) {
     return PHASE_BACKWARD;
 }
 
+struct slot_span schedule_slot_span(enum rt_slot_kind kind, enum phase last) {
+    const struct slot_span spans[RT_SLOT_KINDS] = {[RT_SLOT_WHOLE] = {PHASE_FORWARD, last},
+                                                   [RT_SLOT_TO_BACKWARD] = {PHASE_FORWARD, PHASE_BACKWARD},
+                                                   [RT_SLOT_TO_WEIGHT] = {PHASE_BACKWARD, PHASE_WEIGHT}};
+    return spans[kind];
+}
+
 static bool is_backward(enum phase phase) {
     return phase == PHASE_BACKWARD || phase == PHASE_WEIGHT;
 }
@@ -292,7 +299,7 @@ struct progress {
     const struct rt_schedule *schedule;
     int micro_batches;
     bool *ran;         /* [segment * micro_batches + micro] */
-    int *holds;        /* [chunk of the coordinate * most + slot]: 1 + its micro-batch, 0: free */
+    int *holds;        /* [set of slots * most + slot]: 1 + its micro-batch, 0: free */
     int count[PHASES]; /* segments executed */
     enum phase last;   /* of a micro-batch */
     struct transfer_ends ends;
@@ -300,14 +307,22 @@ struct progress {
     int *pending, *arrived; /* [end * most + slot]: 1 + the micro-batch that is posted, that was received; 0: none */
 };
 
-static int check_slot(const struct checker *c, const struct progress *p, enum phase phase,
-                      const struct rt_step_op *op) {
-    const int holder = op->micro + 1;
-    int *holds = &p->holds[op->chunk * p->most + rt_schedule_slot(p->schedule, op)];
-    if (phase == PHASE_FORWARD && *holds) return fail(c, "two micro-batches are in one slot");
-    if (phase != PHASE_FORWARD && *holds != holder)
-        return fail(c, "a micro-batch is not in the slot of its backward row");
-    *holds = phase == p->last ? 0 : holder;
+static int check_slot(const struct checker *c, const struct progress *p, enum phase phase, const struct rt_step_op *op,
+                      enum rt_slot_kind kind) {
+    const int holder = op->micro + 1, set = rt_slot_set(kind, op->chunk), slots = p->schedule->slots[set];
+    const struct slot_span span = schedule_slot_span(kind, p->last);
+    if (!slots || phase < span.first || phase > span.last) return 0;
+    int *holds = &p->holds[set * p->most + op->micro % slots];
+    if (phase == span.first && *holds) return fail(c, "two micro-batches are in one slot");
+    if (phase != span.first && *holds != holder) return fail(c, "a micro-batch is not in the slot of its backward row");
+    *holds = phase == span.last ? 0 : holder;
+    return 0;
+}
+
+static int check_slots(const struct checker *c, const struct progress *p, enum phase phase,
+                       const struct rt_step_op *op) {
+    for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
+        if (check_slot(c, p, phase, op, (enum rt_slot_kind)kind) < 0) return -1;
     return 0;
 }
 
@@ -395,7 +410,7 @@ static int check_row(const struct checker *c, struct progress *p, const struct r
     if (!per_micro_batch) return 0;
     if (phase == PHASE_WEIGHT && !has_run(c, p, op, PHASE_BACKWARD))
         return fail(c, "a weight segment is executed before the backward segment of its micro-batch");
-    return check_arrived(c, p, phase, op) < 0 ? -1 : check_slot(c, p, phase, op);
+    return check_arrived(c, p, phase, op) < 0 ? -1 : check_slots(c, p, phase, op);
 }
 
 /* Walks the table of a step with that many micro-batches. */
@@ -406,7 +421,7 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
     p.most = rt_schedule_most_slots(schedule);
     p.last = schedule_last_phase(c->graph);
     p.ran = ARENA_ARRAY(arena, bool, c->graph->segments.n *micro_batches);
-    p.holds = ARENA_ARRAY(arena, int, schedule->nchunks *p.most);
+    p.holds = ARENA_ARRAY(arena, int, RT_SLOT_SETS *p.most);
     p.ends = schedule_ends(c->graph, (int)(schedule - c->graph->schedules.at));
     p.pending = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
     p.arrived = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
@@ -435,6 +450,21 @@ static int check_updates(const struct checker *c, const struct rt_schedule *sche
     return 0;
 }
 
+/* Every chunk has slots, at most as many for a part of a micro-batch as for the whole. Those for parts are there for
+ * all chunks or for none, and only if there are weight segments. */
+static int check_sets(const struct checker *c, const struct rt_schedule *schedule) {
+    const bool parts = schedule->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
+    if (parts && schedule_last_phase(c->graph) != PHASE_WEIGHT)
+        return fail(c, "it has slots for weight segments, of which there are none");
+    for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
+        for (int chunk = 0; chunk < schedule->nchunks; chunk++) {
+            const int slots = schedule->slots[rt_slot_set((enum rt_slot_kind)kind, chunk)];
+            if ((slots > 0) != (!kind || parts) || slots > schedule->slots[chunk])
+                return fail(c, "a chunk has too many slots for a part of its micro-batches, or too few");
+        }
+    return 0;
+}
+
 static int check_schedule(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
     const struct rt_schedule *schedule = &graph->schedules.at[coordinate];
@@ -453,7 +483,7 @@ static int check_schedule(struct checker *c, int coordinate) {
         const int chunk = graph->segments.at[schedule->ops[i].segment].chunk;
         if (schedule_home(graph, chunk) != coordinate) return fail(c, "a row has a segment of another coordinate");
     }
-    if (check_updates(c, schedule) < 0) return -1;
+    if (check_sets(c, schedule) < 0 || check_updates(c, schedule) < 0) return -1;
     /* without repetition; repeated once; and as often as it takes to come to the same slots again */
     const int further[] = {0, 1, rt_schedule_most_slots(schedule) + 1};
     for (int k = 0; k < 3 && rt_schedule_allows(schedule, schedule->micro_batches + further[k]); k++)

@@ -54,6 +54,13 @@ int schedule_phases(const struct graph *graph);
 /* The last phase of a micro-batch: FORWARD in inference, WEIGHT if the graph has nodes of that phase, else BACKWARD. */
 enum phase schedule_last_phase(const struct graph *graph);
 
+/* The phases of a micro-batch whose segments access a slot of the kind (Note [Slots] in runtime/base/schedule.h): the
+ * first takes it and the last frees it. last: that of schedule_last_phase. */
+struct slot_span {
+    enum phase first, last;
+};
+struct slot_span schedule_slot_span(enum rt_slot_kind kind, enum phase last);
+
 /* The phase at whose end the new value of a weight is stored (struct update). A value from the forward phase of a
  * training program is stored after the backward phase, which may still read the old one. With pipeline stages it is
  * stored after the forward phase if the backward phase does not read the old one, because the forward segments of

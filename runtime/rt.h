@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 15 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 16 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
  * order. */
@@ -88,7 +88,7 @@ struct rt_place {
     enum rt_arena arena;
     size_t offset;
     size_t stride; /* bytes from one slot to the next (Note [Slots] in base/schedule.h); 0: it is in no slot */
-    int chunk;     /* whose slot it is in, by the rank's own numbers */
+    int set;       /* of slots, in one of which it is (rt_slot_set) */
 };
 
 struct rt;
@@ -228,9 +228,9 @@ struct rt {
     struct rt_comm *axis[RT_LAYOUT_AXES]; /* of the ranks along a mesh or replica axis, for buffers in arenas */
     void *device;                         /* state of the program's device */
     const void *const *inputs;            /* of the current step: the caller's tensors, then the controls */
-    size_t slot[RT_MAX_CHUNKS]; /* of the current micro-batch, by chunk of the rank (Note [Slots] in base/schedule.h) */
-    int64_t step;               /* steps begun */
-    int instruction;            /* current one: index into "instructions" of manifest.json; -1: none */
+    size_t slot[RT_SLOT_SETS]; /* of the current micro-batch, by set of slots (Note [Slots] in base/schedule.h) */
+    int64_t step;              /* steps begun */
+    int instruction;           /* current one: index into "instructions" of manifest.json; -1: none */
     struct rt_private *internal;
     int reference_kernels; /* 1: kernels in plain C instead of a library's; set by rt_kernels_select */
     /* Likewise. 1: f32 matrix products on a GPU use TF32, which rounds operands to 10 bits of mantissa. */

@@ -274,6 +274,22 @@ static const char *line_name(const struct compiled_model *compiled, int coordina
     return arena_printf(arena, "%s: %s slots", strbuf_text(&name), strbuf_text(&numbers));
 }
 
+/* "  slots of values that gradients of weights do not need: 4 3 2 1": of each stage; several at one coordinate as
+ * "4,1". Nothing if the schedule does not divide the backward phase. */
+static void put_slots(struct strbuf *out, const struct rt_json *schedule, const char *key, const char *what) {
+    const struct rt_json *stage = elements(rt_json_member(schedule, key));
+    int64_t n = 0;
+    if (!stage) return;
+    strbuf_printf(out, "  slots of values %s:", what);
+    for (; stage; stage = stage->next) {
+        const bool list = stage->kind == RT_JSON_ARRAY;
+        const char *before = " ";
+        for (const struct rt_json *of = list ? elements(stage) : stage; of; of = list ? of->next : NULL, before = ",")
+            if (rt_json_int(of, &n)) strbuf_printf(out, "%s%" PRId64, before, n);
+    }
+    strbuf_putc(out, '\n');
+}
+
 enum { MOST_COLUMNS = 1000 }; /* of a timeline */
 
 /* The timeline of pipeline stages in training. */
@@ -296,6 +312,8 @@ static void put_schedule(struct strbuf *out, const struct compiled_model *compil
             out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
             line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, MOST_COLUMNS) : "?");
     }
+    put_slots(out, schedule, "slots_to_backward", "that gradients of weights do not need");
+    put_slots(out, schedule, "slots_to_weight", "that the backward pass computes for them");
 }
 
 /* ---- memory ---- */

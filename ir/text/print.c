@@ -332,7 +332,13 @@ static void print_transfer(struct printer *p, const struct transfer_ends *ends, 
 static void print_schedule(struct printer *p, const struct rt_schedule *schedule) {
     strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=", (int)(schedule - p->graph->schedules.at),
                   schedule->micro_batches);
-    for (int c = 0; c < schedule->nchunks; c++) strbuf_printf(&p->out, "%s%d", c ? "," : "", schedule->slots[c]);
+    for (int kind = 0; kind < RT_SLOT_KINDS && schedule->slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++)
+        for (int c = 0; c < schedule->nchunks; c++)
+            strbuf_printf(&p->out, "%s%d",
+                          c      ? ","
+                          : kind ? "/"
+                                 : "",
+                          schedule->slots[rt_slot_set((enum rt_slot_kind)kind, c)]);
     if (schedule->repeat_first < schedule->repeat_end)
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');

@@ -55,6 +55,21 @@ bool read_segment(struct reader *r) {
     return true;
 }
 
+/* 2,1 and, after "/", the numbers of slots of the other kinds */
+static bool read_slots(struct reader *r, const char *start, struct rt_schedule *schedule) {
+    for (int kind = 0; kind < RT_SLOT_KINDS && (!kind || take(r, "/")); kind++) {
+        int chunks = 0;
+        do {
+            if (chunks == RT_MAX_CHUNKS) return fail_at(r, start, "more than %d chunks", RT_MAX_CHUNKS);
+            if (!read_count(r, 1, "slots", &schedule->slots[rt_slot_set((enum rt_slot_kind)kind, chunks++)]))
+                return false;
+        } while (take(r, ","));
+        if (kind && chunks != schedule->nchunks) return fail_at(r, start, "slots of every chunk are expected");
+        schedule->nchunks = chunks;
+    }
+    return true;
+}
+
 bool read_schedule(struct reader *r) {
     struct rt_schedule schedule = {0};
     int coordinate;
@@ -64,10 +79,7 @@ bool read_schedule(struct reader *r) {
         return fail_at(r, start, "schedule %d must come next", r->graph->schedules.n);
     if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.micro_batches)) return false;
     if (!expect(r, "slots=")) return false;
-    do {
-        if (schedule.nchunks == RT_MAX_CHUNKS) return fail_at(r, start, "more than %d chunks", RT_MAX_CHUNKS);
-        if (!read_count(r, 1, "slots", &schedule.slots[schedule.nchunks++])) return false;
-    } while (take(r, ","));
+    if (!read_slots(r, start, &schedule)) return false;
     if (take(r, "repeat=") && !read_range(r, "the row", &schedule.repeat_first, &schedule.repeat_end)) return false;
     r->rows.at = NULL;
     r->rows.n = r->rows.capacity = 0;

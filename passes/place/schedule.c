@@ -136,34 +136,40 @@ static bool take_slot(int *holder, int slots, int micro) {
     return true;
 }
 
-/* True if no two micro-batches need a slot of the chunk at the same time when there are `slots` of them: from the
- * forward segment, or the first receive that is posted for it, to the last backward segment. */
-static bool suffice(const struct table *t, int chunk, int slots) {
+/* True if no two micro-batches need a slot of the kind and chunk at the same time when there are `slots` of them. What
+ * is received lies in slots for the whole micro-batch, which are taken when the first receive is posted. */
+static bool suffice(const struct table *t, enum rt_slot_kind kind, int chunk, int slots) {
+    const struct slot_span span = schedule_slot_span(kind, t->last);
     int *holder = ARENA_ARRAY(t->graph->arena, int, slots), a = 0;
     for (int i = 0; i < t->column->cells.n; i++) {
         const struct cell *cell = &t->column->cells.at[i];
         for (; a < t->arrivals.all.n && t->arrivals.all.at[a].cell == i; a++)
-            if (t->ends.all.at[t->arrivals.all.at[a].end].chunk == chunk &&
+            if (kind == RT_SLOT_WHOLE && t->ends.all.at[t->arrivals.all.at[a].end].chunk == chunk &&
                 !take_slot(holder, slots, t->arrivals.all.at[a].micro))
                 return false;
         if (cell->chunk != chunk) continue;
-        if (cell->phase == PHASE_FORWARD && !take_slot(holder, slots, cell->micro)) return false;
-        if (cell->phase == t->last) holder[cell->micro % slots] = 0;
+        if (cell->phase == span.first && !take_slot(holder, slots, cell->micro)) return false;
+        if (cell->phase == span.last) holder[cell->micro % slots] = 0;
     }
     return true;
 }
 
-static int count_slots(const struct table *t, int chunk, int more) {
+static int count_slots(const struct table *t, enum rt_slot_kind kind, int chunk, int more) {
     int slots = 1;
-    while (slots < t->column->micro_batches && !suffice(t, chunk, slots)) slots++;
+    while (slots < t->column->micro_batches && !suffice(t, kind, chunk, slots)) slots++;
     return slots + more < t->column->micro_batches ? slots + more : t->column->micro_batches;
 }
 
-/* more: slots of each chunk beyond those that it needs. */
+/* more: slots for whole micro-batches of each chunk beyond those that it needs. */
 static void find_slots(struct table *t, const int *more) {
-    for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++)
-        if (schedule_home(t->graph, chunk) == t->column->coordinate)
-            t->schedule.slots[t->schedule.nchunks++] = count_slots(t, chunk, more[chunk]);
+    const int kinds = t->last == PHASE_WEIGHT ? RT_SLOT_KINDS : 1;
+    for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++) {
+        if (schedule_home(t->graph, chunk) != t->column->coordinate) continue;
+        for (int kind = 0; kind < kinds; kind++)
+            t->schedule.slots[rt_slot_set((enum rt_slot_kind)kind, t->schedule.nchunks)] =
+                count_slots(t, (enum rt_slot_kind)kind, chunk, kind == RT_SLOT_WHOLE ? more[chunk] : 0);
+        t->schedule.nchunks++;
+    }
     t->most = rt_schedule_most_slots(&t->schedule);
 }
 

@@ -1,6 +1,6 @@
 #include "passes/plan/schedule_chimera.h"
 
-#include "passes/plan/schedules.h"
+#include "passes/plan/column.h"
 
 /* Note [Order of Chimera]
  * The order of segments is found by executing the pipeline with forward and backward segments of one unit of time each,

@@ -22,18 +22,8 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
-#include "ir/base/vec.h"
+#include "passes/plan/column.h"
 #include "passes/plan/schedule_grid.h"
-
-/* What a coordinate computes in a step, in order. For each micro-batch beyond those listed, cells [repeat_first,
- * repeat_end) are repeated, as rows are in Note [Repeated rows] in runtime/base/schedule.h. */
-struct column {
-    struct arena *arena;
-    int coordinate, coordinates, micro_batches;
-    struct chunks chunks;
-    VEC(struct cell) cells;
-    int repeat_first, repeat_end;
-};
 
 /* A row of schedules.def. */
 struct schedule_kind {

@@ -34,7 +34,7 @@ struct plan_place {
      * in the class' `flats` */
     int64_t offset;
     int64_t stride; /* bytes from one slot to the next (Note [Slots in memory] in slots.h); 0: it is in no slot */
-    int chunk;      /* whose slot it is in: an index into class->chunks */
+    int set;        /* of slots, in one of which it is (rt_slot_set); its chunk is an index into class->chunks */
 };
 
 /* A tensor that is a strided view of another (Note [Views] in views.h): the result of `node` in its operand, or an
@@ -59,11 +59,11 @@ struct rank_class {
     VEC(struct rt_flat) flats;
     /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
-    const struct rt_schedule *schedule;           /* of its coordinate */
-    int nsegments, *segments;                     /* those of the graph that the schedule executes, ascending */
-    VEC(int) kept;                                /* roots that lie in a slot (slots.h) */
-    int transferred;                              /* the first of them: values that go from rank to rank */
-    int64_t slot_bytes[RT_MAX_CHUNKS][RT_ARENAS]; /* size of one slot of each chunk */
+    const struct rt_schedule *schedule;          /* of its coordinate */
+    int nsegments, *segments;                    /* those of the graph that the schedule executes, ascending */
+    VEC(int) kept;                               /* roots that lie in a slot (slots.h) */
+    int transferred;                             /* the first of them: values that go from rank to rank */
+    int64_t slot_bytes[RT_SLOT_SETS][RT_ARENAS]; /* size of one slot of each set */
     VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
 };
 

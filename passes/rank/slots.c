@@ -43,6 +43,56 @@ static const int *find_owners(const struct rankplan *plan, const struct rank_cla
     return owner;
 }
 
+/* Who accesses a root in the phases of micro-batches: `phases`, a bit set; `chunk`: an index into class->chunks, or
+ * SEVERAL. `elsewhere`: so do later phases or the caller. */
+struct access {
+    unsigned phases;
+    int chunk;
+    bool elsewhere;
+};
+enum { SEVERAL = -1 };
+
+static void note_access(struct access *access, const struct rank_class *class, const struct segment *segment) {
+    int chunk = 0;
+    while (class->chunks[chunk] != segment->chunk) chunk++;
+    access->elsewhere = access->elsewhere || segment->phase >= PHASE_REDUCE;
+    access->chunk = access->phases && access->chunk != chunk ? SEVERAL : chunk;
+    access->phases |= 1u << segment->phase;
+}
+
+/* Per root. */
+static const struct access *find_root_accesses(const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    struct access *access = ARENA_ARRAY(graph->arena, struct access, graph->tensors.n + 1);
+    for (int s = 0; s < class->nsegments; s++) {
+        const struct segment *segment = &graph->segments.at[class->segments[s]];
+        for (int i = segment->first; i < segment->end; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
+            for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
+                const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
+                if (tensor >= 0) note_access(&access[plan->root[tensor]], class, segment);
+            }
+        }
+    }
+    for (int i = 0; i < graph->outputs.n; i++) access[plan->root[graph->outputs.at[i]]].elsewhere = true;
+    for (int i = 0; i < graph->updates.n; i++) access[plan->root[graph->updates.at[i].value]].elsewhere = true;
+    return access;
+}
+
+/* The set of slots for a kept value of which that is known. What goes from rank to rank, or is accessed by several
+ * chunks, has a slot of `owner` for the whole micro-batch. */
+static int choose_set(const struct rank_class *class, const struct access *access, bool transferred, int owner) {
+    const unsigned forward = 1u << PHASE_FORWARD, weight = 1u << PHASE_WEIGHT;
+    const bool parts = class->schedule->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
+    if (!parts || transferred || access->elsewhere || access->chunk == SEVERAL)
+        return rt_slot_set(RT_SLOT_WHOLE, owner);
+    const enum rt_slot_kind kind = !(access->phases & weight)    ? RT_SLOT_TO_BACKWARD
+                                   : !(access->phases & forward) ? RT_SLOT_TO_WEIGHT
+                                                                 : RT_SLOT_WHOLE;
+    return rt_slot_set(kind, kind == RT_SLOT_WHOLE ? owner : access->chunk);
+}
+
 static bool several_in_use(const struct rank_class *class) {
     return class->nchunks > 1 || class->schedule->slots[0] > 1;
 }
@@ -55,77 +105,76 @@ static int in_regions(const struct rank_class *class) {
 void slots_find(const struct rankplan *plan, struct rank_class *class) {
     list_kept(plan, class);
     const int *owner = find_owners(plan, class);
+    const struct access *access = find_root_accesses(plan, class);
     for (int i = 0; i < class->kept.n; i++) {
-        const int root = class->kept.at[i], chunk = owner[root];
-        int64_t *bytes = &class->slot_bytes[chunk][arena_of(plan, root)];
-        if (i < in_regions(class))
-            class->place[root] = (struct plan_place){arena_of(plan, root), *bytes, .chunk = chunk};
+        const int root = class->kept.at[i], set = choose_set(class, &access[root], i < class->transferred, owner[root]);
+        int64_t *bytes = &class->slot_bytes[set][arena_of(plan, root)];
+        if (i < in_regions(class)) class->place[root] = (struct plan_place){arena_of(plan, root), *bytes, .set = set};
         *bytes += rankplan_memory(plan, class, root);
     }
 }
 
-/* Size of a slot of the chunk in its region: with one slot, only the first values lie there. */
-static int64_t stride_of(const struct rankplan *plan, const struct rank_class *class, int chunk, enum rt_arena arena) {
+/* Size of a slot of the set in its region: with one slot, only the first values lie there. */
+static int64_t stride_of(const struct rankplan *plan, const struct rank_class *class, int set, enum rt_arena arena) {
     int64_t bytes = 0;
     for (int i = 0; i < in_regions(class); i++) {
         const struct plan_place *place = &class->place[class->kept.at[i]];
-        if (place->arena == (int)arena && place->chunk == chunk)
-            bytes += rankplan_memory(plan, class, class->kept.at[i]);
+        if (place->arena == (int)arena && place->set == set) bytes += rankplan_memory(plan, class, class->kept.at[i]);
     }
     return bytes;
 }
 
-/* Puts the slots of a chunk behind what lies in the arena. */
-static void place_region(const struct rankplan *plan, struct rank_class *class, int chunk, enum rt_arena arena) {
-    const int64_t stride = stride_of(plan, class, chunk, arena);
+/* Puts the slots of a set behind what lies in the arena. */
+static void place_region(const struct rankplan *plan, struct rank_class *class, int set, enum rt_arena arena) {
+    const int64_t stride = stride_of(plan, class, set, arena);
     for (int i = 0; i < in_regions(class); i++) {
         struct plan_place *place = &class->place[class->kept.at[i]];
-        if (place->arena != (int)arena || place->chunk != chunk) continue;
+        if (place->arena != (int)arena || place->set != set) continue;
         place->offset += class->bytes[arena];
         place->stride = stride;
     }
-    class->bytes[arena] += class->schedule->slots[chunk] * stride;
+    class->bytes[arena] += class->schedule->slots[set] * stride;
 }
 
 void slots_place(const struct rankplan *plan, struct rank_class *class) {
-    for (int chunk = 0; chunk < class->nchunks; chunk++)
-        for (int a = 0; a < SLOT_ARENAS; a++) place_region(plan, class, chunk, arenas[a]);
+    for (int set = 0; set < RT_SLOT_SETS; set++)
+        for (int a = 0; a < SLOT_ARENAS; a++) place_region(plan, class, set, arenas[a]);
 }
 
 /* Verification ----------------------------------------------------------------------------------------------------- */
 
-/* The slots of a chunk in an arena: [first, end); empty if it has none. */
+/* The slots of a set in an arena: [first, end); empty if it has none. */
 struct region {
     int64_t first, end;
 };
 
-static void find_regions(const struct rank_class *class, struct region region[RT_MAX_CHUNKS][RT_ARENAS]) {
+static void find_regions(const struct rank_class *class, struct region region[RT_SLOT_SETS][RT_ARENAS]) {
     for (int i = 0; i < in_regions(class); i++) {
         const struct plan_place *place = &class->place[class->kept.at[i]];
-        struct region *r = &region[place->chunk][place->arena];
+        struct region *r = &region[place->set][place->arena];
         if (!r->end || place->offset < r->first) r->first = place->offset;
-        r->end = r->first + class->schedule->slots[place->chunk] * place->stride;
+        r->end = r->first + class->schedule->slots[place->set] * place->stride;
     }
 }
 
 /* A value in a slot ends in the slot, and no other lies in a region. */
 static bool is_apart(const struct rankplan *plan, const struct rank_class *class, int tensor,
-                     struct region region[RT_MAX_CHUNKS][RT_ARENAS]) {
+                     struct region region[RT_SLOT_SETS][RT_ARENAS]) {
     const struct plan_place *place = &class->place[tensor];
     if (place->offset < 0 || place->arena >= RT_ARENAS) return true;
     const int64_t behind = place->offset + rankplan_bytes(class, plan->graph, tensor);
-    if (place->stride) return behind <= region[place->chunk][place->arena].first + place->stride;
-    for (int chunk = 0; chunk < class->nchunks; chunk++) {
-        const struct region *r = &region[chunk][place->arena];
+    if (place->stride) return behind <= region[place->set][place->arena].first + place->stride;
+    for (int set = 0; set < RT_SLOT_SETS; set++) {
+        const struct region *r = &region[set][place->arena];
         if (r->end && behind > r->first && place->offset < r->end) return false;
     }
     return true;
 }
 
-/* By segment of the graph: the chunks, as a bit set, whose slots it reads or writes. */
-static const unsigned *find_accesses(const struct rankplan *plan, const struct rank_class *class) {
+/* By segment of the graph: the sets of slots, as a bit set, that it reads or writes. */
+static const uint64_t *find_accesses(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
-    unsigned *accesses = ARENA_ARRAY(graph->arena, unsigned, graph->segments.n + 1);
+    uint64_t *accesses = ARENA_ARRAY(graph->arena, uint64_t, graph->segments.n + 1);
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
         for (int i = segment->first; i < segment->end && segment->phase < PHASE_REDUCE; i++) {
@@ -134,41 +183,51 @@ static const unsigned *find_accesses(const struct rankplan *plan, const struct r
             for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
                 const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
                 if (tensor >= 0 && class->place[tensor].offset >= 0 && class->place[tensor].stride)
-                    accesses[class->segments[s]] |= 1u << class->place[tensor].chunk;
+                    accesses[class->segments[s]] |= UINT64_C(1) << class->place[tensor].set;
             }
         }
     }
     return accesses;
 }
 
-/* Walks the table: a segment accesses slots of a chunk only from the micro-batch's forward segment of that chunk to its
- * last backward segment. */
+/* The sets of a chunk of which a segment of the phase takes a slot, or frees one, as a bit set. */
+static uint64_t sets_of(int chunk, enum phase phase, enum phase last_phase, bool frees) {
+    uint64_t sets = 0;
+    for (int kind = 0; kind < RT_SLOT_KINDS; kind++) {
+        const struct slot_span span = schedule_slot_span((enum rt_slot_kind)kind, last_phase);
+        if (phase == (frees ? span.last : span.first))
+            sets |= UINT64_C(1) << rt_slot_set((enum rt_slot_kind)kind, chunk);
+    }
+    return sets;
+}
+
+/* Walks the table: a segment accesses only slots that its micro-batch has taken and not freed. */
 static bool is_held(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     const int micro_batches = class->schedule->micro_batches;
     const enum phase last = schedule_last_phase(graph);
-    const unsigned *accesses = find_accesses(plan, class);
-    unsigned *held = ARENA_ARRAY(graph->arena, unsigned, micro_batches + 1); /* by micro-batch: chunks, a bit set */
-    for (int i = 0; i<class->schedule->nops &&class->nchunks> 1; i++) {
+    const uint64_t *accesses = find_accesses(plan, class);
+    uint64_t *held = ARENA_ARRAY(graph->arena, uint64_t, micro_batches + 1); /* by micro-batch: sets, a bit set */
+    for (int i = 0; i < class->schedule->nops; i++) {
         const struct rt_step_op *op = &class->schedule->ops[i];
         const enum phase phase = graph->segments.at[op->segment].phase;
         if (op->kind != RT_RUN || phase >= PHASE_REDUCE) continue;
-        if (phase == PHASE_FORWARD) held[op->micro] |= 1u << op->chunk;
+        held[op->micro] |= sets_of(op->chunk, phase, last, false);
         if (accesses[op->segment] & ~held[op->micro]) return false;
-        if (phase == last) held[op->micro] &= ~(1u << op->chunk);
+        held[op->micro] &= ~sets_of(op->chunk, phase, last, true);
     }
     return true;
 }
 
 int slots_verify(const struct rankplan *plan, const struct rank_class *class, struct diags *diags) {
     const struct graph *graph = plan->graph;
-    struct region region[RT_MAX_CHUNKS][RT_ARENAS] = {{{0}}};
+    struct region region[RT_SLOT_SETS][RT_ARENAS] = {{{0}}};
     find_regions(class, region);
     const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
     for (int e = 0; e < ends.all.n; e++) {
         const struct node *node = &graph->nodes.at[ends.all.at[e].node];
         const int tensor = ends.all.at[e].sends ? node->inputs[0] : node->outputs[0];
-        if (class->place[tensor].stride && class->chunks[class->place[tensor].chunk] != ends.all.at[e].owner)
+        if (class->place[tensor].stride && class->chunks[class->place[tensor].set] != ends.all.at[e].owner)
             return diag_error(diags, 1103, EXIT_INTERNAL, graph->name,
                               "memory plan: '%s' is in a slot of another stage", graph->tensors.at[tensor].name);
     }

@@ -12,6 +12,11 @@
  * needs about as many slots as there are micro-batches between the two at the same time; micro-batch m has slot m
  * modulo their number. Without backward segments there is nothing to keep: all micro-batches have slot 0.
  *
+ * Under a zero-bubble schedule other micro-batches come between the two parts of a backward phase. A chunk then has
+ * three sets of slots, each with a number of its own: for what is kept from the forward to the weight segment, for what
+ * no weight segment reads, which is kept up to the end of the backward segment, and for what the backward segment
+ * computes for the weight segment.
+ *
  * Note [Repeated rows]
  * The number of micro-batches of a step is an option of a run (`rankc train --accumulate`), so a table cannot list all
  * of them. Its rows are those of `micro_batches` micro-batches. For each further one, rows [repeat_first, repeat_end)
@@ -44,6 +49,14 @@ enum rt_step_kind { RT_RUN, RT_POST_SEND, RT_POST_RECEIVE, RT_WAIT };
 
 enum { RT_MAX_CHUNKS = 16 }; /* of a rank */
 
+/* The sets of slots of a chunk (Note [Slots]): a micro-batch has a slot from its forward to its last backward segment;
+ * from FORWARD to BACKWARD; from BACKWARD to WEIGHT. Sets of all chunks are numbered by rt_slot_set. */
+enum rt_slot_kind { RT_SLOT_WHOLE, RT_SLOT_TO_BACKWARD, RT_SLOT_TO_WEIGHT, RT_SLOT_KINDS };
+enum { RT_SLOT_SETS = (int)RT_SLOT_KINDS * (int)RT_MAX_CHUNKS };
+static inline int rt_slot_set(enum rt_slot_kind kind, int chunk) {
+    return (int)kind * RT_MAX_CHUNKS + chunk;
+}
+
 /* A row. `chunk`: the segment's, of a transfer the one in whose slot the value lies, by the rank's own numbers.
  * micro is 0 for segments of the whole step. `transfer`: which of the rank's ends of transfers is posted or waited
  * for (struct rt_transfer in rt.h); `segment` then is the one that computes or reads the value. */
@@ -57,12 +70,12 @@ struct rt_schedule {
     int nops;
     const struct rt_step_op *ops;
     int micro_batches, repeat_first, repeat_end; /* Note [Repeated rows] */
-    int nchunks, slots[RT_MAX_CHUNKS];           /* of each chunk of the rank (Note [Slots]) */
+    int nchunks, slots[RT_SLOT_SETS];            /* of the rank; slots of each set, 0 where there is no such set */
 };
 
-/* The slot of the row's micro-batch among those of its chunk. */
+/* The slot of the row's micro-batch among those that its chunk has for the whole micro-batch. */
 int rt_schedule_slot(const struct rt_schedule *schedule, const struct rt_step_op *op);
-/* The largest number of slots of a chunk. */
+/* The largest number of slots of a chunk; no set has more than its chunk has for whole micro-batches. */
 int rt_schedule_most_slots(const struct rt_schedule *schedule);
 
 /* True if a step may have that many micro-batches. */

@@ -14,7 +14,7 @@ static size_t port_bytes(const struct rt_port *port) {
 
 static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
     if (place->arena == RT_CALLER) return (unsigned char *)(uintptr_t)rt->inputs[place->offset];
-    return rt->arena[place->arena] + place->offset + rt->slot[place->chunk] * place->stride;
+    return rt->arena[place->arena] + place->offset + rt->slot[place->set] * place->stride;
 }
 
 const void *rt_output(const struct rt *rt, int index) {
@@ -71,7 +71,8 @@ static int transfer(struct rt *rt, const struct rt_step_op *op) {
 /* Makes the row's micro-batch and chunk the current ones. */
 static void enter_row(struct rt *rt, const struct rt_step_op *op) {
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
-    for (int c = 0; c < schedule->nchunks; c++) rt->slot[c] = (size_t)(op->micro % schedule->slots[c]);
+    for (int s = 0; s < RT_SLOT_SETS; s++)
+        if (schedule->slots[s]) rt->slot[s] = (size_t)(op->micro % schedule->slots[s]);
     rt->internal->chunk = op->chunk;
 }
 

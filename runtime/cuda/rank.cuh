@@ -37,8 +37,8 @@ struct rt_cuda_piece {
 /* A segment as graphs, recorded at its first execution; one for each set of slots and each way in which sums begin. */
 struct rt_cuda_graph {
     const struct rt_segment *segment;
-    size_t slot[RT_MAX_CHUNKS]; /* as in struct rt */
-    int sums;                   /* rt_sums_variant */
+    size_t slot[RT_SLOT_SETS]; /* as in struct rt */
+    int sums;                  /* rt_sums_variant */
     rt_cuda_piece *first;
     rt_cuda_graph *next;
 };

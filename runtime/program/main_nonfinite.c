@@ -64,10 +64,10 @@ static int check_memory(struct rt *rt, const void *at, enum rt_dtype dtype, size
 
 /* Address of a tensor in "values"; NULL: the rank cannot read it. */
 static const unsigned char *address_of(const struct rt *rt, int64_t arena, int64_t offset, int64_t stride,
-                                       int64_t chunk) {
+                                       int64_t set) {
     if (arena == MANIFEST_FLAT) return offset < rt->rank_class->nflats ? rt->slice[offset] : NULL;
     if (arena == RT_CALLER) return rt->inputs ? rt->inputs[offset] : NULL;
-    return rt->arena[arena] + offset + rt->slot[chunk] * (size_t)stride;
+    return rt->arena[arena] + offset + rt->slot[set] * (size_t)stride;
 }
 
 /* Checks a tensor in "values" of manifest.json (base/manifest.h). */
@@ -78,7 +78,7 @@ static int check_value(struct rt *rt, const struct rt_json *value) {
     const int64_t arena = field[0], elements = field[3];
     if (n < 4 || arena < 0 || arena > MANIFEST_FLAT || field[1] < 0 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT ||
         elements < 0 || field[4] < 0 || field[5] < 0 || field[5] >> rt_layout_axes(rt) || field[6] < 0 ||
-        field[6] >= RT_MAX_CHUNKS)
+        field[6] >= RT_SLOT_SETS)
         return 0;
     const enum rt_dtype dtype = (enum rt_dtype)field[2];
     const unsigned axes = (unsigned)field[5];

@@ -197,6 +197,24 @@ def zero_bubbles(o, work):
     return "as published"
 
 
+def activations(o, schedule, *options, config="llama3-8b"):
+    """Bytes of activations and of values that ranks exchange, on the rank with the most of them, of 4 stages and 8 micro-batches; and the slots."""
+    plan = json.loads(call(o.rankc, "plan", "--json", "--model-config", config, "--dim", "batch=1", "--dim", "seq=4096", "--pas", "pp", "--plan-ngpus", "4",
+                           "--accumulate", "8", "--schedule", schedule, *options).stdout)
+    return max(rank["memory"]["activations"] + rank["memory"]["communication"] for rank in plan["ranks"]), plan["schedule"]
+
+
+def zero_bubble_memory(o, work):
+    """Qi et al. (ICLR 2024), section 2.2: ZB-H1 keeps about as much as 1F1B, ZB-H2 at most twice as much. What only a backward segment reads is kept
+    by as many micro-batches as 1F1B keeps; what it computes for the weight segments, by those of the delay between the two."""
+    usual = activations(o, "1f1b")[0]
+    one, slots = activations(o, "zb-h1")
+    expect(slots["slots_to_backward"] == [4, 3, 2, 1] and slots["slots_to_weight"] == [1, 2, 3, 4], slots)
+    two = activations(o, "zb-h2")[0]
+    expect(one <= 1.15 * usual and two <= 2 * usual, f"{one} and {two} bytes, under 1f1b {usual}")
+    return f"{one / usual:.2f} and {two / usual:.2f} times 1f1b's"
+
+
 def grids(o, work):
     """A schedule of a file is refused with the line, a deadlock with what waits; its content, not its name, decides what is compiled."""
     path, out = os.path.join(work, "a.grid"), os.path.join(work, "out")
@@ -273,6 +291,18 @@ def waiting(o, table):
         table.write(f"| {p} | {m} | {schedule} | {step:g} | {own:g} | {' '.join(str(of).replace(' ', '') for of in slots)} |\n")
 
 
+def memory(o, table):
+    table.write("\n## Memory of activations\n\nLlama 3 8B in 4 stages on GPUs, 8 micro-batches of one sequence of 4096 tokens: GiB of activations on the rank "
+                "with the\nmost, and how often those under `1f1b`. *First* and *second*: slots for values that gradients of weights do not need, and\nfor "
+                "those that the first part of a backward pass computes for the second.\n\n"
+                "| recompute | schedule | GiB | times | slots | first | second |\n|---|---|---|---|---|---|---|\n")
+    for recompute, schedule in itertools.product(("none", "full"), ("1f1b", "zb-h1", "zb-h2", "zb-v", "chimera")):
+        options = [] if recompute == "none" else ["--recompute", recompute]
+        got, shown = activations(o, schedule, *options)
+        slots = [" ".join(str(of).replace(" ", "") for of in shown.get(key, [])) for key in ("slots", "slots_to_backward", "slots_to_weight")]
+        table.write(f"| {recompute} | {schedule} | {got / 2**30:.1f} | {got / activations(o, '1f1b', *options)[0]:.2f} | {' | '.join(slots)} |\n")
+
+
 def write_table(o, path, results):
     with open(path, "w", encoding="utf-8") as table:
         table.write("# Training in pipeline stages\n\nWritten by `tests/training/pipeline.py --product --table`: losses and gradient norms of "
@@ -283,6 +313,7 @@ def write_table(o, path, results):
             worst = "0" if said == "equal to one rank" else said.split("; ")[1].split()[0]
             table.write(f"| {case} | {' | '.join(map(str, row[:6]))} | {worst} |\n")
         waiting(o, table)
+        memory(o, table)
 
 
 def main():
@@ -312,7 +343,7 @@ def main():
     cases = o.cases or (["gpt2", "llama"] if o.product else list(quick))
     rows = [(case, row) for case in cases for row in (product() if o.product else quick[case])]
     checks = [(f"{case} {name_of(row)}", lambda work, case=case, row=row: run(case, row, work)) for case, row in rows]
-    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, chimera, zero_bubbles, grids, states]
+    others = [] if o.cases or o.product or o.target == "cuda" else [formulas, chimera, zero_bubbles, zero_bubble_memory, grids, states]
     failed = report(checks + [(other.__name__, lambda work, other=other: other(o, work)) for other in others])
     if o.table and not failed:
         write_table(o, o.table, results)
