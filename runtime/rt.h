@@ -242,7 +242,10 @@ struct rt_options {
     const char *comm;      /* "auto", "self", "loopback", "shm" */
     /* a communicator of all ranks, which stays the caller's; NULL: made from rank, world and comm */
     struct rt_comm *joined;
-    int rank, world; /* used where joined is NULL; world 0: from the environment, else one rank */
+    /* Address of the caller's MPI_Comm, an intracommunicator of all ranks, which stays the caller's; NULL: none. rank
+     * and world are then its own. Collective over it. rt_close must come before MPI_Finalize. */
+    const void *mpi_comm;
+    int rank, world; /* used where joined and mpi_comm are NULL; world 0: from the environment, else one rank */
     /* Where ranks find each other that were started by torchrun, mpirun or by hand: HOST:PORT, file:PATH or mpi
      * (comm/rendezvous.h). NULL: MASTER_ADDR and MASTER_PORT, else MPI. */
     const char *rendezvous;

@@ -30,6 +30,103 @@ unsigned char *mpi_scratch(struct mpi_comm *comm, size_t bytes) {
     return job->scratch;
 }
 
+static int mpi_error(struct mpi_comm *comm, int error) {
+    char text[1024] = "";
+    int length = 0;
+    comm->job->mpi.Error_string(error, text, &length);
+    return mpi_fail(comm, RT_ERROR_SYSTEM, "MPI: %.140s", text);
+}
+
+/* Transfers */
+
+struct part {
+    unsigned char *data;
+    int count;
+    rt_mpi_handle type;
+};
+
+static int start_part(struct rt_mpi_job *job, const struct rt_request *request, struct part part, int tag,
+                      rt_mpi_handle *out) {
+    *out = 0;
+    if (request->sends) return job->mpi.Isend(part.data, part.count, part.type, request->peer, tag, job->comm, out);
+    return job->mpi.Irecv(part.data, part.count, part.type, request->peer, tag, job->comm, out);
+}
+
+/* Room for one more transfer. */
+static bool grow_transfers(struct rt_mpi_job *job) {
+    if (job->ntransfers < job->most_transfers) return true;
+    const int most = job->most_transfers ? 2 * job->most_transfers : 64;
+    struct mpi_transfer *grown = realloc(job->transfers, (size_t)most * sizeof *grown);
+    if (!grown) return false;
+    job->transfers = grown;
+    job->most_transfers = most;
+    return true;
+}
+
+/* request->peer is a rank of the job. A message of more bytes than an int counts is two: its blocks, and the rest.
+ * Returns MPI's error, or 0. */
+static int start(struct mpi_comm *comm, struct rt_request *request, int tag) {
+    struct rt_mpi_job *job = comm->job;
+    const size_t blocks = request->bytes > INT_MAX ? request->bytes / MPI_BLOCK : 0, whole = blocks * MPI_BLOCK;
+    const struct part first = {request->data, (int)blocks, job->block},
+                      rest = {(unsigned char *)request->data + whole, (int)(request->bytes - whole), job->mpi.byte};
+    if (!grow_transfers(job)) return mpi_fail(comm, RT_ERROR_SYSTEM, "out of memory");
+    struct mpi_transfer *transfer = &job->transfers[job->ntransfers];
+    *transfer = (struct mpi_transfer){.request = request, .sends = request->sends};
+    int error = blocks ? start_part(job, request, first, tag, &transfer->part[0]) : 0;
+    if (!error) error = start_part(job, request, rest, tag, &transfer->part[1]);
+    request->number = (uint64_t)job->ntransfers++;
+    return error ? mpi_error(comm, error) : RT_OK;
+}
+
+static int test(struct rt_mpi_job *job, rt_mpi_handle *handle) {
+    int done = 0;
+    const int error = *handle ? job->mpi.Test(handle, &done, job->mpi.status_ignore) : 0;
+    if (done) *handle = 0;
+    return error;
+}
+
+/* Completes the request of transfer i if MPI has; the last transfer then takes its number. Returns MPI's error, or
+ * 0. */
+static int advance(struct rt_mpi_job *job, int i) {
+    struct mpi_transfer *transfer = &job->transfers[i];
+    int error = test(job, &transfer->part[0]);
+    if (!error) error = test(job, &transfer->part[1]);
+    if (error || transfer->part[0] || transfer->part[1]) return error;
+    transfer->request->complete = true;
+    *transfer = job->transfers[--job->ntransfers];
+    if (i < job->ntransfers) transfer->request->number = (uint64_t)i;
+    return 0;
+}
+
+static int advance_all(struct rt_mpi_job *job) {
+    int error = 0;
+    for (int i = job->ntransfers - 1; i >= 0 && !error; i--) error = advance(job, i);
+    return error;
+}
+
+/* Ends one part of a transfer of a job that failed: true if MPI does not access its memory any more. A receive that no
+ * message has reached is cancelled at once; what is under way may have a partner that does not exist any more. */
+static bool end_part(struct rt_mpi_job *job, rt_mpi_handle *part, bool sends) {
+    const struct timespec moment = {0, 1000000};
+    if (*part && !sends) job->mpi.Cancel(part);
+    for (int i = 0; i < 20 && *part && !test(job, part); i++)
+        if (*part) nanosleep(&moment, NULL);
+    if (!*part) return true;
+    job->mpi.Request_free(part);
+    return false;
+}
+
+/* After a failure no request is accessed again: callers may have given them up. Where MPI is not the caller's, the
+ * process is about to end, and its exit code is that of the job if it is the first: nothing is waited for. */
+static void give_up(struct rt_mpi_job *job) {
+    for (int i = 0; i < job->ntransfers; i++)
+        for (int p = 0; p < 2; p++)
+            if (!job->callers || !end_part(job, &job->transfers[i].part[p], job->transfers[i].sends))
+                job->accessed = true;
+    job->ntransfers = 0;
+}
+
 /* Aborts. A rank that fails marks the memory of its host and sends a word to the ranks of other hosts. */
 
 static void tell_others(struct rt_mpi_job *job) {
@@ -58,76 +155,9 @@ static int look_for_aborts(struct rt_mpi_job *job) {
     if (come && job->inside) job->inside->driver->abort(job->inside);
     job->aborted = job->aborted || come || inside_aborted(job);
     if (!job->aborted) return RT_OK;
-    job->first = NULL; /* callers may have given up their requests */
     tell_others(job);
+    give_up(job);
     return RT_ERROR_PEER;
-}
-
-/* Transfers */
-
-struct part {
-    unsigned char *data;
-    int count;
-    rt_mpi_handle type;
-};
-
-static int start_part(struct rt_mpi_job *job, const struct rt_request *request, struct part part, int tag,
-                      rt_mpi_handle *out) {
-    *out = 0;
-    if (request->sends) return job->mpi.Isend(part.data, part.count, part.type, request->peer, tag, job->comm, out);
-    return job->mpi.Irecv(part.data, part.count, part.type, request->peer, tag, job->comm, out);
-}
-
-/* request->peer is a world rank. A message of more bytes than an int counts is two: its blocks, and the rest; `handle`
- * and `place` are MPI's requests of the two, 0 once they are complete. */
-static int start(struct rt_mpi_job *job, struct rt_request *request, int tag) {
-    const size_t blocks = request->bytes > INT_MAX ? request->bytes / MPI_BLOCK : 0, whole = blocks * MPI_BLOCK;
-    rt_mpi_handle first = 0, second = 0;
-    int error = 0;
-    if (blocks) error = start_part(job, request, (struct part){request->data, (int)blocks, job->block}, tag, &first);
-    const struct part rest = {(unsigned char *)request->data + whole, (int)(request->bytes - whole), job->mpi.byte};
-    if (!error) error = start_part(job, request, rest, tag, &second);
-    request->place = first;
-    request->handle = (void *)second;
-    return error;
-}
-
-static int test(struct rt_mpi_job *job, rt_mpi_handle *handle) {
-    int done = 0;
-    const int error = *handle ? job->mpi.Test(handle, &done, job->mpi.status_ignore) : 0;
-    if (done) *handle = 0;
-    return error;
-}
-
-/* Sets `complete` if the transfer is; returns MPI's error, 0 if there is none. */
-static int advance(struct rt_mpi_job *job, struct rt_request *request) {
-    rt_mpi_handle first = (rt_mpi_handle)request->place, second = (rt_mpi_handle)request->handle;
-    int error = test(job, &first);
-    if (!error) error = test(job, &second);
-    request->place = first;
-    request->handle = (void *)second;
-    request->complete = !first && !second;
-    return error;
-}
-
-static int advance_posted(struct rt_mpi_job *job) {
-    int error = 0;
-    for (struct rt_request **at = &job->first; *at && !error;) {
-        struct rt_request *request = *at;
-        error = advance(job, request);
-        if (request->complete)
-            *at = request->next;
-        else
-            at = &request->next;
-    }
-    return error;
-}
-
-static int mpi_error(struct mpi_comm *comm, int error) {
-    char text[1024] = "";
-    int length = 0;
-    comm->job->mpi.Error_string(error, text, &length);
-    return mpi_fail(comm, RT_ERROR_SYSTEM, "MPI: %.140s", text);
 }
 
 /* All that goes on while a rank waits: its posted transfers by MPI and in shared memory, and aborts. */
@@ -135,7 +165,7 @@ static int look_around(struct mpi_comm *comm) {
     struct shared *inside = shared_of(comm->job->inside);
     const int status = look_for_aborts(comm->job);
     if (status) return status;
-    const int error = advance_posted(comm->job);
+    const int error = advance_all(comm->job);
     if (error) return mpi_error(comm, error);
     return inside->transfers->outstanding > 0 ? shared_advance(inside) : RT_OK;
 }
@@ -150,8 +180,7 @@ static void pause_at(int turn) {
 static int begin(struct mpi_comm *comm, bool sends, void *data, size_t bytes, int peer) {
     struct rt_request *request = &comm->work[comm->nwork++];
     *request = (struct rt_request){.data = data, .bytes = bytes, .peer = comm->world[peer], .sends = sends};
-    const int error = start(comm->job, request, MPI_TAG_COLLECTIVE);
-    return error ? mpi_error(comm, error) : RT_OK;
+    return start(comm, request, MPI_TAG_COLLECTIVE);
 }
 
 int mpi_begin_send(struct mpi_comm *comm, const void *src, size_t bytes, int to) {
@@ -165,16 +194,15 @@ int mpi_begin_receive(struct mpi_comm *comm, void *dst, size_t bytes, int from) 
 int mpi_settle(struct mpi_comm *comm) {
     int turn = 0, status = RT_OK;
     for (int i = 0; i < comm->nwork && !status;) {
-        const int error = advance(comm->job, &comm->work[i]);
-        if (error) status = mpi_error(comm, error);
-        if (!status && comm->work[i].complete) {
+        if (comm->work[i].complete) {
             i++;
-        } else if (!status) {
+        } else {
             status = look_around(comm);
-            pause_at(turn++);
+            if (!comm->work[i].complete) pause_at(turn++);
         }
     }
     comm->nwork = 0;
+    if (status) give_up(comm->job);
     return status;
 }
 
@@ -187,11 +215,7 @@ static int post(struct mpi_comm *comm, struct rt_request *request, bool sends, v
     const int status = look_for_aborts(comm->job);
     if (status) return status;
     *request = (struct rt_request){.data = data, .bytes = bytes, .peer = comm->world[peer], .sends = sends};
-    const int error = start(comm->job, request, MPI_TAG_MESSAGE);
-    if (error) return mpi_error(comm, error);
-    request->next = comm->job->first;
-    comm->job->first = request;
-    return RT_OK;
+    return start(comm, request, MPI_TAG_MESSAGE);
 }
 
 static int mpi_post_send(struct rt_comm *comm, const void *src, size_t bytes, int to, struct rt_request *request) {
@@ -202,14 +226,13 @@ static int mpi_post_receive(struct rt_comm *comm, void *dst, size_t bytes, int f
     return post(mpi_of(comm), request, false, dst, bytes, from);
 }
 
-/* After a failure no transfer is accessed again: the caller's requests may go away. */
 static int mpi_wait(struct rt_comm *comm, struct rt_request *request) {
     int status = RT_OK;
     for (int turn = 0; !request->complete && !status; turn++) {
         status = look_around(mpi_of(comm));
         if (!request->complete) pause_at(turn);
     }
-    if (status) mpi_of(comm)->job->first = NULL;
+    if (status) give_up(mpi_of(comm)->job);
     return request->complete ? RT_OK : status;
 }
 
@@ -344,29 +367,46 @@ static const struct rt_comm_driver mpi_driver = {
 
 /* The job */
 
-int rt_mpi_job_open(struct rt_mpi_job **out, int *rank, int *size, char *why, size_t room) {
+/* `of`: the communicator to duplicate. */
+static int connect_ranks(struct rt_mpi_job *job, rt_mpi_handle of) {
+    const struct rt_mpi *mpi = &job->mpi;
+    const int errors = mpi->Comm_dup(of, &job->comm) || mpi->Comm_rank(job->comm, &job->rank) ||
+                       mpi->Comm_size(job->comm, &job->size) ||
+                       mpi->Comm_set_errhandler(job->comm, mpi->errors_return) ||
+                       mpi->Type_contiguous((int)MPI_BLOCK, mpi->byte, &job->block) || mpi->Type_commit(&job->block);
+    return errors ? RT_ERROR_SYSTEM : RT_OK;
+}
+
+int rt_mpi_job_open(struct rt_mpi_job **out, const void *callers, char *why, size_t room) {
     struct rt_mpi_job *job = calloc(1, sizeof *job);
+    rt_mpi_handle of = 0;
     snprintf(why, room, "out of memory");
     if (!job) return RT_ERROR_SYSTEM;
-    struct rt_mpi *mpi = &job->mpi;
-    int status = rt_mpi_open(mpi, why, room);
-    if (!status) {
+    int status = callers ? rt_mpi_adopt(&job->mpi, callers, &of, why, room) : rt_mpi_open(&job->mpi, why, room);
+    if (!status && (status = connect_ranks(job, callers ? of : job->mpi.world))) {
         snprintf(why, room, "MPI cannot connect the ranks");
-        const int errors =
-            mpi->Comm_dup(mpi->world, &job->comm) || mpi->Comm_rank(job->comm, &job->rank) ||
-            mpi->Comm_size(job->comm, &job->size) || mpi->Comm_set_errhandler(job->comm, mpi->errors_return) ||
-            mpi->Type_contiguous((int)MPI_BLOCK, mpi->byte, &job->block) || mpi->Type_commit(&job->block);
-        status = errors ? RT_ERROR_SYSTEM : RT_OK;
+        rt_mpi_close(true);
     }
     if (status) {
         free(job);
         return status;
     }
     job->thread = pthread_self();
-    *rank = job->rank;
-    *size = job->size;
+    job->callers = callers != NULL;
     *out = job;
     return RT_OK;
+}
+
+int rt_mpi_job_rank(const struct rt_mpi_job *job) {
+    return job->rank;
+}
+
+int rt_mpi_job_size(const struct rt_mpi_job *job) {
+    return job->size;
+}
+
+bool rt_mpi_job_single(const struct rt_mpi_job *job) {
+    return job->mpi.single;
 }
 
 int rt_mpi_job_gather(struct rt_mpi_job *job, void *all, const void *mine, int bytes) {
@@ -379,7 +419,7 @@ static int advance_beside(void *context) {
     struct rt_mpi_job *job = context;
     const int status = look_for_aborts(job);
     if (status) return status;
-    return advance_posted(job) ? RT_ERROR_SYSTEM : RT_OK;
+    return advance_all(job) ? RT_ERROR_SYSTEM : RT_OK;
 }
 
 int rt_mpi_job_connect(struct rt_mpi_job *job, const int *host, struct rt_comm *inside, struct rt_comm **out) {
@@ -403,18 +443,26 @@ int rt_mpi_job_connect(struct rt_mpi_job *job, const int *host, struct rt_comm *
                : RT_OK;
 }
 
+bool rt_mpi_job_accesses(struct rt_mpi_job *job) {
+    give_up(job);
+    return job->accessed;
+}
+
 void rt_mpi_job_close(struct rt_mpi_job *job, bool failed) {
+    int finalized = 0;
     if (!job) return;
-    if (!failed && job->news) {
-        job->mpi.Cancel(&job->news);
-        job->mpi.Wait(&job->news, job->mpi.status_ignore);
-    }
-    if (!failed) {
+    job->mpi.Finalized(&finalized);
+    if (failed && !finalized) give_up(job);
+    if (!finalized && job->news && (!failed || job->callers)) end_part(job, &job->news, false);
+    if (job->news) job->accessed = true;
+    if (!failed && !finalized) {
         job->mpi.Type_free(&job->block);
         job->mpi.Comm_free(&job->comm);
-        job->mpi.Finalize();
     }
-    free(job->scratch);
+    rt_mpi_close(failed);
+    free(job->transfers);
     free(job->host);
+    if (job->accessed) return;
+    free(job->scratch);
     free(job);
 }

@@ -15,8 +15,14 @@
 
 struct rt_mpi_job;
 
-/* Connects the ranks of MPI_COMM_WORLD; collective. rank, size: the caller's, as MPI counts. */
-int rt_mpi_job_open(struct rt_mpi_job **out, int *rank, int *size, char *why, size_t room);
+/* Connects the ranks of MPI_COMM_WORLD, or of the communicator in the caller's variable `callers`, an MPI_Comm;
+ * collective. Fails like rt_mpi_open and rt_mpi_adopt. */
+int rt_mpi_job_open(struct rt_mpi_job **out, const void *callers, char *why, size_t room);
+
+/* As MPI counts. single: the caller promised MPI that this process has one thread. */
+int rt_mpi_job_rank(const struct rt_mpi_job *job);
+int rt_mpi_job_size(const struct rt_mpi_job *job);
+bool rt_mpi_job_single(const struct rt_mpi_job *job);
 
 /* all = every rank's `bytes` bytes in rank order. */
 int rt_mpi_job_gather(struct rt_mpi_job *job, void *all, const void *mine, int bytes);
@@ -26,8 +32,12 @@ int rt_mpi_job_gather(struct rt_mpi_job *job, void *all, const void *mine, int b
  * one host. */
 int rt_mpi_job_connect(struct rt_mpi_job *job, const int *host, struct rt_comm *inside, struct rt_comm **out);
 
-/* After all communicators were closed. Calls MPI_Finalize unless the job has failed: then MPI's launcher ends the other
- * ranks when this process ends. NULL: nothing. */
+/* After a failure, before memory that was communicated is released: ends all transfers. True if MPI may access memory
+ * of one that could not be ended; such memory must stay allocated. */
+bool rt_mpi_job_accesses(struct rt_mpi_job *job);
+
+/* After all communicators were closed. MPI is finalised when the process exits, unless the caller has initialised it or
+ * the job has failed (rt_mpi_close). A failed job's communicator stays allocated. NULL: nothing. */
 void rt_mpi_job_close(struct rt_mpi_job *job, bool failed);
 
 #endif

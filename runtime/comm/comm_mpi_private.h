@@ -9,18 +9,28 @@
 
 enum mpi_tag { MPI_TAG_MESSAGE = 1, MPI_TAG_COLLECTIVE, MPI_TAG_ABORT };
 
+/* A transfer that MPI has not completed. request->number is its index among those of the job. */
+struct mpi_transfer {
+    rt_mpi_handle part[2]; /* the blocks of a long message, and the rest; 0: complete, or none */
+    struct rt_request *request;
+    bool sends;
+};
+
 struct rt_mpi_job {
     struct rt_mpi mpi;
-    rt_mpi_handle comm;  /* a duplicate of MPI_COMM_WORLD */
+    rt_mpi_handle comm;  /* a duplicate of MPI_COMM_WORLD, or of the caller's communicator */
     rt_mpi_handle block; /* type of MPI_BLOCK bytes, for messages of more bytes than an int counts */
     int rank, size;
-    int *host;                /* by rank: lowest rank of its host */
-    struct rt_comm *inside;   /* the ranks of this host */
-    struct rt_request *first; /* messages that were posted and are not complete, in any order */
-    pthread_t thread;         /* the one that calls MPI */
-    rt_mpi_handle news;       /* pending receive of an abort; 0: none */
-    char word, farewell;      /* its buffer; what is sent */
-    bool aborted, told;       /* this rank knows; it has told the ranks of other hosts */
+    int *host;                      /* by rank: lowest rank of its host */
+    struct rt_comm *inside;         /* the ranks of this host */
+    struct mpi_transfer *transfers; /* that are not complete, in any order */
+    int ntransfers, most_transfers;
+    pthread_t thread;    /* the one that calls MPI */
+    rt_mpi_handle news;  /* pending receive of an abort; 0: none */
+    char word, farewell; /* its buffer; what is sent */
+    bool aborted, told;  /* this rank knows; it has told the ranks of other hosts */
+    bool callers;        /* MPI is the caller's, who goes on after the job */
+    bool accessed;       /* a transfer of the failed job could not be ended: its memory stays allocated */
     unsigned char *scratch;
     size_t room;
 };

@@ -126,7 +126,7 @@ int rt_hosts_first(struct rt_hosts *hosts, int mine, int *first) {
 }
 
 void rt_hosts_close(struct rt_hosts *hosts) {
-    hosts->mpi.Finalize();
+    rt_mpi_close(false);
     free(hosts->values);
     free(hosts);
 }

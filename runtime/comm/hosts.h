@@ -32,7 +32,7 @@ int rt_hosts_broadcast(struct rt_hosts *hosts, void *data, size_t bytes);
 /* *first: the value of the lowest rank whose value is not 0, or 0. */
 int rt_hosts_first(struct rt_hosts *hosts, int mine, int *first);
 
-/* Calls MPI_Finalize. */
+/* MPI is finalised when the process exits: no process ends before all have come to that. */
 void rt_hosts_close(struct rt_hosts *hosts);
 
 #endif

@@ -197,6 +197,8 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
         rt->comm = options->joined;
         rt->rank = rt->internal->local_rank = rt->comm->rank;
         rt->world = rt->internal->local_world = rt->comm->size;
+    } else if (options->mpi_comm) {
+        RT_TRY(rt_adopt_mpi(rt, options));
     } else {
         RT_TRY(find_rank(rt, options));
     }
@@ -205,5 +207,5 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
                             rt->program->plan_ngpus, RT_MAX_RANKS, rt->world);
     if (options->joined) return RT_OK;
     rt->internal->owns_comm = true;
-    return join_by_name(rt, options, name);
+    return options->mpi_comm ? rt_join_mpi(rt) : join_by_name(rt, options, name);
 }

@@ -95,17 +95,47 @@ static int join(struct rt *rt, struct seat *seats, struct card *cards, int *host
     return status;
 }
 
-int rt_join_mpi(struct rt *rt) {
+static int fail_callers(struct rt *rt, int status, const char *why) {
+    const int code = status == RT_ERROR_USAGE ? RT_CODE_USAGE : RT_CODE_SEGMENT;
+    return rt_fail_code(rt, status, code, "the caller's MPI communicator: %s", why);
+}
+
+int rt_adopt_mpi(struct rt *rt, const struct rt_options *options) {
+    const char *name = options->comm;
     char why[320];
-    int rank, size;
-    if (rt_mpi_job_open(&rt->internal->mpi, &rank, &size, why, sizeof why)) return fail(rt, why);
-    if (size != rt->world)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
-                            "rank %d of %d is rank %d of %d for MPI: start the ranks with this MPI's launcher",
-                            rt->rank, rt->world, rank, size);
-    struct seat *seats = calloc((size_t)size, sizeof *seats);
-    struct card *cards = calloc((size_t)size, sizeof *cards);
-    int *host = calloc((size_t)size, sizeof *host);
+    if (name && strcmp(name, "auto") != 0 && strcmp(name, "mpi") != 0)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "transport '%s' with a caller's MPI communicator", name);
+    const int status = rt_mpi_job_open(&rt->internal->mpi, options->mpi_comm, why, sizeof why);
+    if (status) return fail_callers(rt, status, why);
+    rt->rank = rt_mpi_job_rank(rt->internal->mpi);
+    rt->world = rt_mpi_job_size(rt->internal->mpi);
+    return RT_OK;
+}
+
+int rt_check_mpi_threads(struct rt *rt) {
+    if (!rt->internal->mpi || !rt_mpi_job_single(rt->internal->mpi) || rt->threads == 1) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        "MPI was initialised with MPI_THREAD_SINGLE, but the kernels of this rank use %d threads: call "
+                        "MPI_Init_thread with MPI_THREAD_FUNNELED, or set options.threads to 1",
+                        rt->threads);
+}
+
+/* MPI of the launcher, which must count the ranks as the launcher's variables do. */
+static int open_launchers(struct rt *rt) {
+    char why[320];
+    if (rt_mpi_job_open(&rt->internal->mpi, NULL, why, sizeof why)) return fail(rt, why);
+    const int rank = rt_mpi_job_rank(rt->internal->mpi), size = rt_mpi_job_size(rt->internal->mpi);
+    if (size == rt->world) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
+                        "rank %d of %d is rank %d of %d for MPI: start the ranks with this MPI's launcher", rt->rank,
+                        rt->world, rank, size);
+}
+
+int rt_join_mpi(struct rt *rt) {
+    if (!rt->internal->mpi) RT_TRY(open_launchers(rt));
+    struct seat *seats = calloc((size_t)rt->world, sizeof *seats);
+    struct card *cards = calloc((size_t)rt->world, sizeof *cards);
+    int *host = calloc((size_t)rt->world, sizeof *host);
     const int status = join(rt, seats, cards, host);
     free(seats);
     free(cards);

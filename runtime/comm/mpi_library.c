@@ -5,6 +5,7 @@
 #include "comm.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,11 +25,28 @@ struct constant {
     uintptr_t number;
 };
 static const struct abi {
-    struct constant world, byte, errors_return;
+    struct constant world, none, byte, errors_return;
     uintptr_t status_ignore;
     int any_source;
-} open_mpi = {{"ompi_mpi_comm_world", 0}, {"ompi_mpi_byte", 0}, {"ompi_mpi_errors_return", 0}, 0, -1},
-  mpich = {{NULL, 0x44000000}, {NULL, 0x4c00010d}, {NULL, 0x54000001}, 1, -2};
+    bool integers;
+} open_mpi = {{"ompi_mpi_comm_world", 0},
+              {"ompi_mpi_comm_null", 0},
+              {"ompi_mpi_byte", 0},
+              {"ompi_mpi_errors_return", 0},
+              0,
+              -1,
+              false},
+  mpich = {{NULL, 0x44000000}, {NULL, 0x04000000}, {NULL, 0x4c00010d}, {NULL, 0x54000001}, 1, -2, true};
+
+enum { SINGLE, FUNNELED, SERIALIZED }; /* MPI_THREAD_.. */
+
+/* MPI is one per process, and so is this. */
+static struct {
+    pthread_mutex_t lock;
+    int uses;
+    bool failed; /* one of the uses */
+    int (*finalize)(void), (*finalized)(int *);
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const *libraries_of_launcher(void) {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
@@ -70,22 +88,104 @@ static bool find_functions(struct rt_mpi *mpi, void *library) {
     return found;
 }
 
-int rt_mpi_open(struct rt_mpi *mpi, char *why, size_t room) {
-    enum { FUNNELED = 1 };
-    void *library = load_library(why, room);
-    int initialised = 0, provided;
-    if (!library) return RT_ERROR_SYSTEM;
+/* The library's functions and constants. */
+static int read_library(struct rt_mpi *mpi, void *library, char *why, size_t room) {
     const struct abi *abi = dlsym(library, open_mpi.world.symbol) ? &open_mpi : &mpich;
     mpi->world = find_constant(library, abi->world);
+    mpi->none = find_constant(library, abi->none);
     mpi->byte = find_constant(library, abi->byte);
     mpi->errors_return = find_constant(library, abi->errors_return);
     mpi->status_ignore = (void *)abi->status_ignore;
     mpi->any_source = abi->any_source;
-    snprintf(why, room, "the launcher's MPI library lacks functions of MPI 3");
-    if (!find_functions(mpi, library) || !mpi->byte || !mpi->errors_return) return RT_ERROR_SYSTEM;
+    mpi->integers = abi->integers;
+    snprintf(why, room, "the MPI library lacks functions of MPI 3");
+    return find_functions(mpi, library) && mpi->byte && mpi->errors_return ? RT_OK : RT_ERROR_SYSTEM;
+}
+
+static void finalize_at_exit(void) {
+    int finalized = 0;
+    if (process.uses == 0 && !process.failed && !process.finalized(&finalized) && !finalized) process.finalize();
+}
+
+static int initialise(const struct rt_mpi *mpi, char *why, size_t room) {
+    int initialised = 0, finalized = 0, provided;
+    snprintf(why, room, "MPI was finalised in this process");
+    if (mpi->Initialized(&initialised) || mpi->Finalized(&finalized) || finalized) return RT_ERROR_SYSTEM;
     snprintf(why, room, "MPI_Init_thread failed");
-    if (mpi->Initialized(&initialised) || (!initialised && mpi->Init_thread(NULL, NULL, FUNNELED, &provided)))
-        return RT_ERROR_SYSTEM;
+    if (initialised) return RT_OK;
+    if (mpi->Init_thread(NULL, NULL, FUNNELED, &provided)) return RT_ERROR_SYSTEM;
+    process.finalize = mpi->Finalize;
+    process.finalized = mpi->Finalized;
+    return atexit(finalize_at_exit) ? RT_ERROR_SYSTEM : RT_OK;
+}
+
+static int begin_use(int status, char *why) {
+    if (status) return status;
     why[0] = 0;
+    process.uses++;
     return RT_OK;
+}
+
+int rt_mpi_open(struct rt_mpi *mpi, char *why, size_t room) {
+    void *library = load_library(why, room);
+    if (!library) return RT_ERROR_SYSTEM;
+    const int status = read_library(mpi, library, why, room);
+    if (status) return status;
+    pthread_mutex_lock(&process.lock);
+    const int opened = begin_use(initialise(mpi, why, room), why);
+    pthread_mutex_unlock(&process.lock);
+    return opened;
+}
+
+void rt_mpi_close(bool failed) {
+    pthread_mutex_lock(&process.lock);
+    process.uses--;
+    process.failed = process.failed || failed;
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* The library in this process whose MPI is initialised; NULL: none. */
+static void *find_initialised(void) {
+    static const char *const names[] = {NULL, "libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi.so"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+        int (*initialized)(int *) = NULL, yes = 0;
+        if (library) initialized = (int (*)(int *))dlsym(library, "MPI_Initialized");
+        if (initialized && !initialized(&yes) && yes) return library;
+    }
+    return NULL;
+}
+
+/* May this thread call MPI, and with this communicator? */
+static int check_caller(struct rt_mpi *mpi, rt_mpi_handle comm, char *why, size_t room) {
+    int finalized = 0, level = 0, main_thread = 0, inter = 0;
+    snprintf(why, room, "MPI was finalised in this process");
+    if (mpi->Finalized(&finalized) || finalized) return RT_ERROR_USAGE;
+    snprintf(why, room, "the communicator is MPI_COMM_NULL");
+    if (comm == mpi->none) return RT_ERROR_USAGE;
+    snprintf(why, room, "the communicator is an intercommunicator: merge it with MPI_Intercomm_merge");
+    if (mpi->Comm_test_inter(comm, &inter) || inter) return RT_ERROR_USAGE;
+    snprintf(why, room, "MPI_Query_thread failed");
+    if (mpi->Query_thread(&level) || mpi->Is_thread_main(&main_thread)) return RT_ERROR_SYSTEM;
+    snprintf(why, room,
+             "MPI was initialised with %s, so only the thread that initialised it may call MPI: open the model there, "
+             "or initialise MPI with MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE",
+             level == SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED");
+    if (level < SERIALIZED && !main_thread) return RT_ERROR_USAGE;
+    mpi->single = level == SINGLE;
+    return RT_OK;
+}
+
+int rt_mpi_adopt(struct rt_mpi *mpi, const void *comm, rt_mpi_handle *handle, char *why, size_t room) {
+    void *library = find_initialised();
+    snprintf(why, room, "no MPI library of this process is initialised: call MPI_Init_thread first");
+    if (!library) return RT_ERROR_USAGE;
+    int status = read_library(mpi, library, why, room);
+    if (status) return status;
+    *handle = mpi->integers ? (rt_mpi_handle) * (const unsigned *)comm : *(const rt_mpi_handle *)comm;
+    status = check_caller(mpi, *handle, why, room);
+    pthread_mutex_lock(&process.lock);
+    status = begin_use(status, why);
+    pthread_mutex_unlock(&process.lock);
+    return status;
 }

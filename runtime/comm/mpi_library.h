@@ -17,7 +17,11 @@ typedef uintptr_t rt_mpi_handle;
 #define RT_MPI_FUNCTIONS(F)                                                                                            \
     F(Init_thread, (int *, char ***, int, int *))                                                                      \
     F(Initialized, (int *))                                                                                            \
+    F(Finalized, (int *))                                                                                              \
     F(Finalize, (void))                                                                                                \
+    F(Query_thread, (int *))                                                                                           \
+    F(Is_thread_main, (int *))                                                                                         \
+    F(Comm_test_inter, (rt_mpi_handle, int *))                                                                         \
     F(Comm_dup, (rt_mpi_handle, rt_mpi_handle *))                                                                      \
     F(Comm_rank, (rt_mpi_handle, int *))                                                                               \
     F(Comm_size, (rt_mpi_handle, int *))                                                                               \
@@ -29,6 +33,7 @@ typedef uintptr_t rt_mpi_handle;
     F(Test, (rt_mpi_handle *, int *, void *))                                                                          \
     F(Wait, (rt_mpi_handle *, void *))                                                                                 \
     F(Cancel, (rt_mpi_handle *))                                                                                       \
+    F(Request_free, (rt_mpi_handle *))                                                                                 \
     F(Type_contiguous, (int, rt_mpi_handle, rt_mpi_handle *))                                                          \
     F(Type_commit, (rt_mpi_handle *))                                                                                  \
     F(Type_free, (rt_mpi_handle *))                                                                                    \
@@ -39,14 +44,25 @@ struct rt_mpi {
 #define F(name, arguments) int(*name) arguments;
     RT_MPI_FUNCTIONS(F)
 #undef F
-    rt_mpi_handle world, byte, errors_return;
+    rt_mpi_handle world, none, byte, errors_return; /* none: MPI_COMM_NULL */
     void *status_ignore;
     int any_source;
+    bool integers; /* handles are integers */
+    bool single;   /* the caller promised MPI that this process has one thread */
 };
 
-/* Loads the library and calls MPI_Init_thread unless the program has. RT_OK, or RT_ERROR_SYSTEM and `why`. The library
- * stays loaded: it has registered exit handlers. */
+/* Loads the library of the launcher and calls MPI_Init_thread unless the program has. RT_OK, or RT_ERROR_SYSTEM and
+ * `why`. The library stays loaded: it has registered exit handlers. */
 int rt_mpi_open(struct rt_mpi *mpi, char *why, size_t room);
+
+/* Finds the library that the caller has initialised, and the handle in the caller's variable `comm`, an MPI_Comm.
+ * RT_ERROR_USAGE: MPI is not initialised or was finalised, the communicator is MPI_COMM_NULL or an intercommunicator,
+ * or this thread may not call MPI. */
+int rt_mpi_adopt(struct rt_mpi *mpi, const void *comm, rt_mpi_handle *handle, char *why, size_t room);
+
+/* Ends a use that rt_mpi_open or rt_mpi_adopt began. MPI that rt_mpi_open initialised is finalised when the process
+ * exits, since it cannot be initialised again; not after a failure: MPI's launcher then ends the other ranks. */
+void rt_mpi_close(bool failed);
 
 /* True if the launcher of an MPI started this process. */
 bool rt_mpi_launched(void);

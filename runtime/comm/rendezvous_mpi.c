@@ -10,7 +10,7 @@ int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room) {
     const int opened = rt_mpi_open(&mpi, why, room);
     if (opened) return opened;
     const int status = mpi.Bcast(data, bytes, mpi.byte, 0, mpi.world);
-    mpi.Finalize();
+    rt_mpi_close(status != 0);
     snprintf(why, room, "MPI_Bcast returned %d", status);
     return status ? RT_ERROR_SYSTEM : RT_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/diagnostic.h"
 #include "kernels/c/kernels.h"
 #include "comm/comm_mpi.h"
+#include "comm/join_mpi.h"
 #include "comm/rendezvous.h"
 
 #include <stdarg.h>
@@ -251,7 +252,7 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
 static int set_threads(struct rt *rt, int threads) {
     const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, share = rt_cores() / ranks;
     rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
-    return RT_OK;
+    return rt_check_mpi_threads(rt);
 }
 
 static int select_kernels(struct rt *rt, const char *name) {
@@ -325,17 +326,18 @@ static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
 void rt_close(struct rt *rt) {
     if (!rt) return;
     struct rt_private *private = rt->internal;
+    const bool failed = !rt->comm || rt->comm->driver->alive(rt->comm) != RT_OK;
+    const bool accessed = failed && private->mpi && rt_mpi_job_accesses(private->mpi); /* by MPI, still */
     rt_drop_save(rt);
     for (int a = 0; a < RT_LAYOUT_AXES; a++) close_both(rt->axis[a], private->split[a]);
     close_both(rt->units, NULL);
     for (int a = 0; a < RT_ARENAS; a++) /* closed communicators no longer access arenas */
-        if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
+        if (private->owned[a] && !accessed) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
     if (rt->internal->counts) rt->program->device->close(rt);
-    const bool failed = !rt->comm || rt->comm->driver->alive(rt->comm) != RT_OK;
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
     rt_mpi_job_close(private->mpi, failed);
     rt_meeting_close(private->meeting);
-    if (private->mapping) munmap(private->mapping, private->mapping_bytes);
+    if (private->mapping && !accessed) munmap(private->mapping, private->mapping_bytes);
     rt_release_checkpoints(private->checkpoints);
     rt_free_copy(private);
     free(private->counts);

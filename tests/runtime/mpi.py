@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GPT2 = os.path.join(HERE, "..", "training", "gpt2")
+SAMPLES = os.path.join(HERE, "..", "..", "samples")
 MPIS = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.mpich"}
 MODEL = os.path.join(HERE, "..", "models", "gpt2_static")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -28,8 +30,8 @@ LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM
 ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}, **AS_ROOT}
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
-          "openmpi different", "openmpi killed", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
-          "mpich training", "mpich different", "mpich killed", "mpich restarted"]
+          "openmpi different", "openmpi killed", "openmpi callers abab", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
+          "mpich training", "mpich different", "mpich killed", "mpich restarted", "mpich callers aaaa"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
              ("abb", ["--pas", "pp", "--plan-ngpus", "3"])]
@@ -257,6 +259,33 @@ def restarted(bench, mpi, hosts, _):
     expect(not any(os.path.exists(f"/proc/{rank}/exe") for rank in ranks), "ranks are left")
 
 
+def callers(bench, mpi, hosts, _):
+    """Programs on communicators of a caller who has initialised MPI: tests/runtime/callers.c, and samples/mpi."""
+    tokens = inputs()[1].split("=")[1]
+    for source, model, names, words in ((f"{HERE}/callers.c", f"{MODEL}/model.onnx", "half", ["single"] if mpi == "mpich" else []),
+                                        (f"{SAMPLES}/mpi/groups.c", f"{SAMPLES}/models/gpt2.onnx", "group", [])):
+        program = bench.compile(model, "--pas", "tp", "--plan-ngpus", "2")
+        given, binary, out = f"{SAMPLES}/models/gpt2.input_ids.npy" if names == "group" else tokens, bench.path(mpi), bench.path("out")
+        name = "input_ids" if names == "group" else inputs()[1].split("=")[0]
+        call("make", "-s", "-C", program, "build/model.a")
+        flags = call("make", "-s", "-C", program, "--eval", "print:;@echo $(RANKC_CFLAGS) -- $(RANKC_LIBS)", "print").stdout.split()
+        libraries = flags[flags.index("--") + 1:]
+        done = subprocess.run([f"mpicc.{mpi}", "-std=gnu11", "-Wall", "-Wextra", "-fopenmp", f"-I{program}", *flags[:flags.index("--")], "-o", binary,
+                               source, "build/model.a", *libraries], cwd=program, capture_output=True, text=True, env=ENV)
+        expect(done.returncode == 0, done.stderr)
+        done = call(*launched(mpi, hosts, binary, program, given, *words))
+        call(bench.rankc, "run", program, "--input", f"{name}={given}", "--output-dir", out, "--threads", "1")
+        first = "%.6g" % first_value(glob.glob(f"{out}/*.npy")[0])
+        said = dict(re.findall(rf"^{names} (\d): (\S+)", done.stdout, re.MULTILINE))
+        expect({key: "%.6g" % float(value) for key, value in said.items()} == {"0": first, "1": first}, f"{said}, not {first}\n{done.stderr}")
+
+
+def first_value(path):
+    with open(path, "rb") as file:
+        content = file.read()
+    return struct.unpack_from("<f", content, 10 + struct.unpack_from("<H", content, 8)[0])[0]
+
+
 class Bench:
     def __init__(self, rankc, work):
         self.rankc, self.work, self.made = rankc, work, 0
@@ -306,6 +335,9 @@ def cases(bench, test, mpi):
             yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
         for function in (different_programs, different_checkpoints, broadcast, killed, restarted):
             yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
+        for hosts in ("aaaa", "abab"):
+            if shutil.which(f"mpicc.{mpi}"):
+                yield f"callers {hosts}", lambda h=hosts: callers(bench, mpi, h, None)
 
 
 def main():

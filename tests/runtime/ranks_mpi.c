@@ -29,8 +29,9 @@ static void *share(struct rt_mpi_job *job, int first, int rank, int here, size_t
 int mpi_ranks_open(const char *hosts, size_t symmetric, struct rt_mpi_job **job, struct rt_comm **comm) {
     struct rt_comm *inside;
     char why[256];
-    int rank, size, host[MOST_RANKS], before = 0, here = 0;
-    if (rt_mpi_job_open(job, &rank, &size, why, sizeof why)) return complain(why);
+    int host[MOST_RANKS], before = 0, here = 0;
+    if (rt_mpi_job_open(job, NULL, why, sizeof why)) return complain(why);
+    const int rank = rt_mpi_job_rank(*job), size = rt_mpi_job_size(*job);
     if (size > MOST_RANKS || (int)strlen(hosts) != size) return complain("another number of ranks than hosts lists");
     for (int r = 0; r < size; r++) {
         host[r] = (int)(strchr(hosts, hosts[r]) - hosts);
