@@ -4,18 +4,22 @@
  * Between a product that is split by rows and the next one that is split by columns, tensor parallelism leaves norms,
  * dropouts and residual sums whole on every rank. Here they are split along the sequence instead. Redistribution then
  * scatters the partial sums of the first product where it would reduce them to all ranks, and gathers the operand of
- * the second: together as many bytes as one all-reduce. */
+ * the second: together as many bytes as one all-reduce.
+ *
+ * Where the gradients of several products are added, such as those of the query, key and value projections, the sum is
+ * not split: it stays partial, and is scattered once (passes/place/partition.c). */
 #include "passes/plan/policy.h"
 
 #include "ir/op.h"
 
 enum { POSITIONS = 1, SEQUENCE_DIMS = 3 }; /* activations are (batch, positions, features) */
 
-/* True if ranks have addends of the tensor, a sequence. */
-static bool is_partial_sequence(struct propagation *propagation, int tensor) {
+/* True if ranks have addends of the tensor, a sequence. sums: per node, whether it is a sum that stays partial. */
+static bool is_partial_sequence(struct propagation *propagation, const bool *sums, int tensor) {
     const struct graph *graph = propagation->graph;
     const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
     if (producer < 0 || graph->tensors.at[tensor].ndim != SEQUENCE_DIMS) return false;
+    if (sums[producer]) return true;
     const struct dims *dims = propagation_dims(propagation, producer);
     int k = 0;
     while (graph->nodes.at[producer].outputs[k] != tensor) k++;
@@ -33,13 +37,36 @@ bool policy_split_positions(struct propagation *propagation, int id, int operand
     return false;
 }
 
+static bool has_one_reader(const struct propagation *propagation, int tensor) {
+    return propagation->uses.first[tensor + 1] - propagation->uses.first[tensor] == 1;
+}
+
+/* Decides that sums of partial sequences that nothing else reads are not split. Others have to be scattered for their
+ * other readers in any case, and what is scattered is less to add. Per node: whether it is such a sum. */
+static const bool *keep_sums(struct propagation *propagation) {
+    const struct graph *graph = propagation->graph;
+    bool *sums = ARENA_ARRAY(propagation->arena, bool, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        bool all = node->op->id == OP_Add && !propagation->decided[id];
+        for (int k = 0; k < node->ninputs && all; k++)
+            all =
+                is_partial_sequence(propagation, sums, node->inputs[k]) && has_one_reader(propagation, node->inputs[k]);
+        sums[id] = all;
+        propagation->decided[id] = propagation->decided[id] || all;
+    }
+    return sums;
+}
+
 static void split_sequences(struct propagation *propagation) {
     const struct graph *graph = propagation->graph;
+    const bool *sums = keep_sums(propagation);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         for (int k = 0; k < node->ninputs && node->phase <= PHASE_BACKWARD && !propagation->decided[id]; k++)
-            if (is_partial_sequence(propagation, node->inputs[k])) policy_split_positions(propagation, id, k);
+            if (is_partial_sequence(propagation, sums, node->inputs[k])) policy_split_positions(propagation, id, k);
     }
 }
 

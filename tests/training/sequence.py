@@ -6,7 +6,10 @@ Korthikanti et al. (arXiv 2205.05198, sections 4.1 and 4.2.3).
 
 Per layer, tensor parallelism keeps (A - W) / t + W bytes, where A is what one rank keeps and W what stays whole; with sequence
 parallelism it is A / t, and so it is with context parallelism. The bytes of a layer are the difference between plans of more and
-of fewer layers."""
+of fewer layers.
+
+A layer then needs 4 reduce-scatters and 6 all-gathers in a micro-batch: one of each before and behind attention and the MLP, in both
+phases, and two gathers of what the backward phase reads again, of which a rank keeps only its part (section 4.2.2)."""
 import argparse
 import json
 import os
@@ -23,13 +26,25 @@ LAYERS = {"gpt2": "n_layer", "llama": "num_hidden_layers"}
 NEAR = {"tensor": 0.001, "context": 0.07} # context keeps a contiguous copy of keys or values, of which the backward phase gathers
 
 
-def activations(rankc, model, layers, pas, work):
-    """Of the rank that has the most, with those that are communicated. Two micro-batches: gradients are not in the same memory."""
+def planned(rankc, model, layers, pas, work):
+    """Two micro-batches: gradients are not in the memory of activations."""
     config = os.path.join(work, "config.json")
     with open(config, "w", encoding="utf-8") as file:
         json.dump({**SIZES[model], LAYERS[model]: layers}, file)
-    done = call(rankc, "plan", "--model-config", config, "--dim", "batch=4", "--accumulate", "2", "--json", "--pas", *pas)
-    return max(rank["memory"]["activations"] + rank["memory"]["communication"] for rank in json.loads(done.stdout)["ranks"])
+    return json.loads(call(rankc, "plan", "--model-config", config, "--dim", "batch=4", "--accumulate", "2", "--json", "--pas", *pas).stdout)
+
+
+def activations(rankc, model, layers, pas, work):
+    """Of the rank that has the most, with those that are communicated."""
+    return max(rank["memory"]["activations"] + rank["memory"]["communication"] for rank in planned(rankc, model, layers, pas, work)["ranks"])
+
+
+def collectives(rankc, model, work):
+    """All-gathers and reduce-scatters of a layer in a micro-batch, with tensor and sequence parallelism."""
+    def count(layers, kind):
+        plan = planned(rankc, model, layers, ["tp:tensor=2", "--sequence-parallel"], work)
+        return sum(item["count"] for item in plan["communication"] if item["kind"] == kind)
+    return tuple((count(6, kind) - count(3, kind)) / 6 for kind in ("all_gather", "reduce_scatter"))
 
 
 def layer(rankc, model, pas, work):
@@ -56,6 +71,9 @@ def main():
                 except Wrong as why:
                     wrong += 1
                     print(f"{model} {' '.join(pas)}: FAILED: {why}")
+            counts = collectives(options.rankc, model, work)
+            print(f"{model} tp:tensor=2 --sequence-parallel: {counts} all-gathers and reduce-scatters of a layer")
+            wrong += counts != (6, 4)
             whole = layer(options.rankc, model, ["tp:tensor=4"], work)
             print(f"{model} tp:tensor=4: {whole * 4 / one:.3f} of one rank's / 4")
             wrong += not whole * 4 / one > 1.3 # what sequence parallelism is for
