@@ -90,6 +90,7 @@ enum mark {
     MARK_NONE,
     MARK_PARAMETER, /* the exporter or training_info lists it as a parameter */
     MARK_BUFFER,    /* the exporter lists it as a buffer, or it is a running statistic */
+    MARK_DERIVED,   /* the exporter computed it from values that it does not list as parameters */
     MARK_FIXED,     /* training_info updates other weights and not this one */
     MARK_FOLDED,    /* the exporter computed it from `sources` */
     MARK_MOVED,     /* it is the parameter `sources`, transposed or reshaped by the exporter (pass roles) */

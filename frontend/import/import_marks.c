@@ -7,9 +7,6 @@
 #include "frontend/import/import_state.h"
 #include "ir/base/str.h"
 
-static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind",
-                  sources_key[] = "pkg.onnxscript.optimizer.folded_from";
-
 /* torch.export.graph_signature.InputKind */
 static const struct {
     const char *kind;
@@ -18,9 +15,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const char *property(const Onnx__ValueInfoProto *info, const char *key) {
-    for (size_t i = 0; i < info->n_metadata_props; i++)
-        if (strcmp(onnx_text(info->metadata_props[i]->key), key) == 0) return onnx_text(info->metadata_props[i]->value);
-    return NULL;
+    return onnx_property(info->metadata_props, info->n_metadata_props, key);
 }
 
 /* "['a', 'b']" without brackets and quotes. */
@@ -32,13 +27,29 @@ static const char *plain_list(struct arena *arena, const char *text) {
     return plain;
 }
 
+/* Whether a plain list names a parameter of the module. The list of a folded value has all that it was computed from,
+ * through intermediate values too. */
+static bool lists_parameter(const struct import *import, const char *list) {
+    for (; *list; list += strspn(list, ", ")) {
+        const size_t length = strcspn(list, ",");
+        if (map_get(&import->module, list, length) >= 0) return true;
+        list += length;
+    }
+    return false;
+}
+
 static void mark_by_metadata(struct import *import, struct tensor *weight, const Onnx__ValueInfoProto *info) {
-    const char *kind = property(info, kind_key), *sources = property(info, sources_key);
-    for (int i = 0; kind && i < KINDS; i++)
+    const char *kind = property(info, ONNX_INPUT_KIND), *sources = property(info, ONNX_FOLDED_FROM);
+    for (int i = 0; i < KINDS; i++)
         if (strcmp(kinds[i].kind, kind) == 0) weight->mark = kinds[i].mark;
-    if (weight->mark || !sources) return;
+    if (weight->mark || !*sources) return;
+    sources = plain_list(import->arena, sources);
+    if (import->module.n && !lists_parameter(import, sources)) {
+        weight->mark = MARK_DERIVED;
+        return;
+    }
     weight->mark = MARK_FOLDED;
-    weight->sources = plain_list(import->arena, sources);
+    weight->sources = sources;
 }
 
 void import_mark(struct import *import, int id) {

@@ -1,4 +1,4 @@
-/* Reports parameters of the PyTorch module that are missing in its ONNX export.
+/* The parameters of the PyTorch module, and which of them are missing in its ONNX export.
  *
  * PyTorch's exporter (torch.onnx, dynamo=True) writes the signature of torch.export into the graph's metadata as text,
  * one line "p_fc_weight: PARAMETER target='fc.weight'" for each input of the program. onnxscript's optimizer lists in
@@ -9,14 +9,8 @@
 #include "ir/base/str.h"
 
 static const char signature_key[] = "pkg.torch.export.ExportedProgram.graph_signature",
-                  sources_key[] = "pkg.onnxscript.optimizer.folded_from", parameter[] = "PARAMETER target='";
+                  parameter[] = "PARAMETER target='";
 enum { MOST_NAMED = 3 };
-
-static const char *property(Onnx__StringStringEntryProto *const *all, size_t n, const char *key) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(onnx_text(all[i]->key), key) == 0) return onnx_text(all[i]->value);
-    return "";
-}
 
 /* The text from *at to the next quote; moves *at behind the quote. NULL if there is no quote. */
 static const char *quoted(struct arena *arena, const char **at) {
@@ -41,22 +35,30 @@ static void find_names(struct import *import, struct map *found) {
     }
     for (size_t i = 0; i < graph->n_value_info; i++) {
         const Onnx__ValueInfoProto *info = graph->value_info[i];
-        add_sources(import, found, property(info->metadata_props, info->n_metadata_props, sources_key));
+        add_sources(import, found, onnx_property(info->metadata_props, info->n_metadata_props, ONNX_FOLDED_FROM));
+    }
+}
+
+void import_signature(struct import *import) {
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    const char *at = onnx_property(graph->metadata_props, graph->n_metadata_props, signature_key), *name;
+    map_init(&import->module, import->arena);
+    while ((at = strstr(at, parameter))) {
+        at += sizeof parameter - 1;
+        if (!(name = quoted(import->arena, &at))) return;
+        map_put(&import->module, name, strlen(name), 1);
     }
 }
 
 void import_compare_signature(struct import *import) {
-    const Onnx__GraphProto *graph = import->model->proto->graph;
-    const char *at = property(graph->metadata_props, graph->n_metadata_props, signature_key), *name;
-    int all = 0, missing = 0;
+    int missing = 0;
     struct map found;
     struct strbuf names;
-    if (!*at || !import->options->train) return;
+    if (!import->module.n || !import->options->train) return;
     find_names(import, &found);
     strbuf_init(&names, import->arena);
-    for (; (at = strstr(at, parameter)); all++) {
-        at += sizeof parameter - 1;
-        if (!(name = quoted(import->arena, &at))) break;
+    for (int i = 0; i < import->module.n; i++) {
+        const char *name = import->module.entries[i].key;
         if (map_get(&found, name, strlen(name)) >= 0) continue;
         if (missing++ < MOST_NAMED)
             strbuf_printf(&names, "%s%s", missing > 1 ? ", " : "", diag_quote(import->diags, name));
@@ -64,8 +66,8 @@ void import_compare_signature(struct import *import) {
     if (!missing) return;
     if (missing > MOST_NAMED) strbuf_printf(&names, " and %d more", missing - MOST_NAMED);
     diag_remark(import->diags, import->model->place,
-                "parameters of the PyTorch module are missing in the model by name (%d of %d): %s", missing, all,
-                strbuf_text(&names));
+                "parameters of the PyTorch module are missing in the model by name (%d of %d): %s", missing,
+                import->module.n, strbuf_text(&names));
     diag_note(import->diags,
               "PyTorch's exporter tied them to others, merged initializers of equal value, or fused them into others; "
               "with optimize=False it only ties them");

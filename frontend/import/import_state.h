@@ -100,6 +100,7 @@ struct import {
     struct map missing_index;
     struct map shared;  /* Note [Shared weights] in import_values.c */
     struct map aliases; /* names of merged weights, as text "'a' is 'b'" */
+    struct map module;  /* parameters of the PyTorch module by the name of its member; empty: not known */
     struct map trained; /* weights that training_info updates; empty: the model has none */
 };
 
@@ -149,7 +150,11 @@ int import_pass_counts(struct lower *lower, int first);
 /* Adds the counts of outputs to the outputs. */
 void import_count_outputs(struct import *import);
 
-/* import_signature.c: when training, a remark on parameters of the PyTorch module that are missing in its export. */
+/* import_signature.c: the parameters of the PyTorch module that was exported. --------------------------------------- */
+
+/* Collects them from the signature in the metadata. Call it before the first import_mark. */
+void import_signature(struct import *import);
+/* When training, a remark on those that are missing in the export. */
 void import_compare_signature(struct import *import);
 
 /* import_loss.c: appends options->loss, if given, and makes it the only output of the graph. */

@@ -357,6 +357,7 @@ int import_values(struct import *import, struct scope *scope) {
     import->nfixed = import->infos.n;
     declare(import, proto->value_info, proto->n_value_info);
     import_trained(import);
+    import_signature(import);
     import_ports(import);
     sizes_init(&sizes, import);
     import_binds(&sizes, scope);

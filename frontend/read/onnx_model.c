@@ -39,3 +39,9 @@ const char *onnx_type_text(struct onnx_model *model, const Onnx__TypeProto *type
     if (type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE) inner = type->optional_type->elem_type;
     return inner ? arena_printf(model->arena, "%s(%s)", outer, kinds[inner->value_case]) : outer;
 }
+
+const char *onnx_property(Onnx__StringStringEntryProto *const *all, size_t n, const char *key) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(onnx_text(all[i]->key), key) == 0) return onnx_text(all[i]->value);
+    return "";
+}

@@ -124,6 +124,12 @@ const char *onnx_type_text(struct onnx_model *model, const Onnx__TypeProto *type
 static inline const char *onnx_text(const char *text) {
     return text ? text : "";
 }
+/* The value of a key of metadata_props, "" if there is none. The keys below are of a value's declaration and written by
+ * PyTorch's exporter (dynamo=True): the torch.export.graph_signature.InputKind of an initializer, and, by onnxscript's
+ * optimizer, a Python list of the names of all values that an initializer was computed from. */
+const char *onnx_property(Onnx__StringStringEntryProto *const *all, size_t n, const char *key);
+#define ONNX_INPUT_KIND  "pkg.torch.export.graph_signature.InputSpec.kind"
+#define ONNX_FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
 /* The canonical spelling of an operator set's domain: "" for NULL and "ai.onnx". */
 const char *onnx_domain(const char *domain);
 

@@ -276,9 +276,7 @@ static const Onnx__ValueInfoProto *find_info(const struct weights *w, const char
 }
 
 static const char *property(const Onnx__ValueInfoProto *info, const char *key) {
-    for (size_t i = 0; info && i < info->n_metadata_props; i++)
-        if (strcmp(onnx_text(info->metadata_props[i]->key), key) == 0) return onnx_text(info->metadata_props[i]->value);
-    return "";
+    return info ? onnx_property(info->metadata_props, info->n_metadata_props, key) : "";
 }
 
 /* The one name in "['fc.weight']"; NULL if there are several. */
@@ -318,8 +316,7 @@ static bool same_dims(const struct rt_safetensor *tensor, const int64_t *dims, s
 
 /* A weight that the exporter stored transposed (the header comment). */
 static int find_folded(struct weights *w, const Onnx__TensorProto *proto) {
-    const char *name = onnx_text(proto->name),
-               *list = property(find_info(w, name), "pkg.onnxscript.optimizer.folded_from"),
+    const char *name = onnx_text(proto->name), *list = property(find_info(w, name), ONNX_FOLDED_FROM),
                *of = only_name(w->arena, list), *reads = arena_printf(w->arena, "r%s", name);
     const int source = of ? find_named(w, of) : -1;
     if (source < 0 || map_get(&w->products, reads, strlen(reads)) != 1) return -1;
@@ -379,7 +376,7 @@ static int find_match(struct weights *w, const Onnx__TensorProto *proto, struct 
 }
 
 static bool is_buffer(const struct weights *w, const char *name) {
-    const char *kind = property(find_info(w, name), "pkg.torch.export.graph_signature.InputSpec.kind");
+    const char *kind = property(find_info(w, name), ONNX_INPUT_KIND);
     return strcmp(kind, "BUFFER") == 0 || strcmp(kind, "CONSTANT_TENSOR") == 0;
 }
 

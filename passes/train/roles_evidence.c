@@ -97,6 +97,10 @@ static bool is_called_buffer(const struct evidence *e, int weight) {
     return tensor_of(e, weight)->mark == MARK_BUFFER;
 }
 
+static bool is_of_no_parameter(const struct evidence *e, int weight) {
+    return tensor_of(e, weight)->mark == MARK_DERIVED;
+}
+
 static bool is_not_updated(const struct evidence *e, int weight) {
     return tensor_of(e, weight)->mark == MARK_FIXED;
 }

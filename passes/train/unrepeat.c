@@ -1,8 +1,9 @@
 /* Undoes the expansion of parameters by exporters.
  *
  * If the batch size is known, an exporter's constant folding expands parameters to the batch: a class token of
- * [1,1,d] is stored as [2,1,d], whose rows would be trained independently. A weight of equal slices which the
- * exporter computed from one parameter of the module becomes one slice, under the parameter's name, and an Expand. */
+ * [1,1,d] is stored as [2,1,d], and the embedding of the one token type that is used as [2,t,d]. Their rows would be
+ * trained independently. A weight of equal slices which the exporter computed from one parameter of the module becomes
+ * one slice, under the parameter's name, and an Expand. */
 #include <string.h>
 
 #include "ir/build.h"
@@ -30,30 +31,28 @@ static bool is_taken(const struct graph *graph, const char *name) {
     return false;
 }
 
-/* The outermost dimension of more than one index. */
-static int outermost(const struct tensor *tensor) {
-    int d = 0;
-    while (d < tensor->ndim && tensor->dims[d] == 1) d++;
-    return d;
-}
-
-/* True if all slices along the outermost dimension are equal. False for tensors with a single value, whose slices
- * are equal along every dimension. */
-static bool repeats(const struct tensor *tensor) {
-    const int d = outermost(tensor);
-    const size_t size = rt_dtype_bytes(tensor->stored.dtype), bytes = (size_t)tensor_elements(tensor) * size;
-    if (d == tensor->ndim || !bytes || !tensor->data) return false;
-    const size_t slice = bytes / (size_t)tensor->dims[d];
+/* Of how many of its outer dimensions all slices are equal. 0 for tensors with a single value, whose slices are equal
+ * along every dimension. */
+static int repeated_dimensions(const struct tensor *tensor) {
+    const size_t size = rt_dtype_bytes(tensor->stored.dtype);
     const unsigned char *data = tensor->data;
-    const bool one_value = memcmp(data, data + size, bytes - size) == 0;
-    return !one_value && memcmp(data, data + slice, bytes - slice) == 0;
+    size_t bytes = (size_t)tensor_elements(tensor) * size;
+    if (!bytes || !data || memcmp(data, data + size, bytes - size) == 0) return 0;
+    int n = 0;
+    for (int d = 0; d < tensor->ndim; d++) {
+        const size_t slice = bytes / (size_t)tensor->dims[d];
+        if (memcmp(data, data + slice, bytes - slice) != 0) break;
+        if (tensor->dims[d] > 1) n = d + 1;
+        bytes = slice;
+    }
+    return n;
 }
 
-/* Adds a weight called `member` with the first slice; returns an Expand of it, or -1. */
-static int expanded(struct graph *graph, struct diags *diags, int weight, const char *member) {
+/* Adds a weight called `member` with the first slice of the `n` outer dimensions; returns an Expand of it, or -1. */
+static int expanded(struct graph *graph, struct diags *diags, int weight, int n, const char *member) {
     struct tensor whole = graph->tensors.at[weight], slice = whole;
     struct build builder = {graph, diags, whole.name};
-    slice.dims[outermost(&whole)] = 1;
+    for (int d = 0; d < n; d++) slice.dims[d] = 1;
     const int id = graph_add_tensor(graph, TENSOR_WEIGHT, member, whole.dtype, whole.ndim, slice.dims);
     struct tensor *made = &graph->tensors.at[id];
     made->data = whole.data;
@@ -69,10 +68,12 @@ int pass_unrepeat(struct graph *graph, const struct pass_context *context) {
     rewrite_begin(&rewrite, graph);
     for (int t = 0; t < tensors; t++) {
         const struct tensor *tensor = &graph->tensors.at[t];
-        if (tensor->kind != TENSOR_WEIGHT || tensor->mark != MARK_FOLDED || !repeats(tensor)) continue;
+        if (tensor->kind != TENSOR_WEIGHT || tensor->mark != MARK_FOLDED) continue;
+        const int repeated = repeated_dimensions(tensor);
+        if (!repeated) continue;
         const char *member = only_member(graph->arena, tensor->sources);
         if (!member || is_taken(graph, member)) continue;
-        const int made = expanded(graph, context->diags, t, member);
+        const int made = expanded(graph, context->diags, t, repeated, member);
         if (made >= 0) rewrite_replace(&rewrite, t, made);
     }
     for (int i = 0; i < rewrite.order_n; i++) rewrite_keep(&rewrite, rewrite_next(&rewrite, i));

@@ -133,6 +133,45 @@ def check_written(rankc, work, name):
     return f"{copy[0]} too"
 
 
+def folded_from(info, sources):
+    """Adds onnxscript's metadata to a declaration, byte by byte: older onnx packages know no metadata_props."""
+    def field(tag, content):
+        return bytes([tag, len(content)]) + content
+
+    entry = field(0x0A, b"pkg.onnxscript.optimizer.folded_from") + field(0x12, sources.encode())
+    info.MergeFromString(field(0x22, entry))
+
+
+def check_repeated(rankc, work, name):
+    """The embedding of the one token type that is used, stored once for each token: it is trained as one row, as the module's
+    parameter would be, and written back for each token."""
+    try:
+        import numpy as np
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        return "passed over: no onnx"
+    row, x, rate = np.float32([1, -2, 3]), np.random.default_rng(1).standard_normal((2, 4, 3)).astype("f4"), 0.25
+    nodes = [helper.make_node("Add", ["x", "embedding"], ["a"]), helper.make_node("Mul", ["a", "a"], ["b"]),
+             helper.make_node("ReduceMean", ["b"], ["loss"], keepdims=0)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 3])],
+                              [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
+                              [numpy_helper.from_array(np.tile(row, (2, 4, 1)), "embedding")])
+    graph.value_info.append(helper.make_tensor_value_info("embedding", TensorProto.FLOAT, [2, 4, 3]))
+    folded_from(graph.value_info[0], "['token_type.weight', 'val_4']")
+    path, out, steps = (os.path.join(work, name) for name in ("repeated.onnx", "out", "steps"))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    np.save(os.path.join(work, "x.npy"), x)
+    call(rankc, "compile", path, "-o", out, "-q", "--train", "--optimizer", f"sgd:lr={rate}")
+    call(rankc, "train", out, "--data", f"x={work}/x.npy", "--steps", "1", "--checkpoint-dir", steps)
+    call(rankc, "ckpt", "to-onnx", steps, path, os.path.join(work, "after.onnx"))
+    after = numpy_helper.to_array(onnx.load(os.path.join(work, "after.onnx")).graph.initializer[0])
+    wanted = row - rate * 2 * (x + row).sum((0, 1)) / x.size
+    expect(after.shape == (2, 4, 3), f"written is {after.shape}")
+    expect(np.allclose(after, wanted, rtol=1e-6, atol=0), f"trained to {after[0, 0]}, not {wanted}")
+    return "one row"
+
+
 def check_merged(rankc, work, name):
     """Equal initializers that the exporter gave one name are one parameter: this is said. So is a folded batch normalisation."""
     try:
@@ -157,11 +196,12 @@ def check_merged(rankc, work, name):
 
 
 CHECKS = {"parameters": check_parameters, "constants": check_constants, "losses": check_losses, "options": check_options,
-          "keys": check_keys, "written": check_written, "merged": check_merged}
+          "keys": check_keys, "written": check_written, "merged": check_merged,
+          "repeated": check_repeated}
 # The default of torch.onnx.export computes exp(logit_scale), which is then trained in its place: its losses are others.
 CASES = [(check, name) for name in ("dynamo", "dynamo_plain", "legacy", "legacy_plain") for check in ("parameters", "constants")]
 CASES += [("losses", name) for name in ("dynamo_plain", "legacy", "legacy_plain")]
-CASES += [("options", "dynamo"), ("options", "dynamo_plain"), ("keys", "dynamo"), ("written", "legacy"), ("merged", "")]
+CASES += [("options", "dynamo"), ("options", "dynamo_plain"), ("keys", "dynamo"), ("written", "legacy"), ("merged", ""), ("repeated", "")]
 
 
 def main():

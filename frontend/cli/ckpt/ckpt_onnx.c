@@ -60,20 +60,29 @@ static void convert(unsigned char *to, enum rt_dtype wanted, const unsigned char
     memcpy(to, wanted == RT_F64 ? (const void *)&wide : (const void *)&half, rt_dtype_bytes(wanted));
 }
 
-/* The values of an initializer with these dimensions; `transposed`: those of the parameter, a matrix, transposed. */
-static unsigned char *values_for(struct export *export, const struct rt_saved_tensor *tensor, enum rt_dtype wanted,
-                                 bool transposed, size_t *bytes) {
-    const int64_t n = checkpoint_elements(tensor), columns = transposed ? tensor->dims[1] : 1,
-                  rows = transposed ? tensor->dims[0] : n;
-    const size_t size = rt_dtype_bytes(wanted), given = rt_dtype_bytes(tensor->dtype);
+/* How an initializer holds the elements of a parameter: as they are, a matrix transposed, or several times in a row. */
+struct original {
+    const struct rt_saved_tensor *tensor; /* NULL: the initializer has none of a parameter */
+    bool transposed;
+    int64_t times;
+};
+
+/* The values of the initializer, as its type. */
+static unsigned char *values_for(struct export *export, const struct original *original, enum rt_dtype wanted,
+                                 size_t *bytes) {
+    const struct rt_saved_tensor *tensor = original->tensor;
+    const int64_t n = checkpoint_elements(tensor), columns = original->transposed ? tensor->dims[1] : 1,
+                  rows = original->transposed ? tensor->dims[0] : n;
+    const size_t size = rt_dtype_bytes(wanted), given = rt_dtype_bytes(tensor->dtype), once = (size_t)n * size;
     const unsigned char *values = complete_tensor(export, tensor);
     if (!values) return NULL;
-    unsigned char *out = ARENA_ARRAY(export->cli->arena, unsigned char, n *(int64_t)size + 1);
+    unsigned char *out = ARENA_ARRAY(export->cli->arena, unsigned char, original->times *(int64_t)once + 1);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
             convert(out + (size_t)(c * rows + r) * size, wanted, values + (size_t)(r * columns + c) * given,
                     tensor->dtype);
-    *bytes = (size_t)n * size;
+    for (int64_t i = 1; i < original->times; i++) memcpy(out + (size_t)i * once, out, once);
+    *bytes = (size_t)original->times * once;
     return out;
 }
 
@@ -98,6 +107,36 @@ static bool is_transposed(const struct onnx_tensor *copy, const struct onnx_tens
             varies = varies || memcmp(x, a, size) != 0;
         }
     return varies;
+}
+
+/* True if the initializer can be the parameter several times in a row: the same but for outer dimensions, which the
+ * parameter has once (passes/train/unrepeat.c). */
+static bool is_repeated(const struct onnx_tensor *value, const struct rt_saved_tensor *tensor) {
+    int d = 0;
+    if (value->ndim != tensor->ndim || value->count <= checkpoint_elements(tensor)) return false;
+    while (d < tensor->ndim && tensor->dims[d] == 1) d++;
+    return memcmp(value->dims + d, tensor->dims + d, (size_t)(tensor->ndim - d) * sizeof *tensor->dims) == 0;
+}
+
+static const char *folded_from(const Onnx__GraphProto *graph, const char *name) {
+    for (size_t i = 0; i < graph->n_value_info; i++) {
+        const Onnx__ValueInfoProto *info = graph->value_info[i];
+        if (strcmp(onnx_text(info->name), name) == 0)
+            return onnx_property(info->metadata_props, info->n_metadata_props, ONNX_FOLDED_FROM);
+    }
+    return "";
+}
+
+/* The parameter of which the exporter made the initializer by repeating it, as it says in the metadata. */
+static const struct rt_saved_tensor *repeated_parameter(struct export *export, const char *name,
+                                                        const struct onnx_tensor *value) {
+    const char *sources = folded_from(export->model->proto->graph, name);
+    for (int i = 0; *sources && i < rt_saved_count(export->from->saved, RT_SAVED_PARAMETERS); i++) {
+        const struct rt_saved_tensor *tensor = rt_saved_at(export->from->saved, RT_SAVED_PARAMETERS, i);
+        if (is_repeated(value, tensor) && strstr(sources, arena_printf(export->cli->arena, "'%s'", tensor->name)))
+            return tensor;
+    }
+    return NULL;
 }
 
 /* The parameter of which the initializer is a transposed copy, made by an exporter; rankc trains both as one. NULL:
@@ -158,30 +197,40 @@ static bool is_external(const Onnx__TensorProto *proto) {
     return proto->has_data_location && proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
+static struct original original_of(struct export *export, const char *name, const struct onnx_tensor *value) {
+    struct original original = {rt_saved_find(export->from->saved, RT_SAVED_PARAMETERS, name), false, 1};
+    if (original.tensor) return original;
+    original.tensor = transposed_parameter(export, value);
+    original.transposed = original.tensor != NULL;
+    if (original.tensor) return original;
+    original.tensor = repeated_parameter(export, name, value);
+    if (original.tensor) original.times = value->count / checkpoint_elements(original.tensor);
+    return original;
+}
+
 /* `checked`: the same initializer in the checked model. */
 static int change_initializer(struct export *export, Onnx__TensorProto *proto, const Onnx__TensorProto *checked) {
-    const struct rt_saved_tensor *tensor =
-        rt_saved_find(export->from->saved, RT_SAVED_PARAMETERS, onnx_text(proto->name));
     struct onnx_tensor value;
     size_t bytes;
     if (onnx_tensor(export->model, checked, NULL, &value)) return -1;
-    const struct rt_saved_tensor *original = tensor ? NULL : transposed_parameter(export, &value);
-    if (!tensor && !original) {
+    const struct original original = original_of(export, onnx_text(proto->name), &value);
+    const bool copied = original.transposed || original.times > 1;
+    if (!original.tensor) {
         if (is_external(proto)) set_external(export, proto, value.data, (size_t)value.bytes);
         return 0;
     }
-    if ((tensor && !has_dims(&value, tensor->dims, tensor->ndim)) ||
-        !converts((tensor ? tensor : original)->dtype, value.dtype))
-        return diag_error(
-            export->cli->diags, 805, EXIT_MISMATCH, onnx_where(export->model, "initializer", onnx_text(proto->name)),
-            "the checkpoint's parameter is %s", checkpoint_tensor_text(tensor ? tensor : original, export->cli));
-    unsigned char *values = values_for(export, tensor ? tensor : original, value.dtype, !tensor, &bytes);
+    if ((!copied && !has_dims(&value, original.tensor->dims, original.tensor->ndim)) ||
+        !converts(original.tensor->dtype, value.dtype))
+        return diag_error(export->cli->diags, 805, EXIT_MISMATCH,
+                          onnx_where(export->model, "initializer", onnx_text(proto->name)),
+                          "the checkpoint's parameter is %s", checkpoint_tensor_text(original.tensor, export->cli));
+    unsigned char *values = values_for(export, &original, value.dtype, &bytes);
     if (!values) return -1;
     if (is_external(proto))
         set_external(export, proto, values, bytes);
     else
         set_raw(proto, values, bytes);
-    export->trained += tensor != NULL;
+    export->trained += !original.transposed;
     return 0;
 }
 
