@@ -150,7 +150,7 @@ int import_pass_counts(struct lower *lower, int first);
 /* Adds the counts of outputs to the outputs. */
 void import_count_outputs(struct import *import);
 
-/* import_signature.c: the parameters of the PyTorch module that was exported. --------------------------------------- */
+/* import_signature.c: the parameters of the PyTorch module that was exported. ------------------------------------- */
 
 /* Collects them from the signature in the metadata. Call it before the first import_mark. */
 void import_signature(struct import *import);

@@ -17,6 +17,7 @@ import io
 import logging
 import pathlib
 import re
+import shutil
 import sys
 import warnings
 from typing import Callable, Dict, NamedTuple
@@ -326,6 +327,7 @@ def main(models, model_of, draw, description):
     for name in options.names or names:
         for form in options.forms:
             folder = options.out / f"{name}_{form}"
+            shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 with contextlib.redirect_stdout(io.StringIO()):  # a failing legacy export prints its graph
