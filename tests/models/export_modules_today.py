@@ -203,7 +203,7 @@ MODULES = {
     "swin_t": classes("swin_t", 64),
     "swin_v2_t": classes("swin_v2_t", 64),
     "maxvit": (lambda: torchvision.models.MaxVit((64, 64), 16, 2, [16, 24], [1, 1], 8, 0.0, num_classes=CLASSES), image(64)),
-    "vit": (small_vit, image(32)),
+    "vit_torchvision": (small_vit, image(32)),
     "deeplabv3": segmenter("deeplabv3_mobilenet_v3_large", 64),
     "fcn": segmenter("fcn_resnet50", 64),
     "lraspp": segmenter("lraspp_mobilenet_v3_large", 64),
