@@ -146,7 +146,7 @@ static const struct node *node_at(const struct graph *graph, int place) {
     return &graph->nodes.at[graph->order.at[place]];
 }
 
-static int *places_of(const struct graph *graph, struct arena *arena) {
+int *node_places(const struct graph *graph, struct arena *arena) {
     int *places = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) places[t] = -1;
     for (int i = 0; i < graph->order.n; i++) {
@@ -243,7 +243,7 @@ static int choose_begin(const struct finding *f, int first, int nodes, int end) 
 void blocks_find(const struct graph *graph, struct arena *arena, const int *kinds, int first, int end,
                  struct blocks *out) {
     struct stretches stretches;
-    *out = (struct blocks){.places = places_of(graph, arena)};
+    *out = (struct blocks){.places = node_places(graph, arena)};
     struct arena *scratch = arena_scratch(arena);
     struct finding f = {.graph = graph, .arena = arena, .kinds = kinds, .places = out->places, .out = out};
     f.live = live_bytes(graph, scratch, out->places);

@@ -25,6 +25,9 @@ enum alike { ALIKE_IN_TYPES, ALIKE };
  * In `arena`, as all memory of this file. */
 int *node_kinds(const struct graph *graph, struct arena *arena, enum alike alike);
 
+/* Per tensor: the place in the order of the node that computes it; -1: none. */
+int *node_places(const struct graph *graph, struct arena *arena);
+
 /* A block: node j of repetition r is at place first + r * nodes + j of the order. */
 struct block {
     int first, nodes, times;
@@ -34,7 +37,7 @@ struct block {
 struct blocks {
     VEC(struct block) all; /* in order; times is at least 2 */
     int kinds;
-    int *places; /* per tensor: the place in the order of the node that computes it; -1: none */
+    int *places; /* node_places */
 };
 
 /* Finds the blocks among places [first, end) of the order; `kinds` is the result of node_kinds. */

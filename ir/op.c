@@ -41,6 +41,10 @@ bool op_communicates(const struct op *op) {
     return op->kind == OP_COMM && !op->local;
 }
 
+bool op_is_attention(const struct op *op) {
+    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
+}
+
 int op_arity(const struct op *op) {
     return (int)strcspn(op->types, "-");
 }

@@ -110,6 +110,9 @@ int op_moved_input(const struct node *node);
 /* True if the ranks of a mesh axis communicate to execute it (OP_COMM that is not local). */
 bool op_communicates(const struct op *op);
 
+/* True for attention as one operator, and for its gradient: products whose scores stay inside the kernel. */
+bool op_is_attention(const struct op *op);
+
 /* Number of inputs of an elementwise operator, from column `types`. */
 int op_arity(const struct op *op);
 

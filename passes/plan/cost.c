@@ -42,8 +42,7 @@ static double cost_of(const struct graph *graph, const struct node *node, const 
     bool picks = node->op->id == OP_Gather;
     const enum rt_dtype dtype = graph->tensors.at[node->outputs[0]].dtype;
     double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
-    const bool attention =
-        node->op->id == OP_Attention || node->op->id == OP_FlashAttention || node->op->id == OP_FlashAttentionGrad;
+    const bool attention = op_is_attention(node->op);
     if (attention && attr_int(node, "causal", 0)) flops /= 2;
     double arithmetic = flops / (machine_rate(machine, dtype) * (attention ? machine->attention : 1));
     return arithmetic > traffic ? arithmetic : traffic;

@@ -31,8 +31,7 @@ static int64_t find_positions(const struct graph *graph, int ways) {
 static int heads_of(struct propagation *propagation, int id) {
     const struct graph *graph = propagation->graph;
     const struct node *node = &graph->nodes.at[id];
-    const bool attention =
-        node->op->id == OP_Attention || node->op->id == OP_FlashAttention || node->op->id == OP_FlashAttentionGrad;
+    const bool attention = op_is_attention(node->op);
     if ((!attention && node->op->id != OP_MatMul) || node->outputs[0] < 0) return -1;
     const int ndim = graph->tensors.at[node->outputs[0]].ndim;
     if (ndim < 4) return -1;

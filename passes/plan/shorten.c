@@ -62,15 +62,6 @@ void repeated_find(const struct graph *graph, struct arena *arena, int least, st
 
 /* Shortening ------------------------------------------------------------------------------------------------------- */
 
-/* Per tensor: the place in the order of the node that computes it; -1: none. */
-static int *places_of(const struct graph *graph, struct arena *arena) {
-    int *places = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) places[t] = -1;
-    for (int i = 0; i < graph->order.n; i++)
-        for (int k = 0; k < node_at(graph, i)->noutputs; k++) places[node_at(graph, i)->outputs[k]] = i;
-    return places;
-}
-
 static bool is_output(const struct graph *graph, int tensor) {
     for (int i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i] == tensor) return true;
@@ -122,7 +113,7 @@ static void keep_inputs(struct graph *graph, const int *readers_before) {
 }
 
 void shorten(struct graph *graph, const struct repeated *repeated, const int *times) {
-    const int *places = places_of(graph, graph->arena), *readers = graph_readers(graph, graph->arena);
+    const int *places = node_places(graph, graph->arena), *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, graph->order.n + 1);
     int n = 0;
     for (int b = 0; b < repeated->all.n; b++) {

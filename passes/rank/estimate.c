@@ -122,7 +122,7 @@ static struct kernel_work forward_products(const struct graph *graph) {
             continue;
         const double flops = dims_flops(&dims, node->op->flops);
         sum.flops += flops;
-        sum.causal_flops += kernel_is_attention(node->op) && attr_int(node, "causal", 0) ? flops / 2 : flops;
+        sum.causal_flops += op_is_attention(node->op) && attr_int(node, "causal", 0) ? flops / 2 : flops;
     }
     return sum;
 }

@@ -15,12 +15,8 @@ struct kernel {
     bool alone;
 };
 
-bool kernel_is_attention(const struct op *op) {
-    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
-}
-
 bool kernel_is_product(const struct node *node, const struct dims *dims) {
-    if (kernel_is_attention(node->op) || node->op->id == OP_RecurrenceGrad) return true;
+    if (op_is_attention(node->op) || node->op->id == OP_RecurrenceGrad) return true;
     if (node->op->kind != OP_KERNEL || node->op->flops != 2 || node->ninputs < 2) return false;
     for (int f = 0; f < dims->nfactors; f++)
         if (dims->factor[f].kind == FACTOR_SUM) return true;
@@ -190,7 +186,7 @@ static double reached_by(const struct kernel *kernel, double flops) {
 static double product_seconds(const struct kernel *kernel, struct kernel_work *work) {
     const struct node *node = kernel->node;
     const enum rt_dtype dtype = kernel->graph->tensors.at[node->inputs[0]].dtype;
-    const bool fused = kernel_is_attention(node->op);
+    const bool fused = op_is_attention(node->op);
     const double flops = dims_flops(&kernel->dims, node->op->flops) * share_of(kernel);
     work->type = machine_type_of(kernel->machine, dtype);
     work->flops = work->causal_flops = flops;

@@ -19,6 +19,5 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
 /* True if the kernel sums products: the annotation has a factor that is summed, the node has two operands, and there is
  * a multiplication and an addition for each point. */
 bool kernel_is_product(const struct node *node, const struct dims *dims);
-bool kernel_is_attention(const struct op *op);
 
 #endif
