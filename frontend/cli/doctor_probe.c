@@ -1,8 +1,8 @@
 #include <string.h>
 
 #include "frontend/cli/doctor.h"
-#include "frontend/cli/temporary.h"
 #include "frontend/driver/driver.h"
+#include "frontend/driver/temporary.h"
 #include "runtime/base/file.h"
 #include "runtime/base/npy.h"
 #include "runtime/launch.h"
@@ -61,7 +61,7 @@ static int check_probe(struct cli *cli, const char *work) {
 }
 
 struct finding doctor_probe(struct cli *cli) {
-    const char *work = temporary_make(cli, "doctor");
+    const char *work = temporary_make("doctor", cli->arena, cli->diags);
     bool works = work && !write_probe(cli, work) && !compile_probe(cli, work) && !run_probe(cli, work) &&
                  !check_probe(cli, work);
     if (work) temporary_remove(work);

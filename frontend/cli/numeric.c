@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/temporary.h"
 #include "frontend/driver/driver.h"
+#include "frontend/driver/random_inputs.h"
+#include "frontend/driver/temporary.h"
 #include "runtime/base/npy.h"
 #include "runtime/launch.h"
 
@@ -15,51 +16,6 @@ struct comparison {
     const char *work; /* a temporary directory */
     bool rounded;     /* the one-rank model was also run in f32 */
 };
-
-/* splitmix64: the same inputs in every run. */
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) {
-    bool is_float = rt_dtype_is_float(dtype);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t bits = next_random(&seed);
-        double value = is_float ? (double)(bits >> 11) / (1ull << 52) - 1 : (double)(bits >> 63);
-        rt_convert((char *)data + i * (int64_t)rt_dtype_bytes(dtype), dtype, &value, RT_F64, 1);
-    }
-}
-
-/* Of a step of inference: dimension 0 of every input is that many times as large as the manifest says. */
-static int64_t micro_batches_of(const struct comparison *comparison) {
-    int64_t n;
-    return rt_json_int(rt_json_member(comparison->compiled->root, "micro_batches"), &n) ? n : 1;
-}
-
-/* Writes random values for an entry of the manifest's "inputs", the same for every program; floats in the type that the
- * program computes in. */
-static int write_input(const struct comparison *comparison, const struct rt_json *input, int index, enum rt_dtype type,
-                       const char *path) {
-    enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
-    enum rt_dtype written = type != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? type : dtype;
-    const struct rt_json *shape = rt_json_member(input, "shape");
-    int64_t dims[RT_MAX_NDIM], count = 1;
-    int ndim = 0;
-    struct rt_reason why;
-    for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
-        if (rt_json_int(d, &dims[ndim])) count *= dims[ndim++];
-    if (ndim) dims[0] *= micro_batches_of(comparison), count *= micro_batches_of(comparison);
-    void *data = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(dtype)),
-         *values = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(written));
-    fill(data, dtype, count, (uint64_t)index + 1);
-    rt_convert(values, written, data, dtype, (size_t)count);
-    return rt_npy_write(path, written, ndim, dims, values, &why)
-               ? 0
-               : diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
-}
 
 struct words {
     VEC(const char *) all;
@@ -71,14 +27,14 @@ static void add_word(const struct comparison *comparison, struct words *words, c
 
 static int write_inputs(const struct comparison *comparison, const char *name, enum rt_dtype type,
                         struct words *words) {
-    const struct rt_json *inputs = rt_json_member(comparison->compiled->root, "inputs");
-    int index = 0;
-    for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
-        const char *path = arena_printf(comparison->cli->arena, "%s/%s.input%d.npy", comparison->work, name, index),
-                   *input_name = rt_json_text(rt_json_member(input, "name"));
-        if (!input_name || write_input(comparison, input, index, type, path) < 0) return -1;
+    struct random_inputs inputs = {0};
+    const char *prefix = arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name);
+    if (random_inputs_write(&inputs, comparison->compiled->root, prefix, type, comparison->cli->arena,
+                            comparison->cli->diags) < 0)
+        return -1;
+    for (int i = 0; i < inputs.all.n; i++) {
         add_word(comparison, words, "--input");
-        add_word(comparison, words, arena_printf(comparison->cli->arena, "%s=%s", input_name, path));
+        add_word(comparison, words, inputs.all.at[i]);
     }
     return 0;
 }
@@ -105,7 +61,7 @@ static int run_whole(const struct comparison *comparison, const char *name, enum
     struct cli *cli = comparison->cli;
     const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
-                             (int)micro_batches_of(comparison), cli->arena, cli->diags) < 0)
+                             (int)random_inputs_micro_batches(comparison->compiled->root), cli->arena, cli->diags) < 0)
         return -1;
     return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
 }
@@ -210,7 +166,7 @@ static int compare(struct comparison *comparison) {
 }
 
 int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
-    const char *work = temporary_make(cli, "verify");
+    const char *work = temporary_make("verify", cli->arena, cli->diags);
     if (!work) return -1;
     struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
     int status = compare(&comparison);

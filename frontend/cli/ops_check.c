@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/cli/temporary.h"
 #include "frontend/driver/driver.h"
+#include "frontend/driver/temporary.h"
 #include "frontend/driver/user_ops.h"
 #include "ir/dims.h"
 #include "ir/text.h"
@@ -543,7 +543,7 @@ int ops_check(const char *path, struct cli *cli) {
     struct check check = {.cli = cli, .arena = cli->arena};
     char hash[RT_HASH_HEX];
     if (user_ops_read(cli->arena, cli->diags, path, &check.declared, hash) < 0) return -1;
-    if (!(check.work = temporary_make(cli, "ops"))) return -1;
+    if (!(check.work = temporary_make("ops", cli->arena, cli->diags))) return -1;
     find_subjects(&check);
     int status = write_kernels(&check) < 0 || check_types(&check) < 0 ? -1 : 0;
     temporary_remove(check.work);

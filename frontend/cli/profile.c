@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/temporary.h"
 #include "frontend/driver/driver.h"
-#include "frontend/driver/subprocess.h"
+#include "frontend/driver/temporary.h"
+#include "frontend/driver/step_seconds.h"
 #include "ir/base/own.h"
 #include "passes/plan/machine.h"
 #include "runtime/base/cores.h"
@@ -117,22 +117,10 @@ static int compile(const struct profiling *p, int number) {
     return driver_compile(&options, arena, p->cli->diags, &result);
 }
 
-/* The median of a step's milliseconds from the line of JSON that the program printed; negative: it printed none. */
-static double median_of(struct arena *arena, const char *said) {
-    struct rt_reason why;
-    double ms = -1;
-    struct rt_json_document *document = own_json_text(arena, said, &why);
-    if (!document) return -1;
-    rt_json_real(rt_json_member(rt_json_member(rt_json_root(document), "step_ms"), "median"), &ms);
-    arena_release(arena, document);
-    return ms;
-}
-
 /* Runs a compiled probe on that many ranks: seconds of a step, negative after a diagnostic. */
 static double run(const struct profiling *p, const struct probe *probe, int64_t ranks) {
     struct arena *arena = p->cli->arena;
-    struct strbuf said;
-    int status = 0;
+    const char *said;
     const char *const words[] = {"/proc/self/exe",
                                  "run",
                                  arena_printf(arena, "%s/%s/_", p->work, probe->name),
@@ -142,13 +130,11 @@ static double run(const struct profiling *p, const struct probe *probe, int64_t 
                                  "--repeat=11",
                                  "--json",
                                  NULL};
-    strbuf_init(&said, arena);
-    const int failed = subprocess_run(words, NULL, &said, &status);
-    const double ms = failed || !WIFEXITED(status) || WEXITSTATUS(status) ? -1 : median_of(arena, strbuf_text(&said));
-    if (ms < 0)
+    const double seconds = step_seconds(words, arena, &said);
+    if (seconds < 0)
         return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the program that measures %s does not run: %s",
-                          probe->name, diag_quote(p->cli->diags, strbuf_text(&said)));
-    return fmax(ms, 1e-3) * 1e-3; /* steps are timed in microseconds */
+                          probe->name, diag_quote(p->cli->diags, said));
+    return seconds;
 }
 
 /* Seconds of a step of each probe: on all ranks at the same time, and on one; 0: not measured. */
@@ -344,7 +330,7 @@ int cli_profile(struct cli *cli) {
     const int64_t cores = rt_cores();
     if (!cli->options->given[OPT_RUNTIME_NGPUS]) p.ranks = cores;
     if (!p.threads) p.threads = cores > p.ranks ? cores / p.ranks : 1;
-    p.work = temporary_make(cli, "profile");
+    p.work = temporary_make("profile", cli->arena, cli->diags);
     if (!p.work) return -1;
     const int status = measure(&p, &seconds);
     temporary_remove(p.work);

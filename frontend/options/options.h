@@ -150,6 +150,7 @@ struct options {
     int64_t global_batch;           /* 0: not given */
     int64_t mem_limit;              /* bytes; 0: none */
     int64_t search_time;            /* seconds; 0: not given */
+    int64_t measure_topk;           /* plans; 0: none */
     const char *forbid, *require;   /* of autodist; NULL: not given */
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;

@@ -117,6 +117,27 @@ def compiled():
             assert done.returncode == 0, done.stderr
 
 
+def measured():
+    """--measure-topk runs the best plans that fit, and takes the fastest of them."""
+    tests = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training")
+    ranks = min(2, len(os.sched_getaffinity(0)))
+    for model, training in (("gpt2", ["--train"]), ("mlp", [])):
+        words = [os.path.join(tests, model, "model.onnx"), *training, "--pas", "autodist"]
+        done = subprocess.run([RANKC, "plan", *words, "--runtime-ngpus", str(ranks), "--measure-topk", "2"],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        notes = [line for line in done.stderr.splitlines() if " s a micro-batch, predicted " in line]
+        assert len(notes) == 2 and "times as slow" in notes[1], done.stderr
+        found = [float(note.split(" s a micro-batch")[0].split()[-1]) for note in notes]
+        assert 0 < found[0] <= found[1], notes
+    for more, code, text in ((("--runtime-ngpus", "4096"), 5, "E0433"),
+                             (("--runtime-ngpus", "4096", "--target", "cuda"), 5, "GPU")):
+        done = run(*words, "--measure-topk", "2", *more)
+        assert done.returncode == code and text in done.stderr, done.stderr
+    done = run("--model-config", "gpt2", "--pas", "autodist", "--measure-topk", "1")
+    assert done.returncode == 2 and "no weights" in done.stderr, done.stderr
+
+
 def machine_files():
     """A broken machine file is refused with its line."""
     good = {"format": 1, "name": "x", "memory": 1e10, "bandwidth": 1e10, "traffic": 1, "launch": 0, "attention": 1,
@@ -149,7 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
-    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, optimum):
+    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum):
         case()
 
 

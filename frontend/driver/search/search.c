@@ -30,6 +30,10 @@ static bool fits(const struct search *search, const struct candidate *c) {
     return c->memory <= search->limit * (c->step == SEARCH_PLANNED ? 1 : memory_margin);
 }
 
+bool search_fits(const struct search *search, const struct candidate *candidate) {
+    return candidate->step == SEARCH_PLANNED && !candidate->refused && candidate->memory <= search->limit;
+}
+
 /* The candidate with the least time that is not known not to fit, among those that have taken the step `least`; NULL:
  * there is none. */
 static struct candidate *first_of(const struct search *search, enum search_step least) {
@@ -242,6 +246,38 @@ static struct candidate *choose(const struct searching *s) {
     }
 }
 
+/* --measure-topk: plans the best candidates completely, as many as are to be measured, if so many fit. */
+static void plan_best(const struct searching *s, int64_t wanted) {
+    const struct search *search = s->search;
+    for (;;) {
+        struct candidate *next = NULL;
+        int64_t better = 0;
+        for (int i = 0; i < search->all.n; i++) {
+            struct candidate *c = &search->all.at[i];
+            if (c->step == SEARCH_PLANNED || c->refused || !fits(search, c)) continue;
+            if (!next || c->seconds < next->seconds) next = c;
+        }
+        for (int i = 0; next && i < search->all.n; i++)
+            better += search_fits(search, &search->all.at[i]) && search->all.at[i].seconds <= next->seconds;
+        if (!next || better >= wanted) return;
+        advance(s, next);
+    }
+}
+
+/* Chooses by what is measured on this machine. 0, or -1 after a diagnostic. */
+static int measure(const struct searching *s) {
+    struct search *search = s->search;
+    const bool trains = s->model.job.graph->train;
+    const struct candidate predicted = search->all.at[0];
+    if (search_measure(search, s->options, trains, s->arena, s->diags) < 0) return -1;
+    const struct candidate *fastest = &search->all.at[0];
+    search->gap = 0;
+    if (fastest->seconds == predicted.seconds && fastest->memory == predicted.memory) return 0;
+    search_forget(search->job, s->arena);
+    const struct outcome outcome = search_planned(&s->model, s->options, fastest, s->arena, &search->job);
+    return outcome.refused ? diag_error(s->diags, 430, EXIT_LIMIT, "--pas autodist", "%s", outcome.refused) : 0;
+}
+
 /* E0430, with the plan that needs the least memory among those that were planned. */
 static int refuse(const struct searching *s) {
     const struct search *search = s->search;
@@ -292,6 +328,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     struct searching s = {.options = options, .arena = arena, .diags = diags, .search = search, .begun = rt_now_ms()};
     const char *machine = options->machine;
     *search = (struct search){.machine = machine_default, .limit = INFINITY};
+    if (search_can_measure(options, diags) < 0) return -1;
     if (machine && machine_read(arena, diags, machine, &search->machine) < 0) return -1;
     if (search->machine.memory > 0) search->limit = search->machine.memory;
     if (options->mem_limit) search->limit = (double)options->mem_limit;
@@ -301,9 +338,12 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     bound_all(&s);
     const struct candidate *best = choose(&s);
     if (!best) return refuse(&s);
+    plan_best(&s, options->measure_topk);
+    best = first_of(search, SEARCH_PLANNED);
     const struct candidate *next = first_of(search, SEARCH_BOUNDED);
     if (next != best) search->gap = 1 - next->seconds / best->seconds;
     sort(search, best, arena);
+    if (options->measure_topk && measure(&s) < 0) return -1;
     diags_append(s.model.job.diags, search->job->diags);
     search->job->diags = s.model.job.diags;
     return 0;

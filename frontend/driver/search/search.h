@@ -5,7 +5,8 @@
  *
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
- *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid, --require
+ *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid, --require,
+ *   --measure-topk
  *
  * Note [Search]
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
@@ -58,6 +59,8 @@ struct candidate {
     const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
     double seconds;                   /* for a sample */
     double memory;                    /* bytes of the rank that needs most */
+    double measured;                  /* seconds for a sample on this machine; 0: not measured */
+    const char *unmeasured;           /* what compiling or running it said, if it could not be measured; else NULL */
     const char *refused;              /* why it cannot be, with the text of the first error; NULL: it can */
 };
 
@@ -78,6 +81,18 @@ struct options search_options(const struct options *given, const struct candidat
 /* Searches. 0, or -1 after a diagnostic: of the model, or E0430 if no plan fits, with the one that needs the least
  * memory. What reading the model and the chosen plan remark is in search->job->diags. */
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search);
+
+/* True if the candidate was planned completely and fits. */
+bool search_fits(const struct search *search, const struct candidate *candidate);
+
+/* E0433 if --measure-topk asks for more ranks than this machine has cores or GPUs. */
+int search_can_measure(const struct options *options, struct diags *diags);
+
+/* --measure-topk K: compiles the first K candidates that search_fits and runs them for a few steps with random inputs
+ * on this machine, and moves them into the order of what was measured. 0, or -1 after a diagnostic: E0434 if none of
+ * them runs. */
+int search_measure(struct search *search, const struct options *options, bool trains, struct arena *arena,
+                   struct diags *diags);
 
 /* Reports the chosen plan and why others were not chosen: a few, with --verbose all. */
 void search_explain(const struct search *search, const struct options *options, struct arena *arena,

@@ -1,4 +1,4 @@
-#include "frontend/cli/temporary.h"
+#include "frontend/driver/temporary.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -8,12 +8,12 @@
 
 enum { MAX_OPEN = 16 };
 
-const char *temporary_make(struct cli *cli, const char *what) {
+const char *temporary_make(const char *what, struct arena *arena, struct diags *diags) {
     const char *base = getenv("TMPDIR");
     if (!base || !*base) base = "/tmp";
-    char *path = arena_printf(cli->arena, "%s/rankc-%s-XXXXXX", base, what);
+    char *path = arena_printf(arena, "%s/rankc-%s-XXXXXX", base, what);
     if (mkdtemp(path)) return path;
-    diag_errno(cli->diags, 611, NULL, "create a directory in", base);
+    diag_errno(diags, 611, NULL, "create a directory in", base);
     return NULL;
 }
 
