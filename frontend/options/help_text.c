@@ -11,8 +11,7 @@ bool help_shows(const struct option *row, enum verb verb) {
 
 /* ---- text ---- */
 
-/* Wraps `text` to LINE_COLUMNS; it begins at column `column`, further lines at `indent`. */
-static void put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
+void help_put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
     bool first = true;
     while (*text) {
         size_t length = strcspn(text, " ");
@@ -39,7 +38,7 @@ static void put_item(struct strbuf *out, const char *left, const char *text) {
         strbuf_printf(out, "\n%*s", LEFT_COLUMNS, "");
     else
         strbuf_printf(out, "%*s", (int)(LEFT_COLUMNS - length), "");
-    put_wrapped(out, text, LEFT_COLUMNS, LEFT_COLUMNS);
+    help_put_wrapped(out, text, LEFT_COLUMNS, LEFT_COLUMNS);
 }
 
 const char *help_option_text(const struct option *row, struct arena *arena) {
@@ -87,7 +86,7 @@ const char *help_later_text(enum verb verb, struct arena *arena) {
 static void put_sentence(struct strbuf *out, const char *text) {
     char *sentence = arena_printf(out->arena, "%s.", text);
     sentence[0] = (char)toupper((unsigned char)sentence[0]);
-    put_wrapped(out, sentence, 0, 0);
+    help_put_wrapped(out, sentence, 0, 0);
 }
 
 /* ---- rankc help ---- */
@@ -124,5 +123,5 @@ void help_verb(struct strbuf *out, enum verb verb) {
         if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);
     if (!*later) return;
     strbuf_putc(out, '\n');
-    put_wrapped(out, arena_printf(out->arena, "Not supported yet: %s.", later), 0, 0);
+    help_put_wrapped(out, arena_printf(out->arena, "Not supported yet: %s.", later), 0, 0);
 }

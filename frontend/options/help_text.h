@@ -21,6 +21,9 @@ void help_man_verb(struct strbuf *out, enum verb verb);
 bool help_completions(struct strbuf *out, const char *shell);
 extern const char *const help_shells[];
 
+/* `text` and a line break, wrapped; it begins at column `column`, further lines at `indent`. */
+void help_put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent);
+
 /* Shared by the above. */
 /* True if the option is listed under the verb. */
 bool help_shows(const struct option *row, enum verb verb);

@@ -1,0 +1,70 @@
+/* rankc explain [CODE]: what a code of a diagnostic means and what helps, from codes.def; without a code, the list. */
+#include <string.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/options/help_text.h"
+#include "runtime/base/json.h"
+
+static const struct code {
+    int number;
+    const char *title, *cause, *remedy;
+} codes[] = {
+#define CODE(NUMBER, TITLE, CAUSE, REMEDY) {NUMBER, TITLE, CAUSE, REMEDY},
+#include "frontend/cli/explain/codes.def"
+#undef CODE
+};
+enum { CODES = sizeof codes / sizeof *codes };
+
+/* "E0801", "0801" or "801", in any case; NULL: no code of that name. */
+static const struct code *find_code(const char *text) {
+    int number = 0, digits = 0;
+    if (*text == 'E' || *text == 'e') text++;
+    for (; *text >= '0' && *text <= '9' && digits < 4; text++, digits++) number = 10 * number + (*text - '0');
+    for (int i = 0; i < CODES && !*text && digits >= 3; i++)
+        if (codes[i].number == number) return &codes[i];
+    return NULL;
+}
+
+static void put_code(struct strbuf *out, const struct code *code) {
+    strbuf_printf(out, "E%04d: %s\n\n", code->number, code->title);
+    help_put_wrapped(out, code->cause, 0, 0);
+    strbuf_putc(out, '\n');
+    help_put_wrapped(out, code->remedy, 0, 0);
+}
+
+static void put_code_json(struct cli *cli, struct rt_json_writer *writer, const struct code *code) {
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "code"), rt_json_put_text(writer, arena_printf(cli->arena, "E%04d", code->number));
+    rt_json_key(writer, "title"), rt_json_put_text(writer, code->title);
+    rt_json_key(writer, "cause"), rt_json_put_text(writer, code->cause);
+    rt_json_key(writer, "remedy"), rt_json_put_text(writer, code->remedy);
+    rt_json_close(writer, '}');
+}
+
+static int print_json(struct cli *cli, const struct code *first, int n) {
+    struct rt_json_writer writer;
+    rt_json_start(&writer);
+    rt_json_open(&writer, '{', RT_JSON_LINES);
+    rt_json_key(&writer, "format"), rt_json_put_int(&writer, 1);
+    rt_json_key(&writer, "codes"), rt_json_open(&writer, '[', RT_JSON_LINES);
+    for (int i = 0; i < n; i++) put_code_json(cli, &writer, &first[i]);
+    rt_json_close(&writer, ']');
+    rt_json_close(&writer, '}');
+    return cli_print_json(cli, &writer);
+}
+
+int cli_explain(struct cli *cli) {
+    const char *operand = cli->options->operand;
+    const struct code *code = operand ? find_code(operand) : NULL;
+    struct strbuf text;
+    if (operand && !code) {
+        diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown code %s", diag_quote(cli->diags, operand));
+        diag_help(cli->diags, "codes look like E0801; 'rankc explain' lists them");
+        return -1;
+    }
+    if (cli->options->json) return print_json(cli, code ? code : codes, code ? 1 : CODES);
+    strbuf_init(&text, cli->arena);
+    for (int i = 0; i < CODES && !code; i++) strbuf_printf(&text, "E%04d  %s\n", codes[i].number, codes[i].title);
+    if (code) put_code(&text, code);
+    return cli_print_text(cli, strbuf_text(&text));
+}
