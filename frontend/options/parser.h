@@ -1,4 +1,4 @@
-/* What the files that parse a command line share: options.c (verbs and arguments), option_values.c (values),
+/* What the files that parse a command line share: parse.c (verbs and arguments), option_values.c (values),
  * option_mesh.c (the settings of --pas) and option_rules.c (what holds between options). Functions that return int
  * give 0, or -1 after a diagnostic. */
 #ifndef FRONTEND_OPTIONS_PARSER_H
