@@ -53,6 +53,8 @@ static int check_search(struct parser *parser) {
     static const enum option_id of_search[] = {OPT_SEARCH_TIME, OPT_FORBID, OPT_REQUIRE, OPT_MEASURE_TOPK};
     if (parser->options->measure_topk && parser->options->model_config)
         return parser_usage_error(parser, "--measure-topk runs the model, and --model-config gives no weights to run");
+    if (parser->options->save_machine && !parser->options->measure_topk)
+        return parser_usage_error(parser, "--save-machine is for --measure-topk");
     if (parser->options->pas.word == OPT_POLICY_AUTODIST) return 0;
     for (size_t i = 0; i < sizeof of_search / sizeof *of_search; i++)
         if (parser->options->given[of_search[i]])

@@ -153,6 +153,7 @@ struct options {
     int64_t measure_topk;           /* plans; 0: none */
     const char *forbid, *require;   /* of autodist; NULL: not given */
     const char *dump_after, *load_plan, *save_plan;
+    const char *save_machine; /* NULL: not given */
     bool no_build, allow_links;
     bool train, inference;
     const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,

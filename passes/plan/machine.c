@@ -15,6 +15,7 @@ const struct machine machine_default = {.name = "default",
                                         .attention = 1,
                                         .alone = 1,
                                         .writes = 1,
+                                        .correction = 1,
                                         .elementwise = INFINITY,
                                         .nlevels = 1,
                                         .level = {{.devices = INFINITY, .bandwidth = 5e9, .latency = 1e-5}}};
@@ -49,6 +50,7 @@ static struct machine gpu_of(const struct known_machine *row) {
                             .overlap = 0.75,
                             .alone = 1,
                             .writes = 1,
+                            .correction = 1,
                             .elementwise = INFINITY,
                             .nlevels = 2,
                             .level = {{.devices = row->node_devices,
@@ -88,6 +90,7 @@ static const struct number_key {
                    {"overlap", offsetof(struct machine, overlap), 0, 1, 0},
                    {"alone", offsetof(struct machine, alone), 0.1, 100, 1},
                    {"writes", offsetof(struct machine, writes), 1, 2, 1},
+                   {"correction", offsetof(struct machine, correction), 1e-2, 100, 1},
                    {"elementwise", offsetof(struct machine, elementwise), 1, 1e20, INFINITY}};
 enum { NUMBER_KEYS = sizeof number_keys / sizeof *number_keys };
 

@@ -14,6 +14,7 @@
  *
  *   "alone": 1.04            how much faster arithmetic is while no other rank computes
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
+ *   "correction": 1.2        measured steps take that many times as long as the numbers above say (--measure-topk)
  *   "elementwise": 3e10      operations per second of elementwise expressions
  *   "by_size": [[262144, 6e10], [67108864, 1.6e10]]     bytes that a kernel touches, and its bandwidth then
  *   "by_size_alone": [..]    the same while no other rank computes
@@ -71,6 +72,7 @@ struct machine {
     double overlap;             /* the part of a collective that other work can hide */
     double alone;               /* factor of rates while no other rank computes */
     double writes;              /* bytes that a written byte moves, unless it replaces an operand */
+    double correction;          /* factor of the estimated time of a step, from measured ones */
     double elementwise;         /* operations per second of elementwise expressions */
     struct machine_curve by_size, by_size_alone;        /* bandwidth by the bytes that a kernel touches */
     struct machine_kernel_rate kernel[MACHINE_KERNELS]; /* of f32 */

@@ -188,6 +188,13 @@ static double walk_of(const struct graph *graph, const struct timeline *timeline
     return seconds;
 }
 
+/* What measured steps say of this machine's estimates. */
+static void correct(struct estimate *estimate, double factor) {
+    double *const seconds[] = {&estimate->step, &estimate->computing, &estimate->communicating, &estimate->hidden,
+                               &estimate->waiting};
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] *= factor;
+}
+
 struct estimate estimate_step(const struct rankplan *plan, const struct machine *machine, int units, int groups,
                               int micro_batches) {
     const struct graph *graph = plan->graph;
@@ -222,6 +229,7 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
         estimate.hidden = once.begun - exposed + micro_batches * repeated.hidden;
         estimate.waiting = step - estimate.computing - estimate.communicating;
     }
+    correct(&estimate, machine->correction);
     estimate.bubble = coordinates > 1 ? timeline_bubble(&timeline, coordinates) : 0;
     const struct kernel_work forward = forward_products(graph);
     estimate.model_flops = times * forward.flops * micro_batches * units;

@@ -5,6 +5,7 @@
 import argparse
 import itertools
 import json
+import math
 import os
 import subprocess
 import tempfile
@@ -118,18 +119,31 @@ def compiled():
 
 
 def measured():
-    """--measure-topk runs the best plans that fit, and takes the fastest of them."""
+    """--measure-topk runs the best plans that fit, and takes the fastest of them; --save-machine corrects estimates by
+    what it measured."""
     tests = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training")
     ranks = min(2, len(os.sched_getaffinity(0)))
-    for model, training in (("gpt2", ["--train"]), ("mlp", [])):
-        words = [os.path.join(tests, model, "model.onnx"), *training, "--pas", "autodist"]
-        done = subprocess.run([RANKC, "plan", *words, "--runtime-ngpus", str(ranks), "--measure-topk", "2"],
-                              capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        notes = [line for line in done.stderr.splitlines() if " s a micro-batch, predicted " in line]
-        assert len(notes) == 2 and "times as slow" in notes[1], done.stderr
-        found = [float(note.split(" s a micro-batch")[0].split()[-1]) for note in notes]
-        assert 0 < found[0] <= found[1], notes
+    with tempfile.TemporaryDirectory() as directory:
+        file = os.path.join(directory, "corrected.json")
+        for model, training in (("mlp", ["--train"]), ("mlp", [])):
+            words = [os.path.join(tests, model, "model.onnx"), *training]
+            done = subprocess.run([RANKC, "plan", *words, "--pas", "autodist", "--runtime-ngpus", str(ranks), "--measure-topk",
+                                   "2", "--save-machine", file], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            notes = [line.split(" s a micro-batch, predicted ") for line in done.stderr.splitlines() if " s a micro-batch, pre" in line]
+            times = [(float(before.split()[-1]), float(after.split()[0])) for before, after in notes]
+            assert len(times) == 2 and 0 < times[0][0] <= times[1][0], done.stderr
+            with open(file) as text:
+                machine = json.load(text)
+            factor = math.prod(is_ / was for is_, was in times) ** 0.5
+            assert abs(machine["correction"] / factor - 1) < 0.02, (machine["correction"], factor)
+        steps = []
+        for correction in (machine["correction"], 1):
+            with open(file, "w") as text:
+                json.dump({**machine, "correction": correction}, text)
+            steps.append(plan(*words, "--machine", file)["estimate"]["step_s"])
+        assert abs(steps[0] / steps[1] / machine["correction"] - 1) < 1e-6, steps
+    words += ["--pas", "autodist"]
     for more, code, text in ((("--runtime-ngpus", "4096"), 5, "E0433"),
                              (("--runtime-ngpus", "4096", "--target", "cuda"), 5, "GPU")):
         done = run(*words, "--measure-topk", "2", *more)

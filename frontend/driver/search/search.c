@@ -87,7 +87,8 @@ static double exchanging(const struct searching *s, const struct candidate *c, d
     const double ways = c->units;
     const struct machine_level link = machine_link(&s->search->machine, ways, stride);
     const double times = c->zero == 3 ? 3 * micro_batches : c->zero == 2 ? micro_batches + 1 : 2;
-    const double seconds = times * (parameters * (ways - 1) / ways / link.bandwidth + link.latency);
+    const double seconds =
+        s->search->machine.correction * times * (parameters * (ways - 1) / ways / link.bandwidth + link.latency);
     const double hidden = fmin(worked * s->search->machine.overlap, seconds);
     return seconds - (c->zero == 3 ? hidden / 2 : c->zero == 2 ? 0 : hidden);
 }
@@ -270,6 +271,7 @@ static int measure(const struct searching *s) {
     const bool trains = s->model.job.graph->train;
     const struct candidate predicted = search->all.at[0];
     if (search_measure(search, s->options, trains, s->arena, s->diags) < 0) return -1;
+    if (search_save_machine(search, s->options, s->arena, s->diags) < 0) return -1;
     const struct candidate *fastest = &search->all.at[0];
     search->gap = 0;
     if (fastest->seconds == predicted.seconds && fastest->memory == predicted.memory) return 0;

@@ -94,6 +94,11 @@ int search_can_measure(const struct options *options, struct diags *diags);
 int search_measure(struct search *search, const struct options *options, bool trains, struct arena *arena,
                    struct diags *diags);
 
+/* --save-machine: writes the machine of the search as a file, with "correction" such that its estimates of the measured
+ * plans are right on (geometric) average. 0, or -1 after a diagnostic. */
+int search_save_machine(const struct search *search, const struct options *options, struct arena *arena,
+                        struct diags *diags);
+
 /* Reports the chosen plan and why others were not chosen: a few, with --verbose all. */
 void search_explain(const struct search *search, const struct options *options, struct arena *arena,
                     struct diags *diags);

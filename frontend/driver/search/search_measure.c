@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "frontend/driver/driver.h"
 #include "frontend/driver/random_inputs.h"
@@ -11,6 +12,7 @@
 #include "frontend/driver/temporary.h"
 #include "ir/base/own.h"
 #include "runtime/base/cores.h"
+#include "runtime/base/file.h"
 
 /* Runs of each plan, in turn, so that a time in which the machine is slow concerns all of them; the fastest counts. */
 enum { ROUNDS = 2 };
@@ -133,4 +135,26 @@ int search_measure(struct search *search, const struct options *options, bool tr
     if (search->all.at[0].measured) return 0;
     return diag_error(diags, 434, EXIT_RANK, "--measure-topk", "none of %d plans could be measured: %s", n,
                       search->all.at[0].unmeasured);
+}
+
+int search_save_machine(const struct search *search, const struct options *options, struct arena *arena,
+                        struct diags *diags) {
+    struct machine machine = search->machine;
+    struct rt_reason why;
+    double logarithms = 0;
+    int n = 0;
+    if (!options->save_machine) return 0;
+    for (int i = 0; i < search->all.n; i++) {
+        const struct candidate *c = &search->all.at[i];
+        if (!(c->measured > 0)) continue;
+        logarithms += log(c->measured / c->seconds);
+        n++;
+    }
+    if (n) machine.correction = fmin(fmax(machine.correction * exp(logarithms / n), 1e-2), 100);
+    const char *text = machine_text(arena, &machine);
+    if (!text) return diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    const struct rt_piece piece = {text, strlen(text)};
+    return rt_file_write(options->save_machine, &piece, 1, &why)
+               ? 0
+               : diag_refusal(diags, 620, EXIT_SYSTEM, "--save-machine", &why);
 }
