@@ -5,6 +5,11 @@ bool rt_schedule_allows(const struct rt_schedule *schedule, int micro_batches) {
     return repeats ? micro_batches >= schedule->micro_batches : micro_batches == schedule->micro_batches;
 }
 
+bool rt_slot_is_used(enum rt_slot_kind kind, enum phase phase) {
+    if (kind == RT_SLOT_TO_BACKWARD) return phase <= PHASE_BACKWARD;
+    return kind == RT_SLOT_WHOLE || phase == PHASE_BACKWARD || phase == PHASE_WEIGHT;
+}
+
 int rt_schedule_slot(const struct rt_schedule *schedule, const struct rt_step_op *op) {
     return op->micro % schedule->slots[op->chunk];
 }

@@ -73,6 +73,9 @@ struct rt_schedule {
     int nchunks, slots[RT_SLOT_SETS];            /* of the rank; slots of each set, 0 where there is no such set */
 };
 
+/* True if segments of the phase of a micro-batch may access slots of the kind. */
+bool rt_slot_is_used(enum rt_slot_kind kind, enum phase phase);
+
 /* The slot of the row's micro-batch among those that its chunk has for the whole micro-batch. */
 int rt_schedule_slot(const struct rt_schedule *schedule, const struct rt_step_op *op);
 /* The largest number of slots of a chunk; no set has more than its chunk has for whole micro-batches. */

@@ -68,11 +68,14 @@ static int transfer(struct rt *rt, const struct rt_step_op *op) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-/* Makes the row's micro-batch and chunk the current ones. */
-static void enter_row(struct rt *rt, const struct rt_step_op *op) {
+/* Makes the row's micro-batch and chunk the current ones. Sets of slots that the phase does not access stay at slot 0,
+ * so that a device that records a segment for each combination of slots has few of them. */
+static void enter_row(struct rt *rt, const struct rt_step_op *op, enum phase phase) {
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
-    for (int s = 0; s < RT_SLOT_SETS; s++)
-        if (schedule->slots[s]) rt->slot[s] = (size_t)(op->micro % schedule->slots[s]);
+    for (int s = 0; s < RT_SLOT_SETS; s++) {
+        const bool used = schedule->slots[s] && rt_slot_is_used((enum rt_slot_kind)(s / RT_MAX_CHUNKS), phase);
+        rt->slot[s] = used ? (size_t)(op->micro % schedule->slots[s]) : 0;
+    }
     rt->internal->chunk = op->chunk;
 }
 
@@ -83,7 +86,7 @@ int rt_execute(struct rt *rt, const struct rt_call *call) {
         const struct rt_segment *segment = &class->segments[walk.op.segment];
         const struct rt_around *around = &call->around[segment->phase];
         if (!(call->phases >> segment->phase & 1) || walk.op.micro >= call->micro_batches) continue;
-        enter_row(rt, &walk.op);
+        enter_row(rt, &walk.op, segment->phase);
         if (walk.op.kind != RT_RUN) {
             RT_TRY(transfer(rt, &walk.op));
             continue;

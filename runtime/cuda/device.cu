@@ -398,17 +398,27 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
     return RT_OK;
 }
 
+/* Graphs of a segment, each for one combination of slots; for further combinations its kernels are launched. */
+#ifndef RT_MOST_GRAPHS
+#define RT_MOST_GRAPHS 32
+#endif
+
+static int launch(struct rt *rt, const struct rt_segment *segment) {
+    RT_TRY(segment->run(rt));
+    return rt_end_sums(rt);
+}
+
 static int run(struct rt *rt, const struct rt_segment *segment) {
-    const rt_cuda_graph *graph = own_of(rt)->graphs;
+    int graphs = 0; /* of the segment */
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
-    if (rt_is_watched(rt)) {
-        RT_TRY(segment->run(rt));
-        return rt_end_sums(rt);
+    if (rt_is_watched(rt)) return launch(rt, segment);
+    for (const rt_cuda_graph *graph = own_of(rt)->graphs; graph; graph = graph->next) {
+        if (graph->segment != segment) continue;
+        if (!memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt))
+            return replay(rt, graph);
+        graphs++;
     }
-    while (graph && (graph->segment != segment || memcmp(graph->slot, rt->slot, sizeof graph->slot) ||
-                     graph->sums != rt_sums_variant(rt)))
-        graph = graph->next;
-    return graph ? replay(rt, graph) : capture(rt, segment);
+    return graphs < RT_MOST_GRAPHS ? capture(rt, segment) : launch(rt, segment);
 }
 
 static int report_fault(struct rt *rt) {

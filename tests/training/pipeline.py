@@ -47,7 +47,7 @@ QUICK = {"c": {
     "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
 }, "cuda": {
     "gpt2": [(1, 4, 1, 0, "gpipe", "full", 4), (2, 2, 2, 1, "1f1b", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4),
-             (1, 2, 1, 0, "interleaved", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
+             (1, 2, 1, 0, "interleaved", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4), (1, 3, 1, 0, "zb-h2", "none", 6)],
     "llama": [(1, 2, 2, 2, "1f1b", "none", 4)],
     "mlp_dropout": [(1, 3, 1, 0, "1f1b", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
