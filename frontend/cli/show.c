@@ -8,6 +8,7 @@
 #include "frontend/cli/format_bytes.h"
 #include "frontend/cli/memory.h"
 #include "frontend/driver/driver.h"
+#include "frontend/page/page.h"
 
 const char *show_text(const struct rt_json *value, struct arena *arena) {
     if (!value || value->kind != RT_JSON_STRING) return "?";
@@ -155,22 +156,39 @@ static void put_value_if_any(const struct shown *shown, const char *key) {
     if (rt_json_member(shown->compiled->root, key)) put_value(shown, key);
 }
 
-static int show_json(const struct compiled_model *compiled, struct cli *cli) {
+/* Writes the plan as JSON. */
+static struct rt_json_writer *put_all(const struct compiled_model *compiled, struct cli *cli) {
     static const struct {
         const char *key;
         void (*put)(const struct shown *shown, const char *key);
-    } members[] = {{"model", put_value},           {"target", put_value},
-                   {"plan_ngpus", put_value},      {"runtime_ngpus", put_number_of_ranks},
-                   {"ranks", put_all_ranks},       {"communication", put_all_communication},
-                   {"schedule", put_value_if_any}, {"estimate", put_value_if_any},
-                   {"nodes", put_all_nodes},       {"parameters", put_value_if_any},
+    } members[] = {{"model", put_value},
+                   {"target", put_value},
+                   {"plan_ngpus", put_value},
+                   {"runtime_ngpus", put_number_of_ranks},
+                   {"ranks", put_all_ranks},
+                   {"communication", put_all_communication},
+                   {"pas", put_value},
+                   {"mesh", put_value},
+                   {"schedule", put_value_if_any},
+                   {"estimate", put_value_if_any},
+                   {"nodes", put_all_nodes},
+                   {"parameters", put_value_if_any},
                    {"constants", put_value_if_any}};
     const struct shown shown = {own_json_writer(cli->arena), compiled, ranks_classes(compiled, cli->arena), cli->arena};
     rt_json_open(shown.writer, '{', RT_JSON_LINES);
     rt_json_key(shown.writer, "format"), rt_json_put_int(shown.writer, 1);
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) members[i].put(&shown, members[i].key);
     rt_json_close(shown.writer, '}');
-    return cli_print_json(cli, shown.writer);
+    return shown.writer;
+}
+
+/* --html. */
+static int write_page(const struct compiled_model *compiled, struct cli *cli) {
+    struct rt_reason why;
+    const char *json = own_json_end(cli->arena, put_all(compiled, cli));
+    if (!json) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    if (page_write(cli->arena, cli->options->html, json, &why)) return 0;
+    return diag_refusal(cli->diags, 611, EXIT_SYSTEM, NULL, &why);
 }
 
 /* ---- text ---- */
@@ -412,7 +430,8 @@ static void put_whole_weights(struct strbuf *out, const struct compiled_model *c
 /* ---- the verbs ---- */
 
 static int show(const struct compiled_model *compiled, struct cli *cli) {
-    if (cli->options->json) return show_json(compiled, cli);
+    if (cli->options->html && write_page(compiled, cli)) return -1;
+    if (cli->options->json) return cli_print_json(cli, put_all(compiled, cli));
     const struct rt_json **classes = ranks_classes(compiled, cli->arena);
     struct strbuf out;
     strbuf_init(&out, cli->arena);

@@ -154,6 +154,7 @@ struct options {
     const char *forbid, *require;   /* of autodist; NULL: not given */
     const char *dump_after, *load_plan, *save_plan;
     const char *save_machine; /* NULL: not given */
+    const char *html;         /* NULL: no page */
     bool no_build, allow_links;
     bool train, inference;
     const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
