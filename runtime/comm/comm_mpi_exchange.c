@@ -7,7 +7,14 @@
  * A large all-reduce over hosts with equally many members each, numbered host by host, goes in three steps. Member i of
  * a host reduces slice i of its host's members on to the result that it receives from member i of the host before, and
  * passes it on; so the order is that of ranks. The last host sends the slices back to all hosts. The members of a host
- * gather the slices. Each host sends and receives the data once or twice, however many members it has. */
+ * gather the slices. Each host sends and receives the data once or twice, however many members it has.
+ *
+ * A reduce-scatter passes the parts of one host after the other along this chain, each divided into the slices that its
+ * members get, and the last host sends the slices to them. Each host sends the data once, and the last one the parts
+ * once more; directly, each of its members would send what the other hosts get. The chain is used where it is less.
+ *
+ * In an all-gather member i of a host exchanges its part with members i of the other hosts; then the members of a host
+ * gather the parts of one host after the other in shared memory. */
 #include "comm/comm_mpi_private.h"
 
 #include "comm/reduce.h"
@@ -16,8 +23,8 @@
 
 #include <string.h>
 
-/* bytes; up to this size all members reduce everything: it takes one exchange instead of two */
-#define SMALL_REDUCTION ((size_t)16 << 10)
+/* bytes; up to this size members exchange data directly, and each reduces everything: it takes one exchange */
+#define SMALL ((size_t)16 << 10)
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -94,9 +101,33 @@ static int trade(struct mpi_comm *comm, unsigned char *dst, const size_t *receiv
     return mpi_settle(comm);
 }
 
+static int fail_inside(struct mpi_comm *comm, int status) {
+    return status ? mpi_fail(comm, status, "%s", comm->inside->why) : RT_OK;
+}
+
+static int gather_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void *src, const size_t *bytes) {
+    struct rt_comm *inside = comm->inside;
+    const int each = inside->size, own = comm->base.rank, column = inside->rank;
+    unsigned char *mine = dst + total(bytes, own);
+    copy(mine, src, bytes[own]);
+    for (int m = column; m < comm->base.size; m += each)
+        if (m != own) TRY(mpi_begin_receive(comm, dst + total(bytes, m), bytes[m], m));
+    for (int m = column; m < comm->base.size; m += each)
+        if (m != own) TRY(mpi_begin_send(comm, mine, bytes[own], m));
+    TRY(mpi_settle(comm));
+    for (int h = 0; h < comm->hosts; h++) {
+        unsigned char *of_host = dst + total(bytes, h * each);
+        const size_t *counts = bytes + (size_t)h * (size_t)each;
+        TRY(fail_inside(comm, inside->driver->all_gather(inside, of_host, of_host + total(counts, column), counts)));
+    }
+    return RT_OK;
+}
+
 int mpi_all_gather(struct rt_comm *base, void *dst, const void *src, const size_t *bytes) {
     struct mpi_comm *comm = mpi_of(base);
-    TRY(mpi_enter(comm, RT_ALL_GATHER, 0, total(bytes, base->size), 0, NULL));
+    const size_t all = total(bytes, base->size);
+    TRY(mpi_enter(comm, RT_ALL_GATHER, 0, all, 0, NULL));
+    if (all > SMALL && comm->hosts && comm->inside->size > 1) return gather_by_hosts(comm, dst, src, bytes);
     return trade(comm, dst, bytes, src, NULL, bytes[base->rank]);
 }
 
@@ -152,11 +183,137 @@ static int reduce_parts(struct mpi_comm *comm, void *dst, const unsigned char *s
     return RT_OK;
 }
 
+/* One member's part in the chain of hosts. `values`: the caller's operand, in the type of the accumulation. */
+struct chain {
+    const void *values;
+    unsigned char *slice, *own; /* the member's slice: result, and the reduction over the host where it is not a sum */
+    const size_t *counts;       /* elements by member of a host */
+    enum rt_dtype dtype;        /* of the accumulation */
+};
+
+/* Reduces slice i of the host's members on to chain->slice. */
+static int reduce_inside(struct mpi_comm *comm, const struct chain *chain, enum rt_reduce reduce, bool first) {
+    struct rt_comm *inside = comm->inside;
+    void *slice = chain->slice;
+    const size_t count = chain->counts[inside->rank];
+    int status;
+    if (first)
+        status = inside->driver->reduce_scatter(inside, slice, chain->values, chain->counts, chain->dtype, reduce);
+    else if (reduce == RT_SUM)
+        status = inside->driver->reduce_scatter_onto(inside, slice, chain->values, chain->counts, chain->dtype);
+    else
+        status = inside->driver->reduce_scatter(inside, chain->own, chain->values, chain->counts, chain->dtype, reduce);
+    TRY(fail_inside(comm, status));
+    if (!first && reduce != RT_SUM && count > 0)
+        rt_reduce_ordered(&slice, 1, (const void *const[]){slice, chain->own}, 2, count, chain->dtype, reduce);
+    return RT_OK;
+}
+
+/* True if the busiest host sends less along the chain than directly, in units of the data. */
+static bool chain_is_less(const struct mpi_comm *comm, bool onto) {
+    const int hosts = comm->hosts, each = comm->inside->size;
+    return hosts && each * (hosts - 1) > hosts + (hosts - 1) * (onto ? 2 : 1);
+}
+
+/* The slices of the parts of all hosts that a member reduces, one after the other, and its operands. */
+struct slices {
+    unsigned char *at;           /* hosts slices, in the type of the accumulation */
+    const unsigned char *values; /* the caller's operand, in that type */
+    const size_t *counts;        /* elements of the parts, by member */
+    size_t wide;                 /* bytes of an element */
+};
+
+static unsigned char *slice_of(const struct mpi_comm *comm, const struct slices *slices, int host) {
+    const int each = comm->inside->size;
+    size_t before = 0;
+    for (int h = 0; h < host; h++) before += slices->counts[h * each + comm->inside->rank];
+    return slices->at + before * slices->wide;
+}
+
+/* Bytes of the slice of a host's part. */
+static size_t slice_bytes(const struct mpi_comm *comm, const struct slices *slices, int host) {
+    return slices->counts[host * comm->inside->size + comm->inside->rank] * slices->wide;
+}
+
+/* The first addends: each member sends what it has to the first host. */
+static int send_first_addends(struct mpi_comm *comm, const struct slices *slices, const void *addend) {
+    const int each = comm->inside->size, column = comm->inside->rank, host = comm->base.rank / each;
+    if (host > 0) {
+        TRY(mpi_begin_send(comm, addend, slice_bytes(comm, slices, host), column));
+        return mpi_settle(comm);
+    }
+    copy(slices->at, addend, slice_bytes(comm, slices, 0));
+    for (int h = 1; h < comm->hosts; h++)
+        TRY(mpi_begin_receive(comm, slice_of(comm, slices, h), slice_bytes(comm, slices, h), h * each + column));
+    return mpi_settle(comm);
+}
+
+/* Passes the slices along; afterwards that of the caller's host is complete. */
+static int pass_slices(struct mpi_comm *comm, const struct slices *slices, const struct reduction *what,
+                       unsigned char *own, enum rt_dtype dtype) {
+    const int each = comm->inside->size, column = comm->inside->rank, host = comm->base.rank / each,
+              last = comm->hosts - 1;
+    const unsigned char *values = slices->values;
+    for (int h = 0; h < comm->hosts; h++) {
+        const size_t *counts = slices->counts + (size_t)h * (size_t)each, bytes = slice_bytes(comm, slices, h);
+        const struct chain chain = {values, slice_of(comm, slices, h), own, counts, dtype};
+        if (host > 0) {
+            TRY(mpi_begin_receive(comm, chain.slice, bytes, comm->base.rank - each));
+            TRY(mpi_settle(comm));
+        }
+        TRY(reduce_inside(comm, &chain, what->reduce, host == 0 && !what->onto));
+        if (host < last) TRY(mpi_begin_send(comm, chain.slice, bytes, comm->base.rank + each));
+        values += total(counts, each) * slices->wide;
+    }
+    TRY(mpi_settle(comm)); /* the last host sends to hosts that still wait for others: not before all have passed */
+    if (host < last)
+        TRY(mpi_begin_receive(comm, slice_of(comm, slices, host), slice_bytes(comm, slices, host),
+                              last * each + column));
+    for (int h = 0; h < last && host == last; h++)
+        TRY(mpi_begin_send(comm, slice_of(comm, slices, h), slice_bytes(comm, slices, h), h * each + column));
+    return mpi_settle(comm);
+}
+
+static void convert_or_copy(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count) {
+    if (to == from)
+        copy(dst, src, count * rt_dtype_bytes(to));
+    else
+        rt_convert(dst, to, src, from, count);
+}
+
+/* 16-bit floats are accumulated in f32 and rounded at the end. */
+static int scatter_by_hosts(struct mpi_comm *comm, void *dst, const void *src, const size_t *counts,
+                            const struct reduction *what) {
+    const bool half = rt_dtypes[what->dtype].kind == RT_KIND_HALF;
+    const enum rt_dtype dtype = half ? RT_F32 : what->dtype;
+    const int each = comm->inside->size, own = comm->base.rank;
+    const size_t wide = rt_dtype_bytes(dtype), all = total(counts, comm->base.size);
+    size_t sliced = 0, most = 0;
+    for (int m = comm->inside->rank; m < comm->base.size; m += each) {
+        sliced += counts[m];
+        if (counts[m] > most) most = counts[m];
+    }
+    const size_t widened = half ? (all + 1) * wide : 0, first = what->onto ? (counts[own] + 1) * wide : 0;
+    unsigned char *room = mpi_scratch(comm, widened + first + (sliced + most + 16) * wide);
+    if (!room) return RT_ERROR_SYSTEM;
+    const struct slices slices = {room + widened + first, half ? room : src, counts, wide};
+    if (half) rt_convert(room, RT_F32, src, what->dtype, all);
+    if (what->onto) {
+        convert_or_copy(room + widened, dtype, dst, what->dtype, counts[own]);
+        TRY(send_first_addends(comm, &slices, room + widened));
+    }
+    TRY(pass_slices(comm, &slices, what, slices.at + (sliced + 8) * wide, dtype));
+    convert_or_copy(dst, what->dtype, slice_of(comm, &slices, own / each), dtype, counts[own]);
+    return RT_OK;
+}
+
 static int reduce_scatter(struct rt_comm *base, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                           enum rt_reduce reduce, bool onto) {
     const struct reduction what = {dtype, reduce, onto};
-    TRY(mpi_enter(mpi_of(base), RT_REDUCE_SCATTER, (unsigned)dtype | (unsigned)reduce << 8,
-                  total(counts, base->size) * rt_dtype_bytes(dtype), 0, NULL));
+    const size_t bytes = total(counts, base->size) * rt_dtype_bytes(dtype);
+    TRY(mpi_enter(mpi_of(base), RT_REDUCE_SCATTER, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
+    if (bytes > SMALL && chain_is_less(mpi_of(base), onto))
+        return scatter_by_hosts(mpi_of(base), dst, src, counts, &what);
     return reduce_parts(mpi_of(base), dst, src, counts, &what);
 }
 
@@ -204,32 +361,6 @@ static int reduce_by_parts(struct mpi_comm *comm, unsigned char *dst, const unsi
     return trade(comm, dst, counts, dst + first, NULL, counts[own]);
 }
 
-/* One member's part in the chain of hosts. `values`: the caller's operand, in the type of the accumulation. */
-struct chain {
-    const void *values;
-    unsigned char *slice, *own; /* the member's slice: result, and the reduction over the host where it is not a sum */
-    const size_t *counts;       /* elements by member of a host */
-    enum rt_dtype dtype;        /* of the accumulation */
-};
-
-/* Reduces slice i of the host's members on to chain->slice. */
-static int reduce_inside(struct mpi_comm *comm, const struct chain *chain, enum rt_reduce reduce, bool first) {
-    struct rt_comm *inside = comm->inside;
-    void *slice = chain->slice;
-    const size_t count = chain->counts[inside->rank];
-    int status;
-    if (first)
-        status = inside->driver->reduce_scatter(inside, slice, chain->values, chain->counts, chain->dtype, reduce);
-    else if (reduce == RT_SUM)
-        status = inside->driver->reduce_scatter_onto(inside, slice, chain->values, chain->counts, chain->dtype);
-    else
-        status = inside->driver->reduce_scatter(inside, chain->own, chain->values, chain->counts, chain->dtype, reduce);
-    if (status) return mpi_fail(comm, status, "%s", inside->why);
-    if (!first && reduce != RT_SUM && count > 0)
-        rt_reduce_ordered(&slice, 1, (const void *const[]){slice, chain->own}, 2, count, chain->dtype, reduce);
-    return RT_OK;
-}
-
 static int pass_along(struct mpi_comm *comm, const struct chain *chain, enum rt_reduce reduce) {
     const int each = comm->inside->size, column = comm->inside->rank, host = comm->base.rank / each,
               last = comm->hosts - 1;
@@ -268,8 +399,7 @@ static int reduce_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void
     else
         copy(dst + first, chain.slice, own * element);
     for (int m = 0; m < inside->size; m++) comm->counts[m] *= element;
-    const int status = inside->driver->all_gather(inside, dst, dst + first, comm->counts);
-    return status ? mpi_fail(comm, status, "%s", inside->why) : RT_OK;
+    return fail_inside(comm, inside->driver->all_gather(inside, dst, dst + first, comm->counts));
 }
 
 int mpi_all_reduce(struct rt_comm *base, void *dst, const void *src, size_t count, enum rt_dtype dtype,
@@ -278,7 +408,7 @@ int mpi_all_reduce(struct rt_comm *base, void *dst, const void *src, size_t coun
     const struct reduction what = {dtype, reduce, false};
     const size_t bytes = count * rt_dtype_bytes(dtype);
     TRY(mpi_enter(comm, RT_ALL_REDUCE, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
-    if (bytes <= SMALL_REDUCTION) return reduce_small(comm, dst, src, count, &what);
+    if (bytes <= SMALL) return reduce_small(comm, dst, src, count, &what);
     if (comm->hosts && comm->inside->size > 1) return reduce_by_hosts(comm, dst, src, count, &what);
     return reduce_by_parts(comm, dst, src, count, &what);
 }

@@ -31,7 +31,8 @@ ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.mat
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
           "openmpi different", "openmpi killed", "openmpi callers abab", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
-          "mpich training", "mpich different", "mpich killed", "mpich restarted", "mpich callers aaaa"]
+          "mpich training", "mpich different", "mpich killed", "mpich restarted", "mpich callers aaaa",
+          "mpich large hosts aaabbbccc"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
              ("abb", ["--pas", "pp", "--plan-ngpus", "3"])]
@@ -67,6 +68,11 @@ def launched(mpi, hosts, *command):
 
 def conform(mpi, hosts, test):
     call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, "*")
+
+
+def large_hosts(mpi, hosts, test):
+    """Hosts with so many ranks that a reduce-scatter goes along the chain of hosts."""
+    call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, "all-gather", "reduce-scatter", "nan")
 
 
 def fatal(mpi, hosts, test):
@@ -327,6 +333,8 @@ class Bench:
 def cases(bench, test, mpi):
     for hosts in ("aa", "ab", "aab", "aabb", "abab"):
         yield f"conformance {hosts}", lambda hosts=hosts: conform(mpi, hosts, test)
+    for hosts in ("aaaabbbb", "aaabbbccc", "aaaaabbbbb"):
+        yield f"large hosts {hosts}", lambda hosts=hosts: large_hosts(mpi, hosts, test)
     yield "conformance fatal aabb", lambda: fatal(mpi, "aabb", test)
     if bench.rankc:
         for hosts, options in INFERENCE:

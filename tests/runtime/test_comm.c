@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #define MOST      65537 /* elements: more than one staged piece of every type */
-#define MAX_RANKS 8
+#define MAX_RANKS 16
 #define BUFFER    ((size_t)MOST * 8 + 64)
 #define SYMMETRIC (2 * BUFFER)
 
