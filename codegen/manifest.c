@@ -523,6 +523,7 @@ const char *manifest_text(const struct manifest *manifest) {
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
         manifest_put_schedule(writer, graph, manifest->info->training);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
+    if (manifest->put_search) manifest->put_search(writer, manifest->search);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     plan_put_mesh(writer, &graph->mesh);
     plan_put_chunks(writer, &graph->chunks);

@@ -28,6 +28,9 @@ struct manifest {
     const struct key *graph_key, *plan_key;
     const struct program *program; /* NULL: nothing was generated */
     const struct slices *slices;   /* NULL: weights are read where the model has them */
+    /* Puts further members: what the search that chose the plan has to say. NULL: there was none. */
+    void (*put_search)(struct rt_json_writer *writer, const void *search);
+    const void *search;
 };
 
 /* The text, in the graph's arena; NULL when memory ran out. */

@@ -171,6 +171,7 @@ static struct rt_json_writer *put_all(const struct compiled_model *compiled, str
                    {"mesh", put_value},
                    {"schedule", put_value_if_any},
                    {"estimate", put_value_if_any},
+                   {"search", put_value_if_any},
                    {"nodes", put_all_nodes},
                    {"parameters", put_value_if_any},
                    {"constants", put_value_if_any}};

@@ -13,19 +13,19 @@
 #include "ir/base/str.h"
 #include "ir/text.h"
 
-/* The job with the plan of --pas autodist: 0, or -1 after a diagnostic. */
-static int search(const struct options *options, struct arena *arena, struct diags *diags, struct job **job) {
-    struct search search;
-    if (search_plan(options, arena, diags, &search) < 0) return -1;
-    search_explain(&search, options, arena, diags);
-    *job = search.job;
+/* The search of --pas autodist, with the job that has its plan: 0, or -1 after a diagnostic. */
+static int search(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {
+    if (search_plan(options, arena, diags, search) < 0) return -1;
+    search_explain(search, options, arena, diags);
     return 0;
 }
 
-/* Reads and plans the model. The result is in `arena`. */
-static int plan(const struct options *options, struct arena *arena, struct diags *diags, struct job **planned) {
+/* Reads and plans the model. The result is in `arena`. *found: the search that chose the plan, if there was one. */
+static int plan(const struct options *options, struct arena *arena, struct diags *diags, struct job **planned,
+                struct search *found) {
     if (search_is_wanted(options)) {
-        if (search(options, arena, diags, planned) < 0) return -1;
+        if (search(options, arena, diags, found) < 0) return -1;
+        *planned = found->job;
         diags_append(diags, (*planned)->diags);
         (*planned)->diags = diags;
         return job_plan_sources(*planned);
@@ -38,13 +38,15 @@ static int plan(const struct options *options, struct arena *arena, struct diags
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json,
                 int *ranks) {
     struct job *job;
-    int status = plan(options, arena, diags, &job);
+    struct search found = {0};
+    int status = plan(options, arena, diags, &job, &found);
     if (!status) {
         job->names = (struct directory_names){options_model(options, arena), options_instance(options, arena)};
         status = job_describe(job);
     }
     if (!status) {
         struct manifest manifest = job_manifest(job, NULL);
+        manifest.search = &found, manifest.put_search = found.job ? search_put : NULL;
         *manifest_json = manifest_text(&manifest);
         *ranks = job->runtime_ngpus;
         if (!*manifest_json) status = job_out_of_memory(job);
@@ -211,10 +213,11 @@ static int compile_job(struct job *job, struct driver_result *result) {
 
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result) {
-    struct job *found, job = {.options = options, .arena = arena, .diags = diags};
+    struct search found;
+    struct job job = {.options = options, .arena = arena, .diags = diags};
     if (search_is_wanted(options)) {
         if (search(options, arena, diags, &found) < 0) return -1;
-        job.options = found->options;
+        job.options = found.job->options;
     }
     return compile_job(&job, result);
 }

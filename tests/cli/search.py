@@ -93,6 +93,11 @@ def constraints():
 
     one = plan(*words, "--forbid", "tensor,pipeline,context", "--require", "recompute=full")
     assert one["plan_ngpus"] == 1 and one["runtime_ngpus"] == 4
+    found = one["search"]
+    plans = found["plans"]
+    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 <= found["candidates"], found
+    assert plans[0]["step_s"] == one["estimate"]["step_s"] and "--recompute full" in plans[0]["options"], plans[0]
+    assert all(p["rejected"] for p in plans[1:]) and "search" not in plan(*words[:-4], "--pas", "dp"), plans
     two = plan(*words, "--require", "tensor=2,pipeline", "--forbid", "schedule=zb-h1")
     assert two["plan_ngpus"] == 4 and two["schedule"]["name"] != "zb-h1", two["schedule"]
     for more, code, text in ((("--require", "zero=7"), 5, "E0432"), (("--forbid", "tensr"), 2, "did you mean 'tensor'"),

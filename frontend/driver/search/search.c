@@ -172,6 +172,8 @@ static void plan_completely(const struct searching *s, struct candidate *c) {
     struct job *job;
     const struct outcome outcome = search_planned(&s->model, s->options, c, s->arena, &job);
     take_outcome(c, SEARCH_PLANNED, &outcome);
+    struct estimate *estimate = ARENA_NEW(s->arena, struct estimate);
+    *estimate = outcome.estimate, c->estimate = estimate;
     const bool best = first_of(search, SEARCH_PLANNED) == c;
     search_forget(best ? search->job : job, s->arena);
     if (best) search->job = job;
@@ -329,7 +331,7 @@ static void sort(struct search *search, const struct candidate *chosen, struct a
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {
     struct searching s = {.options = options, .arena = arena, .diags = diags, .search = search, .begun = rt_now_ms()};
     const char *machine = options->machine;
-    *search = (struct search){.machine = machine_default, .limit = INFINITY};
+    *search = (struct search){.machine = machine_default, .limit = INFINITY, .given = options};
     if (search_can_measure(options, diags) < 0) return -1;
     if (machine && machine_read(arena, diags, machine, &search->machine) < 0) return -1;
     if (search->machine.memory > 0) search->limit = search->machine.memory;

@@ -47,7 +47,8 @@ struct outcome {
     double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
     int layers;                  /* its repetitions; 0: not known */
     int micro_batches;
-    const char *refused; /* NULL: it was planned */
+    struct estimate estimate; /* of a complete plan */
+    const char *refused;      /* NULL: it was planned */
 };
 
 struct candidate {
@@ -59,6 +60,7 @@ struct candidate {
     const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
     double seconds;                   /* for a sample */
     double memory;                    /* bytes of the rank that needs most */
+    const struct estimate *estimate;  /* of its plan, if it is PLANNED; else NULL */
     double measured;                  /* seconds for a sample on this machine; 0: not measured */
     const char *unmeasured;           /* what compiling or running it said, if it could not be measured; else NULL */
     const char *refused;              /* why it cannot be, with the text of the first error; NULL: it can */
@@ -67,9 +69,10 @@ struct candidate {
 struct search {
     VEC(struct candidate) all; /* the chosen one first, then by time; those that are refused last */
     struct machine machine;
-    double limit;    /* bytes of memory of a rank; INFINITY: none */
-    struct job *job; /* has the chosen plan; in `arena` of search_plan */
-    double gap;      /* the part of the chosen plan's time by which another that may fit is predicted to be faster */
+    double limit;                /* bytes of memory of a rank; INFINITY: none */
+    struct job *job;             /* has the chosen plan; in `arena` of search_plan */
+    const struct options *given; /* the options of the search */
+    double gap; /* the part of the chosen plan's time by which another that may fit is predicted to be faster */
 };
 
 /* True if the options ask for a search. */
@@ -102,6 +105,10 @@ int search_save_machine(const struct search *search, const struct options *optio
 /* Reports the chosen plan and why others were not chosen: a few, with --verbose all. */
 void search_explain(const struct search *search, const struct options *options, struct arena *arena,
                     struct diags *diags);
+
+/* Puts the member "search": machine, limit, and of the best candidates (with --verbose of all) the options, what they
+ * need, the parts of the time of those that were planned, and why they were not chosen. context: struct search. */
+void search_put(struct rt_json_writer *writer, const void *context);
 
 /* Parts of the search ---------------------------------------------------------------------------------------------- */
 

@@ -29,7 +29,7 @@ int search_read(struct search_model *model, const struct options *options, const
 
 static void measure(const struct job *job, struct outcome *outcome) {
     double *part = outcome->part;
-    outcome->micro_batches = job_micro_batches(job);
+    outcome->micro_batches = job_micro_batches(job), outcome->estimate = job->estimate;
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
         const int64_t *bytes = job->plan.classes[c].bytes;

@@ -1,6 +1,7 @@
 /* What the user is told of a search. */
 #include "frontend/driver/search/search.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SHORT_LIST = 5 };
@@ -47,6 +48,62 @@ static const char *verdict(const struct search *search, const struct candidate *
                         planned && !chosen->measured ? "" : "predicted ", candidate->seconds / chosen->seconds,
                         candidate->seconds, bytes_text(arena, candidate->memory));
 }
+
+/* JSON ------------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_PUT = 20 };
+
+static void put_text(struct rt_json_writer *writer, const char *key, const char *text) {
+    rt_json_key(writer, key);
+    if (text)
+        rt_json_put_text(writer, text);
+    else
+        rt_json_put_null(writer);
+}
+
+static void put_real(struct rt_json_writer *writer, const char *key, double value) {
+    rt_json_key(writer, key), rt_json_put_real(writer, value);
+}
+
+static void put_parts(struct rt_json_writer *writer, const struct estimate *estimate) {
+    put_real(writer, "step_s", estimate->step), put_real(writer, "computing_s", estimate->computing);
+    put_real(writer, "communicating_s", estimate->communicating), put_real(writer, "hidden_s", estimate->hidden);
+    put_real(writer, "waiting_s", estimate->waiting), put_real(writer, "bubble", estimate->bubble);
+}
+
+static void put_candidate(struct rt_json_writer *writer, const struct search *search, const struct candidate *c,
+                          struct arena *arena) {
+    static const char *const steps[SEARCH_STEPS] = {"bounded", "predicted", "shortened", "planned"};
+    const bool known = !c->refused;
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put_text(writer, "options", words_of(c, search->given, arena));
+    put_text(writer, "known_from", steps[c->step]);
+    if (known && c->step > SEARCH_BOUNDED) {
+        put_real(writer, "micro_batch_s", c->seconds), put_real(writer, "memory", c->memory);
+        rt_json_key(writer, "fits"), rt_json_put_bool(writer, c->memory <= search->limit);
+    }
+    if (c->measured > 0) put_real(writer, "measured_micro_batch_s", c->measured);
+    if (known && c->estimate) put_parts(writer, c->estimate);
+    put_text(writer, "rejected", c == &search->all.at[0] ? NULL : verdict(search, c, arena));
+    rt_json_close(writer, '}');
+}
+
+void search_put(struct rt_json_writer *writer, const void *context) {
+    const struct search *search = context;
+    struct arena *arena = search->job->arena;
+    rt_json_key(writer, "search"), rt_json_open(writer, '{', RT_JSON_LINES);
+    put_text(writer, "machine", search->machine.name);
+    if (isfinite(search->limit)) put_real(writer, "limit", search->limit);
+    put_real(writer, "gap", search->gap);
+    rt_json_key(writer, "candidates"), rt_json_put_int(writer, search->all.n);
+    rt_json_key(writer, "plans"), rt_json_open(writer, '[', RT_JSON_LINES);
+    for (int i = 0; i < search->all.n && (i < MOST_PUT || search->given->verbose); i++)
+        put_candidate(writer, search, &search->all.at[i], arena);
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
+}
+
+/* Notes ------------------------------------------------------------------------------------------------------------ */
 
 void search_explain(const struct search *search, const struct options *options, struct arena *arena,
                     struct diags *diags) {
