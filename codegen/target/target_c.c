@@ -52,6 +52,10 @@ const struct target_arguments target_c_arguments = {
 
 static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
+/* Kernels that read and write 16-bit floats and compute in f32 (runtime/kernels/c/stored.h). */
+static const enum op_id halves[] = {OP_Attention, OP_LayerNorm, OP_LogSoftmax, OP_RMSNorm,
+                                    OP_Rope,      OP_Softmax,   OP_NONE};
+
 const enum op_id target_c_missing[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_Rows, OP_Columns, OP_NONE};
 
 /* Elements of workspace of a recurrent layer. */
@@ -91,6 +95,7 @@ const struct target target_c = {.name = "c",
                                 .functions = target_c_functions,
                                 .call_prefix = "rt_",
                                 .arguments = &target_c_arguments,
+                                .halves = halves,
                                 .missing = target_c_missing,
                                 .copy = "memcpy(",
                                 .device = "rt_host",

@@ -52,7 +52,10 @@ struct rt_packed_product {
 /* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. If `pack` is set, b is not read:
  * pack(to, source, p, depth, j, width) writes rows [p, p + depth) and columns [j, j + width) of it as a panel of depth
  * rows, zeros in the panel's further columns; depth <= RT_GEMM_DEPTH, width <= RT_PANEL. onto: the product is added to
- * y. */
+ * y. next: what `pack` will read after this product, of which `next_slices` slices of 4 KB are prefetched for each
+ * panel; those of neighbouring panels begin `next_step` floats apart. Rows of a that are RT_GEMM_LEFT_ROW apart are
+ * not copied: at this distance they do not evict each other from the cache. */
+#define RT_GEMM_LEFT_ROW (RT_GEMM_DEPTH + 16)
 struct rt_turned_product {
     float *y;
     const float *a, *b;
@@ -60,6 +63,8 @@ struct rt_turned_product {
     int onto;
     void (*pack)(float *to, const void *source, int64_t p, int64_t depth, int64_t j, int64_t width);
     const void *source;
+    const float *next;
+    int64_t next_step, next_slices;
 };
 
 /* A part of b as a panel: to[q * RT_PANEL + c] = from[c * from_row + q] for c < width, else 0; width <= RT_PANEL. */
@@ -96,7 +101,7 @@ int rt_gemm_has_pairs(void);
 
 /* Computes a block of the product on one thread; the block begins at a panel and is not empty. `pairs`: with the
  * processor's products of bf16 pairs. Otherwise a and b are widened block by block and multiplied as f32 by `set`.
- * Needs 800 KB of stack. */
+ * Needs 1.1 MB of stack. */
 void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, const struct rt_gemm_packed *set,
                   int pairs);
 

@@ -15,10 +15,10 @@
  * rows, each summed separately like in the library. */
 #define DEPTH    256
 #define CHUNK    256
-#define LEFT_ROW (RT_GEMM_DEPTH + 16) /* elements from one copied row of a to the next */
-#define FETCH    4                    /* rows of b for each line that is fetched ahead */
-#define LINE     16                   /* elements of a cache line */
-#define TURNED   64                   /* rows of a panel that are transposed at a time */
+#define LEFT_ROW RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
+#define FETCH    4                /* rows of b for each line that is fetched ahead */
+#define LINE     16               /* elements of a cache line */
+#define TURNED   64               /* rows of a panel that are transposed at a time */
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
@@ -40,10 +40,17 @@ static inline void copy_rows(float *to, int64_t to_row, const float *from, int64
     for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
 }
 
-/* Slice number `slice` of the panel's next DEPTH rows; when all are prefetched, the tile's own data. */
-static inline const float *slice_ahead(const float *next, int64_t slice, const float *now) {
-    int64_t slices = FETCH * RT_PANEL / LINE;
-    return slice < slices ? next + slice * (DEPTH / FETCH) * LINE : now;
+/* What to prefetch while a block is used: of each panel of the next block, `slices` slices of DEPTH / FETCH lines, one
+ * for each tile that reads the same panel of this block. Panels are `step` floats apart. */
+struct ahead {
+    const float *next;
+    int64_t step, slices;
+};
+
+/* Slice number `slice` of the panel at column j; when all are prefetched, the tile's own data. */
+static inline const float *slice_ahead(struct ahead ahead, int64_t j, int64_t slice, const float *now) {
+    if (slice >= ahead.slices) return now;
+    return ahead.next + j / RT_PANEL * ahead.step + slice * (DEPTH / FETCH) * LINE;
 }
 
 static inline void finish(const struct rt_packed_product *product, struct rt_block block) {

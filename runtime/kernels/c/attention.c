@@ -3,6 +3,7 @@
 #include "../../rt.h"
 #include "internal.h"
 #include "math.h"
+#include "stored.h"
 
 #include <float.h>
 #include <math.h>
@@ -16,8 +17,8 @@
  * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): scores stay on the stack. Each vector
  * lane holds one row of q, ROWS rows at a time, so each row's sums are sequential: over the head size for a score, over
  * keys in order for the result. A row's result does not depend on other rows, on where its block begins, or on threads.
- * k and v are read without a copy. Wider vectors give the same bits; instruction sets with fused multiply-add round
- * differently from the reference, which does not use it.
+ * k and v are read without a copy; those of 16-bit floats are widened tile by tile. Wider vectors give the same bits;
+ * instruction sets with fused multiply-add round differently from the reference, which does not use it.
  *
  * Note [Keys that weigh nothing]
  * A tile whose scores are so far below each row's maximum that e^x is 0 (x <= -CUTOFF) would add zeros and is skipped:
@@ -77,67 +78,31 @@ static void place_rows(const struct call *call, int64_t head, int64_t first, int
 
 #define SCALAR_MADD(a, x, sum) ((sum) + (a) * (x))
 
-#define T      float
-#define SUFFIX f32
-#define NAME   attention_f32
+#define SET(stem) stem
 #define TARGET
-#define BYTES  16
-#define STEP   4
-#define MADD   SCALAR_MADD
-#define CUTOFF 120.0
-#include "attention.inc"
-
-#define T      double
-#define SUFFIX f64
-#define NAME   attention_f64
-#define TARGET
-#define BYTES  16
-#define STEP   4
-#define MADD   SCALAR_MADD
-#define CUTOFF 800.0
-#include "attention.inc"
+#define BYTES    16
+#define STEP     4
+#define MADD_F32 SCALAR_MADD
+#define MADD_F64 SCALAR_MADD
+#include "attention_types.inc"
 
 #ifdef __x86_64__
 
-#define T               float
-#define SUFFIX          f32
-#define NAME            attention_f32_avx2
-#define TARGET          __attribute__((target("avx2,fma")))
-#define BYTES           32
-#define STEP            4
-#define MADD(a, x, sum) _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
-#define CUTOFF          120.0
-#include "attention.inc"
+#define SET(stem)           stem##_avx2
+#define TARGET              __attribute__((target("avx2,fma")))
+#define BYTES               32
+#define STEP                4
+#define MADD_F32(a, x, sum) _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
+#define MADD_F64(a, x, sum) _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
+#include "attention_types.inc"
 
-#define T               double
-#define SUFFIX          f64
-#define NAME            attention_f64_avx2
-#define TARGET          __attribute__((target("avx2,fma")))
-#define BYTES           32
-#define STEP            4
-#define MADD(a, x, sum) _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
-#define CUTOFF          800.0
-#include "attention.inc"
-
-#define T               float
-#define SUFFIX          f32
-#define NAME            attention_f32_avx512
-#define TARGET          __attribute__((target("avx512f,fma")))
-#define BYTES           64
-#define STEP            8
-#define MADD(a, x, sum) _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
-#define CUTOFF          120.0
-#include "attention.inc"
-
-#define T               double
-#define SUFFIX          f64
-#define NAME            attention_f64_avx512
-#define TARGET          __attribute__((target("avx512f,fma")))
-#define BYTES           64
-#define STEP            8
-#define MADD(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
-#define CUTOFF          800.0
-#include "attention.inc"
+#define SET(stem)           stem##_avx512
+#define TARGET              __attribute__((target("avx512f,fma")))
+#define BYTES               64
+#define STEP                8
+#define MADD_F32(a, x, sum) _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
+#define MADD_F64(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
+#include "attention_types.inc"
 
 #define BEST(s, reference)                                                                                             \
     ((reference)                                                       ? attention_##s                                 \
@@ -207,3 +172,5 @@ static struct call call_of(const struct rt_attention *shape, const uint8_t *keep
 
 DEFINE_ATTENTION(float, f32)
 DEFINE_ATTENTION(double, f64)
+DEFINE_ATTENTION(uint16_t, bf16)
+DEFINE_ATTENTION(uint16_t, fp16)

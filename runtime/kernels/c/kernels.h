@@ -154,6 +154,8 @@ int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void *w, const v
 
 RT_DECLARE_NORMALIZE(float, f32)
 RT_DECLARE_NORMALIZE(double, f64)
+RT_DECLARE_NORMALIZE(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
+RT_DECLARE_NORMALIZE(uint16_t, fp16)
 
 /* --- Cross entropy --- */
 
@@ -211,6 +213,8 @@ struct rt_attention {
 
 RT_DECLARE_ATTENTION(float, f32)
 RT_DECLARE_ATTENTION(double, f64)
+RT_DECLARE_ATTENTION(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
+RT_DECLARE_ATTENTION(uint16_t, fp16)
 
 /* Rotary position embedding over the last dimension c, which is even (Su et al., "RoFormer", 2021): y = x cos +
  * rotated(x) sin, where rotated(x) is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x,
@@ -221,6 +225,8 @@ RT_DECLARE_ATTENTION(double, f64)
 
 RT_DECLARE_ROPE(float, f32)
 RT_DECLARE_ROPE(double, f64)
+RT_DECLARE_ROPE(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
+RT_DECLARE_ROPE(uint16_t, fp16)
 
 /* --- Reductions --- */
 

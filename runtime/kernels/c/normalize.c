@@ -2,6 +2,7 @@
 
 #include "internal.h"
 #include "math.h"
+#include "stored.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,11 +27,27 @@ static inline double term_f64(double x) {
 }
 
 #define T      double
+#define WIDE   f64
+#define E      double
 #define SUFFIX f64
 #include "normalize.inc"
 
 #define T      float
+#define WIDE   f32
+#define E      float
 #define SUFFIX f32
+#include "normalize.inc"
+
+#define T      float
+#define WIDE   f32
+#define E      uint16_t
+#define SUFFIX bf16
+#include "normalize.inc"
+
+#define T      float
+#define WIDE   f32
+#define E      uint16_t
+#define SUFFIX fp16
 #include "normalize.inc"
 
 #define T      float
