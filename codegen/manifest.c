@@ -142,6 +142,35 @@ static void put_flats(json *writer, const struct mesh *mesh, const struct rank_c
     rt_json_close(writer, ']');
 }
 
+enum { MOST_POSITIONS = 160 }; /* of a curve */
+
+static int64_t live_at(const struct rank_class *class, int position) {
+    return class->live[RT_ACTIVATIONS][position] + class->live[RT_COMMUNICATION][position];
+}
+
+/* "live": memory over the order of nodes (struct rank_class). An entry is one of `each` positions: where the most is
+ * live. */
+static void put_live(json *writer, const struct rank_class *class, int positions) {
+    static const enum rt_arena arenas[] = {RT_ACTIVATIONS, RT_COMMUNICATION};
+    const int each = (positions + MOST_POSITIONS - 1) / MOST_POSITIONS;
+    rt_json_key(writer, "live");
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put_int(writer, "positions", positions);
+    for (size_t a = 0; a < sizeof arenas / sizeof *arenas; a++) {
+        rt_json_key(writer, plan_arena_names[arenas[a]]);
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int first = 0; first < positions; first += each) {
+            int at = first;
+            for (int i = first; i < positions && i < first + each; i++)
+                if (live_at(class, i) > live_at(class, at)) at = i;
+            rt_json_put_int(writer, class->live[arenas[a]][at]);
+        }
+        rt_json_close(writer, ']');
+    }
+    put_int(writer, "held", class->held[RT_ACTIVATIONS] + class->held[RT_COMMUNICATION]);
+    rt_json_close(writer, '}');
+}
+
 static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
     open_list(writer, "classes");
@@ -160,6 +189,7 @@ static void put_classes(json *writer, const struct manifest *manifest) {
         put_int(writer, "peak", peak);
         rt_json_close(writer, '}');
         put_flats(writer, &plan->graph->mesh, class);
+        put_live(writer, class, plan->graph->order.n);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');

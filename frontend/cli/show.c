@@ -100,6 +100,24 @@ static void put_all_ranks(const struct shown *shown, const char *key) {
     rt_json_close(shown->writer, ']');
 }
 
+/* "live": memory over a step of each class, with the first rank that has it. Not in manifests of older versions. */
+static void put_all_live(const struct shown *shown, const char *key) {
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (int64_t rank = 0; rank < shown->compiled->plan_ngpus; rank++) {
+        const struct rt_json *class = shown->classes[rank], *live = rt_json_member(class, key);
+        bool again = !live;
+        for (int64_t r = 0; r < rank; r++) again |= shown->classes[r] == class;
+        if (again) continue;
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
+        for (const struct rt_json *member = live->first; member; member = member->next)
+            copy_member(shown->writer, live, member->key);
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
 /* "communication": an entry for each group of ranks. */
 static void put_all_communication(const struct shown *shown, const char *key) {
     const struct rt_json *row = elements(rt_json_member(shown->compiled->root, key));
@@ -167,6 +185,7 @@ static struct rt_json_writer *put_all(const struct compiled_model *compiled, str
                    {"runtime_ngpus", put_number_of_ranks},
                    {"ranks", put_all_ranks},
                    {"communication", put_all_communication},
+                   {"live", put_all_live},
                    {"pas", put_value},
                    {"mesh", put_value},
                    {"schedule", put_value_if_any},

@@ -326,18 +326,22 @@ static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *
     return in > out ? in : out;
 }
 
-static void note_peak(struct rankplan *plan, struct rank_class *class, const struct block *blocks, int n) {
-    const int times = plan->graph->order.n;
-    int64_t most = -1, bytes = 0, *change = ARENA_ARRAY(plan->graph->arena, int64_t, times + 2);
-    int at = 0;
+/* Per position in the order: bytes of the blocks that are live there. */
+static int64_t *live_bytes(const struct graph *graph, const struct block *blocks, int n) {
+    int64_t *bytes = ARENA_ARRAY(graph->arena, int64_t, graph->order.n + 2);
     for (int b = 0; b < n; b++) {
-        change[blocks[b].first] += blocks[b].bytes;
-        change[blocks[b].last + 1] -= blocks[b].bytes;
+        bytes[blocks[b].first] += blocks[b].bytes;
+        bytes[blocks[b].last + 1] -= blocks[b].bytes;
     }
-    for (int i = 0; i < times; i++) {
-        bytes += change[i];
-        if (bytes > most) most = bytes, at = i;
-    }
+    for (int i = 1; i < graph->order.n; i++) bytes[i] += bytes[i - 1];
+    return bytes;
+}
+
+static void note_peak(struct rankplan *plan, struct rank_class *class, const struct block *blocks, int n) {
+    const int64_t *live = class->live[RT_ACTIVATIONS] = live_bytes(plan->graph, blocks, n);
+    int at = 0;
+    for (int i = 1; i < plan->graph->order.n; i++)
+        if (live[i] > live[at]) at = i;
     for (int b = 0; b < n; b++)
         if (blocks[b].first <= at && at <= blocks[b].last)
             VEC_PUSH(plan->graph->arena, &class->peak_live, blocks[b].tensor);
@@ -388,6 +392,7 @@ static void place_communication(struct rankplan *plan, struct rank_class *class,
     const int listed = collect(plan, class, true, first, last, blocks);
     const int *number = number_blocks(plan->graph, blocks, listed);
     int n = 0;
+    class->live[RT_COMMUNICATION] = live_bytes(plan->graph, blocks, listed);
     for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, number, listed + r);
     for (int b = 0; b < listed + nrows; b++)
         if (blocks[b].bytes) blocks[n++] = blocks[b];
@@ -482,8 +487,10 @@ void memplan_make(struct rankplan *plan) {
         slots_find(plan, class);
         place_communication(plan, class, first, last);
         place_activations(plan, class, first, last);
+        for (int a = 0; a < RT_ARENAS; a++) class->held[a] = class->bytes[a];
         slots_place(plan, class);
         place_inputs(plan, class);
+        for (int a = 0; a < RT_ARENAS; a++) class->held[a] = class->bytes[a] - class->held[a];
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);
         for (int i = 0; i < graph->order.n; i++) {

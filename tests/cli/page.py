@@ -22,7 +22,7 @@ output %3 "y"
 TRAINED = Path(__file__).resolve().parent.parent / "training/gpt2/model.onnx"
 PIPELINE = [TRAINED, "--pas", "hybrid:tensor=2,pipeline=2", "--train", "--accumulate", "4", "--machine", "h100"]
 TAGS = set("html head meta title style body header h1 h2 p noscript div section b span i table tr th td details summary "
-           "script".split())
+           "script svg polygon".split())
 EMPTY = {"meta", "link", "br", "img", "input"}
 
 
@@ -74,7 +74,16 @@ def check_page(text, data):
     assert "default-src 'none'" in page.all("meta")[-1][1]["content"]
     for element in page.elements:
         assert not {"src", "href"} & element[1].keys(), f"the page loads {element}"
-    assert "http" not in code[2]
+    assert "http:" not in code[2].replace("http://www.w3.org/2000/svg", "")
+
+
+def check_live(data):
+    """The curve of each rank stays below its memory, and comes to its activations unless those lie elsewhere."""
+    assert data["live"]
+    for live in data["live"]:
+        memory = data["ranks"][live["rank"]]["memory"]
+        most = max(map(sum, zip(live["activations"], live["communication"])))
+        assert 0 < most + live["held"] <= memory["activations"] + memory["communication"], live
 
 
 def check_drawn(browser, work, path, data, sections):
@@ -108,13 +117,15 @@ def main():
         if not args.browser:
             check_page(*hostile)
             check_page(*training)
+            check_live(training[1])
+            check_live(hostile[1])
             refused = subprocess.run([args.rankc, "show", TRAINED, "--html", work / "none/x.html"], capture_output=True)
             assert refused.returncode == 6 and b"E0611" in refused.stderr, refused
             return 0
-        page = check_drawn(browser, work, work / "hostile.html", hostile[1], ["memory", "communication", "nodes"])
+        page = check_drawn(browser, work, work / "hostile.html", hostile[1], ["memory", "live", "communication", "nodes"])
         assert "</title><iframe" in "".join(page.text), "the name of a node is not in the page"
         page = check_drawn(browser, work, work / "training.html", training[1],
-                           ["memory", "communication", "schedule", "estimate", "nodes", "parameters"])
+                           ["memory", "live", "communication", "schedule", "estimate", "nodes", "parameters"])
         runs = [e for e in page.elements if "run" in e[1].get("class", "").split()]
         assert len(runs) == 2 * 2 * 4, f"{len(runs)} entries of the timeline, for 2 stages and 4 micro-batches"
         assert "Backward pass and update" in "".join(page.text)
