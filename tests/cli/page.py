@@ -20,6 +20,7 @@ const %1 "<!--<script>" f32[4,4] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 1
 output %3 "y"
 """
 TRAINED = Path(__file__).resolve().parent.parent / "training/gpt2/model.onnx"
+SEARCHED = ["--pas", "autodist", "--plan-ngpus", "2", "--machine", "h100", "--require", "tensor"]
 PIPELINE = [TRAINED, "--pas", "hybrid:tensor=2,pipeline=2", "--train", "--accumulate", "4", "--machine", "h100"]
 TAGS = set("html head meta title style body header h1 h2 p noscript div section b span i table tr th td details summary "
            "script svg polygon".split())
@@ -112,7 +113,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         (work / "g<i>.rir").write_text(HOSTILE)
-        hostile = show(args.rankc, [work / "g<i>.rir", "--pas", "tp:tensor=2"], work / "hostile.html")
+        hostile = show(args.rankc, [work / "g<i>.rir", *SEARCHED], work / "hostile.html")
         training = show(args.rankc, PIPELINE, work / "training.html")
         if not args.browser:
             check_page(*hostile)
@@ -122,7 +123,8 @@ def main():
             refused = subprocess.run([args.rankc, "show", TRAINED, "--html", work / "none/x.html"], capture_output=True)
             assert refused.returncode == 6 and b"E0611" in refused.stderr, refused
             return 0
-        page = check_drawn(browser, work, work / "hostile.html", hostile[1], ["memory", "live", "communication", "nodes"])
+        page = check_drawn(browser, work, work / "hostile.html", hostile[1], ["memory", "live", "communication", "estimate", "alternatives", "nodes"])
+        assert "taken" in "".join(page.text) and all(p["options"] in "".join(page.text) for p in hostile[1]["search"]["plans"])
         assert "</title><iframe" in "".join(page.text), "the name of a node is not in the page"
         page = check_drawn(browser, work, work / "training.html", training[1],
                            ["memory", "live", "communication", "schedule", "estimate", "nodes", "parameters"])
