@@ -148,6 +148,12 @@ def measured():
                 json.dump({**machine, "correction": correction}, text)
             steps.append(plan(*words, "--machine", file)["estimate"]["step_s"])
         assert abs(steps[0] / steps[1] / machine["correction"] - 1) < 1e-6, steps
+        model = os.path.join(directory, "pick.rir")
+        with open(model, "w") as text:
+            text.write('rankc-ir 1\ngraph "pick" level=TYPED\ninput %0 "i" i64[64]\nconst %1 "w" f32[1,4] = [0.5*4]\n'
+                       '%2 "y" f32[64,4] = Gather(%1, %0) axis=0 node="pick"\noutput %2 "y"\n')
+        done = run(model, "--pas", "autodist", "--measure-topk", "1")
+        assert done.returncode == 9 and "E0434" in done.stderr and "E0382" in done.stderr, done.stderr
     words += ["--pas", "autodist"]
     for more, code, text in ((("--runtime-ngpus", "4096"), 5, "E0433"),
                              (("--runtime-ngpus", "4096", "--target", "cuda"), 5, "GPU")):

@@ -62,8 +62,8 @@ struct candidate {
     double memory;                    /* bytes of the rank that needs most */
     const struct estimate *estimate;  /* of its plan, if it is PLANNED; else NULL */
     double measured;                  /* seconds for a sample on this machine; 0: not measured */
-    const char *unmeasured;           /* what compiling or running it said, if it could not be measured; else NULL */
-    const char *refused;              /* why it cannot be, with the text of the first error; NULL: it can */
+    const char *unmeasured; /* the first line of what compiling or running it said, if that failed; else NULL */
+    const char *refused;    /* why it cannot be, with the text of the first error; NULL: it can */
 };
 
 struct search {

@@ -104,7 +104,7 @@ static void time_trial(const struct measuring *m, struct trial *trial) {
     if (c->unmeasured) return;
     const double seconds = step_seconds(trial->words.at, m->arena, &said) / trial->samples;
     if (seconds < 0)
-        c->unmeasured = said;
+        c->unmeasured = arena_copy(m->arena, said, strcspn(said, "\n"));
     else if (!c->measured || seconds < c->measured)
         c->measured = seconds;
 }

@@ -2,7 +2,6 @@
 #include "frontend/driver/search/search.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { SHORT_LIST = 5 };
 
@@ -27,10 +26,6 @@ static const char *measured_text(const struct candidate *candidate, struct arena
                         candidate->seconds, 100 * (candidate->seconds / candidate->measured - 1));
 }
 
-static const char *first_line(const char *text, struct arena *arena) {
-    return arena_copy(arena, text, strcspn(text, "\n"));
-}
-
 /* Why the candidate is not the chosen one. */
 static const char *verdict(const struct search *search, const struct candidate *candidate, struct arena *arena) {
     const struct candidate *chosen = &search->all.at[0];
@@ -40,7 +35,7 @@ static const char *verdict(const struct search *search, const struct candidate *
         return arena_printf(arena, "%s by %s", planned ? "does not fit" : "not planned: predicted not to fit",
                             bytes_text(arena, candidate->memory - search->limit));
     if (candidate->step == SEARCH_BOUNDED) return "not planned: slower than others that are alike";
-    if (candidate->unmeasured) return arena_printf(arena, "not measured: %s", first_line(candidate->unmeasured, arena));
+    if (candidate->unmeasured) return arena_printf(arena, "not measured: %s", candidate->unmeasured);
     if (candidate->measured)
         return arena_printf(arena, "measured %.3g times as slow: %s, %s", candidate->measured / chosen->measured,
                             measured_text(candidate, arena), bytes_text(arena, candidate->memory));
