@@ -49,4 +49,12 @@ struct rt_launch_command {
  * ranks were lost, or for other codes; 130 after a signal; 6 if it cannot be started. */
 int rt_launch_command(const struct rt_launch_command *what);
 
+/* A rank that another launcher starts, such as mpirun: starts a process that ends the job if this one makes no progress
+ * for what->stall_ms (Note [Watching] in launch/launch_watch.c). Call it before other threads are started. Of *what,
+ * stall_ms, instruction, context and json are used, in the new process. Returns a descriptor; closing it ends the
+ * observation. -1: there is no such process. rt_watch_begin: the rank has joined. segment: a descriptor of the shared
+ * memory of its host, which stays open; place: its number there; rank: its number in the job. */
+int rt_watch_open(const struct rt_launch *what);
+void rt_watch_begin(int watch, int segment, int place, int rank);
+
 #endif

@@ -185,6 +185,8 @@ static struct command mpirun_command(const struct command *program, const struct
     add_word(&command, cli->arena, arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
     for (int i = 0; i < program->words.n; i++) add_word(&command, cli->arena, program->words.at[i]);
     add_option(&command, cli->arena, "comm", "mpi");
+    add_option(&command, cli->arena, "stall-timeout",
+               arena_printf(cli->arena, "%" PRId64, cli->options->stall_timeout));
     return command;
 }
 

@@ -71,9 +71,6 @@ int parser_finish(struct parser *parser) {
     if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_LOOPBACK)
         return parser_usage_error(parser, "--stall-timeout needs ranks that are processes; with "
                                           "--comm loopback they are threads of one process");
-    if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_MPI)
-        return parser_usage_error(parser,
-                                  "--stall-timeout is for ranks that rankc starts; with --comm mpi mpirun does");
     if (options->restarts && options->comm == OPT_COMM_LOOPBACK)
         return parser_usage_error(parser, "--restarts needs ranks that are processes; with "
                                           "--comm loopback they are threads of one process");

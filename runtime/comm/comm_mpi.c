@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define MPI_BLOCK ((size_t)1 << 20)
+#define PUBLISHED 1000 /* turns after which a wait is published: Note [Standstill] in launch/launch_stall.c */
 
 int mpi_fail(struct mpi_comm *comm, int status, const char *format, ...) {
     va_list arguments;
@@ -177,6 +178,19 @@ static void pause_at(int turn) {
         sched_yield();
 }
 
+/* Waits until the request is complete. */
+static int await(struct mpi_comm *comm, const struct rt_request *request) {
+    struct shared *inside = shared_of(comm->job->inside);
+    int status = RT_OK, turn = 0;
+    for (; !request->complete && !status; turn++) {
+        if (turn == PUBLISHED) shared_wait_elsewhere(inside, true);
+        status = look_around(comm);
+        if (!request->complete) pause_at(turn);
+    }
+    if (turn > PUBLISHED) shared_wait_elsewhere(inside, false);
+    return status;
+}
+
 static int begin(struct mpi_comm *comm, bool sends, void *data, size_t bytes, int peer) {
     struct rt_request *request = &comm->work[comm->nwork++];
     *request = (struct rt_request){.data = data, .bytes = bytes, .peer = comm->world[peer], .sends = sends};
@@ -192,15 +206,8 @@ int mpi_begin_receive(struct mpi_comm *comm, void *dst, size_t bytes, int from) 
 }
 
 int mpi_settle(struct mpi_comm *comm) {
-    int turn = 0, status = RT_OK;
-    for (int i = 0; i < comm->nwork && !status;) {
-        if (comm->work[i].complete) {
-            i++;
-        } else {
-            status = look_around(comm);
-            if (!comm->work[i].complete) pause_at(turn++);
-        }
-    }
+    int status = RT_OK;
+    for (int i = 0; i < comm->nwork && !status; i++) status = await(comm, &comm->work[i]);
     comm->nwork = 0;
     if (status) give_up(comm->job);
     return status;
@@ -227,11 +234,7 @@ static int mpi_post_receive(struct rt_comm *comm, void *dst, size_t bytes, int f
 }
 
 static int mpi_wait(struct rt_comm *comm, struct rt_request *request) {
-    int status = RT_OK;
-    for (int turn = 0; !request->complete && !status; turn++) {
-        status = look_around(mpi_of(comm));
-        if (!request->complete) pause_at(turn);
-    }
+    const int status = await(mpi_of(comm), request);
     if (status) give_up(mpi_of(comm)->job);
     return request->complete ? RT_OK : status;
 }

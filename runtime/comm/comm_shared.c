@@ -132,6 +132,15 @@ void shared_count_move(struct shared *shared) {
 #define WAIT_FOR_ONE (UINT32_C(1) << 30)
 #define WAIT_DETAIL  (WAIT_FOR_ONE - 1)
 
+/* No rank has the number WAIT_DETAIL, and no word of the header reaches the value. */
+void shared_wait_elsewhere(struct shared *shared, bool begins) {
+    struct rt_progress *progress = shared->progress;
+    atomic_store_explicit(&progress->awaited, 0, memory_order_relaxed);
+    atomic_store_explicit(&progress->value, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&progress->wait, begins ? WAIT_FOR_ONE | WAIT_DETAIL : 0, memory_order_release);
+    shared_count_move(shared);
+}
+
 static void publish_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     const uint32_t wait =
         whose == SHARED_ALL ? WAIT_FOR_ALL | (uint32_t)shared->level : WAIT_FOR_ONE | (uint32_t)shared->world[whose];

@@ -106,6 +106,8 @@ int shared_fail(struct shared *shared, int status, const char *format, ...) __at
  * that writes the word, or SHARED_ALL. Posted transfers advance meanwhile. */
 enum { SHARED_ALL = -1 };
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose);
+/* A wait for something outside of the segment begins or ends. */
+void shared_wait_elsewhere(struct shared *shared, bool begins);
 int shared_barrier(struct shared *shared);
 void shared_count_move(struct shared *shared); /* records that the rank has completed something */
 bool shared_aborted(const struct shared *shared);

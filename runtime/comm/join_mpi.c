@@ -91,7 +91,7 @@ static int join(struct rt *rt, struct seat *seats, struct card *cards, int *host
     find_hosts(rt, seats, host);
     status = share_memory(rt, rt->internal->mpi, host, cards, &fd);
     if (!status) status = connect(rt, host, fd);
-    if (fd >= 0) close(fd);
+    rt->internal->segment = fd;
     return status;
 }
 

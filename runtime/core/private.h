@@ -65,6 +65,7 @@ struct rt_private {
     bool broadcast_weights;                /* as in struct rt_options */
     struct rt_meeting *meeting;            /* rendezvous of ranks that were started one by one; else NULL */
     struct rt_mpi_job *mpi;                /* with --comm mpi; else NULL */
+    int segment;                           /* descriptor of the host's shared memory with --comm mpi; else -1 */
     struct rt_comm *split[RT_LAYOUT_AXES]; /* the ranks of rt->axis, for buffers in the process' memory */
     struct saving *saving;                 /* begun by rt_save_begin; else NULL */
     unsigned char *copy;                   /* for saves in the background, kept from one to the next; NULL: none yet */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Error of a failed rt_open: there is no struct rt to hold it. */
 static _Thread_local struct {
@@ -310,6 +311,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     rt->instruction = -1;
     private->directory = options->directory ? options->directory : ".";
     private->json = options->json;
+    private->segment = -1;
     private->broadcast_weights = options->broadcast_weights;
     int status = open_rank(rt, options);
     if (status) return fail_open(rt, status);
@@ -338,6 +340,7 @@ void rt_close(struct rt *rt) {
     rt_mpi_job_close(private->mpi, failed);
     rt_meeting_close(private->meeting);
     if (private->mapping && !accessed) munmap(private->mapping, private->mapping_bytes);
+    if (private->segment >= 0) close(private->segment);
     rt_release_checkpoints(private->checkpoints);
     rt_free_copy(private);
     free(private->counts);

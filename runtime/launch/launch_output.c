@@ -47,11 +47,16 @@ static bool is_diagnostic(const struct relay *relay) {
     return begins(relay, "rankc: ") || (relay->diagnostic && begins(relay, "  "));
 }
 
-/* True for the first line of a diagnostic that is an error, other than E0911: another rank failed. */
+static bool has_code(const struct relay *relay, const char *code) {
+    char text[32];
+    snprintf(text, sizeof text, relay->json ? "\"code\": \"%s\"" : "error[%s]", code);
+    return memmem(relay->line, relay->used, text, strlen(text)) != NULL;
+}
+
+/* True for the first line of a diagnostic that is an error of the program: not that another rank failed, or hangs. */
 static bool is_error(const struct relay *relay) {
     const char *start = relay->json ? "{\"format\": 1, \"severity\": \"error\"" : "rankc: error";
-    const char *other = relay->json ? "\"code\": \"E0911\"" : "error[E0911]";
-    return begins(relay, start) && !memmem(relay->line, relay->used, other, strlen(other));
+    return begins(relay, start) && !has_code(relay, "E0911") && !has_code(relay, "E0912");
 }
 
 /* Forwards a line with one write, so that lines of different ranks do not mix. */

@@ -1,6 +1,6 @@
 /* Shared by the parts of the launcher: launch.c (starting, observing and ending ranks), launch_output.c (their output),
- * launch_stall.c (ranks without progress), launch_report.c (reports about ranks) and launch_command.c (ranks that
- * another launcher starts). */
+ * launch_stall.c (ranks without progress), launch_report.c (reports about ranks), launch_command.c and launch_watch.c
+ * (ranks that another launcher starts). */
 #ifndef RT_LAUNCH_PRIVATE_H
 #define RT_LAUNCH_PRIVATE_H
 
@@ -79,6 +79,7 @@ struct launch {
     bool interrupted;  /* by a signal: exit code 130 unless there is another */
     int64_t deadline;  /* time of SIGKILL, ms; 0: none */
     struct stall stall;
+    const int *number; /* of the one rank that is observed, in the job; NULL: all are, and have their index */
 };
 
 /* Block SIGINT, SIGTERM and SIGHUP in this thread and open job->signals for them, and undo that. A child calls the

@@ -42,6 +42,10 @@ static struct rt_progress *progress_of(const struct launch *job, int rank) {
     return rt_shared_progress(job->segment, rank);
 }
 
+static int number_of(const struct launch *job, int rank) {
+    return job->number ? *job->number : rank;
+}
+
 static bool waits_for(const struct launch *job, int rank, int other) {
     return rt_shared_waits_for(job->segment, rank, other);
 }
@@ -97,13 +101,13 @@ static void note_rank(struct report *report, const struct launch *job, int rank)
     const struct rt_progress *progress = progress_of(job, rank);
     const int64_t step = atomic_load(&progress->step), calls = atomic_load(&progress->calls);
     char *line = report->notes[report->nnotes++];
-    put(line, "note: rank %d", rank);
+    put(line, "note: rank %d", number_of(job, rank));
     if (step > 0) put(line, ", step %" PRId64, step);
     if (calls > 0)
         put(line, ", call %" PRId64 " (%s)", calls, rt_shared_operation_name(atomic_load(&progress->operation)));
     if (rt_shared_waits(job->segment, rank)) {
         put(line, ": waits");
-        put_peers(line, job, rank);
+        if (!job->number) put_peers(line, job, rank);
     } else {
         put(line, ": last seen");
     }
@@ -137,7 +141,7 @@ static void put_headline(struct report *report, const struct launch *job, struct
         put(report->text, "rank %d of %d (pid %ld) did not join for %.1f s: ", verdict.rank, job->what->ranks, pid,
             still);
     else
-        put(report->text, "rank %d (pid %ld) made no progress for %.1f s: ", verdict.rank, pid, still);
+        put(report->text, "rank %d (pid %ld) made no progress for %.1f s: ", number_of(job, verdict.rank), pid, still);
     put_state(report->text, job, verdict.rank);
 }
 

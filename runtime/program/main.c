@@ -6,6 +6,8 @@
 #include "base/checked.h"
 #include "base/location.h"
 #include "comm/comm_shared.h"
+#include "comm/mpi_library.h"
+#include "launch.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -128,6 +130,20 @@ static int gather_memory(struct rank *self, struct rt *rt) {
     return fail_rank(self, rt, status);
 }
 
+/* Under an MPI launcher: the rank has joined, and its process beside it observes its progress from now on. */
+static void begin_watch(const struct job *job, const struct rt *rt) {
+    if (rt->internal->segment >= 0)
+        rt_watch_begin(job->watch, rt->internal->segment, rt->internal->local_rank, rt->rank);
+    else if (job->segment >= 0)
+        rt_watch_begin(job->watch, job->segment, rt->rank, rt->rank);
+}
+
+/* What follows may take long, such as waiting for the others in MPI_Finalize. */
+static void end_watch(struct job *job) {
+    if (job->watch >= 0) close(job->watch);
+    job->watch = -1;
+}
+
 static void *run_rank(void *argument) {
     struct rank *self = argument;
     const struct main_options *options = &self->job->options;
@@ -150,6 +166,7 @@ static void *run_rank(void *argument) {
         fail_rank(self, NULL, status);
         return NULL;
     }
+    begin_watch(self->job, rt);
     if (self->first) {
         self->job->load_ms = now_ms() - start;
         self->job->threads = rt->threads;
@@ -158,6 +175,7 @@ static void *run_rank(void *argument) {
     if (!status) status = gather_memory(self, rt);
     if (status) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
+    end_watch(self->job);
     return NULL;
 }
 
@@ -345,6 +363,23 @@ static int run_ranks(struct job *job, struct rank *ranks, struct failure *failur
     return exit;
 }
 
+/* "node 'layer0/fc' (MatMul)", for reports about a rank that hangs. */
+static const char *instruction_name(void *context, int number) {
+    static struct failure place;
+    place.where[0] = 0;
+    manifest_place(context, number, &place);
+    return place.where[0] ? place.where : NULL;
+}
+
+static void open_watch(struct job *job) {
+    const struct rt_launch what = {.stall_ms = (int64_t)job->options.stall_timeout * 1000,
+                                   .instruction = instruction_name,
+                                   .context = &job->manifest,
+                                   .json = job->options.json};
+    if (what.stall_ms > 0 && rt_mpi_launched() && !is_loopback(job) && !getenv(RT_SHM_FD_VARIABLE))
+        job->watch = rt_watch_open(&what);
+}
+
 static int run_job(struct job *job, struct failure *failure) {
     struct rank *ranks = NULL;
     const int nranks = is_loopback(job) ? job->options.world : 1;
@@ -389,7 +424,7 @@ static void end_rank(const struct job *job, const struct failure *failure) {
 }
 
 int rt_main(int argc, char **argv, const struct rt_program *program) {
-    struct job job = {.program = program, .segment = -1};
+    struct job job = {.program = program, .segment = -1, .watch = -1};
     struct failure failure = {0};
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
     signal(SIGXFSZ, SIG_IGN); /* so is a file at the size limit (RLIMIT_FSIZE) */
@@ -404,6 +439,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     if (!exit) exit = settle_world(&job, &failure);
     if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
     if (!exit) exit = default_world(&job, &failure);
+    if (!exit) open_watch(&job);
     if (!exit) exit = run_job(&job, &failure);
     end_rank(&job, &failure);
     if (job.segment >= 0) close(job.segment);

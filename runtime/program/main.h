@@ -38,7 +38,7 @@ struct main_options {
     } inputs, data, eval_data; /* as given: NAME=FILE */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous;
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
-        eval_steps, join_timeout;
+        eval_steps, join_timeout, stall_timeout;
     double lr;
     bool json, quiet, help, reset_optimizer, checkpoint_async, broadcast_weights;
 };
@@ -100,6 +100,7 @@ struct job {
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;
     int threads;
+    int watch;   /* of rt_watch_open; -1: none */
     int segment; /* descriptor of the ranks' shared memory from a rendezvous; else -1 */
 };
 

@@ -117,6 +117,8 @@ static const struct option_row rows[] = {
      "MASTER_PORT"},
     {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1,
      "seconds that ranks wait for each other at the rendezvous; default 300"},
+    {"--stall-timeout", "SECONDS", OPTION_COUNT, FIELD(stall_timeout), 0,
+     "started by mpirun: seconds without progress after which this rank counts as hanging; 0: never; default 600"},
     {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, reference (without libraries), or on GPUs tf32"},
     {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0,
      "directory of manifest.json; default: relative to the program"},
@@ -250,6 +252,7 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
                                      .comm = "auto",
                                      .kernels = "auto",
                                      .repeat = 1,
+                                     .stall_timeout = 600,
                                      .rank = -1,
                                      .shuffle = -1,
                                      .lr = -1};

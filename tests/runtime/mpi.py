@@ -31,7 +31,7 @@ ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.mat
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
           "openmpi different", "openmpi killed", "openmpi callers abab", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
-          "mpich training", "mpich different", "mpich killed", "mpich restarted", "mpich callers aaaa",
+          "mpich training", "mpich different", "mpich killed", "mpich restarted", "mpich callers aaaa", "openmpi hanging ab", "mpich hanging aa",
           "mpich large hosts aaabbbccc"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
@@ -286,6 +286,49 @@ def callers(bench, mpi, hosts, _):
         expect({key: "%.6g" % float(value) for key, value in said.items()} == {"0": first, "1": first}, f"{said}, not {first}\n{done.stderr}")
 
 
+def hanging(bench, mpi, hosts, _):
+    """A rank that is stopped is found and named, and the job ends: with exit 9, or it starts again with --restarts."""
+    program, given = trained(bench, "--pas", "tp", "--plan-ngpus", "2")
+    given.remove("--quiet")
+    env = with_mpirun(bench, mpi, hosts)
+    for restarts, status in ((0, 9), (1, 0)):
+        kept = bench.path("kept")
+        with subprocess.Popen([bench.rankc, "train", program, *given, "--comm", "mpi", "--restarts", str(restarts), "--stall-timeout", "1", "--steps",
+                               "300", "--checkpoint-dir", kept, "--checkpoint-every", "20"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True) as job:
+            ranks = bench.wait_for_ranks(f"{program}/build/train", 2)
+            bench.wait_for(lambda: glob.glob(f"{kept}/step-20"), "a checkpoint")
+            os.kill(ranks[1], signal.SIGSTOP)
+            try:
+                said = job.communicate(timeout=60)[1]
+            finally:
+                job.kill()
+        expect(job.returncode == status, f"exit {job.returncode}, not {status}\n{said}")
+        expect(re.search(r"error\[E0912\]: rank [01] \(pid %d\) made no progress for [0-9.]+ s: it is stopped" % ranks[1], said), said)
+        expect(re.search(r"note: rank [01], step [0-9]+, call [0-9]+ \(.*(at node '[^']+' \([A-Za-z]+\)|between instructions)", said), said)
+        expect(said.count("note: restart ") == restarts and "E0601" not in said, said)
+
+
+def with_mpirun(bench, mpi, hosts):
+    """An environment whose mpirun is that of this MPI and starts ranks on these hosts."""
+    folder = bench.path("mpirun")
+    os.mkdir(folder)
+    variable = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}[mpi]
+    with open(f"{folder}/mpirun", "w", encoding="ascii") as script:
+        # mpirun -n N PROGRAM ..
+        script.write(f'#!/bin/sh\nn=$2; shift 2\nexec {MPIS[mpi]} -n "$n" {folder}/host "$@"\n')
+    with open(f"{folder}/host", "w", encoding="ascii") as script:
+        script.write(f'#!/bin/sh\nRANKC_HOST=$(echo {hosts} | cut -c $(({variable} + 1))) exec "$@"\n')
+    for name in "mpirun", "host":
+        os.chmod(f"{folder}/{name}", 0o755)
+    return {**ENV, "PATH": f"{folder}:{ENV['PATH']}"}
+
+
+def parent(entry):
+    with open(f"{entry}/stat", encoding="utf-8", errors="replace") as file:
+        return "/proc/" + file.read().rpartition(")")[2].split()[1]
+
+
 def first_value(path):
     with open(path, "rb") as file:
         content = file.read()
@@ -320,7 +363,7 @@ class Bench:
             found = []
             for entry in glob.glob("/proc/[0-9]*"):
                 try:
-                    if os.path.samefile(f"{entry}/exe", program):
+                    if os.path.samefile(f"{entry}/exe", program) and not os.path.samefile(f"{parent(entry)}/exe", program):
                         found.append(int(os.path.basename(entry)))
                 except OSError:
                     pass
@@ -343,6 +386,8 @@ def cases(bench, test, mpi):
             yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
         for function in (different_programs, different_checkpoints, broadcast, killed, restarted):
             yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
+        for hosts in ("aa", "ab"):
+            yield f"hanging {hosts}", lambda h=hosts: hanging(bench, mpi, h, None)
         for hosts in ("aaaa", "abab"):
             if shutil.which(f"mpicc.{mpi}"):
                 yield f"callers {hosts}", lambda h=hosts: callers(bench, mpi, h, None)
