@@ -39,6 +39,7 @@ INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "h
 TRAINING = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]),
             *(("aabb" if stage else "ab", ["--pas", "dp", "--use-zero", str(stage)]) for stage in range(4)),
             ("abab", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
+            ("ab", ["--pas", "context:context=2,attention=heads"]),
             ("ab", ["--pas", "pp", "--plan-ngpus", "2", "--accumulate", "4", "--schedule", "1f1b"])]
 
 
