@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/layers.h"
+#include "codegen/names.h"
 #include "ir/base/map.h"
 #include "passes/plan/stages.h"
 
@@ -29,7 +30,7 @@ struct function {
     int calls;         /* times x classes, those of the first class first */
     VEC(struct role) roles;
     struct map known; /* tensors of a role -> its index */
-    int counts[3];    /* names given so far, by prefix */
+    struct names names;
     struct strbuf body;
     const char *said; /* the node name in the last comment */
 };
@@ -78,6 +79,17 @@ static const char *slice_start(const struct function *function, int tensor) {
                         (long long)rankplan_elements(function->class, function->plan->graph, tensor));
 }
 
+/* The variable in whose memory a view lies; NULL: the tensor is no view, or of nothing that the function has named. */
+static const char *viewed(const struct function *function, int tensor) {
+    const int *root = function->plan->root;
+    if (root[tensor] == tensor) return NULL;
+    for (int r = function->roles.n - 1; r >= 0; r--) {
+        const int other = function->roles.at[r].tensors[0];
+        if (other != tensor && root[other] == root[tensor]) return function->roles.at[r].name;
+    }
+    return NULL;
+}
+
 /* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
  * the step. The offset is a constant if the role is fixed, else a field of the row of the call. */
 static void declare(struct function *function, const struct role *role) {
@@ -101,8 +113,31 @@ static void declare(struct function *function, const struct role *role) {
         strbuf_printf(body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
     strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
     if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
+    const char *whole = viewed(function, tensor);
+    if (whole) strbuf_printf(body, ", a view of %s", whole);
     if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name)) strbuf_printf(body, " %s", t->name);
     strbuf_putc(body, '\n');
+}
+
+static const struct node *last_node(const struct function *function, int i) {
+    const struct source *source = function->source;
+    return &function->plan->graph->nodes
+                .at[source->instructions[source->nclasses - 1][i + (function->times - 1) * function->period].node];
+}
+
+/* What the variable of a tensor is called that instruction i uses: as the tensor; if its name says nothing, a value as
+ * the node that computes it, another as what it is for the node of the instruction. */
+static const char *words_of(const struct function *function, int i, const int *tensors) {
+    const struct graph *graph = function->plan->graph;
+    const struct tensor *first = tensor_at(function, tensors[0]),
+                        *last = tensor_at(function, tensors[function->calls - 1]);
+    if (!names_says_nothing(first->name)) return names_words(function->arena, first->name, last->name);
+    if (first->kind == TENSOR_VALUE && first->producer >= 0 && last->producer >= 0)
+        return names_words(function->arena, graph->nodes.at[first->producer].name,
+                           graph->nodes.at[last->producer].name);
+    return arena_printf(function->arena, "%.*s_%s", NAME_MOST - 7,
+                        names_words(function->arena, node_at(function, i)->name, last_node(function, i)->name),
+                        first->ndim > 1 ? "weight" : "vector");
 }
 
 /* The role of placeholder `slot`; declares its variable at the first use. */
@@ -112,10 +147,12 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     const int known = map_get(&function->known, (const char *)tensors, bytes);
     if (known >= 0) return &function->roles.at[known];
     map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
-    enum tensor_kind kind = tensor_at(function, tensors[0])->kind;
-    int prefix = kind == TENSOR_VALUE ? 0 : kind == TENSOR_INPUT ? 1 : 2;
+    const enum tensor_kind kind = tensor_at(function, tensors[0])->kind;
     struct role role = {.tensors = tensors, .fixed = one_address(function, tensors), .written = kind == TENSOR_VALUE};
-    role.name = arena_printf(function->arena, "%c%d", "txw"[prefix], function -> counts[prefix]++);
+    role.name = names_take(&function->names, words_of(function, i, tensors),
+                           kind == TENSOR_VALUE   ? "t"
+                           : kind == TENSOR_INPUT ? "x"
+                                                  : "w");
     VEC_PUSH(function->arena, &function->roles, role);
     declare(function, &role);
     return &function->roles.at[function->roles.n - 1];
@@ -140,6 +177,15 @@ static void put_call(struct function *function, int i, const char *base, int num
 
 static void put_node_comment(struct function *function, int i) {
     const struct node *node = node_at(function, i);
+    const struct mesh *mesh = &function->plan->graph->mesh;
+    const int64_t axis = attr_int(node, "mesh", -1);
+    if (axis >= 0 && axis < mesh->naxes) {
+        strbuf_printf(&function->body, "%s// %s over axis %s, %lld bytes\n", function->body.length ? "\n" : "",
+                      node->op->name, mesh->axis[axis].name,
+                      (long long)rankplan_bytes(function->class, function->plan->graph, node->outputs[0]));
+        function->said = NULL;
+        return;
+    }
     if (function->said && strcmp(function->said, node->name) == 0) return;
     strbuf_printf(&function->body, "%s// %s %s\n", function->body.length ? "\n" : "", node->op->name,
                   str_is_plain(node->name) ? node->name : "");
@@ -156,6 +202,9 @@ static struct function new_function(const struct rankplan *plan, const struct so
                                 .calls = times * source->nclasses};
     strbuf_init(&function.body, function.arena);
     map_init(&function.known, function.arena);
+    names_begin(&function.names, function.arena);
+    for (int a = 0; a < RT_ARENAS; a++) names_reserve(&function.names, plan_arena_names[a]);
+    for (int k = 0; k < source->kernels->names.n; k++) names_reserve(&function.names, source->kernels->names.at[k]);
     return function;
 }
 
