@@ -79,7 +79,8 @@ static const char *slice_start(const struct function *function, int tensor) {
                         (long long)rankplan_elements(function->class, function->plan->graph, tensor));
 }
 
-/* The variable in whose memory a view lies; NULL: the tensor is no view, or of nothing that the function has named. */
+/* The variable in whose memory a view, or what is computed in place, lies; NULL: the tensor has memory of its own, or
+ * shares that of nothing that the function has named. */
 static const char *viewed(const struct function *function, int tensor) {
     const int *root = function->plan->root;
     if (root[tensor] == tensor) return NULL;
@@ -114,7 +115,8 @@ static void declare(struct function *function, const struct role *role) {
     strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
     if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
     const char *whole = viewed(function, tensor);
-    if (whole) strbuf_printf(body, ", a view of %s", whole);
+    const bool computed = t->producer >= 0 && !function->plan->moves_nothing[t->producer];
+    if (whole) strbuf_printf(body, ", %s %s", computed ? "in place of" : "a view of", whole);
     if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name)) strbuf_printf(body, " %s", t->name);
     strbuf_putc(body, '\n');
 }
