@@ -28,7 +28,6 @@ check() {
             rule("^frontend/config/", "^frontend/(config|lower)/|" base)
             rule("^frontend/options/", "^frontend/options/|^ir/base/|^runtime/base/")
             rule("^frontend/driver/", "^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|" base)
-            rule("^frontend/page/", "^frontend/page/|^codegen/tmpl[.]h$|" base)
             rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^runtime/(launch|comm/hosts)[.]h$|" base)
             rule("^runtime/base/", "^runtime/base/")
             rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|ngrams|overlap|taps)[.]h$|^runtime/rt[.]h$")

@@ -1,4 +1,4 @@
-#include "frontend/page/page.h"
+#include "frontend/cli/page/page.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Plans as web pages. A page is one file that loads nothing: templates/page/plan.html.in with its data in it. */
-#ifndef FRONTEND_PAGE_PAGE_H
-#define FRONTEND_PAGE_PAGE_H
+#ifndef FRONTEND_CLI_PAGE_PAGE_H
+#define FRONTEND_CLI_PAGE_PAGE_H
 
 #include <stdbool.h>
 
