@@ -2,31 +2,33 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "ir/base/str.h"
 #include "passes/train/roles.h"
 
 /* Words that a variable cannot be called: keywords of C11, C++ and CUDA, macros of the C library that have small
  * letters, and what every generated function declares. */
-static const char *const reserved[] = {
-    "alignas",       "alignof",   "and",      "and_eq",   "asm",      "assert",   "at",        "auto",      "bitand",
-    "bitor",         "bool",      "break",    "case",     "catch",    "char",     "class",     "compl",     "concept",
-    "const",         "constexpr", "continue", "decltype", "default",  "delete",   "do",        "double",    "else",
-    "enum",          "environ",   "errno",    "explicit", "export",   "extern",   "false",     "float",     "for",
-    "friend",        "goto",      "half",     "i",        "dim3",     "std",      "size_t",    "int8_t",    "int16_t",
-    "int32_t",       "int64_t",   "uint8_t",  "uint16_t", "uint32_t", "uint64_t", "i386",      "if",        "inline",
-    "instruction",   "int",       "linux",    "long",     "memcpy",   "mutable",  "namespace", "new",       "noexcept",
-    "not",           "not_eq",    "nullptr",  "operator", "or",       "or_eq",    "private",   "protected", "public",
-    "register",      "requires",  "restrict", "return",   "rt",       "short",    "signed",    "sizeof",    "static",
-    "static_assert", "stderr",    "stdin",    "stdout",   "stream",   "struct",   "switch",    "template",  "this",
-    "thread_local",  "throw",     "true",     "try",      "typedef",  "typeid",   "typename",  "typeof",    "union",
-    "unix",          "unsigned",  "using",    "virtual",  "void",     "volatile", "wchar_t",   "while",     "xor",
-    "xor_eq"};
+static const char reserved[] =
+    "alignas alignof and and_eq asm assert at auto bitand bitor bool break case catch char char16_t "
+    "char32_t char8_t class co_await co_return co_yield compl concept const const_cast consteval "
+    "constexpr constinit continue decltype default delete dim3 do double dynamic_cast else enum environ "
+    "errno exp explicit export extern false float fma for friend goto half i i386 if inline instruction "
+    "int int16_t int32_t int64_t int8_t linux log long memcpy memset mutable namespace new noexcept not "
+    "not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires "
+    "restrict return rt short signed size_t sizeof sqrt static static_assert static_cast std stderr stdin "
+    "stdout stream struct switch template this thread_local throw true try typedef typeid typename typeof "
+    "uint16_t uint32_t uint64_t uint8_t union unix unsigned using virtual void volatile wchar_t while xor "
+    "xor_eq ";
 
 void names_begin(struct names *names, struct arena *arena) {
     names->arena = arena;
     map_init(&names->taken, arena);
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) names_reserve(names, reserved[i]);
+    for (const char *word = reserved; *word; word += strspn(word, " ")) {
+        const size_t length = strcspn(word, " ");
+        names_reserve(names, arena_copy(arena, word, length));
+        word += length;
+    }
 }
 
 void names_reserve(struct names *names, const char *identifier) {
@@ -66,6 +68,11 @@ static bool same_component(const struct component *a, const struct component *b)
     return a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
 
+/* "accumulate" and "Accumulate". */
+static bool same_word(const struct component *a, const struct component *b) {
+    return a->length == b->length && strncasecmp(a->text, b->text, a->length) == 0;
+}
+
 /* Cuts "_output_0" and, if `numbered`, "_12" off the end. */
 static void cut_number(struct component *component, bool numbered) {
     static const char output[] = "_output_0";
@@ -93,7 +100,7 @@ static bool is_of_module(const struct component *component) {
 static void drop_operators(struct components *all, int *from) {
     struct components kept = {0};
     for (int c = *from; c < all->n; c++)
-        if (!is_of_module(&all->at[c]) && !(kept.n && same_component(&kept.at[kept.n - 1], &all->at[c])))
+        if (!is_of_module(&all->at[c]) && !(kept.n && same_word(&kept.at[kept.n - 1], &all->at[c])))
             kept.at[kept.n++] = all->at[c];
     if (!kept.n) return;
     *all = kept;

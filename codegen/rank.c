@@ -142,6 +142,15 @@ static const char *words_of(const struct function *function, int i, const int *t
                         first->ndim > 1 ? "weight" : "vector");
 }
 
+/* What a variable is called if no name says anything: a value as the operator that computes it. */
+static const char *word_of_kind(const struct function *function, int id) {
+    const struct tensor *t = tensor_at(function, id);
+    if (t->kind == TENSOR_INPUT) return "x";
+    if (t->kind != TENSOR_VALUE || t->producer < 0) return "w";
+    const char *name = function->plan->graph->nodes.at[t->producer].op->name;
+    return names_words(function->arena, name, name);
+}
+
 /* The role of placeholder `slot`; declares its variable at the first use. */
 static const struct role *role_of(struct function *function, int i, int slot) {
     const int *tensors = slot_tensors(function, i, slot);
@@ -151,10 +160,7 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
     const enum tensor_kind kind = tensor_at(function, tensors[0])->kind;
     struct role role = {.tensors = tensors, .fixed = one_address(function, tensors), .written = kind == TENSOR_VALUE};
-    role.name = names_take(&function->names, words_of(function, i, tensors),
-                           kind == TENSOR_VALUE   ? "t"
-                           : kind == TENSOR_INPUT ? "x"
-                                                  : "w");
+    role.name = names_take(&function->names, words_of(function, i, tensors), word_of_kind(function, tensors[0]));
     VEC_PUSH(function->arena, &function->roles, role);
     declare(function, &role);
     return &function->roles.at[function->roles.n - 1];

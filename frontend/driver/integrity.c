@@ -1,5 +1,6 @@
 #include "frontend/driver/integrity.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +28,14 @@ const struct rt_json *integrity_entry(const struct rt_json *manifest, const char
         if (path && strcmp(path, name) == 0) return f;
     }
     return NULL;
+}
+
+bool integrity_is_copy(const char *name) {
+    const char *at = NULL;
+    for (const char *next = name; (next = strstr(next, INTEGRITY_COPY)); next++) at = next + sizeof INTEGRITY_COPY - 1;
+    if (!at || !*at) return false;
+    while (isdigit((unsigned char)*at)) at++;
+    return !*at;
 }
 
 static int cannot_look(const struct walk *walk, const char *path) {
@@ -80,7 +89,7 @@ static int judge_entry(const struct walk *walk, DIR *stream, const char *name, c
         return depth ? find_extra(walk, path, depth - 1, extra) : 0;
     }
     if (!S_ISREG(info.st_mode)) return 0;
-    return strcmp(path, "manifest.json") == 0 || strcmp(path, "location.json") == 0 ||
+    return strcmp(path, "manifest.json") == 0 || strcmp(path, "location.json") == 0 || integrity_is_copy(path) ||
            integrity_entry(walk->manifest, path);
 }
 

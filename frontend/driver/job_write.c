@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "frontend/driver/build_program.h"
+#include "frontend/driver/edited.h"
 #include "frontend/driver/job.h"
 #include "frontend/driver/location.h"
 #include "frontend/driver/slices_write.h"
@@ -105,5 +106,6 @@ int job_generate(struct job *job, struct output *output) {
     if (stage_all(job, output, &program) < 0 || build_staged(job, output) < 0 ||
         reuse_keys_check_files(&job->keys, job->diags) < 0)
         return -1;
+    if (edited_keep(output) < 0) return -1;
     return output_commit(output);
 }

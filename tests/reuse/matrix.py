@@ -84,9 +84,40 @@ def check(program, work, mode, kind, prepare):
     before = snapshot(out)
     status, error, reused = ACTIONS[mode][kind]
     done = rankc(program, *compile_command(MODEL, out, "--reuse", mode, *WANTED)).must(status, error, reused)
-    expect(snapshot(out) == (before if status else want), "the bytes are not those of " +
+    after = snapshot(out)
+    kept = {path: after.pop(path) for path in list(after) if EDITED in path}
+    expect(after == (before if status else want), "the bytes are not those of " +
            ("before" if status else "a compile into an empty directory"))
+    expect(kept == ({} if status else edited(before, want, kind)), f"kept are {list(kept)}")
+    for path in kept:
+        expect(f"kept as '{os.path.basename(path)}'" in done.stderr, f"nothing is said of {path}")
     return done
+
+
+EDITED = ".edited-"
+
+
+def edited(before, want, kind):
+    """What must be kept of files that were changed since they were generated: all but those of weights/, if the manifest, which
+    has their hashes, was not changed."""
+    generated = {path: data for path, data in want.items() if "/weights/" not in path and os.path.basename(path) != "manifest.json"}
+    if "damaged" not in kind or any(before.get(path) != want[path] for path in want if path.endswith("manifest.json")):
+        return {}
+    return {f"{path}{EDITED}1": before[path] for path, data in generated.items() if before.get(path, data) != data}
+
+
+def keeps_every_edit(program, work):
+    """Edits of one file after another are kept under one number after another, and reuse takes no notice of the copies."""
+    out = os.path.join(work, "out")
+    command = compile_command(MODEL, out, *WANTED)
+    rankc(program, *command).must(0, reused="nothing")
+    for n in (1, 2):
+        edit(f"{instance(out)}/rank_0.c", lambda t, n=n: t + f"/* {n} */\n")
+        rankc(program, *command, "--reuse", "override").must(0, reused="nothing")
+        rankc(program, *command).must(0, reused="all")
+        rankc(program, "verify", out).must(0)
+    for n in (1, 2):
+        expect(open(f"{instance(out)}/rank_0.c{EDITED}{n}").read().endswith(f"/* {n} */\n"), f"edit {n} is lost")
 
 
 def earlier(program, options, damage=None):
@@ -182,7 +213,7 @@ def build_again(model, names, *more):
 
 def cases(hash_file):
     table = {"E0801 names what differs": names_difference, "a kept graph is read": graph_is_read(hash_file),
-             "--save-plan": save_plan, "the program": build_again(os.path.join(MODELS, "mlp", "model.onnx"), ["run"]),
+             "--save-plan": save_plan, "edits are kept": keeps_every_edit, "the program": build_again(os.path.join(MODELS, "mlp", "model.onnx"), ["run"]),
              "programs that train": build_again(TRAINED, ["run", "train"], "--train")}
     for mode in ACTIONS:
         table[f"{mode}, no directory"] = nothing(mode, lambda out: None)
