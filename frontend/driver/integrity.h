@@ -6,8 +6,8 @@
 #include "runtime/base/json.h"
 
 /* Compares every file of the result with its hash in the manifest, and looks for files that it does not list, but for
- * copies of edited files: 1 if all agree; 0 with *fault the first file that was changed, is missing or is not listed; -1
- * after a diagnostic if a file cannot be read. location.json and build/ are not compared. */
+ * copies of edited files: 1 if all agree; 0 with *fault the first file that was changed, is missing or is not listed;
+ * -1 after a diagnostic if a file cannot be read. location.json and build/ are not compared. */
 int integrity_check_directory(const char *directory, const struct rt_json *manifest, const char **fault,
                               struct diags *diags);
 
