@@ -30,7 +30,7 @@ SIZES = dict(
     state_size=8, mamba_d_state=8, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=1, attn_layer_indices=[1])
 
 # Settings that a family's own rules exclude.
-WITHOUT = {"deepseek_v3": ["head_dim"], "falcon": ["head_dim"]}
+WITHOUT = {"deepseek_v3": ["head_dim", "num_key_value_heads"], "falcon": ["head_dim"]}
 
 
 def masked_text(random):

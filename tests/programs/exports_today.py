@@ -3,7 +3,7 @@
 
     exports_today.py --rankc RANKC --results FILE.jsonl [--plans PLAN..] [--jobs N] [--timeout SECONDS] [--table PAGE.md] [DIR...]
 
-DIR is a folder that tests/models/export_today.py or export_modules_today.py writes. Each result is appended to FILE.jsonl
+DIR is a folder that one of the scripts tests/models/export_*today.py writes. Each result is appended to FILE.jsonl
 at once: the same command goes on where it stopped. An entry that is to be measured again is deleted from the file first.
 
 ref is the graph in f64 on one rank with reference kernels. Three comparisons hold for every output:
@@ -177,6 +177,7 @@ modules of PyTorch. Mixtures of experts are transformers' with `_experts_impleme
     python3 tests/models/export_modules_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_diffusers_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_mixtures_today.py --out models --forms dynamo,legacy
+    python3 tests/models/export_families_today.py --out models --forms dynamo
     python3 tests/programs/exports_today.py --rankc build/frontend/rankc --results exports.jsonl --table docs/exports-today.md models/*/
 
 {summary}
