@@ -270,6 +270,22 @@ size_t rt_program_symmetric(const struct rt_program *program);
 int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options);
 void rt_close(struct rt *rt);
 
+/* Runs a job whose ranks are threads of this process: options->world of them, by default one scale unit. Opens each
+ * rank on a thread of its own, calls run(rt, context) there, and closes the rank when it returns; returns when all
+ * have. Of `options` (may be NULL) joined, mpi_comm, rank, comm and rendezvous are not read. Any number of jobs may run
+ * at a time.
+ *
+ * RT_OK if all calls returned 0. A rank that fails, or whose call returns something else, ends the waits of the others.
+ * The result is then the status of the first rank that did not fail because of another one, and rt_error(NULL) is its
+ * text ("rank 1: index 12 is out of range"). */
+int rt_run_threads(const struct rt_program *program, const struct rt_options *options,
+                   int (*run)(struct rt *rt, void *context), void *context);
+
+/* This rank's number in the job, the number of ranks, and the number of scale units. */
+int rt_rank(const struct rt *rt);
+int rt_world(const struct rt *rt);
+int rt_units(const struct rt *rt);
+
 /* Runs one inference step. `inputs` and `outputs` have one pointer per port to a complete, row-major tensor of the
  * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied. With
  * several micro-batches (rt_program.micro_batches) dimension 0 of each tensor is that many times as large as the
@@ -426,7 +442,8 @@ const void *rt_output(const struct rt *rt, int index);
 /* This rank's number among the ranks of its machine, from the launcher's environment; else its rank. */
 int rt_local_rank(const struct rt *rt);
 
-/* Text of this rank's last failure; with rt NULL, of the last failed rt_open of this thread. */
+/* Text of this rank's last failure; with rt NULL, of the last failed rt_open or rt_run_threads of this
+ * thread. */
 const char *rt_error(const struct rt *rt);
 
 /* main() of a generated program: takes the options of `rankc run` and --rank R --world N, returns rankc's exit

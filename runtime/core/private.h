@@ -108,6 +108,9 @@ struct rt_private {
 /* rt_fail with an explicit enum rt_code. */
 int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* The same where there is no struct rt: the error of this thread, which rt_error(NULL) returns. */
+int rt_fail_open(int status, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* The status of a library call where a command would end with that exit code. */
 int rt_status_of_exit(enum exit_code exit);
 

@@ -286,6 +286,16 @@ static int open_rank(struct rt *rt, const struct rt_options *options) {
     return meet(rt);
 }
 
+int rt_fail_open(int status, int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(open_error.text, sizeof open_error.text, format, arguments);
+    va_end(arguments);
+    open_error.code = code;
+    open_error.told = false;
+    return status;
+}
+
 static int fail_open(struct rt *rt, int status) {
     memcpy(open_error.text, rt->internal->error, sizeof open_error.text);
     open_error.code = rt->internal->code;
@@ -301,10 +311,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     if (!rt || !private) {
         free(rt);
         free(private);
-        snprintf(open_error.text, sizeof open_error.text, "out of memory");
-        open_error.code = RT_CODE_MEMORY;
-        open_error.told = false;
-        return RT_ERROR_SYSTEM;
+        return rt_fail_open(RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     }
     rt->program = program;
     rt->internal = private;
@@ -317,6 +324,18 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     if (status) return fail_open(rt, status);
     *out = rt;
     return RT_OK;
+}
+
+int rt_rank(const struct rt *rt) {
+    return rt->rank;
+}
+
+int rt_world(const struct rt *rt) {
+    return rt->world;
+}
+
+int rt_units(const struct rt *rt) {
+    return rt->units->size;
 }
 
 /* The two communicators may be the same object. */

@@ -7,11 +7,11 @@
 #include "base/location.h"
 #include "comm/comm_shared.h"
 #include "comm/mpi_library.h"
+#include "core/threads.h"
 #include "launch.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -144,8 +144,7 @@ static void end_watch(struct job *job) {
     job->watch = -1;
 }
 
-static void *run_rank(void *argument) {
-    struct rank *self = argument;
+static void run_rank(struct rank *self) {
     const struct main_options *options = &self->job->options;
     const struct rt_options open = {.directory = self->job->manifest.directory,
                                     .comm = options->comm,
@@ -164,7 +163,7 @@ static void *run_rank(void *argument) {
     int status = rt_open(&rt, self->job->program, &open);
     if (status) {
         fail_rank(self, NULL, status);
-        return NULL;
+        return;
     }
     begin_watch(self->job, rt);
     if (self->first) {
@@ -176,26 +175,9 @@ static void *run_rank(void *argument) {
     if (status) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
     end_watch(self->job);
-    return NULL;
 }
 
 /* Ranks of this process */
-
-static int start_threads(struct rank *ranks, pthread_t *threads, int world, void *segment, size_t symmetric,
-                         struct failure *failure) {
-    int error = 0, started = 0;
-    for (int r = 0; r < world && !error; r++) {
-        if (rt_comm_open_shared(&ranks[r].joined, segment, r, world, symmetric)) error = ENOMEM;
-        if (!error) error = pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
-        if (!error) started++;
-    }
-    if (error) atomic_store(&rt_shared_header(segment)->aborted, 1);
-    for (int r = 0; r < started; r++) pthread_join(threads[r], NULL);
-    for (int r = 0; r < world; r++)
-        if (ranks[r].joined) ranks[r].joined->driver->close(ranks[r].joined);
-    if (!error) return EXIT_OK;
-    return failure_set(failure, EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
-}
 
 /* Finds the root cause: the first failed rank whose error is not that another rank failed. */
 static int first_cause(const struct rank *ranks, int count, struct failure *failure) {
@@ -207,19 +189,17 @@ static int first_cause(const struct rank *ranks, int count, struct failure *fail
     return cause ? cause->failure.exit : EXIT_OK;
 }
 
+static void run_thread(struct rt_comm *comm, void *context) {
+    struct rank *ranks = context;
+    ranks[comm->rank].joined = comm;
+    run_rank(&ranks[comm->rank]);
+}
+
 static int run_loopback(struct job *job, struct rank *ranks, struct failure *failure) {
-    const int world = job->options.world;
-    const size_t symmetric = rt_program_symmetric(job->program), bytes = rt_comm_shared_bytes(world, symmetric);
-    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    pthread_t *threads = calloc((size_t)world, sizeof *threads);
-    int exit = EXIT_OK;
-    if (segment == MAP_FAILED || !threads)
-        exit = failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory for %d ranks", world);
-    if (!exit) exit = start_threads(ranks, threads, world, segment, symmetric, failure);
-    if (!exit) exit = first_cause(ranks, world, failure);
-    if (segment != MAP_FAILED) munmap(segment, bytes);
-    free(threads);
-    return exit;
+    const int world = job->options.world, error = rt_spawn_ranks(job->program, world, run_thread, ranks);
+    if (error == ENOMEM) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory for %d ranks", world);
+    if (!error) return first_cause(ranks, world, failure);
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
 }
 
 static bool is_loopback(const struct job *job) {

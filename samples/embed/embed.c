@@ -9,28 +9,18 @@
 
 #include <rankc/base/npy.h>
 
-#include "../ranks.h"
 #include "model.h"
 
 struct job {
-    const char *directory;
     const void *inputs[gpt2_INPUTS];
     float *logits; /* complete: rank 0's copy */
 };
 
-/* Every rank gets the complete input and reads its shard; only rank 0 requests the output. */
-static void *run_rank(void *argument) {
-    struct rank *rank = argument;
-    struct job *job = rank->job;
-    const struct rt_options options = {.directory = job->directory, .joined = rank->comm, .threads = 1};
-    void *outputs[gpt2_OUTPUTS] = {rank->comm->rank == 0 ? job->logits : NULL};
-    struct rt *rt = NULL;
-    rank->status = gpt2_open(&rt, &options);
-    if (!rank->status) rank->status = gpt2_infer_step(rt, job->inputs, outputs);
-    if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
-    if (rank->status) rank->comm->driver->abort(rank->comm); /* otherwise the other ranks wait for this one */
-    if (rt) gpt2_close(rt);
-    return NULL;
+/* What each rank does: every rank gets the complete input and reads its shard; only rank 0 requests the output. */
+static int run_rank(struct rt *rt, void *context) {
+    struct job *job = context;
+    void *outputs[gpt2_OUTPUTS] = {rt_rank(rt) == 0 ? job->logits : NULL};
+    return gpt2_infer_step(rt, job->inputs, outputs);
 }
 
 static int64_t elements(const struct rt_port *port) {
@@ -67,9 +57,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (read_tensor(&tokens, argv[2], &gpt2_program.inputs[0])) return 1;
-    struct job job = {
-        .directory = argv[1], .inputs = {tokens.data}, .logits = calloc((size_t)elements(output), sizeof(float))};
-    int status = job.logits ? run_ranks(&gpt2_program, 1, run_rank, &job) : 1;
+    struct job job = {.inputs = {tokens.data}, .logits = calloc((size_t)elements(output), sizeof(float))};
+    int status = job.logits ? gpt2_run_threads(argv[1], 0, run_rank, &job) : RT_ERROR_SYSTEM;
+    if (status) fprintf(stderr, "embed: %s\n", rt_error(NULL));
     if (!status)
         printf("%d ranks: %g %g %g ...\n", gpt2_program.plan_ngpus, job.logits[0], job.logits[1], job.logits[2]);
     if (!status && argc > 3)
@@ -77,5 +67,5 @@ int main(int argc, char **argv) {
     rt_tensor_free(&tokens);
     rt_tensor_free(&expected);
     free(job.logits);
-    return status;
+    return status != 0;
 }

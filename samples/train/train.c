@@ -11,11 +11,10 @@
 
 #include <rankc/base/npy.h>
 
-#include "../ranks.h"
 #include "model.h"
 
 struct job {
-    const char *directory, *checkpoints;
+    const char *checkpoints;
     const int64_t *tokens; /* (batch, length) */
     int steps;
 };
@@ -47,38 +46,27 @@ static int step(struct rt *rt, const struct job *job, float *logits, float *grad
     RT_TRY(gpt2_forward(rt, (const void *[]){job->tokens}, (void *[]){logits}));
     *loss = loss_of(job->tokens, logits, gradient, dims);
     RT_TRY(gpt2_backward(rt, (const void *[]){gradient}, NULL));
-    RT_TRY(gpt2_scale_grads(rt, 1.0 / rt->units->size));
+    RT_TRY(gpt2_scale_grads(rt, 1.0 / rt_units(rt)));
     RT_TRY(gpt2_clip_gnorm(rt, 1, norm));
     return gpt2_step(rt);
 }
 
-static int train(struct rt *rt, const struct job *job) {
+/* What each rank does. */
+static int train(struct rt *rt, void *context) {
+    const struct job *job = context;
     const int64_t *dims = gpt2_program.outputs[0].dims, count = dims[0] * dims[1] * dims[2];
     float *logits = malloc((size_t)count * sizeof *logits), *gradient = malloc((size_t)count * sizeof *gradient);
     int status = logits && gradient ? RT_OK : RT_ERROR_SYSTEM;
     for (int s = 1; s <= job->steps && !status; s++) {
         double loss, norm;
         status = step(rt, job, logits, gradient, &loss, &norm);
-        if (!status && rt->rank == 0) printf("step %d: loss %.9g, gradient norm %.9g\n", s, loss, norm);
+        if (!status && rt_rank(rt) == 0) printf("step %d: loss %.9g, gradient norm %.9g\n", s, loss, norm);
     }
     const struct rt_position position = {job->steps, job->steps, -1};
     if (!status && job->checkpoints) status = gpt2_save(rt, job->checkpoints, &position);
     free(logits);
     free(gradient);
     return status;
-}
-
-static void *run_rank(void *argument) {
-    struct rank *rank = argument;
-    struct job *job = rank->job;
-    const struct rt_options options = {.directory = job->directory, .joined = rank->comm, .threads = 1};
-    struct rt *rt = NULL;
-    rank->status = gpt2_open(&rt, &options);
-    if (!rank->status) rank->status = train(rt, job);
-    if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
-    if (rank->status) rank->comm->driver->abort(rank->comm); /* otherwise the other ranks wait for this one */
-    if (rt) gpt2_close(rt);
-    return NULL;
 }
 
 int main(int argc, char **argv) {
@@ -100,8 +88,12 @@ int main(int argc, char **argv) {
         status = token < 0 || token >= gpt2_program.outputs[0].dims[2];
         if (status) fprintf(stderr, "train: token %lld is not in the vocabulary\n", (long long)token);
     }
-    struct job job = {argv[1], argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};
-    if (!status) status = run_ranks(&gpt2_program, argc > 5 ? atoi(argv[5]) : 1, run_rank, &job);
+    struct job job = {argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};
+    const int units = argc > 5 ? atoi(argv[5]) : 1;
+    if (!status) {
+        status = gpt2_run_threads(argv[1], units * gpt2_program.plan_ngpus, train, &job);
+        if (status) fprintf(stderr, "train: %s\n", rt_error(NULL));
+    }
     rt_tensor_free(&tokens);
-    return status;
+    return status != 0;
 }

@@ -9,6 +9,7 @@
 #include "base/panel.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -94,6 +95,62 @@ static void a_failing_rank_fails_the_step_everywhere(void **state) {
         const struct run run = {3, 1, {12, rank, 0}};
         assert_int_equal(run_ranks(LOOPBACK, 3, 512, failing_step_case, &run), 0);
     }
+}
+
+/* Ranks as threads of the caller: rt_run_threads */
+
+struct threads_job {
+    int shards, failing,
+        own; /* the rank that gets a bad index, and the one that returns a status of its own; -1: none */
+    int calls[6];
+};
+
+static int thread_case(struct rt *rt, void *context) {
+    struct threads_job *job = context;
+    const int rank = rt_rank(rt);
+    const int64_t ids[3] = {rank == job->failing ? 12 : 5, rank == job->failing ? rank : 0, 0};
+    float y[TINY_M * TINY_N], z[TINY_M * TINY_P], expected_y[TINY_M * TINY_N], expected_z[TINY_M * TINY_P];
+    int64_t first = 0;
+    tiny_expect(expected_y, expected_z, job->shards);
+    job->calls[rank]++;
+    if (rank == job->own) return 42;
+    RT_TRY(rt_infer_step(rt, (const void *[]){tiny_x, ids}, (void *[]){y, z, &first}));
+    const bool right = memcmp(y, expected_y, sizeof y) == 0 && memcmp(z, expected_z, sizeof z) == 0;
+    return right ? RT_OK : RT_ERROR_INPUT;
+}
+
+static int run_threads(struct threads_job *job, int shards, int world) {
+    struct rt_program program;
+    tiny_program(&program, shards);
+    job->shards = shards;
+    return rt_run_threads(&program, &(struct rt_options){.directory = directory, .world = world, .threads = 1},
+                          thread_case, job);
+}
+
+static void ranks_run_as_threads_of_the_caller(void **state) {
+    (void)state;
+    for (int shards = 1; shards <= 3; shards++)
+        for (int units = 0; units <= 2; units++) {
+            struct threads_job job = {.failing = -1, .own = -1};
+            assert_int_equal(run_threads(&job, shards, shards * units), RT_OK);
+            for (int r = 0; r < 6; r++) assert_int_equal(job.calls[r], r < shards * (units ? units : 1));
+        }
+}
+
+static void threads_report_the_rank_that_failed_first(void **state) {
+    (void)state;
+    struct threads_job job = {.failing = 1, .own = -1};
+    assert_int_equal(run_threads(&job, 3, 0), RT_ERROR_INPUT);
+    assert_string_equal(rt_error(NULL), "rank 1: index 12 is out of range");
+    job = (struct threads_job){.failing = -1, .own = 2};
+    assert_int_equal(run_threads(&job, 3, 0), 42);
+    assert_string_equal(rt_error(NULL), "rank 2: status 42");
+    assert_int_equal(run_threads(&job, 3, 4), RT_ERROR_MISMATCH);
+    assert_int_equal(run_threads(&job, 3, -3), RT_ERROR_MISMATCH);
+    assert_int_equal(run_threads(&job, 3, INT_MAX), RT_ERROR_MISMATCH);
+    assert_string_equal(rt_error(NULL),
+                        "'tiny' needs a multiple of 3 ranks (plan_ngpus), at most 16384, but was started "
+                        "with 2147483647");
 }
 
 /* Opening */
@@ -529,6 +586,8 @@ int main(void) {
         cmocka_unit_test(steps_give_what_plain_loops_give),
         cmocka_unit_test(steps_work_without_symmetric_memory),
         cmocka_unit_test(a_failing_rank_fails_the_step_everywhere),
+        cmocka_unit_test(ranks_run_as_threads_of_the_caller),
+        cmocka_unit_test(threads_report_the_rank_that_failed_first),
         cmocka_unit_test(ranks_of_another_program_are_refused),
         cmocka_unit_test(programs_that_do_not_fit_are_refused),
         cmocka_unit_test(changed_weights_are_refused),

@@ -16,7 +16,6 @@
 #include <rankc/comm.h>
 
 #include "model.h"
-#include "samples/ranks.h"
 
 enum { MOST_INPUTS = 4, MOST_MICRO_BATCHES = 4, MOST_RANKS = 16, INFERENCES = 100, LATE_US = 3000 };
 
@@ -46,7 +45,8 @@ static int infer(struct rt *rt, const struct job *job, void *loss) {
     return rt_infer_step(rt, ports, outputs);
 }
 
-static int interrupted(struct rt *rt, struct job *job) {
+static int interrupted(struct rt *rt, void *context) {
+    struct job *job = context;
     const void *ports[MOST_MICRO_BATCHES][MOST_INPUTS], *const *samples[MOST_MICRO_BATCHES];
     const int count = model_program.training->accumulate, units = rt->world / model_program.plan_ngpus;
     double before = 0, after = 0;
@@ -67,19 +67,6 @@ static int interrupted(struct rt *rt, struct job *job) {
     return status == RT_ERROR_USAGE ? RT_OK : status;
 }
 
-static void *run_rank(void *argument) {
-    struct rank *rank = argument;
-    const struct job *job = rank->job;
-    const struct rt_options options = {.directory = job->directory, .joined = rank->comm, .threads = 1};
-    struct rt *rt = NULL;
-    rank->status = model_open(&rt, &options);
-    if (!rank->status) rank->status = interrupted(rt, rank->job);
-    if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
-    if (rank->status) rank->comm->driver->abort(rank->comm);
-    if (rt) model_close(rt);
-    return NULL;
-}
-
 int main(int argc, char **argv) {
     static struct job job;
     struct rt_reason why;
@@ -90,7 +77,10 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s\n", why.text);
             return 1;
         }
-    const int status = run_ranks(&model_program, atoi(argv[2]), run_rank, &job);
+    const struct rt_options options = {
+        .directory = job.directory, .world = atoi(argv[2]) * model_program.plan_ngpus, .threads = 1};
+    const int status = rt_run_threads(&model_program, &options, interrupted, &job);
+    if (status) fprintf(stderr, "%s\n", rt_error(NULL));
     bool differs = false;
     for (int r = 0; r < MOST_RANKS; r++) differs = differs || job.differs[r];
     if (!status) printf("%s ", differs ? "differs" : "same");

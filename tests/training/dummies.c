@@ -14,7 +14,6 @@
 #include <rankc/comm.h>
 
 #include "model.h"
-#include "samples/ranks.h"
 
 enum { MOST_INPUTS = 4, MOST_STEPS = 16, MOST_PER_STEP = 16 };
 
@@ -63,7 +62,8 @@ static int step(struct rt *rt, struct job *job, int number, const char *letters,
     return RT_OK;
 }
 
-static int all_steps(struct rt *rt, struct job *job) {
+static int all_steps(struct rt *rt, void *context) {
+    struct job *job = context;
     int real = 0, number = 0;
     for (const char *letters = job->steps; *letters; letters += *letters == ',') {
         const int count = (int)strcspn(letters, ",");
@@ -71,19 +71,6 @@ static int all_steps(struct rt *rt, struct job *job) {
         for (; *letters && *letters != ','; letters++) real += *letters == 'r';
     }
     return RT_OK;
-}
-
-static void *run_rank(void *argument) {
-    struct rank *rank = argument;
-    struct job *job = rank->job;
-    const struct rt_options options = {.directory = job->directory, .joined = rank->comm, .threads = 1};
-    struct rt *rt = NULL;
-    rank->status = model_open(&rt, &options);
-    if (!rank->status) rank->status = all_steps(rt, job);
-    if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
-    if (rank->status) rank->comm->driver->abort(rank->comm);
-    if (rt) model_close(rt);
-    return NULL;
 }
 
 static void print(const struct job *job) {
@@ -107,7 +94,10 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s\n", why.text);
             return 1;
         }
-    const int status = run_ranks(&model_program, job.units, run_rank, &job);
+    const struct rt_options options = {
+        .directory = job.directory, .world = job.units * model_program.plan_ngpus, .threads = 1};
+    const int status = rt_run_threads(&model_program, &options, all_steps, &job);
+    if (status) fprintf(stderr, "%s\n", rt_error(NULL));
     if (!status) print(&job);
     for (int i = 0; i < job.ninputs; i++) rt_tensor_free(&job.inputs[i]);
     return status;
