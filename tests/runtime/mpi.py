@@ -4,8 +4,10 @@
     mpi.py TEST_COMM [RANKC [CASE...]]
     mpi.py TEST_COMM RANKC --sample        what the test suite runs: the others take minutes where ranks share cores
 
-Hosts are told apart by RANKC_HOST: a letter per rank, and ranks of one letter share memory. Programs give what they give
-in shared memory, bit for bit. Exit status 77 where no MPI is installed."""
+A letter per rank names its host, and ranks of one letter share memory. Hosts are namespaces (namespaces.py) where those are
+allowed, each with its own network, name and /dev/shm; else, and with RANKC_TEST_NAMESPACES=0, they are told apart by RANKC_HOST
+alone. Programs give what they give in shared memory, bit for bit. Exit status 77 where no MPI is installed."""
+import contextlib
 import glob
 import json
 import os
@@ -18,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from namespaces import Namespaces, NotAllowed
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 GPT2 = os.path.join(HERE, "..", "training", "gpt2")
 SAMPLES = os.path.join(HERE, "..", "..", "samples")
@@ -28,6 +32,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
            "OMP_NUM_THREADS": "1"}
 LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM_.*|RANKC_.*)$")
 ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}, **AS_ROOT}
+PROGRAM = '"$@"'  # of a script of mpirun
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
           "openmpi different", "openmpi killed", "openmpi callers abab", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
@@ -59,26 +64,39 @@ def call(*command, status=0):
     return done
 
 
+# Of a launcher: words before the first rank, and words of a rank. Not MPICH: a program of one message hangs in MPI_Finalize
+# between namespaces (4.0.2 with UCX 1.13 over TCP), so its hosts are told apart by RANKC_HOST.
+STARTS = {"openmpi": ("--mca plm_rsh_agent {agent} --mca plm_rsh_no_tree_spawn 1 --mca btl_tcp_if_include {network} "
+                      "--mca oob_tcp_if_include {network}", "-n 1 --host {address}:64")}
+network = None  # Namespaces, or None: hosts are told apart by RANKC_HOST
+
+
 def launched(mpi, hosts, *command):
     """The command of a rank on each of the hosts."""
-    words = [MPIS[mpi]]
-    for host in hosts:
-        words += [*([":"] if len(words) > 1 else []), "-n", "1", "env", f"RANKC_HOST={host}", *command]
+    if network and mpi in STARTS:
+        start, rank = STARTS[mpi]
+        words = [*network.inside(hosts[0]), MPIS[mpi], *start.format(agent=network.agent, network=network.range).split()]
+        of_host = {host: rank.format(address=network.address(host)).split() for host in hosts}
+    else:
+        words = [MPIS[mpi]]
+        of_host = {host: ["-n", "1", "env", f"RANKC_HOST={host}"] for host in hosts}
+    for place, host in enumerate(hosts):
+        words += [*([":"] if place else []), *of_host[host], *command]
     return words
 
 
 def conform(mpi, hosts, test):
-    call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, "*")
+    call(*launched(mpi, hosts, test, hosts, "*"))
 
 
 def large_hosts(mpi, hosts, test):
     """Hosts with so many ranks that a reduce-scatter goes along the chain of hosts."""
-    call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, "all-gather", "reduce-scatter", "nan")
+    call(*launched(mpi, hosts, test, hosts, "all-gather", "reduce-scatter", "nan"))
 
 
 def fatal(mpi, hosts, test):
     for case in FATAL:
-        done = call(MPIS[mpi], "-n", str(len(hosts)), test, hosts, case, status=None)
+        done = call(*launched(mpi, hosts, test, hosts, case), status=None)
         passed = len(re.findall(r"^rank \d+ passed$", done.stdout, re.MULTILINE))
         expect(passed == len(hosts), f"{case}: {passed} of {len(hosts)} ranks passed\n{done.stdout}{done.stderr}")
 
@@ -314,14 +332,10 @@ def with_mpirun(bench, mpi, hosts):
     """An environment whose mpirun is that of this MPI and starts ranks on these hosts."""
     folder = bench.path("mpirun")
     os.mkdir(folder)
-    variable = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}[mpi]
     with open(f"{folder}/mpirun", "w", encoding="ascii") as script:
         # mpirun -n N PROGRAM ..
-        script.write(f'#!/bin/sh\nn=$2; shift 2\nexec {MPIS[mpi]} -n "$n" {folder}/host "$@"\n')
-    with open(f"{folder}/host", "w", encoding="ascii") as script:
-        script.write(f'#!/bin/sh\nRANKC_HOST=$(echo {hosts} | cut -c $(({variable} + 1))) exec "$@"\n')
-    for name in "mpirun", "host":
-        os.chmod(f"{folder}/{name}", 0o755)
+        script.write(f"#!/bin/sh\nshift 2\nexec {' '.join(launched(mpi, hosts, PROGRAM))}\n")
+    os.chmod(f"{folder}/mpirun", 0o755)
     return {**ENV, "PATH": f"{folder}:{ENV['PATH']}"}
 
 
@@ -394,6 +408,21 @@ def cases(bench, test, mpi):
                 yield f"callers {hosts}", lambda h=hosts: callers(bench, mpi, h, None)
 
 
+def several_hosts():
+    """A context with the hosts of all cases, which are namespaces where those are allowed."""
+    global network
+    why = "RANKC_TEST_NAMESPACES is 0"
+    if os.environ.get("RANKC_TEST_NAMESPACES") != "0":
+        try:
+            network = Namespaces("abc")
+            print("hosts are namespaces")
+            return network
+        except NotAllowed as reason:
+            why = reason
+    print(f"hosts are told apart by RANKC_HOST: {why}")
+    return contextlib.nullcontext()
+
+
 def main():
     test = os.path.abspath(sys.argv[1])
     rankc = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] else None
@@ -404,7 +433,7 @@ def main():
     if not found:
         return 77
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="rankc-mpi-") as work:
+    with tempfile.TemporaryDirectory(prefix="rankc-mpi-") as work, several_hosts():
         bench = Bench(rankc, work)
         for mpi in found:
             for name, case in cases(bench, test, mpi):
@@ -419,4 +448,5 @@ def main():
     return 1 if failed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
