@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "codegen/elementwise.h"
+#include "codegen/ports.h"
 #include "codegen/row_kernel.h"
 #include "ir/base/str.h"
 #include "ir/expr/epilogue.h"
@@ -291,12 +292,6 @@ static void put_bytes(struct local *local, const char *name, const char *argumen
     (void)name, (void)argument;
     strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, local->node.outputs[0])->dtype));
 }
-
-static const char *const dtype_ids[] = {
-#define DTYPE(id, ...) "RT_" #id,
-    RT_DTYPES(DTYPE)
-#undef DTYPE
-};
 
 static void put_dtype(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;

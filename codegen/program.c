@@ -4,19 +4,11 @@
 #include <string.h>
 
 #include "codegen/instruction.h"
+#include "codegen/ports.h"
 #include "codegen/rank.h"
 #include "codegen/tmpl.h"
 #include "ir/base/str.h"
 #include "runtime/base/checked.h"
-
-static const char *dtype_id(enum rt_dtype dtype) {
-    static const char *const ids[] = {
-#define DTYPE(id, ...) "RT_" #id,
-        RT_DTYPES(DTYPE)
-#undef DTYPE
-    };
-    return ids[dtype];
-}
 
 static const char *list_of(struct arena *arena, const int64_t *values, int n) {
     struct strbuf out;
@@ -25,34 +17,22 @@ static const char *list_of(struct arena *arena, const int64_t *values, int n) {
     return n ? strbuf_text(&out) : "0";
 }
 
+/* True if functions with this prefix exist elsewhere: in the runtime, or shm_open() .. in the C library. */
+static bool is_taken_prefix(const char *prefix) {
+    static const char *const taken[] = {"mq", "rt", "sem", "shm"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (strcmp(prefix, taken[i]) == 0) return true;
+    return strncmp(prefix, "rt_", 3) == 0;
+}
+
 /* Model and instance as a prefix of C identifiers: "gpt2", or "gpt2_fast" for instance "fast". */
 static const char *prefix_of(struct arena *arena, const struct program_info *info) {
     bool named = strcmp(info->instance, "_") != 0;
     char *text = arena_printf(arena, "%s%s%s", info->model, named ? "_" : "", named ? info->instance : "");
     for (char *c = text; *c; c++)
         if (!isalnum((unsigned char)*c)) *c = '_';
-    return isalpha((unsigned char)*text) ? text : arena_printf(arena, "model_%s", text);
-}
-
-/* The fields behind the extents of port `index` of that list: of a counted output the dimension, and 1 + the output
- * with the count (struct rt_port). */
-static const char *counted_fields(const struct graph *graph, const char *list, int index) {
-    const struct counted_output *counted = strcmp(list, "outputs") == 0 ? graph_counted(graph, index) : NULL;
-    return counted ? arena_printf(graph->arena, ", .dim = %d, .count = %d", counted->dim, counted->count + 1) : "";
-}
-
-static void bind_ports(struct tmpl_env *env, const struct graph *graph, const char *list, int n, const int *tensors) {
-    tmpl_list(env, list);
-    for (int i = 0; i < n; i++) {
-        const struct tensor *tensor = &graph->tensors.at[tensors[i]];
-        struct tmpl_env *port = tmpl_entry(env, list);
-        tmpl_setf(port, "index", "%d", i);
-        tmpl_set(port, "type", tensor_type(graph->arena, tensor));
-        tmpl_set(port, "dtype", dtype_id(tensor->dtype));
-        tmpl_setf(port, "ndim", "%d", tensor->ndim);
-        tmpl_set(port, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
-        tmpl_set(port, "counted", counted_fields(graph, list, i));
-    }
+    const bool fits = isalpha((unsigned char)*text) && !is_taken_prefix(text);
+    return fits ? text : arena_printf(arena, "model_%s", text);
 }
 
 /* Weights ---------------------------------------------------------------------------------------------------------- */
@@ -116,8 +96,8 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         bool constant = tensor->kind == TENSOR_CONST;
         while (constant && !info->copies && constants->length % CONSTANTS_ALIGNMENT) strbuf_putc(constants, 0);
         bind_place(weight, info, tensor, constants->length);
-        tmpl_set(weight, "stored", dtype_id(constant ? tensor->dtype : tensor->stored.dtype));
-        tmpl_set(weight, "dtype", dtype_id(tensor->dtype));
+        tmpl_set(weight, "stored", dtype_ids[constant ? tensor->dtype : tensor->stored.dtype]);
+        tmpl_set(weight, "dtype", dtype_ids[tensor->dtype]);
         tmpl_setf(weight, "ndim", "%d", tensor->ndim);
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
@@ -137,7 +117,7 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
     for (int i = 0; i < plan->states.n; i++) {
         const struct tensor *tensor = &graph->tensors.at[plan->states.at[i]];
         struct tmpl_env *state = tmpl_entry(env, "states");
-        tmpl_set(state, "dtype", dtype_id(tensor->dtype));
+        tmpl_set(state, "dtype", dtype_ids[tensor->dtype]);
         tmpl_setf(state, "ndim", "%d", tensor->ndim);
         tmpl_set(state, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         bind_splits(state, graph, tensor);
@@ -312,7 +292,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         for (int i = 0; i < class->flats.n; i++) {
             const struct rt_flat *flat = &class->flats.at[i];
             struct tmpl_env *row = tmpl_entry(entry, "flats");
-            tmpl_setf(row, "flat", "%s, %s, 0x%x, %lld", plan_arena_enumerators[flat->arena], dtype_id(flat->dtype),
+            tmpl_setf(row, "flat", "%s, %s, 0x%x, %lld", plan_arena_enumerators[flat->arena], dtype_ids[flat->dtype],
                       flat->axes, (long long)flat->elements);
         }
         if (class->controls < 0)
@@ -367,7 +347,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
 
 static void bind_names(struct tmpl_env *env, struct arena *arena, const struct program_info *info) {
     const char *prefix = prefix_of(arena, info);
-    char *guard = arena_printf(arena, "%s_H", prefix);
+    char *guard = arena_printf(arena, "RANKC_%s_H", prefix);
     for (char *c = guard; *c; c++) *c = (char)toupper((unsigned char)*c);
     bool named = strcmp(info->instance, "_") != 0;
     tmpl_set(env, "title", arena_printf(arena, "%s%s%s", info->model, named ? "/" : "", named ? info->instance : ""));
@@ -448,17 +428,6 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
     tmpl_set(env, "sources", strbuf_text(&names));
 }
 
-/* Of a module, whose loss is the caller's, the first outputs that the model does not have are gradients of its
- * inputs. */
-static int count_input_gradients(const struct graph *graph) {
-    int n = 0;
-    for (int i = 0; i < graph->inputs.n && graph_gradient_inputs(graph); i++) {
-        const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
-        n += rt_dtype_is_float(input->dtype) && !input->gradient;
-    }
-    return n;
-}
-
 /* Micro-batches of inference, and the axis of pipeline stages that execute several micro-batches. */
 static void bind_micro_batches(struct tmpl_env *env, const struct graph *graph) {
     const int stages = graph_overlaps_stages(graph) ? mesh_pipeline_axis(&graph->mesh) : -1;
@@ -471,7 +440,7 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     if (!graph_trains(graph)) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
-    tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
+    tmpl_setf(env, "metrics", "%d", graph->nmetrics - ports_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
     tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_lr_schedule_rows[training->lr_schedule.kind].id,
@@ -485,23 +454,14 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     struct arena *arena = graph->arena;
     struct tmpl_env *env = tmpl_env(arena, NULL);
     struct strbuf constants;
-    const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics,
-              ngradients = count_input_gradients(graph);
     *program = (struct program){0};
     if (instruction_check(graph, target, diags) < 0) return -1;
     strbuf_init(&constants, arena);
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);
     tmpl_set(env, "arch", info->arch ? info->arch : "");
-    bind_ports(env, graph, "inputs", ninputs, graph->inputs.at);
-    bind_ports(env, graph, "seeds", graph->inputs.n - ninputs, graph->inputs.at + ninputs);
-    bind_ports(env, graph, "outputs", noutputs, graph->outputs.at);
-    bind_ports(env, graph, "gradients", ngradients, graph->outputs.at + noutputs);
-    tmpl_setf(env, "ninputs", "%d", ninputs);
-    tmpl_setf(env, "noutputs", "%d", noutputs);
-    tmpl_setf(env, "nseeds", "%d", graph->inputs.n - ninputs);
-    tmpl_setf(env, "ngradients", "%d", ngradients);
-    tmpl_set(env, "module", graph->inputs.n > ninputs ? "yes" : "");
+    ports_bind(env, graph);
+    tmpl_set(env, "module", graph_gradient_inputs(graph) ? "yes" : "");
     bind_micro_batches(env, graph);
     bind_training(env, graph, info->training);
     bool has_constants = bind_weights(env, plan, info, &constants);

@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A complete tensor in memory, row-major. */
 struct rt_tensor {
     enum rt_dtype dtype;
@@ -45,5 +49,9 @@ size_t rt_npy_format(char *out, enum rt_dtype dtype, int ndim, const int64_t *di
 /* Writes a file atomically: under a temporary name, then renamed. */
 bool rt_npy_write(const char *path, enum rt_dtype dtype, int ndim, const int64_t *dims, const void *data,
                   struct rt_reason *why);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

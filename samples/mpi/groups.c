@@ -12,20 +12,13 @@
 
 #include "model.h"
 
-static int64_t elements(const struct rt_port *port) {
-    int64_t count = 1;
-    for (int d = 0; d < port->ndim; d++) count *= port->dims[d];
-    return count;
-}
-
 /* Collective over `group`. A failed call ends the waits of the group's other ranks; the caller's MPI goes on. */
 static int run_model(MPI_Comm group, const char *directory, const struct rt_tensor *tokens, float *logits) {
     const struct rt_options options = {.directory = directory, .mpi_comm = &group, .threads = 1};
-    const void *inputs[gpt2_INPUTS] = {tokens->data};
-    void *outputs[gpt2_OUTPUTS] = {logits};
+    const struct gpt2_tensors tensors = {.input_ids = tokens->data, .logits = logits};
     struct rt *rt = NULL;
     int status = gpt2_open(&rt, &options);
-    if (!status) status = gpt2_infer_step(rt, inputs, outputs);
+    if (!status) status = gpt2_infer(rt, &tensors);
     if (status) fprintf(stderr, "groups: %s\n", rt_error(rt));
     if (rt) gpt2_close(rt);
     return status;
@@ -38,10 +31,9 @@ int main(int argc, char **argv) {
     MPI_Comm group;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided); /* a rank's kernels may use several threads */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const struct rt_port *input = &gpt2_program.inputs[0], *output = &gpt2_program.outputs[0];
-    float *logits = calloc((size_t)elements(output), sizeof *logits);
-    int failed = argc != 3 || !logits || !rt_npy_read(&tokens, argv[2], &why) || tokens.dtype != input->dtype ||
-                 tokens.count != elements(input);
+    float *logits = calloc(gpt2_COUNT_logits, sizeof *logits);
+    int failed = argc != 3 || !logits || !rt_npy_read(&tokens, argv[2], &why) || tokens.dtype != RT_I64 ||
+                 tokens.count != gpt2_COUNT_input_ids;
     if (failed) {
         fprintf(stderr, "usage: mpirun -n RANKS groups DIR TOKENS.npy (%s)\n", why.text);
         MPI_Abort(MPI_COMM_WORLD, 2);

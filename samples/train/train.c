@@ -41,7 +41,7 @@ static double loss_of(const int64_t *tokens, const float *logits, float *gradien
 /* Every rank passes complete tensors, under every plan. All scale units have the same tokens here, and their gradients
  * are averaged. */
 static int step(struct rt *rt, const struct job *job, float *logits, float *gradient, double *loss, double *norm) {
-    const int64_t *dims = gpt2_program.outputs[0].dims;
+    const int64_t *dims = gpt2_program.outputs[gpt2_OUTPUT_logits].dims;
     RT_TRY(gpt2_zero_grad(rt));
     RT_TRY(gpt2_forward(rt, (const void *[]){job->tokens}, (void *[]){logits}));
     *loss = loss_of(job->tokens, logits, gradient, dims);
@@ -54,8 +54,7 @@ static int step(struct rt *rt, const struct job *job, float *logits, float *grad
 /* What each rank does. */
 static int train(struct rt *rt, void *context) {
     const struct job *job = context;
-    const int64_t *dims = gpt2_program.outputs[0].dims, count = dims[0] * dims[1] * dims[2];
-    float *logits = malloc((size_t)count * sizeof *logits), *gradient = malloc((size_t)count * sizeof *gradient);
+    float *logits = calloc(gpt2_COUNT_logits, sizeof *logits), *gradient = calloc(gpt2_COUNT_logits, sizeof *gradient);
     int status = logits && gradient ? RT_OK : RT_ERROR_SYSTEM;
     for (int s = 1; s <= job->steps && !status; s++) {
         double loss, norm;
@@ -72,7 +71,6 @@ static int train(struct rt *rt, void *context) {
 int main(int argc, char **argv) {
     struct rt_tensor tokens = {0};
     struct rt_reason why;
-    const struct rt_port *input = &gpt2_program.inputs[0];
     if (argc < 4) {
         fprintf(stderr, "usage: train DIR TOKENS.npy STEPS [CHECKPOINTS [UNITS]]\n");
         return 2;
@@ -81,11 +79,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "train: %s\n", why.text);
         return 1;
     }
-    int status = tokens.dtype != RT_I64 || tokens.count != input->dims[0] * input->dims[1];
+    int status = tokens.dtype != RT_I64 || tokens.count != gpt2_COUNT_input_ids;
     if (status) fprintf(stderr, "train: %s has another data type or shape than the model's input\n", argv[2]);
     for (int64_t i = 0; i < tokens.count && !status; i++) {
         const int64_t token = ((const int64_t *)tokens.data)[i];
-        status = token < 0 || token >= gpt2_program.outputs[0].dims[2];
+        status = token < 0 || token >= gpt2_program.outputs[gpt2_OUTPUT_logits].dims[2];
         if (status) fprintf(stderr, "train: token %lld is not in the vocabulary\n", (long long)token);
     }
     struct job job = {argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};

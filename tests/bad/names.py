@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,31 @@ def check_model(rankc, d, names, plans):
     expect(sorted(p.name for p in d.iterdir()) == ["got", "m.onnx", "out", "x.npy"], "files beside the output")
 
 
+def check_ports(rankc, d, names):
+    """Inputs and outputs: constants and fields of model.h, which C and C++ take."""
+    names = ["input_ids", "logits", *names]
+    half = len(names) // 2
+    nodes = [m.node("Relu", "", "", name="") for _ in names[half:]]
+    for node, name, i in zip(nodes, names[half:], range(len(nodes))):
+        node.input[:] = [names[i % half]]
+        node.output[:] = [name]
+    made = m.model(nodes, inputs=[m.value(n) for n in names[:half]], outputs=[m.value(n) for n in names[half:]])
+    (d / "m.onnx").write_bytes(put_bytes(made.SerializeToString()))
+    run([rankc, "compile", "m.onnx", "-o", "out", "--no-build"], d)
+    result = d / "out" / "m" / "_"
+    header = (result / "model.h").read_text("ascii")
+    fields = re.findall(r"^    (?:const )?float \*(\w+);", header, re.M)
+    expect(len(fields) == len(names) and len(set(fields)) == len(names), "model.h lacks a port")
+    for field in fields:
+        expect(re.fullmatch(r"(?!evil\d$)[a-z][a-z0-9_]{0,39}", field), f"model.h has a field {field}")
+        expect(re.search(rf"^    m_(?:INPUT|OUTPUT)_{field},", header, re.M), f"model.h has no constant of {field}")
+    include = Path(rankc).parent / "include"
+    run(["make", "-s", "-C", result, "build/model.a"], d)
+    if shutil.which("g++"):
+        run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++",
+             f"-I{include}", result / "model.h"], d)
+
+
 def check_paths(rankc, d):
     """Model file, output directory and instance, each called worse than the one before."""
     for i, name in enumerate(["a b", "it's", 'say "x"', "$HOME $(touch pwn)", "-o", "a#b%c;d&e|f", "\u00e4\U0001f4a9", "\\", "x" * 200, "a=b:c"]):
@@ -166,6 +192,8 @@ def main():
         try:
             (Path(own) / "m").mkdir()
             check_model(rankc, Path(own) / "m", names, [[], ["--pas", "hybrid:tensor=2"]])
+            (Path(own) / "i").mkdir()
+            check_ports(rankc, Path(own) / "i", names)
             if not arguments.random:
                 (Path(own) / "p").mkdir()
                 check_paths(rankc, Path(own) / "p")

@@ -44,6 +44,16 @@ for instance in one two; do
     make -s -C embed clean embed MODEL="$work/embedded-$instance/gpt2/_"
     embed/embed embedded-$instance/gpt2/_ "$tokens" "out$ranks/logits.npy" >said || fail "embedded on $ranks ranks"
     grep -q "^$ranks ranks: " said || fail "$(cat said)"
+    if command -v g++ >/dev/null; then
+        make -s -C embed embed-cc MODEL="$work/embedded-$instance/gpt2/_" CXXFLAGS='-O1 -std=c++17 -Wall -Wextra -Werror'
+        embed/embed-cc embedded-$instance/gpt2/_ "$tokens" >said-cc || fail "embedded in C++ on $ranks ranks"
+        head -n 1 said | cmp - said-cc || fail 'C++ prints other logits'
+    fi
+    if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+        make -s -C embedded-$instance/gpt2/_ build/model.so
+        /usr/bin/python3 embed/embed.py embedded-$instance/gpt2/_ "$tokens" >said-python || fail "in Python on $ranks ranks"
+        head -n 1 said | sed 's/.*: //' | cmp - said-python || fail 'Python prints other logits'
+    fi
 done
 
 # A program that trains the model with a loss of its own, of one rank, of two that share its weights, and of two units:
