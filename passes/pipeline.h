@@ -22,9 +22,10 @@ struct pass_context {
     const struct machine *machine; /* for which policies estimate times; NULL: machine_default */
     int64_t expert_capacity;       /* of experts' buffers, in thousandths of the mean number of rows; 0: as the most */
     const struct rules *rules;     /* of policy manual */
-    const struct policy_plugin *plugin; /* from which policy manual takes its rules instead; NULL: none */
-    const struct plan *given;           /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
-    struct plan *plan;                  /* pass policy stores the plan that it has applied; NULL: it does not */
+    const struct policy_plugin *plugin;    /* from which policy manual takes its rules instead; NULL: none */
+    const struct annotations *annotations; /* of policy annotated; NULL: the model has none */
+    const struct plan *given;              /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
+    struct plan *plan;                     /* pass policy stores the plan that it has applied; NULL: it does not */
     /* matrix products are calls of a library: weights are not packed, and epilogues are those of ir/expr/epilogue.h */
     bool library_products;
     /* kernels of packed products apply an epilogue to each block of the result */

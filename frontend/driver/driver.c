@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/driver/annotations/annotations.h"
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/job.h"
 #include "frontend/driver/location.h"
@@ -52,6 +53,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
         if (!*manifest_json) status = job_out_of_memory(job);
     }
     if (!status && !job_plan_text(job)) status = -1;
+    if (!status && options->onnx_out) status = annotations_write_plan(job->options, arena, diags);
     return status;
 }
 
@@ -219,7 +221,8 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
         if (search(options, arena, diags, &found) < 0) return -1;
         job.options = found.job->options;
     }
-    return compile_job(&job, result);
+    if (compile_job(&job, result) < 0) return -1;
+    return options->onnx_out ? annotations_write_plan(job.options, arena, diags) : 0;
 }
 
 int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, int micro_batches,

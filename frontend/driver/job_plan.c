@@ -28,6 +28,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.expert_capacity = job->side.plan ? job->side.plan->expert_capacity : job->options->expert_capacity;
     context.rules = job->side.rules;
     context.plugin = job->side.plugin;
+    context.annotations = job->side.annotations;
     context.given = job->side.plan;
     context.plan = &job->decided;
     context.attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS;

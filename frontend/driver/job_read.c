@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "frontend/config/config.h"
+#include "frontend/driver/annotations/annotations.h"
 #include "frontend/driver/job.h"
 #include "frontend/driver/user_ops.h"
 #include "frontend/driver/weight_files.h"
@@ -13,6 +14,16 @@ enum rt_dtype job_dtype(const struct job *job) {
     return dtype == CHOICE_NONE ? RT_DTYPE_NONE : rt_dtype_by_name(choice_word(dtype));
 }
 
+/* --pas annotated: the mesh is that of the model's annotations. */
+static int read_annotations(struct job *job) {
+    const struct options *options = job->options;
+    job->side.annotations = ARENA_NEW(job->arena, struct annotations);
+    if (annotations_read(job->side.annotations, job->model, options->annotated_config, job->diags) < 0) return -1;
+    job->side.mesh = job->side.annotations->mesh;
+    job->side.own_mesh = true;
+    return side_files_check_mesh(&job->side, options, job->diags);
+}
+
 static int open_onnx(struct job *job) {
     const struct options *options = job->options;
     const char *from = options->weights_from;
@@ -21,7 +32,7 @@ static int open_onnx(struct job *job) {
                        &job->model) < 0)
         return -1;
     for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
-    return 0;
+    return options->pas.word == OPT_POLICY_ANNOTATED && !options->load_plan ? read_annotations(job) : 0;
 }
 
 static int import_onnx(struct job *job) {

@@ -117,12 +117,11 @@ static int divide_pipeline(struct reader *reader) {
     return 0;
 }
 
-static int check_mesh(const struct reader *reader) {
-    int unit = mesh_size(&reader->files->mesh) * reader->files->pipelines;
-    if (!reader->options->given[OPT_PLAN_NGPUS] || reader->options->plan_ngpus == unit) return 0;
-    return diag_error(reader->diags, 204, EXIT_USAGE, NULL,
-                      "the mesh in the file has %d devices, but --plan-ngpus is %lld", unit,
-                      (long long)reader->options->plan_ngpus);
+int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags) {
+    const int unit = mesh_size(&files->mesh) * files->pipelines;
+    if (!options->given[OPT_PLAN_NGPUS] || options->plan_ngpus == unit) return 0;
+    return diag_error(diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, but --plan-ngpus is %lld",
+                      unit, (long long)options->plan_ngpus);
 }
 
 /* The map file of --weights-from is part of the graph key; the weights themselves are files of the model. */
@@ -176,7 +175,8 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (options->machine && read_machine(&reader) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;
     if (!files->own_mesh) take_options_mesh(&reader);
-    if (divide_pipeline(&reader) < 0 || (files->own_mesh && check_mesh(&reader) < 0)) return -1;
+    if (divide_pipeline(&reader) < 0 || (files->own_mesh && side_files_check_mesh(files, options, diags) < 0))
+        return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
     if (options->weights_from && hash_names(&reader) < 0) return -1;
     return read_binds(&reader);

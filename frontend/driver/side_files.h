@@ -14,15 +14,16 @@
 #include "runtime/base/hash.h"
 
 struct side_files {
-    const char *policy;           /* "" where a plan is loaded */
-    struct policy_plugin *plugin; /* NULL: none; its mesh is in `rules` */
-    struct rules *rules;          /* NULL: none */
-    struct plan *plan;            /* NULL: none */
-    const char *schedule;         /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
-    struct machine machine;       /* of --machine; .name NULL: not given */
-    struct mesh mesh;             /* of the plan or the rules, else of the options */
-    bool own_mesh;                /* `mesh` is not that of the options */
-    int pipelines;                /* scale units of `mesh` in each that the user asks for (schedule_pipelines) */
+    const char *policy;              /* "" where a plan is loaded */
+    struct policy_plugin *plugin;    /* NULL: none; its mesh is in `rules` */
+    struct rules *rules;             /* NULL: none */
+    struct plan *plan;               /* NULL: none */
+    struct annotations *annotations; /* of the model, for policy annotated; NULL: none */
+    const char *schedule;            /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
+    struct machine machine;          /* of --machine; .name NULL: not given */
+    struct mesh mesh;                /* of the plan or the rules, else of the options */
+    bool own_mesh;                   /* `mesh` is not that of the options */
+    int pipelines;                   /* scale units of `mesh` in each that the user asks for (schedule_pipelines) */
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */
@@ -32,5 +33,8 @@ struct side_files {
 
 /* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */
 int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags);
+
+/* E0204 if --plan-ngpus is given and is not the size of the mesh that a file has. */
+int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags);
 
 #endif

@@ -253,10 +253,7 @@ static const Onnx__FunctionProto *find_function(struct import *import, const Onn
 }
 
 static const char *node_name(struct import *import, const struct frame *frame, const Onnx__NodeProto *node) {
-    const char *name = onnx_text(node->name);
-    bool usable = *name && (!frame->name_count || map_get(frame->name_count, name, strlen(name)) == 1);
-    if (!usable && node->n_output) name = onnx_text(node->output[0]);
-    return arena_printf(import->arena, "%s%s", frame->prefix, name);
+    return arena_printf(import->arena, "%s%s", frame->prefix, onnx_node_name(node, frame->name_count));
 }
 
 /* Looks up the node's inputs: 0, or -1 if one is undefined (E324) or POISONED. */
@@ -404,12 +401,7 @@ static void index_functions(struct import *import) {
 
 static struct map *count_names(struct arena *arena, const Onnx__GraphProto *graph) {
     struct map *count = ARENA_NEW(arena, struct map);
-    map_init(count, arena);
-    for (size_t i = 0; i < graph->n_node; i++) {
-        const char *name = onnx_text(graph->node[i]->name);
-        int before = map_get(count, name, strlen(name));
-        map_put(count, name, strlen(name), before < 0 ? 1 : before + 1);
-    }
+    onnx_count_names(graph, arena, count);
     return count;
 }
 

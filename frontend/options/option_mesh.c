@@ -34,8 +34,13 @@ static bool is_capacity(enum choice word, const char *key) {
     return strcmp(key, "capacity") == 0 && (word == OPT_POLICY_EXPERT || word == OPT_POLICY_HYBRID);
 }
 
+/* The setting of --pas that is a text: the device configuration of the model's annotations. */
+static bool is_configuration(enum choice word, const char *key) {
+    return strcmp(key, "config") == 0 && word == OPT_POLICY_ANNOTATED;
+}
+
 bool parser_takes_setting(enum choice word, const char *key) {
-    if (is_capacity(word, key)) return true;
+    if (is_capacity(word, key) || is_configuration(word, key)) return true;
     const struct preference *preference = find_preference(key);
     for (int i = 0; preference && i < 3; i++)
         if (preference->policies[i] == word && word) return true;
@@ -74,6 +79,8 @@ static int take_preferences(struct parser *parser) {
             if (take_capacity(parser, settings[i].value)) return -1;
             continue;
         }
+        if (is_configuration(options->pas.word, settings[i].key)) options->annotated_config = settings[i].value;
+        if (is_configuration(options->pas.word, settings[i].key)) continue;
         if (!preference) {
             settings[kept++] = settings[i];
             continue;
@@ -159,6 +166,8 @@ int parser_finish_mesh(struct parser *parser) {
         if (*preference_field(options, &preferences[i]))
             VEC_PUSH(parser->arena, &options->pas.settings,
                      ((struct option_setting){preferences[i].key, preferences[i].other}));
+    if (options->annotated_config)
+        VEC_PUSH(parser->arena, &options->pas.settings, ((struct option_setting){"config", options->annotated_config}));
     if (options->expert_capacity)
         VEC_PUSH(parser->arena, &options->pas.settings,
                  ((struct option_setting){"capacity",

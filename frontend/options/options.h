@@ -152,7 +152,8 @@ struct options {
     int64_t search_time;            /* seconds; 0: not given */
     int64_t measure_topk;           /* plans; 0: none */
     const char *forbid, *require;   /* of autodist; NULL: not given */
-    const char *dump_after, *load_plan, *save_plan;
+    const char *annotated_config;   /* setting config=NAME of pas annotated; NULL: none */
+    const char *dump_after, *load_plan, *save_plan, *onnx_out;
     const char *save_machine; /* NULL: not given */
     const char *html;         /* NULL: no page */
     bool no_build, allow_links;

@@ -45,3 +45,18 @@ const char *onnx_property(Onnx__StringStringEntryProto *const *all, size_t n, co
         if (strcmp(onnx_text(all[i]->key), key) == 0) return onnx_text(all[i]->value);
     return "";
 }
+
+void onnx_count_names(const Onnx__GraphProto *graph, struct arena *arena, struct map *count) {
+    map_init(count, arena);
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const char *name = onnx_text(graph->node[i]->name);
+        const int before = map_get(count, name, strlen(name));
+        map_put(count, name, strlen(name), before < 0 ? 1 : before + 1);
+    }
+}
+
+const char *onnx_node_name(const Onnx__NodeProto *node, const struct map *count) {
+    const char *name = onnx_text(node->name);
+    const bool usable = *name && (!count || map_get(count, name, strlen(name)) == 1);
+    return usable || !node->n_output ? name : onnx_text(node->output[0]);
+}

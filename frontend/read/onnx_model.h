@@ -130,6 +130,11 @@ static inline const char *onnx_text(const char *text) {
 const char *onnx_property(Onnx__StringStringEntryProto *const *all, size_t n, const char *key);
 #define ONNX_INPUT_KIND  "pkg.torch.export.graph_signature.InputSpec.kind"
 #define ONNX_FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
+/* The number of nodes of each name in the graph, for onnx_node_name. */
+void onnx_count_names(const Onnx__GraphProto *graph, struct arena *arena, struct map *count);
+/* What rankc calls a node of the graph: by its name if no other node has it, else by its first output. `count` NULL:
+ * all names are unique. */
+const char *onnx_node_name(const Onnx__NodeProto *node, const struct map *count);
 /* The canonical spelling of an operator set's domain: "" for NULL and "ai.onnx". */
 const char *onnx_domain(const char *domain);
 

@@ -177,7 +177,7 @@ ROWS = [
     usage("G01 twice", 200, "--no-build", text=".* twice"),
     verb("G01 value", 2, r"E0200\].*needs a value", "compile", "m.onnx", "--pas"),
     verb("G01 model", 2, r"E0200\]", "compile"),
-    usage("G02", 202, "--pas", "foo", text=": unknown policy 'foo' \\(dp tp pp data context expert hybrid fsdp autodist manual plugin\\)"),
+    usage("G02", 202, "--pas", "foo", text=": unknown policy 'foo' \\(dp tp pp data context expert hybrid fsdp autodist manual annotated plugin\\)"),
     *[usage(f"G03 {n}", 204, "--plan-ngpus", n) for n in ("0", "-1", "4000000000", "8x", "", "1e1", "0x2")],
     *[usage(f"K13 {n}", 204, "--plan-ngpus", n, text=f": --plan-ngpus must be a whole number from 1 to 16384, not '{n}'")
       for n in ("16385", "20000", "65536")],

@@ -38,6 +38,7 @@
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/plan/annotations.h"
 #include "passes/plan/plan_text.h"
 #include "passes/plan/policy.h"
 #include "tests/ir/golden.h"
@@ -56,6 +57,7 @@ struct told {
     char *words[MAX_WORDS];
     int nwords;
     struct strbuf file;
+    struct annotations annotations; /* of lines "#@" (take_annotation) */
 };
 
 static void take_words(struct told *told, struct arena *arena, const char *at, const char *end) {
@@ -67,14 +69,50 @@ static void take_words(struct told *told, struct arena *arena, const char *at, c
     }
 }
 
+static struct annotated_node *annotated_node(struct annotations *annotations, struct arena *arena, const char *name) {
+    for (int i = 0; i < annotations->nodes.n; i++)
+        if (strcmp(annotations->nodes.at[i].name, name) == 0) return &annotations->nodes.at[i];
+    struct annotated_node node = {
+        .name = arena_strdup(arena, name), .stage = ANNOTATED_NO_STAGE, .coordinate = ANNOTATED_NO_STAGE};
+    VEC_PUSH(arena, &annotations->nodes, node);
+    return &annotations->nodes.at[annotations->nodes.n - 1];
+}
+
+static struct annotated_tensor *annotated_tensor(struct annotated_node *node, struct arena *arena, const char *name) {
+    for (int i = 0; i < node->tensors.n; i++)
+        if (strcmp(node->tensors.at[i].name, name) == 0) return &node->tensors.at[i];
+    VEC_PUSH(arena, &node->tensors, (struct annotated_tensor){.name = arena_strdup(arena, name)});
+    return &node->tensors.at[node->tensors.n - 1];
+}
+
+/* "NODE TENSOR DIM AXIS [BLOCKS PIECES]", "NODE TENSOR whole" or "NODE stage STAGE COORDINATE"; AXIS is an index. */
+static void take_annotation(struct annotations *annotations, struct arena *arena, const char *line) {
+    char node[64], tensor[64], word[64];
+    int a = 0, b = 1, c = 0, axis;
+    if (sscanf(line, "%63s %63s %63s %d %d %d", node, tensor, word, &a, &b, &c) < 3)
+        fail_msg("no annotation: %s", line);
+    struct annotated_node *entry = annotated_node(annotations, arena, node);
+    if (strcmp(tensor, "stage") == 0) {
+        entry->stage = atoi(word), entry->coordinate = a;
+        return;
+    }
+    struct annotated_tensor *of = annotated_tensor(entry, arena, tensor);
+    axis = a;
+    if (strcmp(word, "whole") != 0) of->cut[of->ncuts++] = (struct annotated_cut){axis, atoi(word), b, c, 1};
+}
+
 static void read_comments(struct told *told, struct arena *arena, const char *input) {
-    *told = (struct told){.words = {arena_strdup(arena, "compile"), arena_strdup(arena, "case.rir")}, .nwords = 2};
+    *told = (struct told){.words = {arena_strdup(arena, "compile"), arena_strdup(arena, "case.rir")},
+                          .nwords = 2,
+                          .annotations = {.place = "case.onnx"}};
     strbuf_init(&told->file, arena);
     for (const char *line = input, *end; *line == '#'; line = end + 1) {
         end = strchr(line, '\n');
         assert_non_null(end);
         const char *text = line + 2 + (line[1] == '|' && line[2] == ' ');
-        if (strncmp(line, "# --", 4) == 0)
+        if (strncmp(line, "#@", 2) == 0)
+            take_annotation(&told->annotations, arena, text);
+        else if (strncmp(line, "# --", 4) == 0)
             take_words(told, arena, text, end);
         else if (strncmp(line, "#|", 2) == 0)
             strbuf_add(&told->file, text, (size_t)(end + 1 - text));
@@ -98,6 +136,10 @@ static int tell(struct job *job, struct options *options, const char *input) {
                                         level_names[pass->from], options->train ? " train" : "", input));
     job->options = options;
     if (job_read(job) < 0 || job_read_training(job) < 0) return -1;
+    if (told.annotations.nodes.n) {
+        job->side.annotations = ARENA_NEW(job->arena, struct annotations);
+        *job->side.annotations = told.annotations;
+    }
     if (!job->graph->files.n) return 0;
     return job_list_text_files(job) < 0 || job_attach_text_weights(job) < 0 ? -1 : 0;
 }

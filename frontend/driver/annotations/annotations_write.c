@@ -1,0 +1,259 @@
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/driver/annotations/annotations.h"
+#include "frontend/driver/job.h"
+#include "frontend/read/onnx_splice.h"
+#include "runtime/base/file.h"
+
+enum { ANNOTATIONS_IR_VERSION = 11 };
+
+struct writer {
+    const struct annotations *annotations;
+    struct onnx_model *model;
+    struct arena *arena;
+    struct map tensors; /* "node\ntensor" -> index in `found` */
+    VEC(const struct annotated_tensor *) found;
+    struct map nodes;  /* node name -> index in annotations->nodes */
+    struct map stages; /* value name -> stage of the node that computes it */
+    struct map count;  /* node name -> nodes of that name */
+};
+
+static const char *key_of(struct arena *arena, const char *node, const char *tensor) {
+    return arena_printf(arena, "%s\n%s", node, tensor);
+}
+
+/* A node of the model that rankc computes as several nodes, such as Gemm, can have one stage only: that of the last. */
+static void index_node(struct writer *w, int index, struct diags *diags) {
+    const struct annotated_node *all = w->annotations->nodes.at, *node = &all[index];
+    const int have = map_get(&w->nodes, node->name, strlen(node->name));
+    map_put(&w->nodes, node->name, strlen(node->name), index);
+    if (have >= 0 && all[have].stage != node->stage)
+        diag_remark(diags, w->model->place,
+                    "node %s begins in pipeline stage %d and ends in stage %d; it is annotated with %d",
+                    diag_quote(diags, node->name), all[have].stage, node->stage, node->stage);
+}
+
+/* Of several operands of that name at a node, such as both inputs of x * x, the first that is divided counts. */
+static void index_annotations(struct writer *w, struct diags *diags) {
+    for (int i = 0; i < w->annotations->nodes.n; i++) {
+        const struct annotated_node *node = &w->annotations->nodes.at[i];
+        index_node(w, i, diags);
+        for (int t = 0; t < node->tensors.n; t++) {
+            const struct annotated_tensor *tensor = &node->tensors.at[t];
+            const char *key = key_of(w->arena, node->name, tensor->name);
+            const int have = map_get(&w->tensors, key, strlen(key));
+            if (have >= 0 && (w->found.at[have]->ncuts || !tensor->ncuts)) continue;
+            map_put(&w->tensors, key, strlen(key), w->found.n);
+            VEC_PUSH(w->arena, &w->found, tensor);
+        }
+    }
+}
+
+static Onnx__SimpleShardedDimProto *simple_dim(struct arena *arena, int64_t extent, int64_t shards) {
+    Onnx__SimpleShardedDimProto *out = ARENA_NEW(arena, Onnx__SimpleShardedDimProto);
+    onnx__simple_sharded_dim_proto__init(out);
+    out->dim_case = ONNX__SIMPLE_SHARDED_DIM_PROTO__DIM_DIM_VALUE;
+    out->dim_value = extent;
+    out->has_num_shards = 1;
+    out->num_shards = shards;
+    return out;
+}
+
+/* The cuts [first, end) of one dimension. Nested cuts have the blocks and granules of the outermost one. */
+static Onnx__ShardedDimProto *sharded_dim(const struct writer *w, const struct annotated_tensor *tensor, int first,
+                                          int end) {
+    Onnx__ShardedDimProto *out = ARENA_NEW(w->arena, Onnx__ShardedDimProto);
+    const struct annotated_cut *cut = &tensor->cut[first];
+    int64_t shards = 1;
+    onnx__sharded_dim_proto__init(out);
+    out->has_axis = 1;
+    out->axis = cut->dim;
+    out->simple_sharding = ARENA_ARRAY(w->arena, Onnx__SimpleShardedDimProto *, 3);
+    for (int i = first; i < end; i++) shards *= w->annotations->mesh.axis[tensor->cut[i].axis].size;
+    if (cut->blocks > 1) out->simple_sharding[out->n_simple_sharding++] = simple_dim(w->arena, cut->blocks, 1);
+    out->simple_sharding[out->n_simple_sharding++] = simple_dim(w->arena, cut->pieces, shards);
+    if (cut->grain > 1) out->simple_sharding[out->n_simple_sharding++] = simple_dim(w->arena, cut->grain, 1);
+    return out;
+}
+
+/* Devices, or where several hold a shard, groups of them with the keys -1, -2 .. */
+static void put_devices(const struct writer *w, const struct annotated_tensor *tensor, int coordinate,
+                        Onnx__ShardingSpecProto *out) {
+    const struct shard_devices devices = shard_devices_of(&w->annotations->mesh, coordinate, tensor, w->arena);
+    out->device = ARENA_ARRAY(w->arena, int64_t, devices.shards);
+    out->index_to_device_group_map = ARENA_ARRAY(w->arena, Onnx__IntIntListEntryProto *, devices.shards);
+    for (int s = 0; s < devices.shards; s++) {
+        const int *group = &devices.device[s * devices.group];
+        out->device[out->n_device++] = devices.group == 1 ? *group : -1 - s;
+        if (devices.group == 1) continue;
+        Onnx__IntIntListEntryProto *entry = ARENA_NEW(w->arena, Onnx__IntIntListEntryProto);
+        onnx__int_int_list_entry_proto__init(entry);
+        entry->has_key = 1;
+        entry->key = -1 - s;
+        entry->value = ARENA_ARRAY(w->arena, int64_t, devices.group);
+        for (int i = 0; i < devices.group; i++) entry->value[entry->n_value++] = group[i];
+        out->index_to_device_group_map[out->n_index_to_device_group_map++] = entry;
+    }
+}
+
+static Onnx__ShardingSpecProto *sharding_of(const struct writer *w, const struct annotated_tensor *tensor,
+                                            int coordinate) {
+    Onnx__ShardingSpecProto *out = ARENA_NEW(w->arena, Onnx__ShardingSpecProto);
+    onnx__sharding_spec_proto__init(out);
+    out->tensor_name = arena_strdup(w->arena, tensor->name);
+    out->sharded_dim = ARENA_ARRAY(w->arena, Onnx__ShardedDimProto *, RT_MAX_AXES);
+    for (int first = 0, end; first < tensor->ncuts; first = end) {
+        for (end = first; end < tensor->ncuts && tensor->cut[end].dim == tensor->cut[first].dim;) end++;
+        out->sharded_dim[out->n_sharded_dim++] = sharded_dim(w, tensor, first, end);
+    }
+    put_devices(w, tensor, coordinate, out);
+    return out;
+}
+
+/* The stage of the node: of a node that rankc has none of, the last one that computes one of its inputs. */
+static int stage_of(const struct writer *w, const Onnx__NodeProto *node) {
+    const char *name = onnx_node_name(node, &w->count);
+    const int at = map_get(&w->nodes, name, strlen(name));
+    int stage = at < 0 ? 0 : w->annotations->nodes.at[at].stage;
+    for (size_t i = 0; i < node->n_input && at < 0; i++) {
+        const int of_input = map_get(&w->stages, onnx_text(node->input[i]), strlen(onnx_text(node->input[i])));
+        if (of_input > stage) stage = of_input;
+    }
+    return stage;
+}
+
+/* Lists the shardings of the tensors, once each. */
+static void add_shardings(const struct writer *w, const Onnx__NodeProto *node, char **names, size_t n,
+                          Onnx__NodeDeviceConfigurationProto *out) {
+    const char *name = onnx_node_name(node, &w->count);
+    const int entry = map_get(&w->nodes, name, strlen(name));
+    const int coordinate = entry < 0 ? 0 : w->annotations->nodes.at[entry].coordinate;
+    for (size_t i = 0; i < n; i++) {
+        const char *key = key_of(w->arena, name, onnx_text(names[i]));
+        const int at = map_get(&w->tensors, key, strlen(key));
+        bool listed = at < 0;
+        for (size_t k = 0; k < out->n_sharding_spec && !listed; k++)
+            listed = strcmp(out->sharding_spec[k]->tensor_name, names[i]) == 0;
+        if (!listed) out->sharding_spec[out->n_sharding_spec++] = sharding_of(w, w->found.at[at], coordinate);
+    }
+}
+
+static struct onnx_message annotate_node(struct writer *w, const Onnx__NodeProto *node) {
+    Onnx__NodeDeviceConfigurationProto out;
+    onnx__node_device_configuration_proto__init(&out);
+    out.configuration_id = ANNOTATIONS_CONFIGURATION;
+    out.sharding_spec = ARENA_ARRAY(w->arena, Onnx__ShardingSpecProto *, node->n_input + node->n_output + 1);
+    add_shardings(w, node, node->input, node->n_input, &out);
+    add_shardings(w, node, node->output, node->n_output, &out);
+    if (mesh_pipeline_axis(&w->annotations->mesh) >= 0) {
+        out.has_pipeline_stage = 1;
+        out.pipeline_stage = stage_of(w, node);
+        for (size_t i = 0; i < node->n_output; i++)
+            map_put(&w->stages, onnx_text(node->output[i]), strlen(onnx_text(node->output[i])), out.pipeline_stage);
+    }
+    if (!out.n_sharding_spec && !out.has_pipeline_stage) return (struct onnx_message){0};
+    const size_t count = onnx__node_device_configuration_proto__get_packed_size(&out);
+    unsigned char *bytes = ARENA_ARRAY(w->arena, unsigned char, count + 1);
+    onnx__node_device_configuration_proto__pack(&out, bytes);
+    return (struct onnx_message){bytes, count};
+}
+
+static struct onnx_message configuration(const struct writer *w) {
+    const int devices = mesh_size(&w->annotations->mesh);
+    Onnx__DeviceConfigurationProto out;
+    onnx__device_configuration_proto__init(&out);
+    out.name = ANNOTATIONS_CONFIGURATION;
+    out.has_num_devices = 1;
+    out.num_devices = devices;
+    out.device = ARENA_ARRAY(w->arena, char *, devices + 1);
+    for (int d = 0; d < devices; d++)
+        out.device[out.n_device++] = arena_strdup(w->arena, device_name(&w->annotations->mesh, d, w->arena));
+    const size_t count = onnx__device_configuration_proto__get_packed_size(&out);
+    unsigned char *bytes = ARENA_ARRAY(w->arena, unsigned char, count + 1);
+    onnx__device_configuration_proto__pack(&out, bytes);
+    return (struct onnx_message){bytes, count};
+}
+
+static const char *directory_of(const char *path, struct arena *arena) {
+    const char *slash = strrchr(path, '/');
+    return slash ? arena_printf(arena, "%.*s", (int)(slash - path) + 1, path) : "./";
+}
+
+/* True if both exist and are the same file or directory. */
+static bool is_same(const char *one, const char *other) {
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Copies a file of external data to the same place beside the new model, where locations are looked for. */
+static int copy_data(const struct onnx_file *file, const char *to, struct diags *diags) {
+    const struct rt_piece piece = {file->data, (size_t)file->bytes};
+    const void *have;
+    struct rt_file_info info;
+    struct rt_reason why;
+    if (access(to, F_OK) == 0) {
+        if (!rt_file_map(to, &have, &info, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, "--onnx-out", &why);
+        const bool equal = info.bytes == file->bytes && (!info.bytes || memcmp(have, file->data, piece.count) == 0);
+        rt_file_unmap(have, info.bytes);
+        if (equal) return 0;
+        diag_error(diags, 201, EXIT_USAGE, "--onnx-out", "%s exists, and is not the model's", diag_quote(diags, to));
+        diag_help(diags, "write the file to another directory, or to that of the model");
+        return -1;
+    }
+    if (!rt_file_write(to, &piece, 1, &why)) return diag_refusal(diags, 611, EXIT_SYSTEM, "--onnx-out", &why);
+    diag_remark(diags, "--onnx-out", "weights of the model are copied to %s", diag_quote(diags, to));
+    return 0;
+}
+
+/* Locations of external data are relative to the model: in another directory the new model has a copy. */
+static int place_data(const struct onnx_model *model, const char *path, struct arena *arena, struct diags *diags) {
+    const char *directory = directory_of(path, arena);
+    if (is_same(path, model->path))
+        return diag_error(diags, 201, EXIT_USAGE, "--onnx-out", "the file is the model itself");
+    if (is_same(directory, directory_of(model->path, arena))) return 0;
+    for (int i = 1; i < model->files.n; i++) {
+        const struct onnx_file *file = &model->files.at[i];
+        if (file->location && copy_data(file, arena_printf(arena, "%s%s", directory, file->location), diags) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int annotations_write(const struct annotations *annotations, struct onnx_model *model, const char *path,
+                      struct diags *diags) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    struct writer w = {.annotations = annotations, .model = model, .arena = model->arena};
+    struct onnx_message *nodes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1);
+    if (place_data(model, path, w.arena, diags) < 0) return -1;
+    map_init(&w.tensors, w.arena), map_init(&w.nodes, w.arena), map_init(&w.stages, w.arena);
+    onnx_count_names(graph, w.arena, &w.count);
+    index_annotations(&w, diags);
+    for (size_t i = 0; i < graph->n_node; i++) nodes[i] = annotate_node(&w, graph->node[i]);
+    const struct onnx_splice splice = {.configuration = ANNOTATIONS_CONFIGURATION,
+                                       .ir_version = ANNOTATIONS_IR_VERSION,
+                                       .added = configuration(&w),
+                                       .nodes = nodes};
+    return onnx_splice(model, &splice, path);
+}
+
+int annotations_write_plan(const struct options *options, struct arena *arena, struct diags *diags) {
+    struct diags quiet;
+    struct annotations annotations;
+    diags_init(&quiet, arena);
+    struct job job = {.options = options, .arena = arena, .diags = &quiet};
+    int status = job_read(&job);
+    if (!status && !job.model)
+        return diag_error(diags, 201, EXIT_USAGE, "--onnx-out", "only an ONNX model can be written with its plan");
+    if (!status && (job_ranks(&job) < 0 || job_read_training(&job) < 0)) status = -1;
+    const struct pass_context context = job_pass_context(&job);
+    if (!status) status = pipeline_run(job.graph, &context, pass_find("policy"));
+    if (!status) {
+        annotations_of_graph(&annotations, job.graph, arena);
+        diags_init(&quiet, arena); /* remarks of the plan have been said */
+        status = annotations_write(&annotations, job.model, options->onnx_out, &quiet);
+    }
+    diags_append(diags, &quiet);
+    return status;
+}
