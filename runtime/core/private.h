@@ -4,7 +4,7 @@
 
 #include "base/bucket.h"
 #include "base/reason.h"
-#include "rt.h"
+#include "generated.h"
 
 /* Codes of the runtime's diagnostics, printed as E0NNN. */
 enum rt_code {

@@ -326,6 +326,22 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     return RT_OK;
 }
 
+void rt_abort(struct rt *rt) {
+    rt->comm->driver->abort(rt->comm);
+}
+
+int rt_program_ranks(const struct rt_program *program) {
+    return program->plan_ngpus;
+}
+
+const struct rt_port *rt_program_input(const struct rt_program *program, int index) {
+    return &program->inputs[index];
+}
+
+const struct rt_port *rt_program_output(const struct rt_program *program, int index) {
+    return &program->outputs[index];
+}
+
 int rt_rank(const struct rt *rt) {
     return rt->rank;
 }

@@ -18,7 +18,7 @@
 #include "../base/fp8.h"
 #include "../base/scratch.h"
 #include "../kernels/c/math.h"
-#include "../rt.h"
+#include "../generated.h"
 
 #ifndef RT_BLOCK
 #define RT_BLOCK 256 /* threads that share a row; a power of two */

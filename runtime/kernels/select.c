@@ -1,6 +1,6 @@
 #include "c/kernels.h"
 
-#include "../rt.h"
+#include "../generated.h"
 #include "gemm.h"
 
 #include <omp.h>

@@ -14,7 +14,7 @@
 #define RT_DATA_H
 
 #include "base/file_reader.h"
-#include "rt.h"
+#include "generated.h"
 #include "program/sampler.h"
 
 struct rt_data {

@@ -5,7 +5,7 @@
 #ifndef RT_INIT_H
 #define RT_INIT_H
 
-#include "rt.h"
+#include "generated.h"
 
 /* Generates elements [first, first + count) of the complete tensor, row-major, as `dtype`. */
 void rt_init_fill(const struct rt_init *init, int64_t first, int64_t count, void *dst, enum rt_dtype dtype);

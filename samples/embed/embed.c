@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
     if (failed)
         fprintf(stderr, "embed: %s\n", rt_error(NULL));
     else
-        printf("%d ranks: %g %g %g ...\n", gpt2_program.plan_ngpus, logits[0], logits[1], logits[2]);
+        printf("%d ranks: %g %g %g ...\n", rt_program_ranks(&gpt2_program), logits[0], logits[1], logits[2]);
     if (!failed && argc > 3)
         failed = read_tensor(&expected, argv[3], RT_F32, gpt2_COUNT_logits) || compare(expected.data);
     rt_tensor_free(&tokens);

@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
     if (!failed && (failed = gpt2_run_threads(argv[1], 0, run_rank, &job)))
         std::fprintf(stderr, "embed-cc: %s\n", rt_error(nullptr));
     if (!failed)
-        std::printf("%d ranks: %g %g %g ...\n", gpt2_program.plan_ngpus, job.logits[0], job.logits[1], job.logits[2]);
+        std::printf("%d ranks: %g %g %g ...\n", rt_program_ranks(&gpt2_program), job.logits[0], job.logits[1], job.logits[2]);
     rt_tensor_free(&tokens);
     return failed != 0;
 }

@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
         MPI_Abort(MPI_COMM_WORLD, 2);
         return 2;
     }
-    const int number = rank / gpt2_program.plan_ngpus;
+    const int number = rank / rt_program_ranks(&gpt2_program);
     MPI_Comm_split(MPI_COMM_WORLD, number, rank, &group);
     MPI_Comm_rank(group, &group_rank);
     failed = run_model(group, argv[1], &tokens, logits);

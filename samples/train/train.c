@@ -41,7 +41,7 @@ static double loss_of(const int64_t *tokens, const float *logits, float *gradien
 /* Every rank passes complete tensors, under every plan. All scale units have the same tokens here, and their gradients
  * are averaged. */
 static int step(struct rt *rt, const struct job *job, float *logits, float *gradient, double *loss, double *norm) {
-    const int64_t *dims = gpt2_program.outputs[gpt2_OUTPUT_logits].dims;
+    const int64_t *dims = rt_program_output(&gpt2_program, gpt2_OUTPUT_logits)->dims;
     RT_TRY(gpt2_zero_grad(rt));
     RT_TRY(gpt2_forward(rt, (const void *[]){job->tokens}, (void *[]){logits}));
     *loss = loss_of(job->tokens, logits, gradient, dims);
@@ -83,13 +83,13 @@ int main(int argc, char **argv) {
     if (status) fprintf(stderr, "train: %s has another data type or shape than the model's input\n", argv[2]);
     for (int64_t i = 0; i < tokens.count && !status; i++) {
         const int64_t token = ((const int64_t *)tokens.data)[i];
-        status = token < 0 || token >= gpt2_program.outputs[gpt2_OUTPUT_logits].dims[2];
+        status = token < 0 || token >= rt_program_output(&gpt2_program, gpt2_OUTPUT_logits)->dims[2];
         if (status) fprintf(stderr, "train: token %lld is not in the vocabulary\n", (long long)token);
     }
     struct job job = {argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};
     const int units = argc > 5 ? atoi(argv[5]) : 1;
     if (!status) {
-        status = gpt2_run_threads(argv[1], units * gpt2_program.plan_ngpus, train, &job);
+        status = gpt2_run_threads(argv[1], units * rt_program_ranks(&gpt2_program), train, &job);
         if (status) fprintf(stderr, "train: %s\n", rt_error(NULL));
     }
     rt_tensor_free(&tokens);

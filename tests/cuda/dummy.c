@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <rankc/comm.h>
+#include <rankc/generated.h>
 
 #include "model.h"
 

@@ -30,7 +30,7 @@ static int64_t elements(const struct rt_port *port) {
 static double loss(struct rt *rt) {
     double sum = 0;
     CHECK(mlp_forward(rt, (const void *[]){x}, (void *[]){y}) == RT_OK);
-    for (int64_t i = 0; i < elements(&mlp_program.outputs[0]); i++) sum += weight[i] * y[i];
+    for (int64_t i = 0; i < elements(rt_program_output(&mlp_program, mlp_OUTPUT_y)); i++) sum += weight[i] * y[i];
     return sum;
 }
 
@@ -43,7 +43,7 @@ static void backward(struct rt *rt) {
 static void check_input_gradients(struct rt *rt) {
     const double step = 1e-5;
     backward(rt);
-    for (int64_t i = 0; i < elements(&mlp_program.inputs[0]); i++) {
+    for (int64_t i = 0; i < elements(rt_program_input(&mlp_program, mlp_INPUT_x)); i++) {
         const double at = x[i];
         x[i] = at + step;
         double difference = loss(rt);

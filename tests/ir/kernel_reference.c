@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "runtime/kernels/c/kernels.h"
-#include "runtime/rt.h"
+#include "runtime/generated.h"
 
 /* A node's operands. */
 struct call {

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "../../runtime/kernels/c/kernels.h"
-#include "../../runtime/rt.h"
+#include "../../runtime/generated.h"
 
 #define WALK_NDIM 16 /* of a walk */
 

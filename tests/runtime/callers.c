@@ -65,7 +65,7 @@ static void fail_and_go_on(MPI_Comm comm) {
     expect(open_model(&rt, &comm, 1) == RT_OK, "it opens before the failure");
     MPI_Barrier(comm); /* or rank 0 fails while another one opens */
     if (rank == 0)
-        rt->comm->driver->abort(rt->comm);
+        rt_abort(rt);
     else
         expect(step(rt, logits[1]) == RT_ERROR_PEER, "the others are told");
     model_close(rt);

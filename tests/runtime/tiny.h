@@ -7,7 +7,7 @@
 #ifndef TINY_H
 #define TINY_H
 
-#include "rt.h"
+#include "generated.h"
 
 #define TINY_M 2
 #define TINY_K 6

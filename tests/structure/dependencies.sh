@@ -30,8 +30,8 @@ check() {
             rule("^frontend/driver/", "^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|" base)
             rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^runtime/(launch|comm/hosts)[.]h$|" base)
             rule("^runtime/base/", "^runtime/base/")
-            rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|ngrams|overlap|taps)[.]h$|^runtime/rt[.]h$")
-            rule("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/rt[.]h$")
+            rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|ngrams|overlap|taps)[.]h$|^runtime/generated[.]h$")
+            rule("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/generated[.]h$")
             rule("^runtime/", "^runtime/")
         }
         function rule(files, may) { pattern[++rules] = files; allowed[rules] = may }

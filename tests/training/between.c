@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include <rankc/base/npy.h>
-#include <rankc/comm.h>
+#include <rankc/generated.h>
 
 #include "model.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include <rankc/base/npy.h>
-#include <rankc/comm.h>
+#include <rankc/generated.h>
 
 #include "model.h"
 

@@ -1,6 +1,6 @@
 #include "conv.h"
 
-#include "../../rt.h"
+#include "../../generated.h"
 #include "../gemm.h"
 #include "conv_shape.h"
 #include "internal.h"

@@ -1,7 +1,7 @@
 #include "kernels.h"
 
 #include "../../base/fp8.h"
-#include "../../rt.h"
+#include "../../generated.h"
 #include "../gemm.h"
 #include "internal.h"
 

@@ -1,7 +1,7 @@
 #include "kernels.h"
 
 #include "../../base/panel.h"
-#include "../../rt.h"
+#include "../../generated.h"
 #include "../gemm.h"
 #include "conv_shape.h"
 #include "internal.h"

@@ -1,6 +1,6 @@
 #include "recurrence.h"
 
-#include "../../rt.h"
+#include "../../generated.h"
 #include "../gemm.h"
 #include "cells.h"
 #include "internal.h"

@@ -1,6 +1,6 @@
 #include "kernels.h"
 
-#include "../../rt.h"
+#include "../../generated.h"
 #include "internal.h"
 #include "stored.h"
 

@@ -1,6 +1,6 @@
 #include "sampling.h"
 
-#include "../../rt.h"
+#include "../../generated.h"
 #include "internal.h"
 #include "taps.h"
 

@@ -1,0 +1,349 @@
+/* The structure of a generated program, and what its code calls. A program that embeds a model needs rt.h alone.
+ *
+ * rankc writes one `const struct rt_program` per model: tables (ports, weights, rank classes), and for each rank class
+ * one function per segment of a step and the table that says when it is executed (base/schedule.h). The runtime
+ * determines which rank this process is, opens the model's files, loads this rank's slices of the weights, allocates
+ * each arena once and executes the rows of the table. The main() of a program is rt_main(). */
+#ifndef RT_GENERATED_H
+#define RT_GENERATED_H
+
+#include "base/flat.h"
+#include "base/part.h"
+#include "base/lr_schedule.h"
+#include "base/schedule.h"
+#include "comm.h"
+#include "rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RT_FORMAT 16 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+
+/* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
+ * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
+struct rt_split {
+    int dim, axis;
+    int64_t blocks, grain;
+};
+
+/* Initial values of a weight, in place of those stored in the model (state/init.h). */
+enum rt_init_kind { RT_INIT_STORED, RT_INIT_NORMAL, RT_INIT_UNIFORM, RT_INIT_CONSTANT };
+struct rt_init {
+    enum rt_init_kind kind;
+    double a, b;  /* NORMAL: mean, standard deviation. UNIFORM: minimum, maximum. CONSTANT: a is the value */
+    uint64_t key; /* of the random number generator, different for each weight */
+};
+
+/* rt_weight.file of a program compiled with --weights copy: the part is a tensor of weights/slices-*.safetensors, found
+ * through "weights" of manifest.json. */
+#define RT_SLICES (-1)
+
+/* A tensor that rt_open loads: a part of a stored tensor, converted to `dtype`. dims is the shape of the complete
+ * stored tensor, row-major. `nsplits` cuts select the part: at most one per mesh axis, on distinct dimensions. Only f32
+ * matrices are packed. */
+struct rt_weight {
+    int file;        /* index into "files" of location.json, or RT_SLICES */
+    uint64_t offset; /* in that file, bytes; any alignment */
+    enum rt_dtype stored, dtype;
+    int ndim;
+    int64_t dims[RT_MAX_NDIM];
+    int nsplits;
+    struct rt_split split[RT_MAX_AXES];
+    enum rt_packing packing;
+    bool trained;  /* a parameter: training steps update it */
+    unsigned flat; /* the part is cut flat along these axes (base/flat.h): bit a for axis a; 0: it is not */
+    struct rt_init init;
+};
+
+/* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */
+struct rt_state {
+    enum rt_dtype dtype;
+    int ndim;
+    int64_t dims[RT_MAX_NDIM];
+    int nsplits;
+    struct rt_split split[RT_MAX_AXES];
+    unsigned flat; /* as of a weight */
+};
+
+#define RT_ABSENT ((size_t)-1) /* offset of a weight, state or port that ranks of a class do not hold */
+
+struct rt_place {
+    enum rt_arena arena;
+    size_t offset;
+    size_t stride; /* bytes from one slot to the next (Note [Slots] in base/schedule.h); 0: it is in no slot */
+    int set;       /* of slots, in one of which it is (rt_slot_set) */
+};
+
+/* What ranks execute of one phase without a break, for one micro-batch or once per step. */
+struct rt_segment {
+    enum phase phase;
+    int chunk; /* of all chunks of the program */
+    int (*run)(struct rt *rt);
+};
+
+/* One end of a transfer between chunks (Note [Transfers between chunks] in base/schedule.h). */
+struct rt_transfer {
+    struct rt_place place; /* of the value, in a slot */
+    size_t bytes;
+    int peer;        /* coordinate of the other end on the axis of the pipeline stages */
+    int instruction; /* the node: index into "instructions" of manifest.json */
+};
+
+/* Ranks that execute the same code form a class. */
+struct rt_rank_class {
+    size_t bytes[RT_ARENAS];
+    /* where the complete tensors are; offset RT_ABSENT: ranks of this class do not hold it */
+    const struct rt_place *inputs, *outputs;
+    const size_t *weights; /* in RT_WEIGHTS, of each weight, or RT_ABSENT; of one that is cut flat the index in flats */
+    const size_t *states;  /* in RT_OPTIMIZER, of each state; likewise */
+    const struct rt_flat *flats; /* stored tensors that are cut flat; their slices lie behind `bytes` of their arenas */
+    int nflats;
+    /* In RT_ACTIVATIONS: offset of the controls (enum rt_control) in the device's memory. RT_ABSENT: code reads them in
+     * the process' memory, as inputs that follow those of the model. */
+    size_t controls;
+    int row; /* of this class in the tables of a source file that several classes share */
+    const struct rt_segment *segments;
+    const struct rt_transfer *transfers;
+    int ntransfers;
+    struct rt_schedule schedule; /* when ranks execute which of `segments` in a step */
+};
+
+/* A strided copy of count[0] x count[1] x count[2] rows of `bytes` contiguous bytes each. Strides are in bytes. */
+struct rt_copies {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int64_t count[3], to_stride[3], from_stride[3];
+};
+
+/* A device holds the arenas and executes the segments of a step: the host (core/host.c) or a GPU (cuda/device.cu).
+ * Calls take effect in the order in which they are made. If the device's memory is not the process' (`remote`), they
+ * may complete after they return; `finish` waits for all of them. */
+struct rt_device {
+    const char *name;
+    bool remote;
+    /* open is called once rt->rank is known; close also after a failed open. */
+    int (*open)(struct rt *rt);
+    void (*close)(struct rt *rt);
+    /* A zero-filled arena; NULL: out of memory. */
+    void *(*allocate)(struct rt *rt, enum rt_arena arena, size_t bytes);
+    void (*release)(struct rt *rt, void *memory, size_t bytes);
+    /* put copies from the process' memory to the device, get copies back. `src` of put may be changed as soon as put
+     * returns; `dst` of get is valid after finish. */
+    int (*put)(struct rt *rt, void *dst, const void *src, size_t bytes);
+    int (*get)(struct rt *rt, void *dst, const void *src, size_t bytes);
+    int (*zero)(struct rt *rt, void *memory, size_t bytes);
+    /* Copies within the arenas; dst may be src. If the control is 0 in the current step, dst becomes zero instead. */
+    int (*copy_where)(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control);
+    int (*copy)(struct rt *rt, const struct rt_copies *rows);
+    /* dst += src, elementwise. */
+    int (*add)(struct rt *rt, void *dst, const void *src, int64_t count, enum rt_dtype dtype);
+    /* Creates a communicator for the device's memory among the ranks of `host`, a communicator for the process' memory
+     * that stays the caller's. `color` distinguishes it from other communicators of the same split. */
+    int (*connect)(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
+    int (*run)(struct rt *rt, const struct rt_segment *segment);
+    /* Waits for all calls. Errors of a segment, such as an index out of range, are reported here at the latest. */
+    int (*finish)(struct rt *rt);
+};
+extern const struct rt_device rt_host, rt_cuda_device;
+
+struct rt_training {
+    /* micro-batches per step and scale unit; if more than 1, gradient sums have memory of their own */
+    int accumulate;
+    int metrics; /* how many of enum rt_metric the program computes */
+    /* gradients of outputs that the caller passes, as ports that follow the inputs; 0: output 0 is the loss */
+    int seeds;
+    /* gradients of inputs that a program without a loss returns, as ports that follow the outputs */
+    int gradients;
+    int64_t bucket_bytes;  /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
+    double clip_grad_norm; /* 0: none */
+    double lr;             /* before the schedule's factor */
+    struct rt_lr_schedule schedule;
+};
+
+struct rt_program {
+    int format;       /* RT_FORMAT */
+    const char *name; /* model and instance, for messages */
+    const char *key;  /* content hash of the program: every rank of a job must have the same */
+    const char *work; /* hash of model, plan and the options that change results: a checkpoint belongs to it */
+    int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/location.h) */
+    int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
+    int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units of a ZeRO group,
+                                   * and the groups if there are several; else 0 */
+    int zero_groups;              /* ZeRO groups; 1 without ZeRO */
+    /* The mesh axis of pipeline stages that execute several micro-batches, so that one stage alone has the loss or an
+     * output; 0: none, n: axis n - 1 */
+    int stages;
+    int micro_batches;       /* of rt_infer_step; 0: one. Training has rt_training.accumulate */
+    unsigned communicates;   /* bit a: a collective along axis a exists */
+    bool convolves, attends; /* the program has convolutions, attention: a device may load a library for them */
+    int ninputs, noutputs, nweights, nstates, nclasses;
+    const struct rt_port *inputs, *outputs;
+    const struct rt_weight *weights;
+    const struct rt_state *states;
+    const struct rt_rank_class *classes;
+    const int *class_of_shard;          /* plan_ngpus entries */
+    const struct rt_training *training; /* NULL: the program does not train */
+    const struct rt_device *device;
+};
+
+/* The state of one rank. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
+struct rt {
+    const struct rt_program *program;
+    const struct rt_rank_class *rank_class; /* the class that this rank belongs to */
+    int rank, world;                        /* in the job: this rank and the number of ranks */
+    /* number of the scale unit, rank / plan_ngpus; number in the plan, rank % plan_ngpus */
+    int unit, shard;
+    int coordinate[RT_LAYOUT_AXES];  /* of the shard on the mesh, and of the unit on the replica axes */
+    int ways[RT_LAYOUT_AXES];        /* ranks along each of these axes */
+    int threads;                     /* used by this rank's kernels */
+    unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
+    unsigned char **slice;           /* of each of rank_class->flats, its address */
+    struct rt_comm *comm;            /* of all ranks, for buffers in the process' memory */
+    /* of the ranks with this shard number, one per scale unit; for buffers in the process' memory */
+    struct rt_comm *units;
+    struct rt_comm *axis[RT_LAYOUT_AXES]; /* of the ranks along a mesh or replica axis, for buffers in arenas */
+    void *device;                         /* state of the program's device */
+    const void *const *inputs;            /* of the current step: the caller's tensors, then the controls */
+    size_t slot[RT_SLOT_SETS]; /* of the current micro-batch, by set of slots (Note [Slots] in base/schedule.h) */
+    int64_t step;              /* steps begun */
+    int instruction;           /* current one: index into "instructions" of manifest.json; -1: none */
+    struct rt_private *internal;
+    int reference_kernels; /* 1: kernels in plain C instead of a library's; set by rt_kernels_select */
+    /* Likewise. 1: f32 matrix products on a GPU use TF32, which rounds operands to 10 bits of mantissa. */
+    int tf32;
+};
+
+/* Bytes of symmetric memory per rank that the program needs: the argument of rt_comm_open_shared. */
+size_t rt_program_symmetric(const struct rt_program *program);
+
+/* main() of a generated program: takes the options of `rankc run` and --rank R --world N, returns rankc's exit
+ * codes. */
+int rt_main(int argc, char **argv, const struct rt_program *program);
+
+/* Called by generated code --------------------------------------------------------------------------------------- */
+
+/* Records that an instruction (index into "instructions" of manifest.json; -1: none) begins. Reports about a rank that
+ * fails, dies or hangs name it. A rank that records none for the launcher's time limit counts as stuck. */
+void rt_at(struct rt *rt, int instruction);
+
+/* True while the search for a non-finite value observes each instruction (program/main_nonfinite.c). A device then
+ * calls the segment's function, instead of replaying a captured graph. */
+bool rt_is_watched(const struct rt *rt);
+
+/* RT_TRY for a call that may fail or take long, made by instruction `number`. */
+#define RT_TRY_AT(number, call)                                                                                        \
+    do {                                                                                                               \
+        rt_at(rt, (number));                                                                                           \
+        RT_TRY(call);                                                                                                  \
+    } while (0)
+
+/* The same for a call that has no status. */
+#define RT_AT(number, call) (rt_at(rt, (number)), (call))
+
+/* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in base/part.h),
+ * in elements. */
+int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
+
+/* Padding that this rank's windowed operator (convolution, pooling) needs before and behind the part of the dimension
+ * that it holds, in elements: rt_placement_before, _behind in base/part.h. */
+int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placement *window);
+int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind);
+
+/* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
+ * (blocks, grain), see base/part.h. `instruction` is the caller's number, as for rt_at. `scratch` has room for one
+ * complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`:
+ * rt_all_reduce_start was called for it. */
+int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
+int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
+                      enum rt_reduce reduce);
+int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                  int64_t count, enum rt_reduce reduce, int begun);
+
+/* Announces that the input of a later rt_all_reduce (with `begun` 1) is complete: copies src to dst, which may be src,
+ * and allows the transport to begin the sum. Do not access dst until that rt_all_reduce returns. */
+int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                        int64_t count);
+
+/* Redistribution between two placements (base/part.h) of the same or of different dimensions. dims: extents of the
+ * tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.
+ *     rt_chunk           complete tensor -> this rank's part or window; no communication
+ *     rt_crop            part that contains the window -> window; no communication
+ *     rt_all_to_all      part -> part
+ *     rt_halo_exchange   part -> window
+ * `scratch` has room for all data this rank sends and all it receives. */
+int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+             const int64_t *dims, int dim, const struct rt_placement *to);
+int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+            const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+            const struct rt_placement *window);
+int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
+                  int to_dim, const struct rt_placement *to);
+int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
+                     int to_dim, const struct rt_placement *window);
+
+/* Point-to-point and broadcast along one mesh axis. Sends to or receives from the rank at this rank's place +
+ * `distance`, which may be negative. Broadcasts from place `root` on the axis; the root's dst gets a copy of its src,
+ * the other ranks' src is ignored. */
+int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance);
+int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
+int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);
+
+/* Flat cuts (base/flat.h): where the rank's slice of `elements`, its part of a tensor, begins, and how many elements it
+ * has; `axes` is the set of axes that cut it. */
+int64_t rt_flat_start(const struct rt *rt, unsigned axes, int64_t elements);
+int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
+
+/* Between the slice that the axes in `outer` leave of `elements` and that which `axis`, which comes after them, leaves
+ * of it. gather: dst = all slices; src may be the rank's own place in dst. scatter: dst = the rank's slice of the
+ * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
+ * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_all_gather_start, or
+ * rt_reduce_scatter_start, was called for it. */
+int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                       int64_t elements, unsigned outer, int begun);
+int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
+                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun);
+
+/* Announces a later rt_all_gather_flat with `begun` 1: allows the transport to gather from now on. dst: the place of
+ * the rank's slice in what is gathered, to which src is copied; it is the src of the later call. Do not access what is
+ * gathered until that call returns. Calls with `begun` 1 complete the gathers along an axis in the order in which they
+ * were announced. */
+int rt_all_gather_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                        int64_t elements, unsigned outer);
+
+/* Announces that the input of a later rt_reduce_scatter_flat (with `begun` 1) is complete, as rt_all_reduce_start
+ * does. */
+int rt_reduce_scatter_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                            int64_t elements, unsigned outer);
+
+/* dst = sum + all ranks' src, added in rank order where the transport defines one; dst may be sum. */
+int rt_all_reduce_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
+                       enum rt_dtype dtype, int64_t elements, int each_micro_batch);
+
+/* dst = sum + the rank's slice of all ranks' src, added in rank order where the transport defines one; dst may be
+ * sum. */
+int rt_reduce_scatter_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
+                           enum rt_dtype dtype, int64_t elements, unsigned outer, int each_micro_batch);
+
+/* Records the error of a failed call of `comm`; returns `status`. */
+int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
+
+/* Begins the remaining gradient buckets and waits for all of them (Note [Buckets] in core/sums.c). A device that
+ * captures a segment as a graph calls it before the capture ends. rt_sums_variant identifies how sums begin in the next
+ * one; a graph may be replayed only for the variant it was captured with. */
+int rt_end_sums(struct rt *rt);
+int rt_sums_variant(const struct rt *rt);
+
+/* Records an error that depends on data, such as an index out of range, and stops the step; returns `status`. */
+int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
