@@ -1,10 +1,15 @@
-"""The commands of the guides: every ```console block of docs/ is run, and must print what the guide says.
+"""The commands of README.md and the guides: every ```console block and every indented command is run, and must print what
+the guide says.
 
-    run.py --rankc RANKC --source DIR [--bless] [GUIDE.md...]
+    run.py --rankc RANKC --source DIR [--build BUILD --meson MESON] [--bless] [GUIDE.md...]
+
+With --build the commands run with what `meson install` puts into a directory, as if it were installed.
 
 A guide's commands run one after the other in a directory of its own that has samples/ and the models of samples/models.
 Output is stdout and stderr together; "..." as a line stands for any lines; [N] after the output is an exit status other than
-0. --bless writes what the commands print into the guides (blocks with "..." stay as they are). A guide that begins with the
+0. --bless writes what the commands print into the guides (blocks with "..." stay as they are). Indented lines without "$ " that begin
+with a program's name are commands too: they must succeed, whatever they print. Behind a line <!-- not run: REASON --> an
+indented block is passed over. A guide that begins with the
 line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line, which may ask for
 a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply."""
 import argparse
@@ -19,7 +24,11 @@ import tempfile
 from pathlib import Path
 
 NUMBER = re.compile(r"(-?\d+\.\d{3,})")
-BLOCK = re.compile(r"^(?:<!-- needs (\w+)(?: ([\d.]+))? -->\n)?```console\n(.*?)^```$", re.M | re.S)
+PROGRAM = r"(?:rankc|make|cc|mpirun|python3|meson|ninja|apt|git|kill|\./\S+) "
+# A fenced block, or an indented one behind an empty line, with what may stand before it.
+BLOCK = re.compile(r"^(?:<!-- needs (\w+)(?: ([\d.]+))? -->\n)?```console\n((?:.*\n)*?)```$"
+                   r"|^(?:(<!-- not run: \S.* -->)\n)?\n((?: {4}.*\n)+)|^```(?!console)(?:.*\n)*?```$", re.M)
+INDENT = "    "
 
 
 def commands(block):
@@ -31,6 +40,18 @@ def commands(block):
         else:
             found[-1][1].append(line)
     return found
+
+
+def blocks(text):
+    """(block as it stands, its commands, indent before each line) of those blocks that are to be run."""
+    for module, version, fenced, passed, indented in BLOCK.findall(text):
+        lines = [line[len(INDENT):] for line in indented.splitlines()]
+        if fenced and (not module or has_module(module, version)):
+            yield fenced, commands(fenced), ""
+        elif indented and not passed and lines[0].startswith("$ "):
+            yield indented, commands("\n".join(lines)), INDENT
+        elif indented and not passed and re.match(PROGRAM, lines[0]):
+            yield indented, [(line, None) for line in lines], INDENT
 
 
 def run(command, cwd, env):
@@ -62,18 +83,20 @@ def follow(guide, source, env, bless):
         shutil.copytree(source / "samples", f"{work}/samples")
         for model in (source / "samples" / "models").iterdir():
             shutil.copy(model, work)
-        for module, version, block in BLOCK.findall(text):
-            if module and not has_module(module, version):
-                continue
+        for block, found, indent in blocks(text):
             new = []
-            for command, expected in commands(block):
+            for command, expected in found:
                 count += 1
                 lines = run(command, work, env)
-                if not fits(expected, lines):
+                failed = expected is None and lines and re.fullmatch(r"\[\d+\]", lines[-1])
+                if failed or (expected is not None and not fits(expected, lines)):
                     faults.append(f"{guide.name}: $ {command}\n" + "\n".join(lines))
-                new += [f"$ {command}", *(expected if "..." in expected else lines)]
+                if expected is None:
+                    new.append(command)
+                else:
+                    new += [f"$ {command}", *(expected if "..." in expected else lines)]
             if bless:
-                text = text.replace(block, "\n".join(new) + "\n", 1)
+                text = text.replace(block, "".join(f"{indent}{line}\n" for line in new), 1)
     if bless:
         guide.write_text(text)
     return count, faults
@@ -104,23 +127,38 @@ def patch_faults(source):
     return found
 
 
+def install(build, meson, stage):
+    """Installs below `stage`; what the environment of the commands has for it."""
+    subprocess.run([meson, "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", stage], check=True)
+    rankc, found = next(Path(stage).rglob("bin/rankc")), next(Path(stage).rglob("rankc-rt.pc"))
+    return rankc, {"PKG_CONFIG_PATH": str(found.parent)}
+
+
+def environment(rankc):
+    path = f"{rankc.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "TERM": "dumb", "LC_ALL": "C", "CFLAGS": "-O1"}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--source", required=True, type=Path)
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--meson", default="meson")
     parser.add_argument("--bless", action="store_true")
     parser.add_argument("guides", nargs="*", type=Path)
     args = parser.parse_args()
-    rankc = Path(args.rankc).resolve()
-    env = {**os.environ, "PATH": f"{rankc.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}", "TERM": "dumb", "LC_ALL": "C", "CFLAGS": "-O1"}
-    guides = args.guides or sorted((args.source / "docs").glob("*.md"))
+    guides = args.guides or [args.source / "README.md", *sorted((args.source / "docs").glob("*.md"))]
     total, faults = 0, patch_faults(args.source)
-    for guide in guides:
-        if is_needless(guide):
-            print(f"{guide.name}: passed over")
-            continue
-        count, found = follow(guide, args.source, env, args.bless)
-        total, faults = total + count, faults + found
+    with tempfile.TemporaryDirectory() as stage:
+        rankc, paths = install(args.build, args.meson, stage) if args.build else (Path(args.rankc).resolve(), {})
+        env = {**environment(rankc), **paths}
+        for guide in guides:
+            if is_needless(guide):
+                print(f"{guide.name}: passed over")
+                continue
+            count, found = follow(guide, args.source, env, args.bless)
+            total, faults = total + count, faults + found
     print("\n".join(faults))
     print(f"{total} commands, {len(faults)} faults")
     sys.exit(1 if faults and not args.bless else 0)
