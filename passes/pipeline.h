@@ -24,6 +24,7 @@ struct pass_context {
     const struct rules *rules;     /* of policy manual */
     const struct policy_plugin *plugin;    /* from which policy manual takes its rules instead; NULL: none */
     const struct annotations *annotations; /* of policy annotated; NULL: the model has none */
+    const struct constraints *constraints; /* on single nodes (passes/plan/constraints.h); NULL: none */
     const struct plan *given;              /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
     struct plan *plan;                     /* pass policy stores the plan that it has applied; NULL: it does not */
     /* matrix products are calls of a library: weights are not packed, and epilogues are those of ir/expr/epilogue.h */

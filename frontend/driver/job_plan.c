@@ -27,6 +27,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.machine = job->side.machine.name ? &job->side.machine : NULL;
     context.expert_capacity = job->side.plan ? job->side.plan->expert_capacity : job->options->expert_capacity;
     context.rules = job->side.rules;
+    context.constraints = job->side.constraints;
     context.plugin = job->side.plugin;
     context.annotations = job->side.annotations;
     context.given = job->side.plan;

@@ -141,6 +141,7 @@ int job_read(struct job *job) {
 
 int job_take(struct job *job, const struct job *read, struct graph *graph) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    if (job->side.constraints) job->side.constraints->checked = true; /* with the graph of `read` */
     job->model = read->model;
     job->files.at = read->files.at, job->files.n = read->files.n;
     job->graph = graph;

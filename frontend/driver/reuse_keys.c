@@ -170,6 +170,7 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
     if (add_build(&keys->graph, arena, diags) < 0) return -1;
     seal(&keys->graph, arena);
     add_part(&keys->plan, arena, PART_PLAN_FILE, side->plan_hash);
+    if (*side->constraints_hash) add_part(&keys->plan, arena, "constraints", side->constraints_hash);
     add_names(&keys->plan, options, names, arena);
     add_part(&keys->plan, arena, PART_GRAPH, keys->graph.hex);
     seal(&keys->plan, arena);

@@ -91,6 +91,47 @@ static void take_options_mesh(struct reader *reader) {
     mesh->axis[0].size = (int)reader->options->plan_ngpus;
 }
 
+/* The words of --require or --forbid that name nodes; the others are of the search. */
+static int read_words(struct reader *reader, const char *option, const char *list, bool forbids) {
+    for (size_t n; list && *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        const char *word = arena_copy(reader->arena, list, n);
+        if (constraint_is_of_nodes(word) &&
+            constraints_parse_word(reader->files->constraints, reader->arena, reader->diags, option, word, forbids) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --constraints, --require and --forbid. */
+static int read_constraints(struct reader *reader) {
+    const struct options *options = reader->options;
+    struct side_files *files = reader->files;
+    struct rt_hash hash;
+    struct rt_reason why;
+    void *bytes = NULL;
+    size_t count = 0;
+    int status = 0;
+    files->constraints = ARENA_NEW(reader->arena, struct constraints);
+    *files->constraints = (struct constraints){0};
+    if (options->constraints) {
+        if (!own_file(reader->arena, options->constraints, MAX_TEXT, &bytes, &count, &why))
+            return refuse(reader, 437, options->constraints, &why);
+        status = constraints_parse_file(files->constraints, reader->arena, reader->diags, options->constraints, bytes,
+                                        count);
+    }
+    rt_hash_start(&hash);
+    rt_hash_field(&hash, bytes, count);
+    if (bytes) arena_release(reader->arena, bytes);
+    if (status < 0 || read_words(reader, "require", options->require, false) < 0 ||
+        read_words(reader, "forbid", options->forbid, true) < 0)
+        return -1;
+    for (int i = 0; i < files->constraints->all.n; i++) rt_hash_text(&hash, files->constraints->all.at[i].place);
+    if (files->constraints->all.n) rt_hash_hex(&hash, files->constraints_hash);
+    if (!files->constraints->all.n) files->constraints = NULL;
+    return 0;
+}
+
 static int read_machine(struct reader *reader) {
     struct machine *machine = &reader->files->machine;
     if (machine_read(reader->arena, reader->diags, reader->options->machine, machine) < 0) return -1;
@@ -167,12 +208,15 @@ int side_files_read(struct side_files *files, const struct options *options, str
     *files = (struct side_files){.policy = choice_word(options->pas.word)};
     if (options->load_plan && options->given[OPT_PAS])
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
+    if (options->load_plan && options->constraints)
+        return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --constraints contradict each other");
     if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
     if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
     if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.settings.at[0].value) < 0)
         return -1;
     if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
     if (options->machine && read_machine(&reader) < 0) return -1;
+    if (read_constraints(&reader) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;
     if (!files->own_mesh) take_options_mesh(&reader);
     if (divide_pipeline(&reader) < 0 || (files->own_mesh && side_files_check_mesh(files, options, diags) < 0))

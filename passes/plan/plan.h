@@ -46,12 +46,16 @@ struct plan {
     int64_t expert_capacity;          /* struct pass_context */
 };
 
+struct limits;
+
 /* A plan while a policy makes it: the splits and the stage of every node, by node id. */
 struct draft {
     const struct graph *graph;
     struct node_split (*split)[RT_MAX_AXES];
     int *stage;
     struct chunks chunks;
+    const struct limits *limits; /* what splits of nodes are allowed (constraints.h); NULL: all */
+    bool (*fixed)[RT_MAX_AXES];  /* per node: `split` along the axis is given, and no policy changes it; NULL: none */
 };
 
 /* Starts with the splits and stages of the graph's nodes. Tables lie in graph->arena. */

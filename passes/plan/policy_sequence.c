@@ -80,7 +80,7 @@ void policy_sequence(struct draft *draft, const struct pass_context *context) {
     propagation.nests = true; /* parts along axis context are divided further */
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
-        propagation.decided[id] = draft->split[id][axis].factor != SPLIT_NONE;
+        propagation.decided[id] = propagation.decided[id] || draft->split[id][axis].factor != SPLIT_NONE;
     }
     split_sequences(&propagation);
     for (int i = 0; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase == PHASE_FORWARD; i++)

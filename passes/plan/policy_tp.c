@@ -97,6 +97,7 @@ static int rows_of(struct propagation *propagation, int id) {
 static void start_over(struct propagation *propagation) {
     for (int i = 0; i < propagation->graph->order.n; i++) {
         int id = propagation->graph->order.at[i];
+        if (propagation_is_fixed(propagation, id)) continue;
         propagation->split[id][propagation->axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
         propagation->decided[id] = false;
     }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "passes/plan/constraints.h"
+
 enum { MAX_RESTARTS = 24 };
 
 /* A tensor that propagation has reached: it is to be split so. */
@@ -24,13 +26,21 @@ struct attempt {
 
 void propagation_init(struct propagation *propagation, struct draft *draft, struct arena *arena, int axis) {
     const struct graph *graph = draft->graph;
-    *propagation = (struct propagation){
-        .graph = graph, .split = draft->split, .arena = arena, .axis = axis, .ways = graph->mesh.axis[axis].size};
+    *propagation =
+        (struct propagation){.graph = graph, .split = draft->split, .draft = draft, .arena = arena, .axis = axis};
+    propagation->ways = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : 1;
     graph_uses(graph, arena, &propagation->uses);
     propagation->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
     propagation->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
     propagation->requested = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
     propagation->closed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
+    for (int id = 0; id < graph->nodes.n && draft->fixed; id++)
+        propagation->decided[id] = propagation_is_fixed(propagation, id);
+}
+
+bool propagation_is_fixed(const struct propagation *propagation, int node) {
+    const struct draft *draft = propagation->draft;
+    return draft->fixed && draft->fixed[node][propagation->axis];
 }
 
 const struct dims *propagation_dims(struct propagation *propagation, int node) {
@@ -51,6 +61,8 @@ static bool may_split(struct propagation *propagation, int node, const struct no
     if (!dims_can_split(dims, split, propagation->ways) ||
         !op_can_split(propagation->graph->nodes.at[node].op, dims, split))
         return false;
+    const struct limits *limits = propagation->draft->limits;
+    if (limits && !limits_allow(limits, node, dims, split)) return false;
     if (split_other_axis(propagation->split[node], dims, propagation->axis, split) < 0) return true;
     return propagation->nests &&
            dims_can_nest(dims, &propagation->graph->mesh, propagation->split[node], propagation->axis, split);
@@ -60,6 +72,8 @@ const char *propagation_refuses(struct propagation *propagation, int node, const
     const struct graph *graph = propagation->graph;
     const struct dims *dims = propagation_dims(propagation, node);
     const int other = split_other_axis(propagation->split[node], dims, propagation->axis, split);
+    const struct limits *limits = propagation->draft->limits;
+    if (limits && !limits_allow(limits, node, dims, split)) return "a constraint does not allow it";
     if (other < 0 || propagation->nests)
         return split_refused(graph, dims, propagation->split[node], propagation->axis, split);
     return arena_printf(graph->arena, "it is already split along %s", graph->mesh.axis[other].name);

@@ -23,6 +23,7 @@
 struct propagation {
     const struct graph *graph;
     struct node_split (*split)[RT_MAX_AXES]; /* per node: the draft's */
+    const struct draft *draft;
     struct arena *arena;
     int axis, ways; /* the mesh axis and its size */
     struct uses uses;
@@ -33,8 +34,11 @@ struct propagation {
     bool nests; /* the cuts along this axis may divide parts along other axes (Note [Nested cuts] in base/part.h) */
 };
 
-/* No node is decided or closed. Tables lie in the arena. */
+/* No node is closed, and those that are fixed in the draft are decided. Tables lie in the arena. */
 void propagation_init(struct propagation *propagation, struct draft *draft, struct arena *arena, int axis);
+
+/* True if the draft gives the node's split along this axis. */
+bool propagation_is_fixed(const struct propagation *propagation, int node);
 
 /* The node's annotation bound to its shapes. */
 const struct dims *propagation_dims(struct propagation *propagation, int node);

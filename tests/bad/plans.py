@@ -51,6 +51,10 @@ def by_rules(id, text, exit=3, says=r"E0424\]", place=r"p\.rules:\d+:\d+", **how
     return Row(f"G08 rules {id}", beside("p.rules", text), exit, says, ["--pas", "manual:p.rules"], place=place, **how)
 
 
+def by_constraints(id, text, exit=3, says=r"E0437\]", place=r"c\.yaml:\d+:\d+", args=("--pas", "tp:tensor=2"), **how):
+    return Row(f"constraints {id}", beside("c.yaml", text), exit, says, [*args, "--constraints", "c.yaml"], place=place, **how)
+
+
 CUT = {"tensor": "w1", "dim": 1, "ways": 2, "axis": "tensor"}
 MESH = [{"axis": "tensor", "size": 2}]
 
@@ -105,6 +109,26 @@ def npy(shape, data, header=SHAPE):
     return HEADER + (header % shape if b"%" in header else header).ljust(69) + b"\n" + data
 
 
+ENTRY = "- name: MatMul\n  allowed_partition_dims: "
+# content of a constraint file -> what is said of it
+BAD_CONSTRAINTS = {
+    "[]\n[]\n": "a list of entries", "name: MatMul\n": "a list of entries", "-\n": "a list of entries",
+    "\t- name: MatMul\n": "a tab", "- name: MatMul\n": "no allowed_partition_dims", ENTRY + "[0,0]\n": "texts in quotes",
+    ENTRY + '["0,0"\n': "',' or ']'", ENTRY + '["0,0",\n': "texts in quotes", ENTRY + "[\n": "texts in quotes",
+    ENTRY + "[] x\n": "unexpected text", ENTRY + "\n    - 0,0\n      - 1,1\n": "the same indentation", ENTRY + "\n- 0,0\n": "is a list",
+    ENTRY + "\n  - 0,0,0\n": "INPUT,DIM", ENTRY + "\n  - 100,0\n": "INPUT,DIM", ENTRY + "\n  - -1,0\n": "INPUT,DIM",
+    ENTRY + "\n  - 0\n": "INPUT,DIM", ENTRY + "\n  - ,\n": "INPUT,DIM", ENTRY + "[]\n  replica_allowed: no\n": "true or false",
+    ENTRY + "[]\n  name: x\n": "given twice", ENTRY + "[]\n   parent_module: x\n": "the same indentation",
+    "- allowed_partition_dims: []\n": "has no name", '- name: ""\n': "name of an operator", '- name: "x\n': "unclosed quotes",
+    "- name: 'a''b'\n": "inside a text", "- name: *x\n": "a word, a text in quotes", "- name: |\n    x\n": "a word, a text in quotes",
+    "- {name: x}\n": "unknown key", "- name\n": "KEY: VALUE", b"- name: M\0\n": "a NUL byte", "-" * 5000000: "a list of entries",
+}
+UNMET_CONSTRAINTS = {
+    "- name: MatMull\n  allowed_partition_dims: []\n": (3, "E0437\\].*no node matches"),
+    ENTRY + "[]\n  parent_module: attn\n": (3, "E0437\\].*no node matches"),
+    ENTRY + "\n  - 0,7\n": (3, "E0437\\].*dimension 7 of input 0"), ENTRY + "\n  - 9,0\n": (3, "E0437\\].*of input 9"),
+    ENTRY + "[]\n  replica_allowed: false\n": (5, "E0438\\].*whole on every rank"),
+}
 BAD_RULES = {
     "mesh": "mesh tensor=2\nmesh data=2\n",
     "mesh size": "mesh tensor=20000\n",
@@ -191,6 +215,17 @@ ROWS = [
     usage("G03 mesh", 204, "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "3"),
     *[usage(f"G02 {k}", r"20\d", "--pas", k) for k in ("tp:", "tp:tensor", "tp:tensor=0", "tp:tensor=x", "tp:data=2",
                                                   "hybrid:tensor=2,tensor=2", "hybrid:tensor=20000", "dp:x=1")],
+    *[by_constraints(n, text, says=rf"E0437\].*{re.escape(says)}") for n, (text, says) in enumerate(BAD_CONSTRAINTS.items())],
+    *[by_constraints(f"unmet {n}", text, exit, says, r"c\.yaml:1$") for n, (text, (exit, says)) in enumerate(UNMET_CONSTRAINTS.items())],
+    by_constraints("help", "- name: MatMul\n  parent_modul: x\n", says="did you mean 'parent_module'"),
+    by_constraints("none", "# nothing\n---\n", 0, ""),
+    by_constraints("crlf", "\ufeff---\r\n- name: MatMul  # c\r\n  allowed_partition_dims: ['0,0', \"1,1\"]\r\n  parent_module: ''\r\n", 0, ""),
+    Row("constraints missing", mlp, 6, r"E0601\]", ["--constraints", "none.yaml"], place=None),
+    by_constraints("plan", "[]", 2, r"E0200\]", args=("--load-plan", "c.yaml"), place=None),
+    *[usage(f"require {word}", 205, "--pas", "autodist", "--require", word) for word in ("*:in1", "*:x1.0", ":in0.0", "*:in0.0@", "*:in.0", "*:replicate@tensor")],
+    usage("forbid axis", 205, "--pas", "autodist", "--forbid", "*:in0.0@tensor"),
+    Row("require nothing", mlp, 3, r"E0437\].*no node matches", ["--pas", "autodist", "--require", "fc9:in1.1"], place="--require"),
+    Row("require against forbid", mlp, 5, r"E0430\].*not split so", ["--pas", "autodist", "--runtime-ngpus", "2", "--require", "fc1:in1.1", "--forbid", "fc1:in1.1"], place="--pas autodist"),
     *[by_rules(id, text) for id, text in BAD_RULES.items()],
     *[by_rules(id, text, place=r"p\.rules:\d+") for id, text in RULES_OF_OTHERS.items()],
     by_rules("ways", 'mesh tensor=9\nmatch "fc1" split in1.1\n', 5, r"E0420\].*dimension 1 of 'in1'(.|\n)*fc1", place=".*fc1"),

@@ -106,55 +106,56 @@ static const struct trait traits[] = {{"tensor", ways_of, SEARCH_TENSOR},
                                       {"sequence-parallel", sequence_of, 0}};
 enum { TRAITS = sizeof traits / sizeof *traits };
 
-/* A constraint, such as zero=3: `value` NULL: any. */
-struct constraint {
+/* What candidates must have or not have, such as zero=3: `value` NULL: any. */
+struct wanted {
     const struct trait *trait;
     const char *value, *text;
 };
 
-static int parse_constraint(struct constraint *constraint, const char *option, const char *text, struct arena *arena,
-                            struct diags *diags) {
+static int parse_wanted(struct wanted *wanted, const char *option, const char *text, struct arena *arena,
+                        struct diags *diags) {
     const char *names[TRAITS + 1] = {NULL}, *equals = strchr(text, '=');
     const char *name = equals ? arena_copy(arena, text, (size_t)(equals - text)) : text;
-    *constraint = (struct constraint){.text = text, .value = equals ? equals + 1 : NULL};
+    *wanted = (struct wanted){.text = text, .value = equals ? equals + 1 : NULL};
     for (int t = 0; t < TRAITS; t++) {
         names[t] = traits[t].name;
-        if (strcmp(traits[t].name, name) == 0) constraint->trait = &traits[t];
+        if (strcmp(traits[t].name, name) == 0) wanted->trait = &traits[t];
     }
-    if (constraint->trait) return 0;
+    if (wanted->trait) return 0;
     diag_error(diags, 205, EXIT_USAGE, NULL, "--%s does not know %s", option, diag_quote(diags, name));
     const char *near = str_nearest(name, names);
     if (near) diag_help(diags, "did you mean '%s'?", near);
     return -1;
 }
 
-static bool meets(const struct candidate *c, const struct constraint *constraint, struct arena *arena) {
-    const char *value = constraint->trait->value(c, constraint->trait->axis, arena);
-    return value && (!constraint->value || strcmp(value, constraint->value) == 0);
+static bool meets(const struct candidate *c, const struct wanted *wanted, struct arena *arena) {
+    const char *value = wanted->trait->value(c, wanted->trait->axis, arena);
+    return value && (!wanted->value || strcmp(value, wanted->value) == 0);
 }
 
 /* Refuses the candidates that meet the constraint, or those that do not. */
-static int apply_constraint(struct search *search, const char *option, const struct constraint *constraint,
-                            bool forbids, struct arena *arena, struct diags *diags) {
+static int apply_wanted(struct search *search, const char *option, const struct wanted *wanted, bool forbids,
+                        struct arena *arena, struct diags *diags) {
     int met = 0;
     for (int i = 0; i < search->all.n; i++) {
         struct candidate *c = &search->all.at[i];
-        const bool is = meets(c, constraint, arena);
+        const bool is = meets(c, wanted, arena);
         met += is;
-        if (is == forbids && !c->refused) c->refused = arena_printf(arena, "--%s %s", option, constraint->text);
+        if (is == forbids && !c->refused) c->refused = arena_printf(arena, "--%s %s", option, wanted->text);
     }
     if (met) return 0;
     return diag_error(diags, 432, EXIT_LIMIT, arena_printf(arena, "--%s", option), "no candidate has %s",
-                      diag_quote(diags, constraint->text));
+                      diag_quote(diags, wanted->text));
 }
 
 static int apply_all(struct search *search, const char *option, const char *list, bool forbids, struct arena *arena,
                      struct diags *diags) {
     while (list && *list) {
         const size_t length = strcspn(list, ",");
-        struct constraint constraint;
-        if (parse_constraint(&constraint, option, arena_copy(arena, list, length), arena, diags) < 0 ||
-            apply_constraint(search, option, &constraint, forbids, arena, diags) < 0)
+        const char *word = arena_copy(arena, list, length);
+        struct wanted wanted;
+        if (!constraint_is_of_nodes(word) && (parse_wanted(&wanted, option, word, arena, diags) < 0 ||
+                                              apply_wanted(search, option, &wanted, forbids, arena, diags) < 0))
             return -1;
         list += length + (list[length] == ',');
     }

@@ -19,7 +19,8 @@ int search_read(struct search_model *model, const struct options *options, const
     diags_init(own, arena);
     *of_one = search_options(options, &one, arena);
     *model = (struct search_model){.job = {.options = of_one, .arena = arena, .diags = own}, .machine = *machine};
-    if (job_read(&model->job) < 0 || job_simplify(&model->job) < 0) {
+    if (job_read(&model->job) < 0 || job_simplify(&model->job) < 0 ||
+        (model->job.side.constraints && constraints_check(model->job.side.constraints, model->job.graph, own) < 0)) {
         diags_append(diags, own);
         return -1;
     }
@@ -43,7 +44,10 @@ static void measure(const struct job *job, struct outcome *outcome) {
 /* The text of the first error, in `arena`. */
 static const char *first_error(const struct diags *diags, struct arena *arena) {
     for (int i = 0; i < diags->all.n; i++)
-        if (diags->all.at[i].severity == RT_SEVERITY_ERROR) return arena_strdup(arena, diags->all.at[i].text);
+        if (diags->all.at[i].severity == RT_SEVERITY_ERROR)
+            return diags->all.at[i].code == 438
+                       ? arena_printf(arena, "%s: %s", diags->all.at[i].where, diags->all.at[i].text)
+                       : arena_strdup(arena, diags->all.at[i].text);
     return "it cannot be planned";
 }
 

@@ -1,0 +1,76 @@
+/* Constraints on the splits of single nodes, which hold for every policy and for the search of autodist.
+ *
+ * They come from a constraint file (--constraints FILE.yaml), with the keys and the meaning of nnScaler's partition
+ * constraints, and from patterns of node names (--require and --forbid GLOB:TENSOR.DIM):
+ *
+ *   - name: MatMul                   operator, as `rankc plan --json` names it; a glob
+ *     parent_module: attn            the part of the node's name before its last component; a glob
+ *     allowed_partition_dims:        INPUT,DIM: a node may be split in these dimensions and in no others
+ *       - 1,1
+ *     replica_allowed: false         the node must be split; true unless it is given
+ *
+ * A constraint concerns nodes of the forward phase, whose gradients follow them. Of the entries of a file the one with
+ * the longest parent_module that fits decides a node. A node is only whole, as replica_allowed means it, if it is split
+ * along no mesh axis; on a stage of one rank every constraint of a file holds, as in nnScaler. */
+#ifndef PASSES_PLAN_CONSTRAINTS_H
+#define PASSES_PLAN_CONSTRAINTS_H
+
+#include "passes/plan/plan.h"
+
+struct pass_context;
+
+enum constraint_kind {
+    CONSTRAINT_ALLOW,  /* the node is split in the listed dimensions and in no others */
+    CONSTRAINT_FORBID, /* the node is not split in the listed dimensions */
+    CONSTRAINT_PIN     /* the node is split in the one listed dimension, along `axis` */
+};
+
+/* Dimension `dim` of input number `operand` of a node, or of its output. */
+struct constraint_dim {
+    bool output;
+    int operand, dim;
+};
+
+struct constraint {
+    enum constraint_kind kind;
+    const char *place;                     /* where it was given, for messages */
+    const char *op, *module, *node, *axis; /* globs, NULL: any; axis: of a PIN */
+    VEC(struct constraint_dim) dims;
+    bool replica; /* the node may be whole */
+    bool in_file; /* the longest module decides */
+};
+
+struct constraints {
+    const char *file; /* NULL: none */
+    VEC(struct constraint) all;
+    bool checked; /* constraints_check was done, with a graph from which this one was made by leaving out layers */
+};
+
+/* Adds the entries of a constraint file. 0, or -1 after diagnostics (E0437 with line and column). */
+int constraints_parse_file(struct constraints *constraints, struct arena *arena, struct diags *diags, const char *file,
+                           const char *bytes, size_t length);
+
+/* True if a word of --require or --forbid is for nodes: it has a colon. */
+bool constraint_is_of_nodes(const char *word);
+
+/* Adds GLOB:TENSOR.DIM[@AXIS] or GLOB:replicate; TENSOR is in0, in1 .. or out0 .. . 0, or -1 after E0205. */
+int constraints_parse_word(struct constraints *constraints, struct arena *arena, struct diags *diags,
+                           const char *option, const char *word, bool forbids);
+
+/* 0, or -1 after E0437 for each constraint that concerns no node of the graph, or no dimension of its nodes. */
+int constraints_check(const struct constraints *constraints, const struct graph *graph, struct diags *diags);
+
+/* Which constraints concern each node of a graph. */
+struct limits;
+
+/* Finds them, and splits the nodes that are pinned, with the nodes to which the split propagates. Sets draft->limits
+ * and draft->fixed. 0, or -1 after the errors of constraints_check, or E0438 for a pin that cannot be. */
+int limits_begin(struct draft *draft, const struct pass_context *context);
+
+/* True if the constraints allow the node this split. */
+bool limits_allow(const struct limits *limits, int node, const struct dims *dims, const struct node_split *split);
+
+/* Checks what a policy has decided. 0, or -1 after E0438 for a node that is whole or split otherwise. */
+int limits_check(const struct draft *draft, struct diags *diags);
+
+#endif
