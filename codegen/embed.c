@@ -1,6 +1,8 @@
-/* Build tool: writes the files of templates/ into one C table, so that rankc needs no data files.
+/* Build tool: writes files into one C table, so that rankc needs no data files.
  *
- *     embed OUT.c ROOT FILE...      each FILE is known by its path behind ROOT, "templates/"
+ *     embed OUT.c TABLE ROOT FILE...
+ *
+ * Each FILE is known by its path behind the last ROOT in it ("templates/"), and a file without ROOT by its name.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,17 +27,24 @@ static void write_text(FILE *out, const char *path) {
     fclose(in);
 }
 
+static const char *known_as(const char *path, const char *root) {
+    const char *name = NULL;
+    for (const char *at = path; (at = strstr(at, root)); at++) name = at + strlen(root);
+    if (name) return name;
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 int main(int argc, char **argv) {
-    if (argc < 3) return 2;
+    if (argc < 4) return 2;
     FILE *out = fopen(argv[1], "wb");
     if (!out) {
         perror(argv[1]);
         return 1;
     }
-    fputs("#include \"codegen/embedded.h\"\n\nconst struct embedded embedded[] = {\n", out);
-    for (int i = 3; i < argc; i++) {
-        const char *root = strstr(argv[i], argv[2]), *name = root ? root + strlen(argv[2]) : argv[i];
-        fprintf(out, "    {\"%s\",\n", name);
+    fprintf(out, "#include \"codegen/embedded.h\"\n\nconst struct embedded %s[] = {\n", argv[2]);
+    for (int i = 4; i < argc; i++) {
+        fprintf(out, "    {\"%s\",\n", known_as(argv[i], argv[3]));
         write_text(out, argv[i]);
     }
     fputs("    {0, 0}};\n", out);

@@ -6,6 +6,7 @@
 #include "codegen/instruction.h"
 #include "codegen/ports.h"
 #include "codegen/rank.h"
+#include "codegen/runtime_files.h"
 #include "codegen/tmpl.h"
 #include "ir/base/str.h"
 #include "runtime/base/checked.h"
@@ -357,6 +358,8 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "version", info->version);
     tmpl_set(env, "runtime_cflags", info->runtime_cflags ? info->runtime_cflags : "");
     tmpl_set(env, "runtime_libs", info->runtime_libs ? info->runtime_libs : "");
+    tmpl_set(env, "with_runtime", info->with_runtime ? "yes" : "");
+    tmpl_set(env, "runtime_sources", info->with_runtime ? runtime_sources(arena) : "");
     tmpl_set(env, "pas", info->pas);
     tmpl_set(env, "key", info->key);
     tmpl_set(env, "work", info->work);
@@ -472,6 +475,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     add_sources(program, env, plan, sources, target);
     for (const struct target_file *file = target->files; file->template; file++)
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
+    if (info->with_runtime) runtime_files_add(program, arena, target->user_kernel == USER_CUDA);
     if (has_constants) add_file(program, arena, "weights/constants.bin", strbuf_text(&constants), constants.length);
     return 0;
 }

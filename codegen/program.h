@@ -14,6 +14,7 @@ struct program_info {
     const struct training *training;           /* NULL: inference */
     const struct decisions *decisions; /* weights that are not parameters (passes/train/roles.h); NULL: not recorded */
     int nfiles;                        /* files of the model; the file of constants is number nfiles */
+    bool with_runtime;                 /* the runtime's sources are part of the program */
     bool copies;                       /* --weights copy: weights are loaded from slices (slices.h), not these files */
 };
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "codegen/runtime_files.h"
 #include "frontend/driver/subprocess.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
@@ -156,6 +157,11 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
 const char build_cflags[] = "-Ibuild/runtime/include" RANKC_RT_CFLAGS;
 const char build_libs[] = "build/runtime/librankc-rt.a " RANKC_RT_LIBS;
 
+/* True if the program was compiled --with-runtime: its Makefile builds the runtime. */
+static bool has_runtime(struct arena *arena, const char *directory) {
+    return exists(arena_printf(arena, "%s/" RUNTIME_FOLDER "/rt.h", directory));
+}
+
 static int put_link(struct diags *diags, const char *target, const char *path) {
     if (unlink(path) < 0 && errno != ENOENT) return diag_errno(diags, 611, NULL, "write", path);
     return symlink(target, path) < 0 ? diag_errno(diags, 611, NULL, "write", path) : 0;
@@ -165,7 +171,7 @@ int build_link_runtime(struct arena *arena, struct diags *diags, const char *dir
     struct build_runtime runtime = build_runtime(arena);
     const char *build = arena_printf(arena, "%s/build", directory);
     const char *links = arena_printf(arena, "%s/runtime", build);
-    if (!runtime.include) return 0;
+    if (!runtime.include || has_runtime(arena, directory)) return 0;
     if (mkdir(build, 0777) < 0 && errno != EEXIST) return diag_errno(diags, 611, NULL, "write", build);
     if (mkdir(links, 0777) < 0 && errno != EEXIST) return diag_errno(diags, 611, NULL, "write", links);
     if (put_link(diags, runtime.include, arena_printf(arena, "%s/include", links)) < 0) return -1;
@@ -213,7 +219,7 @@ int build_program(struct arena *arena, struct diags *diags, const char *director
     const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "-f", "Makefile", "all", NULL, NULL, NULL};
     int n = 9;
     if (build_link_runtime(arena, diags, directory) < 0) return -1;
-    if (build_runtime(arena).include) {
+    if (build_runtime(arena).include && !has_runtime(arena, directory)) {
         argv[n++] = arena_printf(arena, "RANKC_CFLAGS=%s", build_cflags);
         argv[n++] = arena_printf(arena, "RANKC_LIBS=%s", build_libs);
     }

@@ -164,6 +164,7 @@ int job_describe(struct job *job) {
                                       .training = job_training(job),
                                       .decisions = &job->decisions,
                                       .nfiles = job->files.n,
+                                      .with_runtime = job->options->with_runtime,
                                       .copies = job->options->weights == OPT_WEIGHTS_COPY};
     if (reuse_keys_make(&job->keys, options, &job->names, &job->side, job->files.n, job->files.at, job->arena,
                         job->diags) < 0)

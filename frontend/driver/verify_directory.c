@@ -239,6 +239,8 @@ static struct program_info info_of(const struct check *check, int nfiles) {
                                 .work = check->keys.work,
                                 .nfiles = nfiles,
                                 .copies = sliced_weights_present(root)};
+    const char *with_runtime = reuse_keys_part(&check->keys.plan, "with-runtime");
+    info.with_runtime = with_runtime && *with_runtime;
     info.training = check->training.optimizer.row ? &check->training : NULL;
     info.decisions = &check->decisions;
     return info;

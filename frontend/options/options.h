@@ -157,7 +157,7 @@ struct options {
     const char *constraints;  /* NULL: none */
     const char *save_machine; /* NULL: not given */
     const char *html;         /* NULL: no page */
-    bool no_build, allow_links;
+    bool no_build, with_runtime, allow_links;
     bool train, inference;
     const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
