@@ -123,8 +123,8 @@ struct rt_copies {
 struct rt_device {
     const char *name;
     bool remote;
-    /* open is called once rt->rank is known; close also after a failed open. */
-    int (*open)(struct rt *rt);
+    /* open is called once rt->rank is known, with the options of rt_open; close also after a failed open. */
+    int (*open)(struct rt *rt, const struct rt_options *options);
     void (*close)(struct rt *rt);
     /* A zero-filled arena; NULL: out of memory. */
     void *(*allocate)(struct rt *rt, enum rt_arena arena, size_t bytes);

@@ -54,6 +54,12 @@ struct rt_options {
     /* Address of the caller's MPI_Comm, an intracommunicator of all ranks, which stays the caller's; NULL: none. rank
      * and world are then its own. Collective over it. rt_close must come before MPI_Finalize. */
     const void *mpi_comm;
+    /* Of programs for GPUs; each NULL: none. Addresses of the caller's ncclComm_t (NCCL 2.18 or later, loaded as
+     * libnccl.so.2) of all ranks, with the job's numbers, and of a cudaStream_t that can be captured, so not the legacy
+     * default stream. All ranks give the same of the two. Both stay the caller's and are used until rt_close: a
+     * communicator is split off, and the work of a step is queued on the stream. With either of them the rank uses the
+     * current device of the thread that calls rt_open. */
+    const void *nccl_comm, *cuda_stream;
     int rank, world; /* used where joined and mpi_comm are NULL; world 0: from the environment, else one rank */
     /* Where ranks find each other that were started by torchrun, mpirun or by hand: HOST:PORT, file:PATH or mpi
      * (comm/rendezvous.h). NULL: MASTER_ADDR and MASTER_PORT, else MPI. */
@@ -77,8 +83,8 @@ void rt_close(struct rt *rt);
 
 /* Runs a job whose ranks are threads of this process: options->world of them, by default one scale unit. Opens each
  * rank on a thread of its own, calls run(rt, context) there, and closes the rank when it returns; returns when all
- * have. Of `options` (may be NULL) joined, mpi_comm, rank, comm and rendezvous are not read. Any number of jobs may run
- * at a time.
+ * have. Of `options` (may be NULL) joined, mpi_comm, nccl_comm, cuda_stream, rank, comm and rendezvous are not
+ * read. Any number of jobs may run at a time.
  *
  * RT_OK if all calls returned 0. A rank that fails, or whose call returns something else, ends the waits of the others.
  * The result is then the status of the first rank that did not fail because of another one, and rt_error(NULL) is its

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static int open_host(struct rt *rt) {
-    (void)rt;
+static int open_host(struct rt *rt, const struct rt_options *options) {
+    (void)rt, (void)options;
     return RT_OK;
 }
 
@@ -74,6 +74,11 @@ static int run(struct rt *rt, const struct rt_segment *segment) {
     return segment->run(rt);
 }
 
+static int finish(struct rt *rt) {
+    (void)rt;
+    return RT_OK;
+}
+
 const struct rt_device rt_host = {.name = "host",
                                   .open = open_host,
                                   .close = close_host,
@@ -87,4 +92,4 @@ const struct rt_device rt_host = {.name = "host",
                                   .add = add,
                                   .connect = connect,
                                   .run = run,
-                                  .finish = open_host};
+                                  .finish = finish};

@@ -268,12 +268,20 @@ static int meet(struct rt *rt) {
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }
 
+static int open_device(struct rt *rt, const struct rt_options *options) {
+    if (rt->program->device->remote || (!options->nccl_comm && !options->cuda_stream))
+        return rt->program->device->open(rt, options);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        "a caller's %s is for programs that were compiled with --target cuda",
+                        options->nccl_comm ? "NCCL communicator" : "stream");
+}
+
 static int open_rank(struct rt *rt, const struct rt_options *options) {
     RT_TRY(check_program(rt));
     RT_TRY(rt_join(rt, options));
     RT_TRY(place_shard(rt));
     RT_TRY(shake_hands(rt));
-    RT_TRY(rt->program->device->open(rt));
+    RT_TRY(open_device(rt, options));
     RT_TRY(open_axes(rt));
     RT_TRY(open_units(rt));
     RT_TRY(open_controls(rt));

@@ -72,7 +72,7 @@ static void run_embedded(struct rt_comm *comm, void *context) {
     struct rt_options options = *job->options;
     struct rt *rt = NULL;
     options.joined = comm;
-    options.mpi_comm = NULL;
+    options.mpi_comm = options.nccl_comm = options.cuda_stream = NULL;
     options.segment = NULL;
     result->status = rt_open(&rt, job->program, &options);
     if (!result->status) result->status = job->run(rt, job->context);

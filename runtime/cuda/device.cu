@@ -41,10 +41,15 @@ static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
     return RT_OK;
 }
 
-/* Selects the GPU: ranks that are threads share the first one; others use the GPU with their number on the machine. */
-static int choose_gpu(struct rt *rt, int count) {
+/* Selects the GPU: the current one of a caller who gives a stream or communicator. Otherwise ranks that are threads
+ * share the first one, and others use the GPU with their number on the machine. */
+static int choose_gpu(struct rt *rt, const struct rt_options *options, int count) {
     bool threads = false;
     RT_TRY(ask_threads(rt, rt->comm, &threads));
+    if (options->nccl_comm || options->cuda_stream) {
+        RT_CUDA_TRY(rt, cudaGetDevice(&own_of(rt)->number));
+        return RT_OK;
+    }
     own_of(rt)->number = threads ? 0 : rt_local_rank(rt);
     if (own_of(rt)->number >= 0 && own_of(rt)->number < count) return RT_OK;
     return rt_fail(rt, RT_ERROR_DEVICE,
@@ -52,15 +57,28 @@ static int choose_gpu(struct rt *rt, int count) {
                    rt->rank, count);
 }
 
-static int open_gpu(struct rt *rt) {
+/* The rank's main stream: the caller's, or one of its own. */
+static int open_stream(struct rt *rt, const struct rt_options *options) {
+    if (!options->cuda_stream) {
+        RT_CUDA_TRY(rt, cudaStreamCreateWithFlags(&rt_cuda_of(rt)->stream, cudaStreamNonBlocking));
+        return RT_OK;
+    }
+    const cudaStream_t given = *(const cudaStream_t *)options->cuda_stream;
+    own_of(rt)->callers_stream = true;
+    rt_cuda_of(rt)->stream = given;
+    if (given && given != cudaStreamLegacy) return RT_OK;
+    return rt_fail(rt, RT_ERROR_USAGE, "the caller's stream is the legacy default stream, which cannot be captured");
+}
+
+static int open_gpu(struct rt *rt, const struct rt_options *options) {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count < 1)
         return rt_fail(rt, RT_ERROR_DEVICE, "this program needs a GPU, but there is none: %s",
                        error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists no device");
-    RT_TRY(choose_gpu(rt, count));
+    RT_TRY(choose_gpu(rt, options, count));
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
-    RT_CUDA_TRY(rt, cudaStreamCreateWithFlags(&rt_cuda_of(rt)->stream, cudaStreamNonBlocking));
+    RT_TRY(open_stream(rt, options));
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&rt_cuda_of(rt)->fault, sizeof(rt_fault), cudaHostAllocMapped));
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&own_of(rt)->mailbox, RT_MAIL * sizeof(double), cudaHostAllocDefault));
     memset(rt_cuda_of(rt)->fault, 0, sizeof(rt_fault));
@@ -68,12 +86,13 @@ static int open_gpu(struct rt *rt) {
     return rt_cuda_open_library(rt);
 }
 
-static int open_device(struct rt *rt) {
+static int open_device(struct rt *rt, const struct rt_options *options) {
     rt_cuda *cuda = (rt_cuda *)calloc(1, sizeof *cuda);
     if (cuda) cuda->own = (rt_cuda_private *)calloc(1, sizeof *cuda->own);
     rt->device = cuda;
     if (!cuda || !cuda->own) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
-    return open_gpu(rt);
+    cuda->own->callers_comm = options->nccl_comm;
+    return open_gpu(rt, options);
 }
 
 static void free_pieces(rt_cuda_graph *graph) {
@@ -112,7 +131,7 @@ static void close_device(struct rt *rt) {
         rt_cuda_close_library(rt);
         cudaFreeHost(cuda->own->mailbox);
         cudaFreeHost(cuda->fault);
-        if (cuda->stream) cudaStreamDestroy(cuda->stream);
+        if (cuda->stream && !cuda->own->callers_stream) cudaStreamDestroy(cuda->stream);
         free(cuda->own);
     }
     free(cuda);
@@ -248,6 +267,7 @@ static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
 static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
     bool threads = false;
     RT_TRY(ask_threads(rt, host, &threads));
+    if (own_of(rt)->callers_comm) threads = false;
     return threads ? rt_cuda_open_loopback(rt, host, out) : rt_cuda_open_nccl(rt, host, color, out);
 }
 

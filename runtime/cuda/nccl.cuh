@@ -16,6 +16,9 @@
     F(GetUniqueId)                                                                                                     \
     F(CommInitRankConfig)                                                                                              \
     F(CommSplit)                                                                                                       \
+    F(CommCount)                                                                                                       \
+    F(CommUserRank)                                                                                                    \
+    F(CommCuDevice)                                                                                                    \
     F(CommGetAsyncError)                                                                                               \
     F(CommAbort)                                                                                                       \
     F(CommDestroy)                                                                                                     \
@@ -143,20 +146,56 @@ static int nccl_watch(struct rt *rt) {
     return RT_OK;
 }
 
-/* Makes the communicator of all ranks; rank 0's ncclUniqueId is broadcast by the host communicator. */
-static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+/* Splits a communicator, like ncclCommSplit; *made stays NULL for NCCL_SPLIT_NOCOLOR. The new handle exists once the
+ * parent's operation is complete; then its own initialisation completes. */
+static int nccl_split_from(struct rt *rt, ncclComm_t parent, int color, int key, ncclConfig_t *config,
+                           ncclComm_t *made) {
+    config->blocking = 0;
+    RT_TRY(nccl_settle(rt, parent, nccl_of(rt)->CommSplit(parent, color, key, made, config)));
+    return *made ? nccl_settle(rt, *made, ncclInProgress) : RT_OK;
+}
+
+/* Rank 0's ncclUniqueId is broadcast by the host communicator. */
+static int nccl_init_world(struct rt *rt, rt_nccl *nccl, ncclConfig_t *config) {
     ncclUniqueId id;
     ncclResult_t result = ncclSuccess;
-    if (nccl->world) return RT_OK;
-    RT_TRY(nccl_load(rt, nccl));
     if (rt->rank == 0) result = nccl->GetUniqueId(&id);
     if (result != ncclSuccess) return nccl_fail(rt, result);
     const int status = rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0);
     if (status) return rt_fail_comm(rt, rt->comm, status);
-    config.blocking = 0;
+    config->blocking = 0;
+    return nccl_settle(rt, nccl->world, nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, config));
+}
+
+/* A caller's communicator must have the job's ranks and this rank's GPU. */
+static int nccl_check_callers(struct rt *rt, const rt_nccl *nccl, ncclComm_t given) {
+    int rank = -1, size = 0, device = -1;
+    ncclResult_t result = nccl->CommUserRank(given, &rank);
+    if (result == ncclSuccess) result = nccl->CommCount(given, &size);
+    if (result == ncclSuccess) result = nccl->CommCuDevice(given, &device);
+    if (result != ncclSuccess)
+        return rt_fail(rt, RT_ERROR_USAGE, "the caller's NCCL communicator: %s", nccl->GetErrorString(result));
+    if (rank != rt->rank || size != rt->world)
+        return rt_fail(rt, RT_ERROR_USAGE, "rank %d of %d is rank %d of %d of the caller's NCCL communicator", rt->rank,
+                       rt->world, rank, size);
+    if (device == rt_cuda_of(rt)->own->number) return RT_OK;
+    return rt_fail(rt, RT_ERROR_USAGE, "the current device is GPU %d, but the caller's NCCL communicator is of GPU %d",
+                   rt_cuda_of(rt)->own->number, device);
+}
+
+static int nccl_adopt_world(struct rt *rt, rt_nccl *nccl, ncclComm_t given, ncclConfig_t *config) {
+    RT_TRY(nccl_check_callers(rt, nccl, given));
+    return nccl_split_from(rt, given, 0, rt->rank, config, &nccl->world);
+}
+
+/* Makes the communicator of all ranks, or splits it from the caller's. */
+static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    const ncclComm_t *given = (const ncclComm_t *)rt_cuda_of(rt)->own->callers_comm;
+    if (nccl->world) return RT_OK;
+    RT_TRY(nccl_load(rt, nccl));
     rt_cuda_of(rt)->own->watch = nccl_watch;
-    return nccl_settle(rt, nccl->world, nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, &config));
+    return given ? nccl_adopt_world(rt, nccl, *given, &config) : nccl_init_world(rt, nccl, &config);
 }
 
 static rt_nccl_comm *nccl_comm_of(struct rt_comm *comm) {
@@ -165,15 +204,6 @@ static rt_nccl_comm *nccl_comm_of(struct rt_comm *comm) {
 
 static cudaStream_t nccl_stream(struct rt_comm *comm) {
     return rt_cuda_of(nccl_comm_of(comm)->rt)->stream;
-}
-
-/* Splits a communicator, like ncclCommSplit; *made stays NULL for NCCL_SPLIT_NOCOLOR. The new handle exists once the
- * parent's operation is complete; then its own initialisation completes. */
-static int nccl_split_from(struct rt *rt, ncclComm_t parent, int color, int key, ncclConfig_t *config,
-                           ncclComm_t *made) {
-    config->blocking = 0;
-    RT_TRY(nccl_settle(rt, parent, nccl_of(rt)->CommSplit(parent, color, key, made, config)));
-    return *made ? nccl_settle(rt, *made, ncclInProgress) : RT_OK;
 }
 
 /* Called by all of its ranks, or some have failed. */

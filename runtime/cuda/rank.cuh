@@ -56,7 +56,9 @@ struct rt_cuda_private {
     double *mailbox;      /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;
-    cudaStream_t side; /* of sums that overlap computation; created when first needed */
+    bool callers_stream;
+    const void *callers_comm; /* address of the caller's ncclComm_t, read during rt_open; NULL: none */
+    cudaStream_t side;        /* of sums that overlap computation; created when first needed */
     cudaEvent_t forked, joined;
     uint64_t begun_beside, ended_beside; /* calls in the side stream, and those that the main stream has waited for */
     void *library;                       /* of products */

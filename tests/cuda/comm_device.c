@@ -25,7 +25,7 @@ static int open_device(struct rt_comm *host, struct rt_comm **out, void **kept) 
     bare->rt.comm = host;
     bare->rt.rank = host->rank;
     bare->rt.world = host->size;
-    const int status = rt_cuda_device.open(&bare->rt);
+    const int status = rt_cuda_device.open(&bare->rt, &(struct rt_options){0});
     return status ? status : rt_cuda_device.connect(&bare->rt, host, 0, out);
 }
 

@@ -14,6 +14,7 @@ import glob
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,8 @@ class Bench:
         self.env = {**os.environ, "NVCC": os.path.join(HERE, "host", "nvcc"),
                     "NVCCFLAGS": "-O0", "HOST_GPUS": "64", "LD_LIBRARY_PATH": work}
 
-    def call(self, *command, status=0, env=None):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})})
+    def call(self, *command, status=0, env=None, cwd=None):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})}, cwd=cwd)
         if done.returncode != status:
             raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stderr.strip()[-2000:]}")
         return done
@@ -180,7 +181,28 @@ def failures(bench):
         check_counts(called, abort=1, destroy=0)
 
 
-CASES = [tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, failures]
+def callers(bench):
+    """The ranks of a program use a communicator and a stream of their callers, which stay whole (rank_callers.cu)."""
+    program = glob.glob(bench.compile("callers", *GPT2, "--pas", "tp:tensor=2") + "/*/_")[0]
+    tokens, binary = f"{TESTS}/models/gpt2/inputs/input_ids.npy", f"{bench.work}/callers/callers"
+    bench.call("make", "-s", "-C", program, "build/model.a")
+    flags = bench.call("make", "-s", "-C", program, "--eval", "print:;@echo $(RANKC_CFLAGS) -- $(RANKC_LIBS)", "print").stdout.split()
+    bench.call(bench.env["NVCC"], "-std=c++20", f"-I{program}", f"-I{bench.args.include}", "-c", "-o", f"{binary}.o", f"{HERE}/rank_callers.cu")
+    bench.call(bench.env["NVCC"], "-fopenmp", "-o", binary, f"{binary}.o", "build/model.a", *flags[flags.index("--") + 1:],
+               f"{bench.work}/libnccl.so.2", cwd=program)
+    ranks = [subprocess.Popen([binary, program, tokens, f"{bench.work}/callers/place"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**bench.env, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
+    said = [rank.communicate(timeout=120) for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        raise Wrong("\n".join(error for _, error in said))
+    bench.call(bench.args.rankc, "run", program, "--input", f"input_ids={tokens}", "--output-dir", f"{program}/threads", "--comm", "loopback")
+    (content,) = outputs(f"{program}/threads").values()
+    first = "%.9g" % struct.unpack_from("<f", content, 10 + struct.unpack_from("<H", content, 8)[0])[0]
+    if [out for out, _ in said] != [f"rank {rank}: {first}\n" for rank in range(2)]:
+        raise Wrong(f"{said}, not {first}")
+
+
+CASES = [callers, tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, failures]
 
 
 def main():

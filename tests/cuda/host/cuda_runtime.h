@@ -159,6 +159,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
 /* --- Memory, streams, graphs: as far as the runtime uses them --- */
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+#define cudaStreamLegacy ((cudaStream_t)0x1)
 enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEventDisableTiming };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
@@ -166,6 +167,7 @@ enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrCompute
 STAND_IN cudaError_t cudaGetDeviceCount(int *count);
 STAND_IN cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int);
 STAND_IN cudaError_t cudaSetDevice(int);
+STAND_IN cudaError_t cudaGetDevice(int *number);
 STAND_IN cudaError_t cudaMalloc(void **out, size_t bytes);
 STAND_IN cudaError_t cudaFree(void *memory);
 STAND_IN cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned);

@@ -405,6 +405,24 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     });
 }
 
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
+    check_free(comm, "question");
+    *count = (int)comm->world.size();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
+    check_free(comm, "question");
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
+    check_free(comm, "question");
+    *device = 0;
+    return ncclSuccess;
+}
+
 /* Even what is done shows at the second look only. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     if (!comm) complain("the state of no communicator is asked for");
