@@ -1,7 +1,8 @@
-/* A generated program: all files for a plan, in memory. */
+/* Generates a program: all files for a plan. */
 #ifndef CODEGEN_PROGRAM_H
 #define CODEGEN_PROGRAM_H
 
+#include "codegen/files.h"
 #include "codegen/source.h"
 #include "passes/train/training.h"
 
@@ -16,17 +17,6 @@ struct program_info {
     int nfiles;                        /* files of the model; the file of constants is number nfiles */
     bool with_runtime;                 /* the runtime's sources are part of the program */
     bool copies;                       /* --weights copy: weights are loaded from slices (slices.h), not these files */
-};
-
-struct program_file {
-    const char *path;  /* below the instance directory */
-    const void *bytes; /* NULL: already on disk; then `hash` is set */
-    size_t count;
-    const char *hash; /* of its bytes; NULL: computed when the manifest is written */
-};
-
-struct program {
-    VEC(struct program_file) files;
 };
 
 /* Generates the sources of all rank classes, the tables, the build file, and weights/constants.bin if there are

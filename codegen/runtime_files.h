@@ -2,8 +2,9 @@
 #ifndef CODEGEN_RUNTIME_FILES_H
 #define CODEGEN_RUNTIME_FILES_H
 
-#include "codegen/program.h"
-#include "codegen/tmpl.h"
+#include <stdbool.h>
+
+#include "codegen/files.h"
 
 #define RUNTIME_FOLDER "rankc" /* of the sources, in the instance directory; generated code includes <rankc/rt.h> */
 
