@@ -42,14 +42,39 @@ static void put_all_slots(struct rt_json_writer *writer, const struct graph *gra
 
 enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
 
+/* What each coordinate executes when, by the cost model: micro-batch, number of the stage among those of the
+ * coordinate, phase, begin and end, in units of the cost model. */
+static void put_runs(struct rt_json_writer *writer, const struct graph *graph, const struct timeline *timeline) {
+    rt_json_key(writer, "runs");
+    rt_json_open(writer, '[', RT_JSON_LINES);
+    for (int c = 0; c < graph->schedules.n; c++) {
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int i = 0; i < timeline->runs.n; i++) {
+            const struct timeline_run *run = &timeline->runs.at[i];
+            const struct segment *segment = &graph->segments.at[run->segment];
+            if (run->coordinate != c) continue;
+            rt_json_open(writer, '[', RT_JSON_INLINE);
+            rt_json_put_int(writer, run->micro);
+            rt_json_put_int(writer, schedule_number(graph, segment->chunk));
+            rt_json_put_text(writer, phase_names[segment->phase]);
+            rt_json_put_real(writer, run->begin);
+            rt_json_put_real(writer, run->end);
+            rt_json_close(writer, ']');
+        }
+        rt_json_close(writer, ']');
+    }
+    rt_json_close(writer, ']');
+}
+
 void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training) {
     const int stages = graph->schedules.n, micro_batches = training ? training->accumulate : graph->micro_batches;
     const struct rt_schedule *first = &graph->schedules.at[0];
     const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
     const int drawn = shorter ? first->micro_batches : micro_batches;
-    struct timeline even, costed;
-    if (timeline_simulate(graph, drawn, NULL, &even) ||
-        timeline_simulate(graph, micro_batches, segment_seconds(graph), &costed))
+    const double *seconds = segment_seconds(graph);
+    struct timeline even, shown, costed;
+    if (timeline_simulate(graph, drawn, NULL, &even) || timeline_simulate(graph, drawn, seconds, &shown) ||
+        timeline_simulate(graph, micro_batches, seconds, &costed))
         BUG("the schedule of a verified graph does not complete");
     rt_json_key(writer, "schedule");
     rt_json_open(writer, '{', RT_JSON_LINES);
@@ -71,5 +96,6 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int c = 0; c < stages; c++) rt_json_put_text(writer, timeline_text(graph->arena, graph, &even, c));
     rt_json_close(writer, ']');
+    put_runs(writer, graph, &shown);
     rt_json_close(writer, '}');
 }

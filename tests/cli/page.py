@@ -4,6 +4,7 @@ each part; skipped where there is none."""
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,11 @@ def main():
                            ["memory", "live", "communication", "schedule", "estimate", "nodes", "parameters"])
         runs = [e for e in page.elements if "run" in e[1].get("class", "").split()]
         assert len(runs) == 2 * 2 * 4, f"{len(runs)} entries of the timeline, for 2 stages and 4 micro-batches"
+        timeline = training[1]["schedule"]["runs"]
+        end = max(run[4] for stage in timeline for run in stage)
+        drawn = [float(re.search(r"width: ([\d.]+)%", run[1]["style"])[1]) for run in runs]
+        wanted = [100 * (run[4] - run[3]) / end for stage in timeline for run in stage]
+        assert all(abs(a - b) < 1e-3 for a, b in zip(drawn, wanted)), (drawn, wanted)
         assert "Backward pass and update" in "".join(page.text)
     return 0
 
