@@ -345,11 +345,12 @@ static void put_is64(struct local *local, const char *name, const char *argument
     strbuf_puts(&local->out, tensor_of(local, operand_tensor(local, argument))->dtype == RT_I64 ? "1" : "0");
 }
 
-/* $Thead: the type with the tile size of flash attention (runtime/cuda/flash.cuh): _64 or _128, the smallest that holds
- * a head of q, k and v. */
+/* $Thead: the type, and where the target's kernels have one the tile size of flash attention (runtime/cuda/flash.cuh):
+ * _64 or _128, the smallest that holds a head of q, k and v. */
 static void put_head(struct local *local, const char *name, const char *argument) {
     (void)name;
     put_type(local, "T", argument);
+    if (!local->kernels->target->arguments->sized_heads) return;
     int64_t d = local->extent[dims_find(&local->dims, "d")], e = local->extent[dims_find(&local->dims, "e")];
     strbuf_puts(&local->out, d > 64 || e > 64 ? "_128" : "_64");
 }

@@ -22,7 +22,7 @@
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; others: see instruction.c
  *   $type(x1) $type(codes)   the type of an operand, or the one that an attribute names
  *   $vector(x3)        1 if the operand is given and has a dimension, else 0
- *   $Thead             $T and the tile size of flash attention, _64 or _128
+ *   $Thead             $T, and on GPUs the tile size of flash attention, _64 or _128
  *   $fp8(format)       the format of 8-bit floats that an attribute names
  *   $enum(cell)       a text attribute in upper case, the end of an enumerator's name; "none" if it is omitted
  *   $epilogue          for a packed product: the epilogue function with its operands, or NULL

@@ -16,6 +16,7 @@ struct target_function {
 /* The spelling of arguments of calls. */
 struct target_arguments {
     bool names_rank;        /* all kernels take the rank as first argument, for its stream */
+    bool sized_heads;       /* names of flash attention's kernels end in a size of heads */
     const char *array;      /* opens an array; % stands for its type */
     const char *no_array;   /* an array that is left out */
     const char *structure;  /* opens a struct; % stands for its name */

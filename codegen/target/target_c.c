@@ -53,10 +53,10 @@ const struct target_arguments target_c_arguments = {
 static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
 /* Kernels that read and write 16-bit floats and compute in f32 (runtime/kernels/c/stored.h). */
-static const enum op_id halves[] = {OP_Attention, OP_LayerNorm, OP_LogSoftmax, OP_RMSNorm,
-                                    OP_Rope,      OP_Softmax,   OP_NONE};
+static const enum op_id halves[] = {OP_Attention, OP_FlashAttention, OP_LayerNorm, OP_LogSoftmax,
+                                    OP_RMSNorm,   OP_Rope,           OP_Softmax,   OP_NONE};
 
-const enum op_id target_c_missing[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_Rows, OP_Columns, OP_NONE};
+const enum op_id target_c_missing[] = {OP_Rows, OP_Columns, OP_NONE};
 
 /* Elements of workspace of a recurrent layer. */
 static int64_t recurrence_elements(const struct rank_class *class, int x, int weights) {

@@ -127,6 +127,7 @@ static int64_t scratch_of(const struct graph *graph, const struct rank_class *cl
 }
 
 static const struct target_arguments arguments = {.names_rank = true,
+                                                  .sized_heads = true,
                                                   .array = "{",
                                                   .no_array = "{}",
                                                   .structure = "{",

@@ -10,10 +10,6 @@ const struct target *job_target(const struct job *job) {
     return target_find(choice_word(job->options->target));
 }
 
-static bool has_flash(const struct job *job) {
-    return !op_is_listed(&ops[OP_FlashAttention], job_target(job)->missing);
-}
-
 static enum attention_kind attention_of(const struct job *job) {
     return attention_kind_of(choice_word(job->options->attention));
 }
@@ -32,7 +28,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.annotations = job->side.annotations;
     context.given = job->side.plan;
     context.plan = &job->decided;
-    context.attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS;
+    context.attention = attention_of(job);
     context.training = job_training(job);
     context.decisions = &job->decisions;
     context.verbose = job->options->verbose;
@@ -131,9 +127,8 @@ static int check_opened(const struct job *job) {
 }
 
 static int check_attention(const struct job *job) {
-    if (attention_of(job) == ATTENTION_PRODUCTS || has_flash(job)) return 0;
-    return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has %s",
-                      attention_of(job) == ATTENTION_FLASH ? "flash attention" : "attention by cuDNN");
+    if (attention_of(job) != ATTENTION_LIBRARY || job_target(job)->library_products) return 0;
+    return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has attention by cuDNN");
 }
 
 /* --arch is a list of names such as sm_90a. It is written into the Makefile, so no other characters are allowed. */

@@ -19,10 +19,10 @@ static int take_configuration(struct parser *parser) {
     options->operand = options->model_config;
     options->train = !options->inference;
     if (!options->given[OPT_TARGET]) options->target = OPT_TARGET_CUDA;
-    if (!options->given[OPT_ATTENTION] && options->target == OPT_TARGET_CUDA) options->attention = OPT_ATTENTION_FLASH;
+    if (!options->given[OPT_ATTENTION] && (options->train || options->target == OPT_TARGET_CUDA))
+        options->attention = OPT_ATTENTION_FLASH;
     if (options->train && options->attention == OPT_ATTENTION_PRODUCTS)
-        return parser_usage_error(
-            parser, "without flash attention, which only target cuda has, --model-config needs --inference");
+        return parser_usage_error(parser, "without flash attention, --model-config needs --inference");
     return 0;
 }
 

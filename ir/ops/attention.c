@@ -41,6 +41,17 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
     return 0;
 }
 
+/* ... and what the kernels of flash attention ask of them. */
+static int check_flash(struct dims *dims, const struct graph *graph, const struct node *node, const struct heads *at,
+                       const char **why) {
+    const struct tensor *q = input(graph, node, at->q), *v = input(graph, node, at->v);
+    if (q->dtype == RT_F64) return refuse(dims, why, "scores are summed in f32");
+    if (check_heads(dims, graph, node, at, why) < 0) return -1;
+    if (q->dims[q->ndim - 1] > RT_FLASH_HEAD || v->dims[q->ndim - 1] > RT_FLASH_HEAD)
+        return refuse(dims, why, "heads have more than %d elements", RT_FLASH_HEAD);
+    return 0;
+}
+
 /* Binds a mask, which is broadcast to the shape of the scores. */
 static int bind_mask(struct dims *dims, const struct tensor *mask, struct operand *operand,
                      const struct operand *scores, const char **why) {
@@ -121,8 +132,7 @@ static void bind_stats(struct dims *dims, const struct operand *y, struct operan
 DIMS_FN(dims_flash_attention) {
     static const struct head_kinds kinds = {FACTOR_PASS, FACTOR_PASS, FACTOR_WHOLE};
     struct operand *y = &dims->operand[node->ninputs];
-    if (input(graph, node, 0)->dtype == RT_F64) return refuse(dims, why, "scores are summed in f32");
-    if (check_heads(dims, graph, node, &attention_heads, why) < 0) return -1;
+    if (check_flash(dims, graph, node, &attention_heads, why) < 0) return -1;
     if (bind_heads(dims, graph, node, &attention_heads, &kinds, y, why) < 0) return -1;
     bind_stats(dims, y, y + 1);
     return 0;
@@ -135,8 +145,7 @@ DIMS_FN(dims_flash_attention_grad) {
     static const struct head_kinds kinds = {FACTOR_SUM, FACTOR_WHOLE, FACTOR_WHOLE};
     struct operand *o = dims->operand, *out = o + node->ninputs;
     const struct tensor *q = input(graph, node, 1);
-    if (q->dtype == RT_F64) return refuse(dims, why, "scores are summed in f32");
-    if (check_heads(dims, graph, node, &heads, why) < 0) return -1;
+    if (check_flash(dims, graph, node, &heads, why) < 0) return -1;
     for (int i = 0; i < 6; i++)
         if (input(graph, node, i)->ndim != q->ndim) return refuse(dims, why, "input %d has other dimensions than q", i);
     if (bind_heads(dims, graph, node, &heads, &kinds, &o[0], why) < 0) return -1;

@@ -294,11 +294,22 @@ static void lie_at(struct finder *f, int tensor, const struct strides *s) {
     f->class->strides[tensor] = arena_copy(f->plan->graph->arena, s, sizeof *s);
 }
 
+/* True if the tensor lies in the caller's memory, whose tensors have no parts in plans. */
+static bool is_callers(const struct finder *f, int tensor) {
+    const struct graph *graph = f->plan->graph;
+    for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;) {
+        if (node_at(f, producer)->op->kind != OP_VIEW && f->plan->view[tensor].kind != VIEW_OF_OPERAND) return false;
+        tensor = node_at(f, producer)->inputs[0];
+    }
+    return graph->tensors.at[tensor].kind == TENSOR_INPUT && !f->plan->kernels.holds_inputs;
+}
+
 static bool result_is_seen(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides operand = strides_of(f, m.node->inputs[0]);
     struct strides s;
-    return mover_of(m.node)->see(&m, 0, &operand, &s) && readers_take(f, m.node->outputs[0], -1, &s);
+    return mover_of(m.node)->see(&m, 0, &operand, &s) && !(s.offset && is_callers(f, m.node->inputs[0])) &&
+           readers_take(f, m.node->outputs[0], -1, &s);
 }
 
 static bool operands_lie(struct finder *f, int id) {

@@ -625,7 +625,8 @@ static bool takes_flash(const struct attention *a) {
 static enum op_id operator_of(const struct attention *a) {
     const bool half = rt_dtypes[recognition_result(a->recognition)->dtype].kind == RT_KIND_HALF;
     if (takes_flash(a)) return OP_FlashAttention;
-    if (half && a->context->attention != ATTENTION_PRODUCTS) return OP_NONE;
+    if (half && a->context->attention != ATTENTION_PRODUCTS && !op_is_listed(&ops[OP_Attention], a->context->halves))
+        return OP_NONE;
     return a->recognition->builder.graph->train ? OP_NONE : OP_Attention;
 }
 

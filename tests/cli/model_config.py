@@ -28,7 +28,8 @@ FILES = [({}, 0, ""), ({"head_dim": 16, "tie_word_embeddings": True, "torch_dtyp
          ({"hidden_size": 60, "head_dim": 8, "vocab_size": 13}, 0, ""), ({"num_key_value_heads": 3}, 3, "no multiple"),
          ({"num_local_experts": 2, "num_experts_per_tok": 3}, 3, "greater"), ({"head_dim": 7}, 3, "odd")]
 USAGE = [(["--model-config", "llama3-8"], 2, "did you mean 'llama3-8b'"), (["--model-config", "none.json"], 6, "none.json"),
-         (["--model-config", "gpt2", "--target", "c"], 2, "--inference"), (["--model-config", "gpt2", "--target", "c", "--inference"], 0, ""),
+         (["--model-config", "gpt2", "--target", "c"], 0, ""), (["--model-config", "gpt2", "--attention", "products"], 2, "--inference"),
+         (["--model-config", "gpt2", "--target", "c", "--inference"], 0, ""),
          (["--inference"], 2, "--model-config"), ([], 2, "missing"), (["m.onnx", "--model-config", "gpt2"], 2, "exclude"),
          (["--model-config", "gpt2", "--dim", "tokens=3"], 2, "batch and seq"), (["--model-config", "gpt2", "--loss", "mse"], 2, "--loss")]
 

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Flash attention on the stand-in of a GPU, and its gradient: against PyTorch's autograd in f64.
+"""Flash attention on the stand-in of a GPU or on CPUs, and its gradient: against PyTorch's autograd in f64.
 
-    attention.py --rankc RANKC [ROW...]
+    attention.py --rankc RANKC [ROW...]     e.g. f32, "bf16 cudnn", "c f32"; by default those of target cuda
 
 Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
 of which every key is masked. In 16-bit floats the bounds are those of their precision. The same by cuDNN, where there is its header:
 graphs of operations computed by host/cudnn_graph.cpp, forward, backward and both, which are to be as many as the cases that it takes.
+
+On CPUs also with several threads, for more and for fewer heads than threads: bit for bit as with one.
 
 Then with operands that are parts of other tensors: which moves are left out, because attention takes strides, and which are not."""
 import os
@@ -47,6 +49,7 @@ CASES = [
     (4, 2, 33, 29, 16, 24, {"batch": (2,), "sink": (4, 1, 1), "causal": 1, "fill": -np.inf}),
     (2, 1, 20, 17, 8, 8, {"causal": 1, "offset": -3, "window": 4, "fill": -np.inf, "nan_to_zero": 1, "sink": (2, 2, 1, 1), "batch": (2,)}),
     (2, 1, 20, 20, 8, 8, {"causal": 1, "offset": -3, "fill": -np.inf, "nan_to_zero": 1, "cap": 2.0}),
+    (2, 1, 300, 530, 8, 24, {"causal": 1, "offset": 230, "window": 290, "fill": -np.inf}),
 ]
 # Those that cuDNN takes: heads in multiples of 8, masks that hide whole keys and no whole row, batches that masks repeat along or not.
 FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17], [1, 2, 3, 9, 20]
@@ -58,6 +61,7 @@ BOUNDS = {"f32": 2e-6, "bf16": 1e-2, "fp16": 2e-3}
 NUMPY = {"f32": "f4", "fp16": "f2"}
 # name: type, which operators are cuDNN's, calls of it, flags
 OWN = {dtype: (dtype, (), 0, "") for dtype in BOUNDS}
+CPUS = {f"c {dtype}": OWN[dtype] for dtype in BOUNDS}
 CUDNN = {
     "bf16 cudnn": ("bf16", ("forward", "backward"), len(FORWARD) + len(BACKWARD), ""),
     "fp16 cudnn forward": ("fp16", ("forward",), len(FORWARD), ""),
@@ -177,7 +181,8 @@ def distance(got, expected):
 T, HEADS, SIZE = 37, 4, 8
 WIDTH = HEADS * SIZE
 CAUSAL = "scale=0.353 causal=1 fill=-inf"
-LINES = [f"{part}_part = Slice(qkv) start=[0,0,{i * WIDTH}] step=[1,1,1] size=[2,{T},{WIDTH}]" for i, part in enumerate("qkv")]
+LINES = ["qkv = Neg(minus)"] # inputs of programs for CPUs lie in memory of which the plan knows no parts
+LINES += [f"{part}_part = Slice(qkv) start=[0,0,{i * WIDTH}] step=[1,1,1] size=[2,{T},{WIDTH}]" for i, part in enumerate("qkv")]
 LINES += [f"{part}_heads = Reshape({part}_part) shape=[2,{T},{HEADS},{SIZE}]" for part in "qkv"]
 LINES += [f"{part} = Transpose({part}_heads) perm=[0,2,1,3]" for part in "qkv"]
 LINES += [f"y_heads, stats = FlashAttention(q, k, v) {CAUSAL}", "y_rows = Transpose(y_heads) perm=[0,2,1,3]",
@@ -207,8 +212,8 @@ def form_graph(dtype, more, library):
                   *list(lines.items())[at:]])
     lines.update({line.split(" = ")[0]: line for line in more})
     outputs = [line for line in lines.values() if line.startswith("output")]
-    number = {"qkv": "%0", "dy": "%1"}
-    text = ["rankc-ir 1", 'graph "views" level=TYPED', f'input %0 "qkv" {dtype}[2,{T},{3 * WIDTH}]', f'input %1 "dy" {dtype}[2,{T},{WIDTH}]']
+    number = {"minus": "%0", "dy": "%1"}
+    text = ["rankc-ir 1", 'graph "views" level=TYPED', f'input %0 "minus" {dtype}[2,{T},{3 * WIDTH}]', f'input %1 "dy" {dtype}[2,{T},{WIDTH}]']
     for line in (line for line in lines.values() if " = " in line):
         results, (op, operands, attributes) = line.split(" = ")[0], re.fullmatch(r"(\w+)\((.*?)\)(.*)", line.split(" = ")[1]).groups()
         operands = ", ".join(number[name] for name in operands.split(", "))
@@ -230,22 +235,22 @@ def form_reference(qkv, dy, twice):
     return y.detach().numpy(), torch.cat([dq, dq if twice else dk, dv], 2).numpy()
 
 
-def check_forms(rankc, work, dtype, library, env):
+def check_forms(rankc, work, dtype, library, target, env):
     """By cuDNN the first alone: what it is told of strides does not depend on the form."""
     rng, failures = np.random.default_rng(1), []
-    given = {"qkv": narrow(rng.standard_normal((2, T, 3 * WIDTH)), dtype), "dy": narrow(rng.standard_normal((2, T, WIDTH)), dtype)}
+    given = {"minus": narrow(rng.standard_normal((2, T, 3 * WIDTH)), dtype), "dy": narrow(rng.standard_normal((2, T, WIDTH)), dtype)}
     for name, value in given.items():
         np.save(f"{work}/{name}.npy", value)
     for number, (form, (moves, more)) in enumerate(list(FORMS.items())[:1 if library else len(FORMS)]):
         path = f"{work}/form{number}"
         with open(f"{path}.rir", "w") as out:
             out.write(form_graph(dtype, more, bool(library)))
-        call(rankc, "compile", f"{path}.rir", "-o", path, "-q", "--target", "cuda", timeout=900, env=env)
+        call(rankc, "compile", f"{path}.rir", "-o", path, "-q", "--target", target, timeout=900, env=env)
         call(rankc, "run", path, *(f"--input={name}={work}/{name}.npy" for name in given), "--output-dir", f"{path}.out", timeout=900,
              env=env)
-        with open(f"{path}/form{number}/_/rank_0.cu") as source:
+        with open(f"{path}/form{number}/_/rank_0.{'cu' if target == 'cuda' else 'c'}") as source:
             executed = len(re.findall(r"rt_(?:transpose|slice|concat)_", source.read()))
-        expected = form_reference(wide(given["qkv"]), wide(given["dy"]), form.startswith("one gradient"))
+        expected = form_reference(-wide(given["minus"]), wide(given["dy"]), form.startswith("one gradient"))
         errors = [distance(wide(np.load(f"{path}.out/{name}.npy")), value) for name, value in zip(("y", "dqkv"), expected)]
         print(f"{dtype} {form}: {executed} moves, y {errors[0]:.1e} dqkv {errors[1]:.1e}")
         if not max(errors) <= BOUNDS[dtype] or executed != moves:
@@ -255,7 +260,7 @@ def check_forms(rankc, work, dtype, library, env):
 
 def write(work, name):
     """The graph and its inputs; what they are, and options that name them."""
-    dtype, library, *_ = {**OWN, **CUDNN}[name]
+    dtype, library, *_ = {**OWN, **CUDNN, **CPUS}[name]
     text, values, mores = graph(dtype, library)
     with open(f"{work}/attention.rir", "w") as out:
         out.write(text)
@@ -265,14 +270,15 @@ def write(work, name):
 
 
 def check(rankc, work, name):
-    dtype, library, calls, flags = {**OWN, **CUDNN}[name]
+    dtype, library, calls, flags = {**OWN, **CUDNN, **CPUS}[name]
+    target = "c" if name in CPUS else "cuda"
     counted = STAND_IN and bool(library) # calls of the library itself are not
     env = {**build_cudnn(work), "NVCCFLAGS": f"-O0 {flags}", "FAKE_CUDNN_LOG": f"{work}/calls"} if counted else {}
     mores, given = write(work, name)
-    call(rankc, "compile", f"{work}/attention.rir", "-o", f"{work}/cuda", "-q", "--target", "cuda", timeout=900, env=env)
+    call(rankc, "compile", f"{work}/attention.rir", "-o", f"{work}/{target}", "-q", "--target", target, timeout=900, env=env)
     runs = []
-    for out in ("first", "second"):
-        call(rankc, "run", f"{work}/cuda", *given, "--output-dir", f"{work}/{out}", timeout=900, env=env)
+    for out, threads in (("first", "1"), ("second", "1" if target == "cuda" else "3")):
+        call(rankc, "run", f"{work}/{target}", *given, "--output-dir", f"{work}/{out}", "--threads", threads, timeout=900, env=env)
         runs.append([[np.load(f"{work}/{out}/y{i}_{j}.npy") for j in range(4)] for i in range(len(CASES))])
     failures = []
     made = sum(1 for _ in open(f"{work}/calls")) if os.path.exists(f"{work}/calls") else 0
@@ -286,7 +292,9 @@ def check(rankc, work, name):
             failures.append(f"{dtype} {case}")
         if any(a.tobytes() != b.tobytes() for a, b in zip(got, again)):
             failures.append(f"{dtype} {case}: other bits at another run")
-    failures += check_forms(rankc, work, dtype, library, env)
+    if target == "c" and dtype != "f32": # casts of the gradient's operands are contiguous
+        return failures
+    failures += check_forms(rankc, work, dtype, library, target, env)
     if counted and sum(1 for _ in open(f"{work}/calls")) <= made + 1:
         failures.append(f"{name}: cuDNN is not called where operands are parts")
     return failures

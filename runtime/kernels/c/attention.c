@@ -7,6 +7,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -29,6 +30,7 @@ enum {
     ROWS = 32,
     KEYS = 64,
     DEPTH = 256, /* most of a head's size at a time */
+    SPAN = 256,  /* keys whose gradients are summed at a time */
     PARALLEL_PRODUCTS = 1 << 18
 };
 #undef NAME
@@ -41,6 +43,8 @@ struct call {
     const struct rt_attention *shape;
     int64_t batch, kv, t, s, d, e;
     int64_t rows; /* of q for each head of k: group x t */
+    /* between neighbours of each dimension (b.., heads, lines, elements), in elements */
+    int64_t q_step[RT_MAX_NDIM], k_step[RT_MAX_NDIM], v_step[RT_MAX_NDIM], y_step[RT_MAX_NDIM];
     const uint8_t *keep;
     /* per dimension of q but the last; 0: repeated */
     int64_t keep_stride[RT_MAX_NDIM], bias_stride[RT_MAX_NDIM], sink_stride[RT_MAX_NDIM];
@@ -50,31 +54,70 @@ struct call {
     double scale, fill, cap;
 };
 
-/* Where the rows of a block find their masks and sinks, and the last key that a causal row sees. */
+/* Where the rows of a block lie in q and y, find their masks and sinks, and the last key that a causal row sees; where
+ * their head of k and of v begins. */
 struct places {
-    int64_t keep[ROWS], bias[ROWS], sink[ROWS], limit[ROWS];
+    int64_t q[ROWS], y[ROWS], keep[ROWS], bias[ROWS], sink[ROWS], limit[ROWS];
+    int64_t k, v;
 };
+
+/* Offset of sample `sample` of a tensor with these steps. */
+static int64_t sample_at(const struct call *call, int64_t sample, const int64_t *step) {
+    int64_t at = 0;
+    for (int d = call->shape->ndim - 4; d >= 0; d--) {
+        at += sample % call->shape->q[d] * step[d];
+        sample /= call->shape->q[d];
+    }
+    return at;
+}
+
+/* Offset of a head of k or v, counted over all samples. */
+static int64_t head_at(const struct call *call, int64_t head, const int64_t *step) {
+    return sample_at(call, head / call->kv, step) + head % call->kv * step[call->shape->ndim - 3];
+}
 
 /* Unused lanes repeat the last row. */
 static void place_rows(const struct call *call, int64_t head, int64_t first, int count, struct places *at) {
     const struct rt_attention *shape = call->shape;
-    int heads = shape->ndim - 3; /* the dimension of q that counts heads */
-    int64_t keep = 0, bias = 0, sink = 0, rest = head / call->kv, group = call->rows / call->t;
-    for (int d = heads - 1; d >= 0; d--) {
-        keep += rest % shape->q[d] * call->keep_stride[d];
-        bias += rest % shape->q[d] * call->bias_stride[d];
-        sink += rest % shape->q[d] * call->sink_stride[d];
-        rest /= shape->q[d];
-    }
+    const int heads = shape->ndim - 3; /* the dimension of q that counts heads */
+    const int64_t sample = head / call->kv, group = call->rows / call->t;
+    const struct {
+        int64_t *at;
+        const int64_t *step;
+        int64_t begin;
+    } of[] = {{at->q, call->q_step, sample_at(call, sample, call->q_step)},
+              {at->y, call->y_step, sample_at(call, sample, call->y_step)},
+              {at->keep, call->keep_stride, sample_at(call, sample, call->keep_stride)},
+              {at->bias, call->bias_stride, sample_at(call, sample, call->bias_stride)},
+              {at->sink, call->sink_stride, sample_at(call, sample, call->sink_stride)}};
+    at->k = head_at(call, head, call->k_step);
+    at->v = head_at(call, head, call->v_step);
     for (int r = 0; r < ROWS; r++) {
         int64_t row = first + (r < count ? r : count - 1), h = head % call->kv * group + row / call->t;
         int64_t t = row % call->t;
-        at->keep[r] = keep + h * call->keep_stride[heads] + t * call->keep_stride[heads + 1];
-        at->bias[r] = bias + h * call->bias_stride[heads] + t * call->bias_stride[heads + 1];
-        at->sink[r] = sink + h * call->sink_stride[heads];
+        for (int i = 0; i < 5; i++) of[i].at[r] = of[i].begin + h * of[i].step[heads] + t * of[i].step[heads + 1];
         at->limit[r] = shape->start + t + shape->offset;
     }
 }
+
+/* True for a row whose weights are 0, not quotients by the sum of its terms. */
+static inline int has_no_weights(const struct call *call, double sum) {
+    return call->nan_to_zero == RT_HIDDEN_ROWS_TO_ZERO ? sum == 0 : call->nan_to_zero && !(sum > 0);
+}
+
+/* Operands and results of the gradient. Steps of dy are y_step of `of`. */
+struct grad_call {
+    struct call of;
+    struct rt_strided dq, dk, dv, dy, y;
+    const float *q, *k, *v, *bias, *stats;
+};
+
+/* What a call of the gradient's kernel computes: of one head of k, spans [span, behind_span) of keys and blocks
+ * [block, behind_block) of rows; dq of the rows, and dk and dv of the keys. */
+struct grad_part {
+    int64_t head, span, behind_span, block, behind_block;
+    int rows, keys;
+};
 
 #define SCALAR_MADD(a, x, sum) ((sum) + (a) * (x))
 
@@ -104,13 +147,13 @@ static void place_rows(const struct call *call, int64_t head, int64_t first, int
 #define MADD_F64(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
 #include "attention_types.inc"
 
-#define BEST(s, reference)                                                                                             \
-    ((reference)                                                       ? attention_##s                                 \
-     : __builtin_cpu_supports("avx512f")                               ? attention_##s##_avx512                        \
-     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? attention_##s##_avx2                          \
-                                                                       : attention_##s)
+#define BEST(name, reference)                                                                                          \
+    ((reference)                                                       ? name                                          \
+     : __builtin_cpu_supports("avx512f")                               ? name##_avx512                                 \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? name##_avx2                                   \
+                                                                       : name)
 #else
-#define BEST(s, reference) attention_##s
+#define BEST(name, reference) name
 #endif
 
 /* Distances in elements between neighbours of a mask's dimensions, 0 where it is repeated. */
@@ -125,6 +168,17 @@ static int64_t mask_strides(const int64_t *mask, int ndim, int64_t *stride) {
     return key;
 }
 
+/* Steps of a tensor (b.., heads, lines, width) whose elements are contiguous; b.. are those of q. */
+static void steps_of(const struct rt_attention *shape, int64_t heads, int64_t lines, int64_t width, int64_t *step) {
+    const int64_t inner[] = {heads, lines, width};
+    int64_t size = 1;
+    for (int d = shape->ndim - 1; d >= 0; d--) {
+        step[d] = size;
+        size *= d >= shape->ndim - 3 ? inner[d - (shape->ndim - 3)] : shape->q[d];
+    }
+}
+
+/* All operands are contiguous. */
 static struct call call_of(const struct rt_attention *shape, const uint8_t *keep) {
     int ndim = shape->ndim;
     struct call call = {.shape = shape,
@@ -149,28 +203,103 @@ static struct call call_of(const struct rt_attention *shape, const uint8_t *keep
     call.keep_key = mask_strides(shape->keep, ndim, call.keep_stride);
     call.bias_key = mask_strides(shape->bias, ndim, call.bias_stride);
     mask_strides(shape->sink, ndim, call.sink_stride);
+    steps_of(shape, shape->q[ndim - 3], call.t, call.d, call.q_step);
+    steps_of(shape, shape->q[ndim - 3], call.t, call.e, call.y_step);
+    steps_of(shape, call.kv, call.s, call.d, call.k_step);
+    steps_of(shape, call.kv, call.s, call.e, call.v_step);
     return call;
 }
 
+static void copy_steps(const struct rt_attention *shape, int64_t *step, const int64_t *from) {
+    memcpy(step, from, (size_t)shape->ndim * sizeof *step);
+}
+
+/* y, and stats unless it is NULL. */
 #define DEFINE_ATTENTION(T, suffix)                                                                                    \
-    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,            \
-                              const T *bias, const T *sink, const struct rt_attention *shape) {                        \
-        struct call call = call_of(shape, keep);                                                                       \
-        int64_t blocks = (call.rows + ROWS - 1) / ROWS, heads = call.batch * call.kv;                                  \
-        int parallel =                                                                                                 \
-            (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >= PARALLEL_PRODUCTS;       \
-        void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, const T *, int64_t, int64_t, \
-                    int) = BEST(suffix, rt->reference_kernels);                                                        \
-        if (heads == 0 || call.rows == 0 || call.e == 0) return RT_OK;                                                 \
-        if (call.s == 0) return memset(y, 0, (size_t)(heads * call.rows * call.e) * sizeof *y), RT_OK;                 \
+    static int attend_##suffix(struct rt *rt, const struct call *call, T *y, float *stats, const T *q, const T *k,     \
+                               const T *v, const T *bias, const T *sink) {                                             \
+        const int64_t blocks = (call->rows + ROWS - 1) / ROWS, heads = call->batch * call->kv;                         \
+        const int parallel =                                                                                           \
+            (double)heads * (double)call->rows * (double)call->s * (double)(call->d + call->e) >= PARALLEL_PRODUCTS;   \
+        void (*run)(const struct call *, T *, float *, const T *, const T *, const T *, const T *, const T *, int64_t, \
+                    int64_t, int) = BEST(attention_##suffix, rt->reference_kernels);                                   \
+        if (heads == 0 || call->rows == 0 || call->e == 0) return RT_OK;                                               \
         _Pragma("omp parallel for schedule(dynamic) if (parallel)") for (int64_t i = 0; i < heads * blocks; i++) {     \
             int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                            \
-            run(&call, y, q, k, v, bias, sink, i / blocks, first, (int)min_i64(ROWS, call.rows - first));              \
+            run(call, y, stats, q, k, v, bias, sink, i / blocks, first, (int)min_i64(ROWS, call->rows - first));       \
         }                                                                                                              \
         return RT_OK;                                                                                                  \
+    }                                                                                                                  \
+    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,            \
+                              const T *bias, const T *sink, const struct rt_attention *shape) {                        \
+        const struct call call = call_of(shape, keep);                                                                 \
+        return attend_##suffix(rt, &call, y, NULL, q, k, v, bias, sink);                                               \
     }
 
 DEFINE_ATTENTION(float, f32)
 DEFINE_ATTENTION(double, f64)
 DEFINE_ATTENTION(uint16_t, bf16)
 DEFINE_ATTENTION(uint16_t, fp16)
+
+#define DEFINE_FLASH(T, suffix)                                                                                        \
+    int rt_flash_attention_##suffix(struct rt *rt, const struct rt_strided *y, float *stats,                           \
+                                    const struct rt_strided *q, const struct rt_strided *k,                            \
+                                    const struct rt_strided *v, const uint8_t *keep, const T *bias, const T *sink,     \
+                                    const struct rt_attention *shape) {                                                \
+        struct call call = call_of(shape, keep);                                                                       \
+        copy_steps(shape, call.y_step, y->step);                                                                       \
+        copy_steps(shape, call.q_step, q->step);                                                                       \
+        copy_steps(shape, call.k_step, k->step);                                                                       \
+        copy_steps(shape, call.v_step, v->step);                                                                       \
+        return attend_##suffix(rt, &call, y->at, stats, q->at, k->at, v->at, bias, sink);                              \
+    }
+
+DEFINE_FLASH(float, f32)
+DEFINE_FLASH(uint16_t, bf16)
+DEFINE_FLASH(uint16_t, fp16)
+
+/* Gradient -------------------------------------------------------------------------------------------------------- */
+
+/* dq, dk, dv. One thread has all keys of a head, so that no sum depends on threads; where there are fewer heads than
+ * threads, dk and dv are summed by spans of keys, and dq by blocks of rows, each with scores of its own, in the same
+ * order. */
+int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, const struct rt_strided *dk,
+                                const struct rt_strided *dv, const struct rt_strided *dy, const struct rt_strided *q,
+                                const struct rt_strided *k, const struct rt_strided *v, const struct rt_strided *y,
+                                const float *stats, const uint8_t *keep, const float *bias,
+                                const struct rt_attention *shape) {
+    struct grad_call call = {.of = call_of(shape, keep),
+                             .dq = *dq,
+                             .dk = *dk,
+                             .dv = *dv,
+                             .dy = *dy,
+                             .y = *y,
+                             .q = q->at,
+                             .k = k->at,
+                             .v = v->at,
+                             .bias = bias,
+                             .stats = stats};
+    copy_steps(shape, call.of.q_step, q->step);
+    copy_steps(shape, call.of.y_step, dy->step);
+    copy_steps(shape, call.of.k_step, k->step);
+    copy_steps(shape, call.of.v_step, v->step);
+    const int64_t heads = call.of.batch * call.of.kv, spans = max_i64(1, (call.of.s + SPAN - 1) / SPAN);
+    const int64_t blocks = (call.of.rows + ROWS - 1) / ROWS;
+    const double products = (double)heads * (double)call.of.rows * (double)call.of.s * (double)(call.of.d + call.of.e);
+    const int threads = products >= PARALLEL_PRODUCTS ? omp_get_max_threads() : 1;
+    void (*run)(const struct grad_call *, const struct grad_part *) = BEST(attention_grad_f32, rt->reference_kernels);
+    if (heads >= threads || threads == 1) {
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+        for (int64_t head = 0; head < heads; head++) run(&call, &(struct grad_part){head, 0, spans, 0, blocks, 1, 1});
+        return RT_OK;
+    }
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int64_t i = 0; i < heads * spans; i++)
+        run(&call, &(struct grad_part){i / spans, i % spans, i % spans + 1, 0, blocks, 0, 1});
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int64_t i = 0; i < heads * blocks; i++) {
+        const int64_t block = blocks - 1 - i % blocks;
+        run(&call, &(struct grad_part){i / blocks, 0, spans, block, block + 1, 1, 0});
+    }
+    return RT_OK;
+}

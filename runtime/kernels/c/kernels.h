@@ -203,6 +203,7 @@ struct rt_attention {
     int64_t offset, window;
     int drop, bias_first, clamp;
     int nan_to_zero; /* enum rt_nan_to_zero */
+    int library;     /* a library's kernel may be used; none of ours on CPUs has one */
     double scale, fill, cap;
 };
 
@@ -215,6 +216,31 @@ RT_DECLARE_ATTENTION(float, f32)
 RT_DECLARE_ATTENTION(double, f64)
 RT_DECLARE_ATTENTION(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
 RT_DECLARE_ATTENTION(uint16_t, fp16)
+
+/* A tensor whose neighbours in each dimension are `step` elements apart; 1 in the last. */
+struct rt_strided {
+    void *at;
+    const int64_t *step; /* (ndim) */
+};
+
+/* Attention that keeps of each row what its gradient needs: stats, the largest score and the sum of e^(score -
+ * largest), the sink's included. The gradient computes the weights from them again (Dao, "FlashAttention-2", 2023).
+ * Heads have at most RT_FLASH_HEAD elements. Masks and sinks get no gradient. dk and dv are sums over rows in order:
+ * partial sums where dimension t is cut. Cutting b or kv changes no bit, and neither do threads. */
+#define RT_DECLARE_FLASH(T, s)                                                                                         \
+    int rt_flash_attention_##s(struct rt *rt, const struct rt_strided *y, float *stats /* (b..,heads,t,2) */,          \
+                               const struct rt_strided *q, const struct rt_strided *k, const struct rt_strided *v,     \
+                               const uint8_t *keep, const T *bias, const T *sink, const struct rt_attention *shape);
+
+RT_DECLARE_FLASH(float, f32)
+RT_DECLARE_FLASH(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
+RT_DECLARE_FLASH(uint16_t, fp16)
+
+int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, const struct rt_strided *dk,
+                                const struct rt_strided *dv, const struct rt_strided *dy, const struct rt_strided *q,
+                                const struct rt_strided *k, const struct rt_strided *v, const struct rt_strided *y,
+                                const float *stats, const uint8_t *keep, const float *bias,
+                                const struct rt_attention *shape);
 
 /* Rotary position embedding over the last dimension c, which is even (Su et al., "RoFormer", 2021): y = x cos +
  * rotated(x) sin, where rotated(x) is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x,
