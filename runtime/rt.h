@@ -257,8 +257,8 @@ const void *rt_output(const struct rt *rt, int index);
 /* This rank's number among the ranks of its machine, from the launcher's environment; else its rank. */
 int rt_local_rank(const struct rt *rt);
 
-/* Text of this rank's last failure; with rt NULL, of the last failed rt_open or rt_run_threads of this
- * thread. */
+/* Text of this rank's last failure, with the ONNX node if a step failed in one; valid until the next failure. With
+ * rt NULL, of the last failed rt_open or rt_run_threads of this thread. */
 const char *rt_error(const struct rt *rt);
 
 #ifdef __cplusplus

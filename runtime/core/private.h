@@ -55,8 +55,9 @@ struct rt_json_document;
 
 struct rt_private {
     char error[512];
-    int code;  /* of the last error: enum rt_code */
-    bool told; /* another rank reports the cause */
+    int code;      /* of the last error: enum rt_code */
+    bool told;     /* another rank reports the cause */
+    int failed_at; /* 1 + the instruction of the step that failed with this error; 0: none */
     const char *directory;
     bool owns_comm;
     int local_rank;                        /* number of this rank among those of its machine */
@@ -123,6 +124,9 @@ int rt_fail_memory(struct rt *rt);
 
 /* Prints a warning to stderr. */
 void rt_warn(const struct rt *rt, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Text of the last error of `rt` without the node, which rt_error appends. */
+const char *rt_error_text(const struct rt *rt);
 
 /* Code of the last error of `rt`; with NULL, of the last failed rt_open of this thread. */
 int rt_error_code(const struct rt *rt);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE 1
 
 #include "core/handshake.h"
+#include "core/place.h"
 
 #include "base/checked.h"
 #include "base/cores.h"
@@ -42,6 +43,7 @@ static int default_code(int status) {
 static int record(struct rt *rt, int status, int code, const char *format, va_list arguments) {
     vsnprintf(rt->internal->error, sizeof rt->internal->error, format, arguments);
     rt->internal->code = code;
+    rt->internal->failed_at = 0;
     rt->internal->told = status == RT_ERROR_PEER && code == RT_CODE_RANK && rt_meeting_lost(rt->internal->meeting) < 0;
     return status;
 }
@@ -103,8 +105,12 @@ void rt_warn(const struct rt *rt, int code, const char *format, ...) {
     rt_diagnostic_print(&item, stderr, rt->internal->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 
-const char *rt_error(const struct rt *rt) {
+const char *rt_error_text(const struct rt *rt) {
     return rt ? rt->internal->error : open_error.text;
+}
+const char *rt_error(const struct rt *rt) {
+    if (rt) rt_place_error(rt->internal);
+    return rt_error_text(rt);
 }
 int rt_error_code(const struct rt *rt) {
     return rt ? rt->internal->code : open_error.code;

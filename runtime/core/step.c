@@ -1,5 +1,5 @@
 /* Walks the step's table: executes segments, passes complete inputs to them, and copies complete outputs back. */
-#include "core/private.h"
+#include "core/place.h"
 
 #include "base/checked.h"
 #include "kernels/c/kernels.h"
@@ -26,6 +26,8 @@ const void *rt_output(const struct rt *rt, int index) {
 static int take_input(struct rt *rt, int port, const void *input) {
     const struct rt_place *place = &rt->rank_class->inputs[port];
     const size_t bytes = port_bytes(&rt->program->inputs[port]);
+    const bool held = place->offset != RT_ABSENT || place->arena == RT_CALLER;
+    if (!input && held && bytes > 0) return rt_fail_input(rt, port);
     rt->internal->given[port] = input;
     if (bytes == 0 || place->offset == RT_ABSENT) return RT_OK;
     return rt->program->device->put(rt, place_address(rt, place), input, bytes);
@@ -134,6 +136,7 @@ int rt_end_step(struct rt *rt, int threads, int status) {
         return RT_OK;
     }
     if (!rt->internal->error[0]) rt_fail(rt, status, "step %lld failed", (long long)rt->step);
+    if (status != RT_ERROR_PEER) rt->internal->failed_at = rt->instruction + 1;
     rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
     return status;
 }

@@ -56,7 +56,7 @@ static const struct {
 int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const int code = rt_error_code(rt);
     self->status = status;
-    failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
+    failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error_text(rt));
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
         if (helps[i].code == code) failure_help(&self->failure, "%s", helps[i].help);
     self->failure.told = rt_error_told(rt);

@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "base/sealed.h"
 #include "base/tensor_pb.h"
+#include "core/place.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -106,12 +107,9 @@ void manifest_free(struct manifest *manifest) {
 }
 
 void manifest_place(const struct manifest *manifest, int instruction, struct failure *failure) {
-    const struct rt_json *list = rt_json_member(rt_json_root(manifest->document), "instructions");
-    if (!list || list->kind != RT_JSON_ARRAY || instruction < 0) return;
-    const struct rt_json *entry = list->first;
-    for (int i = 0; entry && i < instruction; i++) entry = entry->next;
-    const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
-    if (node && op) failure_where(failure, "node '%s' (%s)", rt_quote_text(node).text, rt_quote_text(op).text);
+    char place[sizeof failure->where];
+    if (rt_place_of(rt_json_root(manifest->document), instruction, place, sizeof place))
+        failure_where(failure, "%s", place);
 }
 
 /* Inputs */

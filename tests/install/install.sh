@@ -97,8 +97,11 @@ if command -v g++ >/dev/null; then
         $model/build/model.a $(pkg-config --static --libs rankc-rt)" || fail 'model.h in C++'
 fi
 
-# What must fail does: other numbers, a missing weight file.
+# What must fail does: other numbers, a bad token, a missing weight file.
 embed/embed embedded-two/gpt2/_ "$tokens" "$tokens" >/dev/null 2>&1 && fail 'tokens were taken for logits'
+{ head -c -8 "$tokens" && printf '\377\177\0\0\0\0\0\0'; } >bad.npy
+embed/embed embedded-two/gpt2/_ bad.npy >/dev/null 2>said && fail 'a token outside of the vocabulary was taken'
+grep -q "^embed: rank [01]: index 32767 at position 21 is outside .*, in node '.*wte/Gather' (Gather)$" said || fail "$(cat said)"
 rm embedded-two/gpt2/_/location.json
 embed/embed embedded-two/gpt2/_ "$tokens" 2>said && fail 'it ran without its weights'
 grep -q 'location.json' said || fail "$(cat said)"

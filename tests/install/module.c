@@ -112,6 +112,8 @@ int main(int argc, char **argv) {
     check_sums(rt);
     check_step(rt);
     CHECK(rt_train_step(rt, NULL, NULL, NULL, NULL) == RT_ERROR_USAGE);
+    CHECK(mlp_infer(rt, &(struct mlp_tensors){.y = y}) == RT_ERROR_USAGE);
+    CHECK(strcmp(rt_error(rt), "input 0, 'x', is NULL") == 0);
     mlp_close(rt);
     puts("module: ok");
     return 0;

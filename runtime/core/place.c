@@ -1,0 +1,59 @@
+/* Names of manifest.json in errors. It is read when an error is asked for, and without it errors have no names. */
+#include "core/place.h"
+
+#include "base/json.h"
+#include "base/sealed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct rt_json_document *read_manifest(const struct rt_private *private) {
+    struct rt_reason why;
+    bool intact;
+    return rt_sealed_read(private->directory, "manifest.json", &intact, &why);
+}
+
+static const struct rt_json *entry_of(const struct rt_json *root, const char *list, int index) {
+    const struct rt_json *all = rt_json_member(root, list);
+    if (!all || all->kind != RT_JSON_ARRAY || index < 0) return NULL;
+    const struct rt_json *entry = all->first;
+    for (int i = 0; entry && i < index; i++) entry = entry->next;
+    return entry;
+}
+
+bool rt_place_of(const struct rt_json *root, int instruction, char *text, size_t room) {
+    const struct rt_json *entry = entry_of(root, "instructions", instruction);
+    const char *node = entry ? rt_json_text(rt_json_member(entry, "node")) : NULL;
+    const char *op = entry ? rt_json_text(rt_json_member(entry, "op")) : NULL;
+    if (!node || !op) return false;
+    snprintf(text, room, "node '%s' (%s)", rt_quote_text(node).text, rt_quote_text(op).text);
+    return true;
+}
+
+void rt_place_error(struct rt_private *private) {
+    char place[sizeof private->error];
+    const int instruction = private->failed_at - 1;
+    if (instruction < 0) return;
+    private->failed_at = 0;
+    struct rt_json_document *manifest = read_manifest(private);
+    if (!manifest) return;
+    const size_t length = strlen(private->error);
+    if (rt_place_of(rt_json_root(manifest), instruction, place, sizeof place))
+        snprintf(private->error + length, sizeof private->error - length, ", in %s", place);
+    rt_json_free(manifest);
+}
+
+int rt_fail_input(struct rt *rt, int input) {
+    const int gradient = input - rt->program->ninputs;
+    if (gradient >= 0)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the gradient of output %d is NULL", gradient);
+    struct rt_json_document *manifest = read_manifest(rt->internal);
+    const struct rt_json *port = manifest ? entry_of(rt_json_root(manifest), "inputs", input) : NULL;
+    const char *name = port ? rt_json_text(rt_json_member(port, "name")) : NULL;
+    if (name)
+        rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "input %d, '%s', is NULL", input, rt_quote_text(name).text);
+    else
+        rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "input %d is NULL", input);
+    rt_json_free(manifest);
+    return RT_ERROR_USAGE;
+}

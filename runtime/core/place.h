@@ -1,0 +1,19 @@
+/* Names of manifest.json, for errors: the node of an instruction, and inputs. */
+#ifndef RT_CORE_PLACE_H
+#define RT_CORE_PLACE_H
+
+#include "core/private.h"
+
+struct rt_json;
+
+/* "node 'layer0/attn' (MatMul)", of an instruction; `root` is that of manifest.json. False: it lists none of that
+ * number. */
+bool rt_place_of(const struct rt_json *root, int instruction, char *text, size_t room);
+
+/* Appends the node of the step that failed to the text of the error, once. */
+void rt_place_error(struct rt_private *private);
+
+/* Records that the pointer of an input is NULL, which the error names; returns RT_ERROR_USAGE. */
+int rt_fail_input(struct rt *rt, int input);
+
+#endif
