@@ -84,17 +84,18 @@ static int check_option(const struct job *job, enum option_id option, int64_t va
                         int64_t of_plan) {
     if (!job->options->given[option] || !of_plan || value == of_plan) return 0;
     return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s %lld contradicts the plan in %s, whose %s is %lld",
-                      option_rows[option].name, (long long)value, diag_quote(job->diags, job->side.plan->file), field,
+                      option_rows[option].name, (long long)value,
+                      diag_quote(job->diags, (job->side.plan ? job->side.plan : job->side.refine)->file), field,
                       (long long)of_plan);
 }
 
-/* What --load-plan decides for the whole program takes the place of the options' defaults. The plan alone says which
- * nodes are recomputed. */
+/* What --load-plan or --refine decides for the whole program takes the place of the options' defaults. The plan of
+ * --load-plan alone says which nodes are recomputed. */
 static int read_plan(struct job *job) {
     const struct options *options = job->options;
-    const struct plan *plan = job->side.plan;
+    const struct plan *plan = job->side.plan ? job->side.plan : job->side.refine;
     if (!plan) return 0;
-    if (options->recompute)
+    if (options->recompute && job->side.plan)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--load-plan and --recompute contradict each other: the plan says what is recomputed");
     if (check_option(job, OPT_ACCUMULATE, options->accumulate / job->side.pipelines, "micro_batches",
@@ -122,7 +123,7 @@ static int check_outputs(const struct job *job) {
 
 /* Sets the number of micro-batches of inference: that of --load-plan, else of --accumulate, else of text IR. */
 static int read_inference(struct job *job) {
-    const struct plan *plan = job->side.plan;
+    const struct plan *plan = job->side.plan ? job->side.plan : job->side.refine;
     const int64_t given = job->options->accumulate, of_plan = plan ? plan->micro_batches : 0;
     if (refuse_training(job) < 0 || check_option(job, OPT_ACCUMULATE, given, "micro_batches", of_plan) < 0) return -1;
     if (of_plan || given) job->graph->micro_batches = (int)(of_plan ? of_plan : given > 1 ? given : 0);

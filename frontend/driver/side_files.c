@@ -103,7 +103,24 @@ static int read_words(struct reader *reader, const char *option, const char *lis
     return 0;
 }
 
-/* --constraints, --require and --forbid. */
+/* --refine. */
+static int read_refined(struct reader *reader, const char *path) {
+    const enum choice policy = reader->options->pas.word;
+    struct rt_reason why;
+    if (policy == OPT_POLICY_MANUAL || policy == OPT_POLICY_PLUGIN)
+        return diag_error(reader->diags, 200, EXIT_USAGE, NULL,
+                          "--refine leaves decisions to a policy, and --pas %s has rules for them",
+                          choice_word(policy));
+    struct rt_json_document *document = own_json(reader->arena, path, &why);
+    if (!document || !rt_hash_file(path, reader->files->refine_hash, &why)) return refuse(reader, 424, path, &why);
+    struct plan *plan = ARENA_NEW(reader->arena, struct plan);
+    const int status = plan_parse_partial(plan, reader->arena, reader->diags, path, rt_json_root(document));
+    arena_release(reader->arena, document);
+    reader->files->constraints->refine = reader->files->refine = plan;
+    return status;
+}
+
+/* --constraints, --refine, --require and --forbid. */
 static int read_constraints(struct reader *reader) {
     const struct options *options = reader->options;
     struct side_files *files = reader->files;
@@ -114,6 +131,7 @@ static int read_constraints(struct reader *reader) {
     int status = 0;
     files->constraints = ARENA_NEW(reader->arena, struct constraints);
     *files->constraints = (struct constraints){0};
+    if (options->refine && read_refined(reader, options->refine) < 0) return -1;
     if (options->constraints) {
         if (!own_file(reader->arena, options->constraints, MAX_TEXT, &bytes, &count, &why))
             return refuse(reader, 437, options->constraints, &why);
@@ -122,13 +140,14 @@ static int read_constraints(struct reader *reader) {
     }
     rt_hash_start(&hash);
     rt_hash_field(&hash, bytes, count);
+    if (options->refine) rt_hash_text(&hash, files->refine_hash);
     if (bytes) arena_release(reader->arena, bytes);
     if (status < 0 || read_words(reader, "require", options->require, false) < 0 ||
         read_words(reader, "forbid", options->forbid, true) < 0)
         return -1;
     for (int i = 0; i < files->constraints->all.n; i++) rt_hash_text(&hash, files->constraints->all.at[i].place);
-    if (files->constraints->all.n) rt_hash_hex(&hash, files->constraints_hash);
-    if (!files->constraints->all.n) files->constraints = NULL;
+    if (!files->constraints->all.n && !files->refine) files->constraints = NULL;
+    if (files->constraints) rt_hash_hex(&hash, files->constraints_hash);
     return 0;
 }
 
@@ -208,8 +227,9 @@ int side_files_read(struct side_files *files, const struct options *options, str
     *files = (struct side_files){.policy = choice_word(options->pas.word)};
     if (options->load_plan && options->given[OPT_PAS])
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
-    if (options->load_plan && options->constraints)
-        return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --constraints contradict each other");
+    if (options->load_plan && (options->constraints || options->refine))
+        return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --%s contradict each other",
+                          options->refine ? "refine" : "constraints");
     if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
     if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
     if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.settings.at[0].value) < 0)

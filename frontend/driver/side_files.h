@@ -20,6 +20,7 @@ struct side_files {
     struct rules *rules;             /* NULL: none */
     struct plan *plan;               /* NULL: none */
     struct annotations *annotations; /* of the model, for policy annotated; NULL: none */
+    struct plan *refine;             /* the partial plan of --refine, also in `constraints`; NULL: none */
     struct constraints *constraints; /* of --constraints, --require and --forbid, on nodes; NULL: none */
     const char *schedule;            /* the grid as text (passes/plan/schedule_grid.h); NULL: none */
     struct machine machine;          /* of --machine; .name NULL: not given */
@@ -29,7 +30,7 @@ struct side_files {
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */
-    char constraints_hash[RT_HASH_HEX];
+    char constraints_hash[RT_HASH_HEX], refine_hash[RT_HASH_HEX];
     char machine_hash[RT_HASH_HEX], plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
         names_hash[RT_HASH_HEX]; /* "" where there are none */
 };

@@ -154,6 +154,7 @@ struct options {
     const char *forbid, *require;   /* of autodist; NULL: not given */
     const char *annotated_config;   /* setting config=NAME of pas annotated; NULL: none */
     const char *dump_after, *load_plan, *save_plan, *onnx_out;
+    const char *refine;       /* NULL: none */
     const char *constraints;  /* NULL: none */
     const char *save_machine; /* NULL: not given */
     const char *html;         /* NULL: no page */

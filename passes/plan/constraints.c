@@ -5,7 +5,6 @@
 
 #include "ir/base/str.h"
 #include "ir/op.h"
-#include "passes/plan/policy.h"
 
 /* Words of --require and --forbid ---------------------------------------------------------------------------------- */
 
@@ -62,15 +61,6 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
 }
 
 /* Which nodes ------------------------------------------------------------------------------------------------------ */
-
-struct limits {
-    const struct graph *graph;
-    const struct constraints *constraints;
-    struct {
-        VEC(const struct constraint *) all;
-    } * of;    /* by node id */
-    int ranks; /* of a stage: those among which nodes can be split */
-};
 
 static bool is_separator(char c) {
     return c == '/' || c == '.';
@@ -135,15 +125,14 @@ static void find_of_gradient(struct limits *limits, int id) {
     }
 }
 
-/* The number of the listed dimension's operand in the node's annotation; -1: the node has no such dimension. */
-static int operand_of(const struct dims *dims, const struct constraint_dim *listed) {
+int constraint_operand(const struct dims *dims, const struct constraint_dim *listed) {
     const int operands = listed->output ? dims->noutputs : dims->ninputs;
     const int operand = listed->operand + (listed->output ? dims->ninputs : 0);
     return listed->operand < operands && listed->dim < dims->operand[operand].ndim ? operand : -1;
 }
 
 static bool divides(const struct dims *dims, const struct constraint_dim *listed, const struct node_split *split) {
-    const int operand = operand_of(dims, listed);
+    const int operand = constraint_operand(dims, listed);
     struct cut_option options[RT_MAX_NDIM];
     const int n = operand < 0 ? 0 : dims_cut_options(dims, operand, listed->dim, 1, 1, options);
     for (int i = 0; i < n; i++)
@@ -166,8 +155,23 @@ bool limits_allow(const struct limits *limits, int node, const struct dims *dims
     return true;
 }
 
+/* True if the constraint concerns the node, and the node has the listed dimension. */
+static bool has_listed(const struct limits *limits, int id, const struct constraint *constraint,
+                       const struct constraint_dim *listed) {
+    bool concerned = false, has = false;
+    for (int c = 0; c < limits->of[id].all.n; c++) concerned = concerned || limits->of[id].all.at[c] == constraint;
+    if (!concerned) return false;
+    struct arena *scratch = arena_scratch(limits->graph->arena);
+    struct dims dims;
+    const char *why;
+    if (dims_bind(scratch, limits->graph, &limits->graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
+    has = constraint_operand(&dims, listed) >= 0;
+    arena_release(limits->graph->arena, scratch);
+    return has;
+}
+
 /* E0437 for constraints that concern no node, or list a dimension that none of their nodes has. */
-static int check_seen(const struct limits *limits, const bool *seen, struct propagation *nodes, struct diags *diags) {
+static int check_seen(const struct limits *limits, const bool *seen, struct diags *diags) {
     const struct graph *graph = limits->graph;
     const int before = diags->errors;
     for (int i = 0; i < limits->constraints->all.n; i++) {
@@ -177,9 +181,7 @@ static int check_seen(const struct limits *limits, const bool *seen, struct prop
             const struct constraint_dim *listed = &constraint->dims.at[d];
             bool found = false;
             for (int k = 0; k < graph->order.n && !found; k++)
-                for (int c = 0, id = graph->order.at[k]; c < limits->of[id].all.n; c++)
-                    found = found || (limits->of[id].all.at[c] == constraint &&
-                                      operand_of(propagation_dims(nodes, id), listed) >= 0);
+                found = has_listed(limits, graph->order.at[k], constraint, listed);
             if (!found)
                 diag_error(diags, 437, EXIT_MALFORMED, constraint->place,
                            "constraints: no node that it decides has a dimension %d of %s %d", listed->dim,
@@ -191,8 +193,7 @@ static int check_seen(const struct limits *limits, const bool *seen, struct prop
 
 /* Pins ------------------------------------------------------------------------------------------------------------- */
 
-/* The axis of the mesh along which the pin divides nodes; -1: the mesh has none of several ranks. */
-static int axis_of(const struct graph *graph, const struct constraint *pin) {
+int constraint_axis(const struct graph *graph, const struct constraint *pin) {
     const int axis = mesh_axis_by_name(&graph->mesh, pin->axis);
     return axis < 0 || axis >= graph->mesh.naxes || axis == mesh_pipeline_axis(&graph->mesh) ||
                    graph->mesh.axis[axis].size == 1
@@ -200,61 +201,20 @@ static int axis_of(const struct graph *graph, const struct constraint *pin) {
                : axis;
 }
 
-static bool is_pinned(const struct draft *draft, int id, const struct dims *dims, const struct constraint *pin) {
-    const int axis = axis_of(draft->graph, pin);
+bool limits_pinned(const struct draft *draft, int id, const struct dims *dims, const struct constraint *pin) {
+    const int axis = constraint_axis(draft->graph, pin);
     return axis >= 0 && draft->split[id][axis].factor >= 0 && is_listed(pin, dims, &draft->split[id][axis]);
 }
 
-static int refuse(struct diags *diags, const struct graph *graph, int id, const struct constraint *constraint,
+int limits_refuse(struct diags *diags, const struct graph *graph, int id, const struct constraint *constraint,
                   const char *what) {
     return diag_error(diags, 438, EXIT_LIMIT, constraint->place, "node %s: %s",
                       diag_quote(diags, graph->nodes.at[id].name), what);
 }
 
-/* Splits the node as the pin says, with the nodes to which that propagates. A node without the dimension is not meant:
- * an ONNX node may have become several. */
-static int apply_pin(struct draft *draft, struct propagation *propagation, int id, const struct constraint *pin,
-                     struct diags *diags) {
-    const struct dims *dims = propagation_dims(propagation, id);
-    const int operand = operand_of(dims, &pin->dims.at[0]);
-    struct cut_option options[RT_MAX_NDIM];
-    if (operand < 0 || is_pinned(draft, id, dims, pin)) return 0;
-    const int n = dims_cut_options(dims, operand, pin->dims.at[0].dim, 1, 1, options);
-    for (int i = 0; i < n; i++)
-        if (propagate_split(propagation, id, &options[i].split)) return 0;
-    return refuse(diags, draft->graph, id, pin,
-                  propagation->decided[id] ? "it is split otherwise by another constraint"
-                  : n                      ? propagation_refuses(propagation, id, &options[0].split)
-                                           : "the operator needs the dimension whole");
-}
+/* Plans ------------------------------------------------------------------------------------------------------------ */
 
-/* Applies the pins along one axis. What they split is fixed. */
-static int apply_pins(struct draft *draft, int axis, struct diags *diags) {
-    const struct graph *graph = draft->graph;
-    struct propagation propagation;
-    const int before = diags->errors;
-    propagation_init(&propagation, draft, graph->arena, axis);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        for (int c = 0; c < draft->limits->of[id].all.n; c++) {
-            const struct constraint *pin = draft->limits->of[id].all.at[c];
-            if (pin->kind == CONSTRAINT_PIN && axis_of(graph, pin) == axis)
-                apply_pin(draft, &propagation, id, pin, diags);
-        }
-    }
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        if (graph->nodes.at[id].phase == PHASE_FORWARD && propagation.decided[id])
-            policy_divide_updates(&propagation, id);
-    }
-    for (int id = 0; id < graph->nodes.n; id++) draft->fixed[id][axis] = propagation.decided[id];
-    return diags->errors == before ? 0 : -1;
-}
-
-/* Policies --------------------------------------------------------------------------------------------------------- */
-
-/* The constraints of every node. seen: per constraint, whether it concerns one. */
-static struct limits *find_limits(const struct graph *graph, const struct constraints *constraints, bool **seen) {
+struct limits *limits_find(const struct graph *graph, const struct constraints *constraints, bool **seen) {
     const int pipeline = mesh_pipeline_axis(&graph->mesh);
     struct limits *limits = ARENA_NEW(graph->arena, struct limits);
     struct arena *scratch = arena_scratch(graph->arena);
@@ -272,27 +232,10 @@ static struct limits *find_limits(const struct graph *graph, const struct constr
 }
 
 int constraints_check(const struct constraints *constraints, const struct graph *graph, struct diags *diags) {
-    struct draft draft;
-    struct propagation nodes;
     bool *seen;
-    draft_init(&draft, graph);
-    propagation_init(&nodes, &draft, graph->arena, 0);
-    const struct limits *limits = find_limits(graph, constraints, &seen);
-    return check_seen(limits, seen, &nodes, diags);
-}
-
-int limits_begin(struct draft *draft, const struct pass_context *context) {
-    const struct graph *graph = draft->graph;
-    const struct constraints *constraints = context->constraints;
-    const int pipeline = mesh_pipeline_axis(&graph->mesh);
-    bool *seen;
-    int status = 0;
-    if (!constraints->checked && constraints_check(constraints, graph, context->diags) < 0) return -1;
-    draft->limits = find_limits(graph, constraints, &seen);
-    draft->fixed = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->fixed);
-    for (int axis = 0; axis < graph->mesh.naxes && !status; axis++)
-        if (axis != pipeline && graph->mesh.axis[axis].size > 1) status = apply_pins(draft, axis, context->diags);
-    return status;
+    const struct limits *limits = limits_find(graph, constraints, &seen);
+    if (constraints->refine && plan_check_entries(constraints->refine, graph, diags) < 0) return -1;
+    return check_seen(limits, seen, diags);
 }
 
 /* What the draft does with the node against the constraint; NULL: nothing. */
@@ -301,7 +244,7 @@ static const char *against(const struct draft *draft, int id, const struct dims 
     const struct graph *graph = draft->graph;
     bool whole = true;
     if (constraint->kind == CONSTRAINT_PIN)
-        return operand_of(dims, &constraint->dims.at[0]) < 0 || is_pinned(draft, id, dims, constraint)
+        return constraint_operand(dims, &constraint->dims.at[0]) < 0 || limits_pinned(draft, id, dims, constraint)
                    ? NULL
                    : "it is not split so";
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
@@ -328,7 +271,7 @@ int limits_check(const struct draft *draft, struct diags *diags) {
         if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
         for (int c = 0; c < draft->limits->of[id].all.n && !status; c++)
             if ((what = against(draft, id, &dims, draft->limits->of[id].all.at[c])))
-                status = refuse(diags, graph, id, draft->limits->of[id].all.at[c], what);
+                status = limits_refuse(diags, graph, id, draft->limits->of[id].all.at[c], what);
     }
     arena_release(graph->arena, scratch);
     return status;

@@ -17,8 +17,6 @@
 
 #include "passes/plan/plan.h"
 
-struct pass_context;
-
 enum constraint_kind {
     CONSTRAINT_ALLOW,  /* the node is split in the listed dimensions and in no others */
     CONSTRAINT_FORBID, /* the node is not split in the listed dimensions */
@@ -43,6 +41,7 @@ struct constraint {
 struct constraints {
     const char *file; /* NULL: none */
     VEC(struct constraint) all;
+    const struct plan *refine; /* a partial plan (--refine); NULL: none */
     bool checked; /* constraints_check was done, with a graph from which this one was made by leaving out layers */
 };
 
@@ -61,11 +60,30 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
 int constraints_check(const struct constraints *constraints, const struct graph *graph, struct diags *diags);
 
 /* Which constraints concern each node of a graph. */
-struct limits;
+struct limits {
+    const struct graph *graph;
+    const struct constraints *constraints;
+    struct {
+        VEC(const struct constraint *) all;
+    } * of;    /* by node id */
+    int ranks; /* of a stage: those among which nodes can be split */
+};
 
-/* Finds them, and splits the nodes that are pinned, with the nodes to which the split propagates. Sets draft->limits
- * and draft->fixed. 0, or -1 after the errors of constraints_check, or E0438 for a pin that cannot be. */
-int limits_begin(struct draft *draft, const struct pass_context *context);
+/* Finds them. seen: per constraint, whether it concerns a node. In the arena of the graph. */
+struct limits *limits_find(const struct graph *graph, const struct constraints *constraints, bool **seen);
+
+/* The number of the listed dimension's operand in a node's annotation; -1: the node has no such dimension. */
+int constraint_operand(const struct dims *dims, const struct constraint_dim *listed);
+
+/* The axis of the mesh along which a pin divides nodes; -1: the mesh has none of several ranks. */
+int constraint_axis(const struct graph *graph, const struct constraint *pin);
+
+/* True if the draft splits the node as the pin says. */
+bool limits_pinned(const struct draft *draft, int node, const struct dims *dims, const struct constraint *pin);
+
+/* E0438: returns -1. */
+int limits_refuse(struct diags *diags, const struct graph *graph, int node, const struct constraint *constraint,
+                  const char *what);
 
 /* True if the constraints allow the node this split. */
 bool limits_allow(const struct limits *limits, int node, const struct dims *dims, const struct node_split *split);

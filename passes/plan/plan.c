@@ -161,7 +161,7 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
 /* Applying --------------------------------------------------------------------------------------------------------- */
 
 struct applying {
-    struct graph *graph;
+    const struct graph *graph;
     const bool *recomputed; /* per node */
     const struct plan *plan;
     struct diags *diags;
@@ -175,10 +175,11 @@ static int mismatch(const struct applying *a, int line, int column, const char *
     return diag_error(a->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
 }
 
-/* Splits the node as the plan says, or refuses with node and dimension. */
-static int apply_split(const struct applying *a, int id, const struct dims *dims, const struct plan_split *split) {
-    struct graph *graph = a->graph;
-    struct node *node = &graph->nodes.at[id];
+/* Adds what the plan says of the node to its `splits`, or refuses with node and dimension. */
+static int apply_split(const struct applying *a, int id, const struct dims *dims, const struct plan_split *split,
+                       struct node_split *splits) {
+    const struct graph *graph = a->graph;
+    const struct node *node = &graph->nodes.at[id];
     const char *name = a->plan->mesh.axis[split->axis].name;
     const int ways = a->plan->mesh.axis[split->axis].size, axis = mesh_axis_by_name(&graph->mesh, name);
     struct node_split wanted;
@@ -195,20 +196,26 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
     if (!split_of(node, dims, operand, split, ways, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %d of %s cannot be split in %d",
                           split->dim, diag_quote(a->diags, split->tensor), ways);
-    if (!dims_can_nest(dims, &graph->mesh, node->split, axis, &wanted))
+    if (!dims_can_nest(dims, &graph->mesh, splits, axis, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
                           "dimension %d of %s cannot be split along %s: %s", split->dim,
-                          diag_quote(a->diags, split->tensor), name,
-                          split_refused(graph, dims, node->split, axis, &wanted));
-    dims_nest(node->split, graph->mesh.naxes, axis, &wanted);
+                          diag_quote(a->diags, split->tensor), name, split_refused(graph, dims, splits, axis, &wanted));
+    dims_nest(splits, graph->mesh.naxes, axis, &wanted);
     return 0;
 }
 
-static int apply_node(const struct applying *a, int id, const struct plan_node *entry) {
-    struct graph *graph = a->graph;
-    struct node *node = &graph->nodes.at[id];
+static int apply_splits(const struct applying *a, int id, const struct plan_node *entry, struct node_split *splits) {
     struct dims dims;
     const char *why;
+    if (!entry->nsplits) return 0;
+    if (dims_bind(a->scratch, a->graph, &a->graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
+    for (int i = 0; i < entry->nsplits; i++)
+        if (apply_split(a, id, &dims, &entry->splits[i], splits) < 0) return -1;
+    return 0;
+}
+
+static int apply_node(const struct applying *a, struct graph *graph, int id, const struct plan_node *entry) {
+    struct node *node = &graph->nodes.at[id];
     if (entry->stage < 0 || entry->stage >= schedule_chunks(graph))
         return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
     if (entry->recompute && !a->recomputed[id])
@@ -218,11 +225,7 @@ static int apply_node(const struct applying *a, int id, const struct plan_node *
     node->stage = entry->stage;
     for (int axis = 0; axis < RT_MAX_AXES; axis++)
         node->split[axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
-    if (!entry->nsplits) return 0;
-    if (dims_bind(a->scratch, graph, node, &dims, &why) < 0) BUG("%s", why);
-    for (int i = 0; i < entry->nsplits; i++)
-        if (apply_split(a, id, &dims, &entry->splits[i]) < 0) return -1;
-    return 0;
+    return apply_splits(a, id, entry, node->split);
 }
 
 static const char *entry_key(struct arena *arena, const char *name, const char *op, int nth) {
@@ -260,12 +263,25 @@ void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *d
         const struct plan_node *entry = &plan->nodes.at[i];
         const char *key = next_key(scratch, &counts, entry->name, entry->op);
         const int id = map_get(&nodes, key, strlen(key));
-        if (id >= 0 && graph->nodes.at[id].phase == PHASE_FORWARD) dropped[id] = entry->recompute;
+        if (id >= 0 && graph->nodes.at[id].phase == PHASE_FORWARD && (entry->gives_recompute || !plan->partial))
+            dropped[id] = entry->recompute;
     }
     arena_release(graph->arena, scratch);
 }
 
-static int apply_nodes(struct applying *a) {
+/* The node of the entry; -1: the graph has none. */
+static int node_of(const struct applying *a, struct map *counts, const struct plan_node *entry) {
+    const char *key = next_key(a->scratch, counts, entry->name, entry->op);
+    return map_get(&a->nodes, key, strlen(key));
+}
+
+static int no_node(const struct applying *a, const struct plan_node *entry) {
+    return mismatch(a, entry->line, entry->column,
+                    arena_printf(a->scratch, "the model has no node %s (%s)", diag_quote(a->diags, entry->name),
+                                 diag_quote(a->diags, entry->op)));
+}
+
+static int apply_nodes(struct applying *a, struct graph *graph) {
     const struct plan *plan = a->plan;
     const int before = a->diags->errors;
     struct map counts;
@@ -273,13 +289,9 @@ static int apply_nodes(struct applying *a) {
     map_init(&counts, a->scratch);
     for (int i = 0; i < plan->nodes.n; i++) {
         const struct plan_node *entry = &plan->nodes.at[i];
-        const char *key = next_key(a->scratch, &counts, entry->name, entry->op);
-        const int id = map_get(&a->nodes, key, strlen(key));
-        if (id < 0)
-            return mismatch(a, entry->line, entry->column,
-                            arena_printf(a->scratch, "the model has no node %s (%s)", diag_quote(a->diags, entry->name),
-                                         diag_quote(a->diags, entry->op)));
-        apply_node(a, id, entry);
+        const int id = node_of(a, &counts, entry);
+        if (id < 0) return no_node(a, entry);
+        apply_node(a, graph, id, entry);
     }
     if (plan->nodes.n != a->graph->order.n)
         return mismatch(a, plan->line, plan->column,
@@ -334,7 +346,82 @@ int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags
     graph->chunks = plan->chunks;
     a.scratch = arena_scratch(graph->arena);
     a.recomputed = list_recomputed(graph, a.scratch);
-    const int status = apply_nodes(&a);
+    const int status = apply_nodes(&a, graph);
+    arena_release(graph->arena, a.scratch);
+    return status;
+}
+
+/* Partial plans ---------------------------------------------------------------------------------------------------- */
+
+/* True if an entry with this name is for a node of a later phase, whose name is that of what it is made for with a
+ * word behind it: "h.0/Add.grad", "h.0/Add.again", "h.0.weight.update". */
+static bool is_of_later_phase(const struct graph *graph, const char *name) {
+    static const char *const words[] = {".grad", ".again", ".update", ".norm"};
+    const char *dot = strrchr(name, '.');
+    bool known = !dot && strcmp(name, "optimizer") == 0;
+    for (size_t i = 0; dot && i < sizeof words / sizeof *words; i++) known = known || strcmp(words[i], dot) == 0;
+    return known && graph->train;
+}
+
+int plan_check_entries(const struct plan *partial, const struct graph *graph, struct diags *diags) {
+    struct applying a = {.graph = graph, .plan = partial, .diags = diags, .scratch = arena_scratch(graph->arena)};
+    const int before = diags->errors;
+    struct map counts;
+    index_nodes(graph, a.scratch, &a.nodes);
+    map_init(&counts, a.scratch);
+    for (int i = 0; i < partial->nodes.n; i++) {
+        const struct plan_node *entry = &partial->nodes.at[i];
+        if (node_of(&a, &counts, entry) < 0 && !is_of_later_phase(graph, entry->name)) no_node(&a, entry);
+    }
+    arena_release(graph->arena, a.scratch);
+    return diags->errors == before ? 0 : -1;
+}
+
+/* Checks that the graph's mesh has the axes of the partial plan; `without`: but for this one. */
+static int check_mesh(const struct applying *a, int without) {
+    const struct mesh *given = &a->plan->mesh, *mesh = &a->graph->mesh;
+    for (int i = 0; i < given->naxes; i++) {
+        const int axis = mesh_axis_by_name(mesh, given->axis[i].name);
+        const int size = axis < 0 || axis >= mesh->naxes ? 1 : mesh->axis[axis].size;
+        if (size == given->axis[i].size || i == without) continue;
+        return mismatch(a, a->plan->line, a->plan->column,
+                        arena_printf(a->scratch, "its mesh has %s=%d, this one %s=%d", given->axis[i].name,
+                                     given->axis[i].size, given->axis[i].name, size));
+    }
+    return 0;
+}
+
+static int refine_node(const struct applying *a, struct draft *draft, int id, const struct plan_node *entry) {
+    const struct mesh *given = &a->plan->mesh;
+    const int pipeline = mesh_pipeline_axis(given), stages = draft_stages(draft);
+    if (entry->gives_splits) {
+        if (apply_splits(a, id, entry, draft->split[id]) < 0) return -1;
+        for (int i = 0; i < given->naxes; i++) {
+            const int axis = mesh_axis_by_name(&a->graph->mesh, given->axis[i].name);
+            if (i != pipeline && axis >= 0) draft->fixed[id][axis] = true;
+        }
+    }
+    if (!entry->gives_stage || (pipeline < 0 && !entry->stage) || (pipeline >= 0 && stages == 1)) return 0;
+    if (pipeline < 0 || entry->stage < 0 || entry->stage >= stages)
+        return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
+    draft->given_stage[id] = entry->stage;
+    return 0;
+}
+
+int plan_refine(struct draft *draft, const struct plan *partial, bool is_base, struct diags *diags) {
+    const struct graph *graph = draft->graph;
+    struct applying a = {.graph = graph, .plan = partial, .diags = diags, .scratch = arena_scratch(graph->arena)};
+    struct map counts;
+    int status = check_mesh(&a, is_base ? mesh_pipeline_axis(&partial->mesh) : -1);
+    index_nodes(graph, a.scratch, &a.nodes);
+    map_init(&counts, a.scratch);
+    draft->given_stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    for (int id = 0; id < graph->nodes.n; id++) draft->given_stage[id] = -1;
+    for (int i = 0; i < partial->nodes.n && !status; i++) {
+        const int id = node_of(&a, &counts, &partial->nodes.at[i]);
+        if (id < 0 || graph->nodes.at[id].phase != PHASE_FORWARD) continue;
+        status = refine_node(&a, draft, id, &partial->nodes.at[i]);
+    }
     arena_release(graph->arena, a.scratch);
     return status;
 }

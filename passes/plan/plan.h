@@ -31,10 +31,12 @@ struct plan_node {
     int stage;      /* pipeline stage (chunk) */
     bool recompute; /* its result is computed again in the backward phase instead of being kept */
     int line, column;
+    bool gives_splits, gives_stage, gives_recompute; /* what a partial plan says of the node */
 };
 
 struct plan {
     const char *file; /* that it was read from; NULL: none */
+    bool partial;     /* it says something of some nodes alone */
     struct mesh mesh;
     struct chunks chunks;        /* the pipeline stages */
     VEC(struct plan_node) nodes; /* one entry per node of the graph */
@@ -56,6 +58,7 @@ struct draft {
     struct chunks chunks;
     const struct limits *limits; /* what splits of nodes are allowed (constraints.h); NULL: all */
     bool (*fixed)[RT_MAX_AXES];  /* per node: `split` along the axis is given, and no policy changes it; NULL: none */
+    int *given_stage;            /* per node, -1: not given; NULL: none is */
 };
 
 /* Starts with the splits and stages of the graph's nodes. Tables lie in graph->arena. */
@@ -86,6 +89,17 @@ void plan_of_training(struct plan *plan, const struct graph *graph, const struct
 
 /* Sets dropped[id] for the nodes of the forward phase that the plan recomputes. */
 void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped);
+
+/* A partial plan (--refine) gives the splits, stages and recomputation of some nodes of the forward phase; a policy
+ * decides the rest, also of the axes that the partial plan's mesh does not have. Entries for nodes of later phases are
+ * left out: those follow. */
+
+/* 0, or -1 after E0424 for each entry that is for no node of the graph. */
+int plan_check_entries(const struct plan *partial, const struct graph *graph, struct diags *diags);
+
+/* Sets splits, `fixed` and `given_stage` of the nodes that the graph has. 0, or -1 after E0420, or E0424 where the mesh
+ * is another one. is_base: for a search, which also plans without the stages of the partial plan. */
+int plan_refine(struct draft *draft, const struct plan *partial, bool is_base, struct diags *diags);
 
 /* Writes the plan to a TYPED graph in which pass recompute has copied the nodes that it marks: the splits and the stage
  * of every node. Refuses what the graph cannot have: 0, or -1 after diagnostics, and the graph is then of no use.

@@ -101,6 +101,7 @@ struct reader {
     struct plan *plan;
     struct arena *arena;
     struct diags *diags;
+    bool partial;
     int errors;
 };
 
@@ -154,6 +155,8 @@ static int read_partition(struct reader *r, const struct rt_json *entry, struct 
     const struct rt_json *partition = rt_json_member(entry, "partition");
     const char *text = rt_json_text(partition);
     int64_t n = 0;
+    node->gives_splits = partition != NULL;
+    if (!partition && r->partial) return 0;
     if (text && strcmp(text, "replicate") == 0) return 0;
     if (!partition || partition->kind != RT_JSON_ARRAY)
         return malformed(r, entry, "partition must be \"replicate\" or a list");
@@ -171,7 +174,9 @@ static int read_node(struct reader *r, const struct rt_json *entry) {
     const struct rt_json *recompute = rt_json_member(entry, "recompute");
     int64_t stage = 0;
     if (!name || !op) return malformed(r, entry, "an entry needs name and op");
-    if (rt_json_member(entry, "stage") && !rt_json_int(rt_json_member(entry, "stage"), &stage))
+    node.gives_stage = rt_json_member(entry, "stage") != NULL;
+    node.gives_recompute = recompute != NULL;
+    if (node.gives_stage && !rt_json_int(rt_json_member(entry, "stage"), &stage))
         return malformed(r, entry, "stage must be a number");
     if (recompute && !rt_json_bool(recompute, &node.recompute))
         return malformed(r, entry, "recompute must be true or false");
@@ -218,12 +223,12 @@ static int read_program(struct reader *r, const struct rt_json *text) {
                : 0;
 }
 
-int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
-               const struct rt_json *text) {
-    struct reader r = {.plan = plan, .arena = arena, .diags = diags};
+static int parse(struct plan *plan, bool partial, struct arena *arena, struct diags *diags, const char *file,
+                 const struct rt_json *text) {
+    struct reader r = {.plan = plan, .arena = arena, .diags = diags, .partial = partial};
     const struct rt_json *nodes = rt_json_member(text, "nodes");
     int64_t format = 0;
-    *plan = (struct plan){.file = file};
+    *plan = (struct plan){.file = file, .partial = partial};
     rt_json_int(rt_json_member(text, "format"), &format);
     if (format != PLAN_FORMAT) return refuse_file(&r, arena_printf(arena, "the format must be %d", PLAN_FORMAT));
     if (read_mesh(&r, rt_json_member(text, "mesh")) < 0 || read_program(&r, text) < 0 ||
@@ -235,4 +240,14 @@ int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, cons
     for (const struct rt_json *entry = nodes->first; entry && r.errors < MAX_ERRORS; entry = entry->next)
         read_node(&r, entry);
     return r.errors ? -1 : 0;
+}
+
+int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
+               const struct rt_json *text) {
+    return parse(plan, false, arena, diags, file, text);
+}
+
+int plan_parse_partial(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
+                       const struct rt_json *text) {
+    return parse(plan, true, arena, diags, file, text);
 }

@@ -25,6 +25,10 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
 int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
                const struct rt_json *text);
 
+/* The same for a partial plan: an entry may leave out `partition` and `stage`, which it then does not decide. */
+int plan_parse_partial(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
+                       const struct rt_json *text);
+
 /* The list of a node's splits as `partition` above. `cuts`: with blocks and unit. */
 void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, const struct plan_node *node,
                         bool cuts);

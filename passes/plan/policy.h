@@ -49,6 +49,11 @@ void policy_divide_updates(struct propagation *propagation, int node);
 /* Remarks how much of the work every rank of the axis does in full, if that is more than a hundredth of it. */
 void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags);
 
+/* Applies the constraints of the context to a draft in which nothing is decided: sets limits, fixed, given_stage, and
+ * the splits of nodes that they give, with those to which these propagate. 0, or -1 after the errors of
+ * constraints_check, E0438 for a pin that cannot be, or those of plan_refine. */
+int policy_constrain(struct draft *draft, const struct pass_context *context);
+
 /* The functions of the rows: each sets the splits of the draft's nodes, and their pipeline stages. 0, or -1 after
  * diagnostics. */
 #define POLICY(name, axes, decide, help) int decide(struct draft *draft, const struct pass_context *context);

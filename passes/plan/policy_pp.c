@@ -15,6 +15,7 @@ enum {
     MAX_CUTS = 1024, /* boundaries considered: those where the least data crosses */
     OUTSIDE = -1     /* kind of a boundary that is not in a block */
 };
+#define IMPOSSIBLE 1e300           /* seconds */
 static const double nearly = 1.02; /* boundaries of one kind are taken up to this multiple of the best time */
 
 struct places {
@@ -23,6 +24,8 @@ struct places {
     double cost[MAX_CUTS + 2];     /* seconds of all nodes before it */
     double crossing[MAX_CUTS + 2]; /* seconds to send the values that cross it */
     int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
+    /* per stage: positions of the first and last node that --refine gives it, n and -1: none; NULL: no --refine */
+    int *first_given, *last_given;
 };
 
 /* Number of nodes of the forward phase, the first of the order: those that are divided into stages. */
@@ -168,15 +171,16 @@ static void list_places(struct places *places, const struct graph *graph, const 
 
 /* Dynamic programming. best[s][j]: the least possible time of the slowest of s stages before boundary j; from[s][j]:
  * the boundary at which the last of them begins. Every stage has at least one node. Returns the time of the slowest
- * stage. */
+ * stage; cuts[stages] becomes -1 if no stages have the nodes that are given to them. */
 static double balance(const struct places *p, int stages, struct arena *arena, int *cuts) {
     double *best = ARENA_ARRAY(arena, double, (stages + 1) * p->n);
     int *from = ARENA_ARRAY(arena, int, (stages + 1) * p->n);
-    for (int i = 0; i < (stages + 1) * p->n; i++) best[i] = 1e300;
+    for (int i = 0; i < (stages + 1) * p->n; i++) best[i] = IMPOSSIBLE;
     best[0] = 0;
     for (int s = 1; s <= stages; s++)
         for (int j = s; j < p->n; j++)
             for (int i = s - 1; i < j; i++) {
+                if (p->first_given && (p->at[i] > p->first_given[s - 1] || p->at[j] <= p->last_given[s - 1])) continue;
                 double stage = p->cost[j] - p->cost[i] + p->crossing[i] + p->crossing[j];
                 double slowest = best[(s - 1) * p->n + i] > stage ? best[(s - 1) * p->n + i] : stage;
                 if (slowest >= best[s * p->n + j]) continue;
@@ -184,12 +188,14 @@ static double balance(const struct places *p, int stages, struct arena *arena, i
                 from[s * p->n + j] = i;
             }
     for (int s = stages, j = p->n - 1; s >= 0; s--) cuts[s] = p->at[j], j = from[s * p->n + j];
+    if (best[stages * p->n + p->n - 1] >= IMPOSSIBLE) cuts[stages] = -1;
     return best[stages * p->n + p->n - 1];
 }
 
 /* The boundaries of one kind, and both ends. */
 static struct places *of_kind(const struct places *all, int kind, struct arena *arena) {
     struct places *some = ARENA_NEW(arena, struct places);
+    some->first_given = all->first_given, some->last_given = all->last_given;
     for (int p = 0; p < all->n; p++) {
         if (p > 0 && p < all->n - 1 && all->kind[p] != kind) continue;
         some->at[some->n] = all->at[p];
@@ -219,6 +225,24 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
 /* True for operators without arithmetic, which move or cast elements: they cost about the same in any stage. */
 static bool only_moves(const struct node *node) {
     return node->op->flops == 0;
+}
+
+/* Finds which stages --refine gives to nodes. Nodes that only move elements are not looked at: they may be in another
+ * stage than their position says. */
+static void find_given(struct places *places, const struct draft *draft, int stages) {
+    const struct graph *graph = draft->graph;
+    const int n = count_forward(graph);
+    places->first_given = places->last_given = NULL;
+    if (!draft->given_stage) return;
+    places->first_given = ARENA_ARRAY(graph->arena, int, stages);
+    places->last_given = ARENA_ARRAY(graph->arena, int, stages);
+    for (int s = 0; s < stages; s++) places->first_given[s] = n, places->last_given[s] = -1;
+    for (int i = 0; i < n; i++) {
+        const int stage = draft->given_stage[graph->order.at[i]];
+        if (stage < 0 || only_moves(&graph->nodes.at[graph->order.at[i]])) continue;
+        if (i < places->first_given[stage]) places->first_given[stage] = i;
+        places->last_given[stage] = i;
+    }
 }
 
 /* Every stage has the inputs and loads stored tensors. So operators that only move elements of those are put into the
@@ -291,11 +315,19 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);
+    find_given(places, draft, stages);
     choose_cuts(places, stages, graph->arena, cuts);
+    if (cuts[stages] < 0)
+        return diag_error(diags, 421, EXIT_LIMIT, graph->name,
+                          "no %d pipeline stages have the nodes that --refine gives them", stages);
     for (int s = 0; s < stages; s++)
         for (int i = cuts[s]; i < cuts[s + 1]; i++) draft->stage[graph->order.at[i]] = s;
     follow_readers(draft);
     keep_updates(draft);
+    for (int i = 0; i < count_forward(graph) && draft->given_stage; i++) {
+        const int id = graph->order.at[i];
+        if (draft->given_stage[id] >= 0) draft->stage[id] = draft->given_stage[id];
+    }
     stages_follow(draft);
     return 0;
 }

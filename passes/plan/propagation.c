@@ -273,6 +273,13 @@ bool propagate_input(struct propagation *propagation, int tensor, int dim, int64
     return search(propagation, &origin, 1, grain, true);
 }
 
+void propagate_held(struct propagation *propagation, int tensor, const struct placement *part) {
+    const struct origin origin = {.node = -1, .tensor = tensor, .dim = part->dim, .mode = PROPAGATE_GATHER};
+    struct cut_option *finer;
+    int nfiner;
+    try_cut(propagation, &origin, part->blocks, part->grain, true, &finer, &nfiner);
+}
+
 static bool split_only(struct propagation *propagation, int node, const struct node_split *split) {
     if (propagation->decided[node] || !may_split(propagation, node, split)) return false;
     dims_nest(propagation->split[node], propagation->graph->mesh.naxes, propagation->axis, split);

@@ -58,6 +58,9 @@ bool propagate_region(struct propagation *propagation, int node, int factor);
 /* Splits dimension `dim` of an input of the graph, in units of `grain` indices, and propagates. False: as above. */
 bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t grain, enum propagation_mode mode);
 
+/* Propagates the part in which a node that is fixed holds a tensor, up to nodes that are decided or cannot follow. */
+void propagate_held(struct propagation *propagation, int tensor, const struct placement *part);
+
 /* Splits the node as given, or with larger granules or more blocks. Propagates strictly if that is possible, else with
  * gathers, else splits the node alone. False if the node cannot be split so. */
 bool propagate_split(struct propagation *propagation, int node, const struct node_split *split);

@@ -8,6 +8,8 @@
  * first backward node that reads one of them. They compute the same bits, dropout masks included. */
 #include "passes/plan/recompute.h"
 
+#include "passes/plan/constraints.h"
+
 #include <fnmatch.h>
 #include <limits.h>
 #include <math.h>
@@ -352,6 +354,8 @@ int pass_recompute(struct graph *graph, const struct pass_context *context) {
     for (int t = 0; t < room; t++) r.again[t] = -1;
     look_at_forward(&r);
     if (choose(&r, context->given, context->diags) < 0) return -1;
+    if (context->constraints && context->constraints->refine)
+        plan_recomputed(context->constraints->refine, graph, r.dropped);
     for (int i = 0; i < r.forward; i++)
         if (r.dropped[node_at(&r, i)]) VEC_PUSH(graph->arena, &graph->recomputed, node_at(&r, i));
     if (graph->recomputed.n) copy_dropped(&r);

@@ -168,6 +168,8 @@ BAD_PLANS = {
     "long": {"nodes": nodes(name="x" * 1000000)},
 }
 
+REFINED = ("unassigned",)  # partial plans need not have every node
+
 NO_PLANS = {
     "no nodes": {},
     "list": "[]",
@@ -226,6 +228,11 @@ ROWS = [
     usage("forbid axis", 205, "--pas", "autodist", "--forbid", "*:in0.0@tensor"),
     Row("require nothing", mlp, 3, r"E0437\].*no node matches", ["--pas", "autodist", "--require", "fc9:in1.1"], place="--require"),
     Row("require against forbid", mlp, 5, r"E0430\].*not split so", ["--pas", "autodist", "--runtime-ngpus", "2", "--require", "fc1:in1.1", "--forbid", "fc1:in1.1"], place="--pas autodist"),
+    *[Row(f"refine {id}", beside("p.json", content), 3, r"E0424\]", ["--refine", "p.json", "--pas", "tp:tensor=2"], place=r"'?p\.json")
+      for id, content in {**BAD_PLANS, **NO_PLANS}.items() if id not in REFINED],
+    Row("refine missing", mlp, 6, r"E0601\]", ["--refine", "none.json"], place=None),
+    usage("refine load", 200, "--load-plan", "p.json", "--refine", "p.json"),
+    Row("refine plugin", beside("p.rules", "mesh tensor=2\n"), 2, r"E0200\]", ["--refine", "p.json", "--pas", "manual:p.rules"], place=None),
     *[by_rules(id, text) for id, text in BAD_RULES.items()],
     *[by_rules(id, text, place=r"p\.rules:\d+") for id, text in RULES_OF_OTHERS.items()],
     by_rules("ways", 'mesh tensor=9\nmatch "fc1" split in1.1\n', 5, r"E0420\].*dimension 1 of 'in1'(.|\n)*fc1", place=".*fc1"),

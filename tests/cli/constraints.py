@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Constraints on single nodes: constraint files in nnScaler's form, and patterns of --require and --forbid. What plans
-say of the nodes is compared with what was asked for, under every policy and in the search.
+"""Constraints on single nodes: constraint files in nnScaler's form, patterns of --require and --forbid, and partial
+plans (--refine). What plans say of the nodes is compared with what was asked for, under every policy and in the search.
 
     constraints.py --rankc RANKC --model gpt2.onnx --training gpt2.onnx"""
 import argparse
@@ -78,11 +78,59 @@ def pins():
     assert of(one, "*h.1/mlp/c_fc*", "MatMul") == [[(0, "data")]]
 
 
+def partial(name, mesh, *entries, **program):
+    path = FOLDER / f"{name}.json"
+    path.write_text(json.dumps({"format": 1, "mesh": [{"axis": a, "size": s} for a, s in mesh.items()], "nodes": entries, **program}))
+    return "--refine", str(path)
+
+
+def refined():
+    """--refine keeps what a partial plan gives and leaves the rest to the policy or the search; a whole plan is kept whole,
+    with what it recomputes."""
+    fc = "/transformer/h.0/mlp/c_fc/Gemm"
+    rows = partial("rows", {"tensor": 2}, {"name": fc, "op": "MatMul", "partition": [{"tensor": "in0", "dim": 2, "ways": 2, "axis": "tensor"}]},
+                   {"name": "/transformer/h.1/mlp/c_fc/Gemm", "op": "MatMul", "partition": "replicate"})
+    plain = splits("--pas", "tp:tensor=2")
+    for pas in (["--pas", "tp:tensor=2"], ["--pas", "hybrid:tensor=2,pipeline=2"], ["--pas", "autodist", "--runtime-ngpus", "4"]):
+        found = splits(*pas, *rows)
+        assert of(found, fc, "MatMul") == [[(2, "tensor")]] and of(found, "*h.1/mlp/c_fc*", "MatMul") == [[]], pas
+        assert of(found, "*attn*", "MatMul") == of(plain, "*attn*", "MatMul"), pas
+    # a split propagates to the neighbours that the plan leaves out
+    columns = splits("--pas", "tp:tensor=2", *partial("columns", {"tensor": 2}, {"name": fc, "op": "MatMul", "partition": [
+        {"tensor": "in1", "dim": 1, "ways": 2, "axis": "tensor"}]}))
+    assert columns == plain
+    # stages: the boundary moves to where it is given
+    late = partial("late", {"pipeline": 2}, {"name": "/transformer/h.1/mlp/c_fc/Gemm", "op": "MatMul", "stage": 0})
+    stages = json.loads(run("--pas", "pp:pipeline=2", *late).stdout)["nodes"]
+    assert all(n["stage"] == 0 for n in stages if "/h.0/" in n["name"] or "/h.1/attn" in n["name"]) and any(n["stage"] for n in stages)
+    never = partial("never", {"pipeline": 2}, {"name": "/lm_head/MatMul", "op": "MatMul", "stage": 0},
+                    {"name": fc, "op": "MatMul", "stage": 1})
+    refused = run("--pas", "pp:pipeline=2", *never)
+    assert refused.returncode == 5 and "E0421" in refused.stderr, refused.stderr
+    for args, code, text in (((*rows, "--pas", "tp:tensor=4"), 3, "E0424"), ((*late, "--pas", "tp:tensor=2"), 3, "its mesh has pipeline=2"), ((*rows, "--pas", "autodist", "--runtime-ngpus", "3"), 5, "E0432"),
+                             ((*partial("unknown", {"tensor": 2}, {"name": "x", "op": "Add"}), "--pas", "tp:tensor=2"), 3, "no node 'x'"),
+                             ((*partial("unknown", {"tensor": 2}, {"name": "x", "op": "Add"}), "--pas", "autodist"), 3, "no node 'x'"),
+                             ((*partial("grad", {}, {"name": "x.grad", "op": "Add"}),), 3, "no node 'x.grad'"),
+                             ((*partial("no", {"tensor": 2}, {"name": fc, "op": "MatMul", "partition": [
+                                 {"tensor": "in0", "dim": 7, "ways": 2, "axis": "tensor"}]}), "--pas", "tp:tensor=2"), 3, "E0424")):
+        done = run(*args)
+        assert done.returncode == code and text in done.stderr, (args, done.stderr)
+    for pas, more in (("hybrid:tensor=2,pipeline=2", ["--recompute", "full"]), ("hybrid:tensor=2,data=2", ["--use-zero", "1"])):
+        whole, again = FOLDER / "whole.json", FOLDER / "again.json"
+        for words in ([*more, "--save-plan", whole], ["--refine", whole, "--save-plan", again]):
+            done = run("--train", "--pas", pas, "--runtime-ngpus", "8", "--accumulate", "4", *map(str, words), model=A.training)
+            assert done.returncode == 0, done.stderr
+        assert json.loads(whole.read_text())["nodes"] == json.loads(again.read_text())["nodes"], pas
+        assert json.loads(again.read_text()).get("zero_level") == json.loads(whole.read_text()).get("zero_level"), pas
+
+
 def programs():
     """A training program whose plan meets constraints is proved like any other."""
     some = constraints("- name: MatMul\n  allowed_partition_dims: []\n  parent_module: attn\n")
     for pas in (["--pas", "hybrid:tensor=2,data=2,pipeline=2", *some],
-                ["--pas", "autodist", "--plan-ngpus", "2", "--require", "*c_fc*:in0.2"]):
+                ["--pas", "autodist", "--plan-ngpus", "2", "--require", "*c_fc*:in0.2"],
+                ["--pas", "autodist", "--plan-ngpus", "2", *partial("one", {"tensor": 2}, {
+                    "name": "/model/transformer/h.0/mlp/c_fc/Gemm", "op": "MatMul", "partition": "replicate", "recompute": True})]):
         out = FOLDER / "out"
         for words in (["compile", A.training, "--train", "-o", out, "--no-build", "--reuse", "override", *pas], ["verify", out]):
             done = subprocess.run([A.rankc, *words, "-q"], capture_output=True, text=True, check=False)
@@ -104,7 +152,7 @@ def main():
     A = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         FOLDER = Path(directory)
-        for case in (modules, data_alone, pins, programs):
+        for case in (modules, data_alone, pins, refined, programs):
             case()
 
 

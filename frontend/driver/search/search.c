@@ -337,8 +337,14 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (search->machine.memory > 0) search->limit = search->machine.memory;
     if (options->mem_limit) search->limit = (double)options->mem_limit;
     if (search_read(&s.model, options, &search->machine, arena, diags) < 0) return -1;
+    const struct plan *partial = s.model.job.side.refine;
+    struct options *refined = ARENA_NEW(arena, struct options);
+    *refined = partial ? search_refined(options, partial) : *options;
+    s.options = search->given = options = refined;
     search_list(search, options, s.model.job.graph->train, arena);
-    if (search_constrain(search, options, arena, diags) < 0) return -1;
+    if (search_constrain(search, options, arena, diags) < 0 ||
+        (partial && search_keep_mesh(search, partial, diags) < 0))
+        return -1;
     bound_all(&s);
     const struct candidate *best = choose(&s);
     if (!best) return refuse(&s);

@@ -6,7 +6,7 @@
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
  *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid, --require,
- *   --measure-topk
+ *   --constraints, --refine, --measure-topk
  *
  * Note [Search]
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
@@ -118,6 +118,12 @@ void search_list(struct search *search, const struct options *options, bool trai
 /* Refuses the candidates that --forbid and --require exclude. 0, or -1 after a diagnostic: E0205 for a name that is
  * unknown, E0432 for a constraint that no candidate meets, and if none is left. */
 int search_constrain(struct search *search, const struct options *options, struct arena *arena, struct diags *diags);
+
+/* What a partial plan (--refine) decides for the whole program, as if the options gave it. */
+struct options search_refined(const struct options *options, const struct plan *partial);
+
+/* Refuses the candidates whose mesh has other sizes of the axes of the partial plan. 0, or -1 after E0432 if all do. */
+int search_keep_mesh(struct search *search, const struct plan *partial, struct diags *diags);
 
 /* The candidate's base: Note [Search]. */
 struct candidate search_base(const struct candidate *candidate);

@@ -173,6 +173,39 @@ int search_constrain(struct search *search, const struct options *options, struc
                       search->all.n);
 }
 
+/* Partial plans ---------------------------------------------------------------------------------------------------- */
+
+struct options search_refined(const struct options *options, const struct plan *partial) {
+    struct options refined = *options;
+    if (partial->zero_level) refined.use_zero = partial->zero_level, refined.given[OPT_USE_ZERO] = true;
+    if (partial->schedule) refined.schedule = partial->schedule, refined.given[OPT_SCHEDULE] = true;
+    if (partial->micro_batches) refined.accumulate = partial->micro_batches, refined.given[OPT_ACCUMULATE] = true;
+    return refined;
+}
+
+static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
+    for (int i = 0; i < mesh->naxes; i++) {
+        int ways = 1;
+        for (int a = 0; a < SEARCH_AXES; a++)
+            if (strcmp(axis_names[a], mesh->axis[i].name) == 0) ways = c->ways[a];
+        if (ways != mesh->axis[i].size) return false;
+    }
+    return true;
+}
+
+int search_keep_mesh(struct search *search, const struct plan *partial, struct diags *diags) {
+    int kept = 0;
+    for (int i = 0; i < search->all.n; i++) {
+        struct candidate *c = &search->all.at[i];
+        const bool has = has_mesh(c, &partial->mesh);
+        if (!has && !c->refused) c->refused = "--refine: the partial plan has another mesh";
+        kept += !c->refused;
+    }
+    if (kept) return 0;
+    return diag_error(diags, 432, EXIT_LIMIT, "--refine", "no candidate has the mesh of %s",
+                      diag_quote(diags, partial->file));
+}
+
 /* Listing ---------------------------------------------------------------------------------------------------------- */
 
 struct listing {
