@@ -6,6 +6,7 @@
 #include "codegen/instruction.h"
 #include "codegen/ports.h"
 #include "codegen/rank.h"
+#include "codegen/remarks.h"
 #include "codegen/runtime_files.h"
 #include "codegen/tmpl.h"
 #include "ir/base/str.h"
@@ -336,6 +337,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     for (int a = 0; a < mesh->naxes; a++) sizes[a] = mesh->axis[a].size;
     for (int s = 0; s < shards; s++) classes[s] = rankplan_class_of(plan, s);
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
+    tmpl_set(env, "mesh_named", remarks_mesh(plan->graph));
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
     tmpl_setf(env, "nreplicas", "%d", mesh->nreplicas);
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));
@@ -363,6 +365,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "pas", info->pas);
     tmpl_set(env, "key", info->key);
     tmpl_set(env, "work", info->work);
+    tmpl_set(env, "model_hash", info->model_hash);
     tmpl_setf(env, "zero_groups", "%d", info->training && info->training->zero ? info->training->zero_groups : 1);
 }
 
@@ -422,6 +425,7 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
         const char *name = source_name(arena, target, s);
         struct tmpl_env *own = tmpl_env(arena, env);
         tmpl_set(own, "ranks", ranks_text(plan, source->nclasses, source->classes));
+        tmpl_set(own, "memory", remarks_memory(plan, source->nclasses, source->classes));
         add_text(program, arena, name, rank_source(plan, source, s, target, own));
         strbuf_printf(&names, "%s%s", s ? " " : "", name);
         for (int k = 0; k < first->nsegments; k++)

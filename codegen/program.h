@@ -10,6 +10,7 @@
 struct program_info {
     const char *model, *instance; /* safe as file names */
     const char *version, *attention, *pas, *key, *work;
+    const char *model_hash;                    /* of the model's file */
     const char *runtime_cflags, *runtime_libs; /* for the build file: how the runtime is compiled with and linked */
     const char *arch;                          /* of GPUs, for the build file; NULL: none */
     const struct training *training;           /* NULL: inference */

@@ -5,6 +5,7 @@
 
 #include "codegen/layers.h"
 #include "codegen/names.h"
+#include "codegen/remarks.h"
 #include "ir/base/map.h"
 #include "passes/plan/stages.h"
 
@@ -183,17 +184,35 @@ static void put_call(struct function *function, int i, const char *base, int num
     strbuf_putc(&function->body, '\n');
 }
 
+/* What the variable of the communicated value is called, but for a number. */
+static const char *communicated(const struct function *function, int i) {
+    const struct graph *graph = function->plan->graph;
+    int *tensors = ARENA_ARRAY(function->arena, int, function->calls);
+    for (int call = 0; call < function->calls; call++) {
+        const struct instruction *instructions = function->source->instructions[call / function->times];
+        const int id = instructions[i + call % function->times * function->period].node;
+        tensors[call] = op_moved_input(remarks_origin(graph, &graph->nodes.at[id]));
+    }
+    const char *words = words_of(function, i, tensors);
+    return *words ? words : word_of_kind(function, tensors[0]);
+}
+
+/* "AllReduce over axis tensor (2 ranks), 4224 bytes: partial sums of attn_c_proj". */
+static void put_communication_comment(struct function *function, int i, int axis) {
+    const struct graph *graph = function->plan->graph;
+    const struct node *node = node_at(function, i);
+    strbuf_printf(&function->body, "%s// %s over axis %s (%s), %lld bytes: %s %s\n", function->body.length ? "\n" : "",
+                  node->op->name, graph->mesh.axis[axis].name, remarks_group(graph, axis),
+                  (long long)rankplan_bytes(function->class, graph, node->outputs[0]), remarks_reason(node),
+                  communicated(function, i));
+    function->said = NULL;
+}
+
 static void put_node_comment(struct function *function, int i) {
     const struct node *node = node_at(function, i);
-    const struct mesh *mesh = &function->plan->graph->mesh;
-    const int64_t axis = attr_int(node, "mesh", -1);
-    if (axis >= 0 && axis < mesh->naxes) {
-        strbuf_printf(&function->body, "%s// %s over axis %s, %lld bytes\n", function->body.length ? "\n" : "",
-                      node->op->name, mesh->axis[axis].name,
-                      (long long)rankplan_bytes(function->class, function->plan->graph, node->outputs[0]));
-        function->said = NULL;
-        return;
-    }
+    const int axis = (int)attr_int(node, "mesh", -1);
+    if (node->op->kind == OP_COMM && axis >= 0 && axis < mesh_layout_axes(&function->plan->graph->mesh))
+        return put_communication_comment(function, i, axis);
     if (function->said && strcmp(function->said, node->name) == 0) return;
     strbuf_printf(&function->body, "%s// %s %s\n", function->body.length ? "\n" : "", node->op->name,
                   str_is_plain(node->name) ? node->name : "");

@@ -166,6 +166,7 @@ int job_describe(struct job *job) {
         return -1;
     job->info.key = job->keys.plan.hex;
     job->info.work = job->keys.work;
+    job->info.model_hash = job->keys.files.n ? job->keys.files.at[0].hash : "none";
     return job->model ? check_opened(job) : 0;
 }
 

@@ -241,6 +241,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
                                 .copies = sliced_weights_present(root)};
     const char *with_runtime = reuse_keys_part(&check->keys.plan, "with-runtime");
     info.with_runtime = with_runtime && *with_runtime;
+    info.model_hash = reuse_keys_part(&check->keys.graph, "model");
     info.training = check->training.optimizer.row ? &check->training : NULL;
     info.decisions = &check->decisions;
     return info;
@@ -315,7 +316,8 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
     struct program program;
     struct sources sources;
     struct slices slices;
-    if (!info.model || !info.instance || !info.version || !info.pas) return incomplete_manifest(check);
+    if (!info.model || !info.instance || !info.version || !info.pas || !info.model_hash)
+        return incomplete_manifest(check);
     sources_find(&sources, plan, check->target);
     if (program_make(&program, plan, &sources, check->target, &info, check->diags) < 0) return -1;
     const char *plan_text = plan_print(check->arena, &check->decided, info.pas);

@@ -63,6 +63,7 @@ static struct program make_program(struct arena *arena, const struct target *tar
                                       .pas = "dp",
                                       .key = "00000000000000000000000000000000",
                                       .work = "00000000000000000000000000000000",
+                                      .model_hash = "00000000000000000000000000000000",
                                       .nfiles = 1};
     diags_init(&diags, arena);
     int status = text_parse(arena, &diags, "sample", sample, strlen(sample), &graph);
