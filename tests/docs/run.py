@@ -11,7 +11,8 @@ Output is stdout and stderr together; "..." as a line stands for any lines; [N] 
 with a program's name are commands too: they must succeed, whatever they print. Behind a line <!-- not run: REASON --> an
 indented block is passed over. A guide that begins with the
 line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line, which may ask for
-a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply."""
+a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply, and
+links must lead somewhere."""
 import argparse
 import functools
 import math
@@ -127,6 +128,23 @@ def patch_faults(source):
     return found
 
 
+def anchors(page):
+    """What links to headings of the page may end in, as on GitHub."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def link_faults(guide):
+    found = []
+    for link in re.findall(r"\]\(([^)\s:]+)\)", guide.read_text()):
+        path, _, anchor = link.partition("#")
+        page = guide.parent / path if path else guide
+        if not page.exists() or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
+            found.append(f"{guide.name}: the link {link} leads nowhere")
+    return found
+
+
 def install(build, meson, stage):
     """Installs below `stage`; what the environment of the commands has for it."""
     subprocess.run([meson, "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", stage], check=True)
@@ -154,6 +172,7 @@ def main():
         rankc, paths = install(args.build, args.meson, stage) if args.build else (Path(args.rankc).resolve(), {})
         env = {**environment(rankc), **paths}
         for guide in guides:
+            faults += link_faults(guide)
             if is_needless(guide):
                 print(f"{guide.name}: passed over")
                 continue
