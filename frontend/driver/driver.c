@@ -213,6 +213,16 @@ static int compile_job(struct job *job, struct driver_result *result) {
     return status;
 }
 
+/* --mem-limit is in no key: a result that is reused is planned again, as it was. */
+static int check_reused_memory(const struct options *options, struct arena *arena, struct diags *diags) {
+    struct diags found;
+    diags_init(&found, arena);
+    struct job job = {.options = options, .arena = arena, .diags = &found};
+    const int status = job_read(&job) < 0 || job_plan_ranks(&job) < 0 ? -1 : 0;
+    if (status) diags_append(diags, &found);
+    return status;
+}
+
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result) {
     struct search found;
@@ -222,6 +232,8 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
         job.options = found.job->options;
     }
     if (compile_job(&job, result) < 0) return -1;
+    if (result->made == MADE_NOTHING && options->mem_limit && check_reused_memory(job.options, arena, diags) < 0)
+        return -1;
     return options->onnx_out ? annotations_write_plan(job.options, arena, diags) : 0;
 }
 
