@@ -23,10 +23,11 @@ PATH=$prefix/bin:$PATH
 [ "$(command -v rankc)" = "$prefix/bin/rankc" ] || fail 'another rankc comes first'
 
 cd "$work"
-tokens=$source/samples/models/gpt2.input_ids.npy
+doc=$prefix/share/doc/rankc samples=$prefix/share/doc/rankc/samples
+tokens=$samples/models/gpt2.input_ids.npy
 rankc doctor | grep '^runtime' | grep -q "ok *$prefix/" || fail 'the runtime is not the installed one'
 for ranks in 1 2; do
-    rankc compile "$source/samples/models/gpt2.onnx" --instance-name $ranks --pas tp --plan-ngpus $ranks -q
+    rankc compile "$samples/models/gpt2.onnx" --instance-name $ranks --pas tp --plan-ngpus $ranks -q
     rankc run .rankc/gpt2/$ranks --input input_ids="$tokens" --output-dir out$ranks
 done
 
@@ -37,10 +38,10 @@ grep -q '^prefix=.*pcfiledir' "$pc/rankc-rt.pc" || fail 'rankc-rt.pc is not relo
 make -s -C .rankc/gpt2/2 clean build/run
 rankc run .rankc/gpt2/2 --input input_ids="$tokens" --output-dir again
 cmp out2/logits.npy again/logits.npy
-cp -r "$source/samples/embed" .
+cp -r "$samples/embed" .
 for instance in one two; do
     [ $instance = one ] && ranks=1 || ranks=2
-    rankc compile "$source/samples/models/gpt2.onnx" -o embedded-$instance --pas tp --plan-ngpus "$ranks" -q --no-build
+    rankc compile "$samples/models/gpt2.onnx" -o embedded-$instance --pas tp --plan-ngpus "$ranks" -q --no-build
     make -s -C embed clean embed MODEL="$work/embedded-$instance/gpt2/_"
     embed/embed embedded-$instance/gpt2/_ "$tokens" "out$ranks/logits.npy" >said || fail "embedded on $ranks ranks"
     grep -q "^$ranks ranks: " said || fail "$(cat said)"
@@ -58,11 +59,11 @@ done
 
 # A program that trains the model with a loss of its own, of one rank, of two that share its weights, and of two units:
 # losses and norms of samples/train/reference.py, by PyTorch in f64.
-cp -r "$source/samples/train" .
+cp -r "$samples/train" .
 for plan in one:dp two:tp:tensor=2 units:dp; do
     instance=${plan%%:*} pas=${plan#*:} units=1
     [ $instance != units ] || units=2
-    rankc compile "$source/samples/models/gpt2.onnx" -o trained-$instance --train --pas "$pas" -q --no-build \
+    rankc compile "$samples/models/gpt2.onnx" -o trained-$instance --train --pas "$pas" -q --no-build \
         --optimizer sgd:lr=0.5
     make -s -C train clean train MODEL="$work/trained-$instance/gpt2/_"
     train/train trained-$instance/gpt2/_ "$tokens" 4 checkpoints-$instance $units >said || fail "trained on $instance"
@@ -105,6 +106,13 @@ grep -q "^embed: rank [01]: index 32767 at position 21 is outside .*, in node '.
 rm embedded-two/gpt2/_/location.json
 embed/embed embedded-two/gpt2/_ "$tokens" 2>said && fail 'it ran without its weights'
 grep -q 'location.json' said || fail "$(cat said)"
+
+# Documents: what they refer to lies where they say, but for sources and tests.
+for page in "$doc"/README.md "$doc"/docs/*.md; do
+    sed -n 's/[^]]*\](\([^):#]*\)[^)]*)/\1\n/gp' "$page" | grep -v -e '^$' -e ' ' | grep -E '^(\.\./samples|samples|docs|patches|[a-z0-9-]*\.(md|png|svg))' |
+        while read -r link; do [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"; done
+done >said
+[ ! -s said ] || fail "$(cat said)"
 
 # Manual pages: one for each verb, which groff takes without a warning.
 for verb in $(rankc help | sed -n '/^Verbs:/,/^Options:/s/^  \([a-z][a-z]*\) .*/\1/p'); do
