@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/instruction.h"
+#include "codegen/index_bound.h"
 #include "codegen/manifest_parameters.h"
 #include "codegen/manifest_estimate.h"
 #include "codegen/manifest_schedule.h"
@@ -70,8 +71,10 @@ static void put_key(json *writer, const char *name, const struct key *key) {
     rt_json_close(writer, '}');
 }
 
+/* `uses`: of inputs, for what they index; NULL for outputs. */
 static void put_ports(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
-                      const char *const *names) {
+                      const char *const *names, const struct uses *uses) {
+    struct arena *scratch = arena_scratch(graph->arena);
     open_list(writer, key);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
@@ -80,9 +83,12 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
         put(writer, "dtype", rt_dtypes[tensor->dtype].name);
         rt_json_key(writer, "shape");
         rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        const int64_t below = uses ? index_bound(graph, uses, tensors[i], scratch) : 0;
+        if (below) put_int(writer, "below", below);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
+    arena_release(graph->arena, scratch);
 }
 
 /* Classes ---------------------------------------------------------------------------------------------------------- */
@@ -562,8 +568,11 @@ const char *manifest_text(const struct manifest *manifest) {
     put_key(writer, "graph", manifest->graph_key);
     put_key(writer, "plan", manifest->plan_key);
     rt_json_close(writer, '}');
-    put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL);
-    put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
+    struct uses uses;
+    graph_uses(graph, graph->arena, &uses);
+    put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL, &uses);
+    put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at,
+              NULL);
     put_classes(writer, manifest);
     put_communication(writer, manifest);
     put_nodes(writer, manifest);

@@ -126,7 +126,7 @@ static void add_training(struct command *command, const struct options *options,
                          struct arena *arena) {
     static const enum option_id passed[] = {
         OPT_STEPS,          OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG,
-        OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
+        OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP, OPT_LOG_EVERY};
     if (resume) add_option(command, arena, option_rows[OPT_RESUME].name, resume);
     if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
     if (options->checkpoint_async) add_word(command, arena, "--checkpoint-async");
@@ -148,9 +148,12 @@ static void build_command(struct command *command, const char *program, int64_t 
     add_option(command, arena, "kernels", choice_word(options->kernels));
     if (options->json) add_word(command, arena, "--json");
     if (options->broadcast_weights) add_word(command, arena, "--broadcast-weights");
-    if (options->verb == VERB_TRAIN && options->quiet) add_word(command, arena, "--quiet");
+    if (options->quiet) add_word(command, arena, "--quiet");
+    if (options->verbose) add_word(command, arena, "--verbose");
     if (options->verb == VERB_TRAIN) return add_training(command, options, resume, arena);
     if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
+    if (options->given[OPT_RANDOM_INPUTS])
+        add_option(command, arena, "random-inputs", arena_printf(arena, "%" PRId64, options->random_inputs));
     add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, options->repeat));
     add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, options->warmup));
 }

@@ -1,23 +1,7 @@
 #include "frontend/driver/random_inputs.h"
 
 #include "runtime/base/npy.h"
-
-/* splitmix64: the same inputs in every run. */
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) {
-    bool is_float = rt_dtype_is_float(dtype);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t bits = next_random(&seed);
-        double value = is_float ? (double)(bits >> 11) / (1ull << 52) - 1 : (double)(bits >> 63);
-        rt_convert((char *)data + i * (int64_t)rt_dtype_bytes(dtype), dtype, &value, RT_F64, 1);
-    }
-}
+#include "runtime/base/random_fill.h"
 
 int64_t random_inputs_micro_batches(const struct rt_json *manifest) {
     int64_t n;
@@ -29,7 +13,7 @@ static int write_input(const struct rt_json *input, int64_t micro_batches, int i
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
     enum rt_dtype written = floats != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? floats : dtype;
     const struct rt_json *shape = rt_json_member(input, "shape");
-    int64_t dims[RT_MAX_NDIM], count = 1;
+    int64_t dims[RT_MAX_NDIM], count = 1, below = 0;
     int ndim = 0;
     struct rt_reason why;
     for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
@@ -38,7 +22,8 @@ static int write_input(const struct rt_json *input, int64_t micro_batches, int i
     struct arena *scratch = arena_scratch(arena);
     void *data = arena_alloc(scratch, (size_t)count + 1, rt_dtype_bytes(dtype)),
          *values = arena_alloc(scratch, (size_t)count + 1, rt_dtype_bytes(written));
-    fill(data, dtype, count, (uint64_t)index + 1);
+    rt_json_int(rt_json_member(input, "below"), &below);
+    rt_random_fill(data, dtype, count, (uint64_t)index + 1, below);
     rt_convert(values, written, data, dtype, (size_t)count);
     const bool is_written = rt_npy_write(path, written, ndim, dims, values, &why);
     arena_release(arena, scratch);

@@ -12,7 +12,8 @@ struct random_inputs {
 };
 
 /* Writes <prefix>.input<i>.npy for each entry of the manifest's "inputs": the samples of a step of one scale unit, the
- * same values in every run. Floats lie in [-1, 1), integers are 0 or 1. floats: the type of the files of floats;
+ * same values in every run. Floats lie in [-1, 1); integers lie below the manifest's "below" of the
+ * input, else are 0 or 1. floats: the type of the files of floats;
  * RT_DTYPE_NONE: that of each input. 0, or -1 after a diagnostic. The list is in `arena`. */
 int random_inputs_write(struct random_inputs *out, const struct rt_json *manifest, const char *prefix,
                         enum rt_dtype floats, struct arena *arena, struct diags *diags);

@@ -64,7 +64,11 @@ static void put_words(struct strbuf *out, const struct option *row) {
 static void put_option(struct strbuf *out, const struct option *row) {
     const char *argument = option_argument(row, out->arena);
     const char *letter = row->letter ? arena_printf(out->arena, "-%c,", row->letter) : "   ";
-    const char *left = arena_printf(out->arena, "  %s --%s%s%s", letter, row->name, *argument ? " " : "", argument);
+    const char *left = arena_printf(out->arena,
+                                    row->bare   ? "  %s --%s[=%s]"
+                                    : *argument ? "  %s --%s %s"
+                                                : "  %s --%s%s",
+                                    letter, row->name, argument);
     put_item(out, left, help_option_text(row, out->arena));
     if (row->choices) put_words(out, row);
 }

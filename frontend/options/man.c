@@ -38,8 +38,9 @@ static void put_tag(struct strbuf *out, const char *tag, const char *argument, c
 
 static void put_option(struct strbuf *out, const struct option *row) {
     const char *letter = row->letter ? arena_printf(out->arena, "-%c, ", row->letter) : "";
-    put_tag(out, arena_printf(out->arena, "%s--%s", letter, row->name), option_argument(row, out->arena),
-            arena_printf(out->arena, "%s.", help_option_text(row, out->arena)));
+    const char *argument = option_argument(row, out->arena);
+    put_tag(out, arena_printf(out->arena, row->bare ? "%s--%s[=%s]" : "%s--%s", letter, row->name, argument),
+            row->bare ? "" : argument, arena_printf(out->arena, "%s.", help_option_text(row, out->arena)));
     for (int i = 1; row->choices && i < CHOICES; i++) {
         const struct choice_row *word = &choice_rows[i];
         if (word->group != row->choices || word->later || !*word->help) continue;

@@ -176,6 +176,7 @@ struct options {
     /* run */
     struct option_files inputs;
     const char *output_dir; /* NULL: outputs are not written */
+    int64_t random_inputs;  /* seed */
     enum choice comm, kernels;
     bool broadcast_weights;
 
@@ -183,7 +184,7 @@ struct options {
     struct option_files data, eval_data;
     const char *log, *lr, *checkpoint_dir, *resume;                         /* lr: NULL keeps the program's */
     int64_t steps, shuffle, checkpoint_every, keep, eval_every, eval_steps; /* but steps: 0, or not given */
-    int64_t restarts;
+    int64_t restarts, log_every;
 
     /* run and train */
     int64_t threads, repeat, warmup; /* threads 0: cores / ranks */
@@ -239,6 +240,7 @@ struct option {
     int code;   /* of errors in the value; 0: 205 */
     int64_t min, max;
     enum choice_group choices;
+    const char *bare;     /* the value of an option that is given without one; NULL: it needs one */
     const char *fallback; /* the default; in parentheses: what an unset option means; NULL: none */
     const char *help;
     size_t offset; /* of the field; unused where later */

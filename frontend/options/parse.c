@@ -71,6 +71,7 @@ static int give_with(struct parser *parser, const struct option *row, const char
         return give(parser, row, typed, "");
     }
     if (attached) return give(parser, row, typed, attached);
+    if (row->bare) return give(parser, row, typed, row->bare);
     if (!is_value(next)) {
         if (row->later) return parser_not_yet(parser, typed, "");
         return parser_usage_error(parser, arena_printf(parser->arena, "%s needs a value: %s %s", typed, typed,

@@ -101,6 +101,9 @@ static int run_steps(struct rank *self, struct rt *rt) {
         if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
         if (status) return fail_rank(self, rt, status);
         if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = now_ms() - start;
+        if (self->first && options->verbose)
+            fprintf(stderr, "rankc: %s %d: %.3f ms\n", i < 0 ? "warm-up" : "step",
+                    i < 0 ? i + options->warmup + 1 : i + 1, now_ms() - start);
     }
     return copy_outputs(self, rt);
 }
@@ -144,6 +147,13 @@ static void end_watch(struct job *job) {
     job->watch = -1;
 }
 
+/* --verbose */
+static void tell_loaded(const struct job *job, const struct rt *rt) {
+    fprintf(stderr, "rankc: loaded in %.1f ms: %d rank%s, %d thread%s per rank, transport %s, kernels %s\n",
+            job->load_ms, rt->world, rt->world == 1 ? "" : "s", rt->threads, rt->threads == 1 ? "" : "s",
+            rt->comm->driver->name, job->options.kernels);
+}
+
 static void run_rank(struct rank *self) {
     const struct main_options *options = &self->job->options;
     const struct rt_options open = {.directory = self->job->manifest.directory,
@@ -169,6 +179,7 @@ static void run_rank(struct rank *self) {
     if (self->first) {
         self->job->load_ms = now_ms() - start;
         self->job->threads = rt->threads;
+        if (options->verbose) tell_loaded(self->job, rt);
     }
     status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
     if (!status) status = gather_memory(self, rt);
@@ -247,27 +258,68 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 /* Rounds to microseconds. */
-static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
-    rt_json_key(w, key);
+static void put_rounded(struct rt_json_writer *w, double ms) {
     rt_json_put_real(w, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
 }
 
-static bool print_json(const struct job *job) {
+static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
+    rt_json_key(w, key), put_rounded(w, ms);
+}
+
+/* Least, median and greatest time of the steps; zeros if no step was run, by a run resumed at its end. */
+struct times {
+    double min, median, max;
+};
+
+static bool find_times(const struct job *job, struct times *times) {
     const int count = job->nsteps;
+    double *ms = calloc((size_t)count + 1, sizeof *ms);
+    if (!ms) return false;
+    memcpy(ms, job->step_ms, (size_t)count * sizeof *ms);
+    qsort(ms, (size_t)count, sizeof *ms, compare_doubles);
+    *times = (struct times){ms[0], count ? (ms[(count - 1) / 2] + ms[count / 2]) / 2 : 0, count ? ms[count - 1] : 0};
+    free(ms);
+    return true;
+}
+
+static bool print_times(const struct job *job) {
+    struct times ms;
+    if (!find_times(job, &ms)) return false;
+    printf("%d step%s: min %.3f ms, median %.3f ms, max %.3f ms\n", job->nsteps, job->nsteps == 1 ? "" : "s", ms.min,
+           ms.median, ms.max);
+    for (int r = 0; job->options.verbose && r < job->options.world; r++)
+        fprintf(stderr, "rankc: rank %d: %.1f MB resident at most\n", r, (double)job->peak_rss[r] / 1e6);
+    return true;
+}
+
+/* Steps are numbered in training, where they have losses. */
+static void put_steps(struct rt_json_writer *w, const struct job *job) {
+    if (!job->options.steps) return;
+    rt_json_key(w, "first_step"), rt_json_put_int(w, job->first_step);
+    rt_json_key(w, "losses"), rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < job->nsteps; i++) rt_json_put_real(w, job->losses[i]);
+    rt_json_close(w, ']');
+}
+
+static bool print_json(const struct job *job) {
     struct rt_json_writer w;
     struct rt_reason why;
-    qsort(job->step_ms, (size_t)count, sizeof *job->step_ms, compare_doubles);
-    const double *ms = job->step_ms; /* zeros if no step was run, by a run resumed at its end */
+    struct times ms;
+    if (!find_times(job, &ms)) return false;
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
     rt_json_key(&w, "ranks"), rt_json_put_int(&w, job->options.world);
     rt_json_key(&w, "threads"), rt_json_put_int(&w, job->threads);
     rt_json_key(&w, "step_ms"), rt_json_open(&w, '{', RT_JSON_INLINE);
-    put_ms(&w, "min", ms[0]);
-    put_ms(&w, "median", count ? (ms[(count - 1) / 2] + ms[count / 2]) / 2 : 0);
-    put_ms(&w, "max", count ? ms[count - 1] : 0);
+    put_ms(&w, "min", ms.min);
+    put_ms(&w, "median", ms.median);
+    put_ms(&w, "max", ms.max);
+    rt_json_key(&w, "all"), rt_json_open(&w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < job->nsteps; i++) put_rounded(&w, job->step_ms[i]);
+    rt_json_close(&w, ']');
     rt_json_close(&w, '}');
+    put_steps(&w, job);
     put_ms(&w, "load_ms", job->load_ms);
     rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
     rt_json_close(&w, '}');
@@ -288,6 +340,8 @@ static int give_results(const struct job *job, struct failure *failure) {
     if (options->json) ok = print_json(job);
     if (!options->json && !options->output_dir && !options->steps)
         outputs_print(job->outputs, job->program, &job->manifest);
+    if (!options->json && !options->steps && !options->quiet && (options->repeat > 1 || options->verbose))
+        ok = print_times(job);
     if (ok && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
@@ -301,9 +355,10 @@ static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct
     job->input_data = calloc((size_t)program->ninputs + 1, sizeof(*job->input_data));
     const int steps = job->options.steps ? job->options.steps : job->options.repeat;
     job->step_ms = calloc((size_t)steps, sizeof *job->step_ms);
+    job->losses = calloc((size_t)job->options.steps + 1, sizeof *job->losses);
     job->peak_rss = calloc((size_t)job->options.world, sizeof *job->peak_rss);
     *ranks = calloc((size_t)nranks, sizeof **ranks);
-    bool ok = job->inputs && job->outputs && job->input_data && job->step_ms && job->peak_rss && *ranks;
+    bool ok = job->inputs && job->outputs && job->input_data && job->step_ms && job->losses && job->peak_rss && *ranks;
     for (int r = 0; ok && r < nranks; r++) {
         (*ranks)[r].job = job;
         (*ranks)[r].first = job->options.rank == 0 && r == 0;
@@ -323,6 +378,7 @@ static void free_job(struct job *job, struct rank *ranks, int nranks) {
     free(job->outputs);
     free(job->input_data);
     free(job->step_ms);
+    free(job->losses);
     free(job->peak_rss);
 }
 

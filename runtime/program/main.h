@@ -38,9 +38,10 @@ struct main_options {
     } inputs, data, eval_data; /* as given: NAME=FILE */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous;
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
-        eval_steps, join_timeout, stall_timeout;
+        eval_steps, join_timeout, stall_timeout, log_every;
+    int random_inputs; /* seed; -1: inputs without a file are an error */
     double lr;
-    bool json, quiet, help, reset_optimizer, checkpoint_async, broadcast_weights;
+    bool json, quiet, verbose, help, reset_optimizer, checkpoint_async, broadcast_weights;
 };
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure);
@@ -57,6 +58,7 @@ struct manifest {
     char *directory;
     struct rt_json_document *document;
     const char **inputs, **outputs; /* names, in the order of the program's ports */
+    int64_t *below;                 /* per input: its integers index a table of that many rows; 0: no such table */
 };
 
 int manifest_read(struct manifest *manifest, const struct rt_program *program, const char *directory,
@@ -74,7 +76,8 @@ struct shape_text {
 };
 struct shape_text shape_format(int ndim, const int64_t *dims);
 
-/* Reads the --input files into one tensor per port, converted to the port's dtype; its shape is checked. */
+/* Reads the --input files into one tensor per port, converted to the port's dtype; its shape is checked. With
+ * --random-inputs the others are made (rt_random_fill). */
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, struct failure *failure);
 
@@ -95,10 +98,11 @@ struct job {
     struct manifest manifest;
     struct rt_tensor *inputs, *outputs;
     const void **input_data;
-    double *step_ms; /* of nsteps timed steps, set by rank 0 */
+    double *step_ms, *losses; /* of nsteps timed steps, set by rank 0; losses: of training */
     int nsteps;
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;
+    int64_t first_step; /* of training: the step of losses[0] */
     int threads;
     int watch;   /* of rt_watch_open; -1: none */
     int segment; /* descriptor of the ranks' shared memory from a rendezvous; else -1 */

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/path.h"
+#include "base/random_fill.h"
 #include "base/sealed.h"
 #include "base/tensor_pb.h"
 #include "core/place.h"
@@ -60,6 +61,13 @@ static bool read_ports(const char **names, const struct rt_json *ports, const st
     return true;
 }
 
+/* Reads what the integers of the inputs index; files without it say nothing. */
+static void read_bounds(struct manifest *manifest, const struct rt_json *ports) {
+    int i = 0;
+    for (const struct rt_json *port = ports->first; port; port = port->next, i++)
+        if (!rt_json_int(rt_json_member(port, "below"), &manifest->below[i])) manifest->below[i] = 0;
+}
+
 static int read_names(struct manifest *manifest, const struct rt_program *program, bool intact,
                       struct failure *failure) {
     const struct rt_json *root = rt_json_root(manifest->document);
@@ -72,13 +80,16 @@ static int read_names(struct manifest *manifest, const struct rt_program *progra
                            "manifest.json was modified after it was generated: its hash differs");
     manifest->inputs = calloc((size_t)program->ninputs + 1, sizeof(*manifest->inputs));
     manifest->outputs = calloc((size_t)program->noutputs + 1, sizeof(*manifest->outputs));
-    if (!manifest->inputs || !manifest->outputs)
+    manifest->below = calloc((size_t)program->ninputs + 1, sizeof *manifest->below);
+    if (!manifest->inputs || !manifest->outputs || !manifest->below)
         return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
-    if (read_ports(manifest->inputs, rt_json_member(root, "inputs"), program->inputs, program->ninputs) &&
-        read_ports(manifest->outputs, rt_json_member(root, "outputs"), program->outputs, program->noutputs))
-        return EXIT_OK;
-    return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
-                       "manifest.json lists other inputs or outputs than the program has");
+    const struct rt_json *inputs = rt_json_member(root, "inputs");
+    if (!read_ports(manifest->inputs, inputs, program->inputs, program->ninputs) ||
+        !read_ports(manifest->outputs, rt_json_member(root, "outputs"), program->outputs, program->noutputs))
+        return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                           "manifest.json lists other inputs or outputs than the program has");
+    read_bounds(manifest, inputs);
+    return EXIT_OK;
 }
 
 int manifest_read(struct manifest *manifest, const struct rt_program *program, const char *directory,
@@ -103,6 +114,7 @@ void manifest_free(struct manifest *manifest) {
     free(manifest->directory);
     free(manifest->inputs);
     free(manifest->outputs);
+    free(manifest->below);
     rt_json_free(manifest->document);
 }
 
@@ -216,6 +228,20 @@ static int missing_input(const struct rt_port *port, const char *name, struct fa
                        rt_dtypes[port->dtype].name, shape_format(port->ndim, port->dims).text);
 }
 
+/* Makes an input of random values; each input has a sequence of its own. */
+static int make_input(struct rt_tensor *tensor, const struct rt_port *port, int64_t below, uint64_t seed,
+                      struct failure *failure) {
+    int64_t bytes;
+    *tensor = (struct rt_tensor){.dtype = port->dtype, .ndim = port->ndim};
+    memcpy(tensor->dims, port->dims, sizeof port->dims);
+    if (rt_product(port->dims, port->ndim, &tensor->count) &&
+        rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port->dtype), &bytes))
+        tensor->data = tensor->owned = malloc((size_t)bytes + 1);
+    if (!tensor->data) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    rt_random_fill(tensor->owned, port->dtype, tensor->count, seed, below);
+    return EXIT_OK;
+}
+
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, struct failure *failure) {
     const char *const *names = manifest->inputs;
@@ -232,7 +258,11 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
     }
     for (int i = 0; i < program->ninputs; i++) {
         const struct rt_port whole = rt_whole_port(program, &program->inputs[i]);
-        if (!inputs[i].data) return missing_input(&whole, names[i], failure);
+        if (inputs[i].data) continue;
+        if (options->random_inputs < 0) return missing_input(&whole, names[i], failure);
+        const uint64_t seed = ((uint64_t)options->random_inputs << 32) + (uint64_t)i + 1;
+        int exit = make_input(&inputs[i], &whole, manifest->below[i], seed, failure);
+        if (exit) return exit;
     }
     return EXIT_OK;
 }

@@ -63,7 +63,14 @@ void failure_print(const struct failure *failure, bool json) {
 
 /* Options */
 
-enum option_kind { OPTION_WORDS, OPTION_TEXT, OPTION_COUNT, OPTION_RATE, OPTION_FLAG };
+enum option_kind {
+    OPTION_WORDS,
+    OPTION_TEXT,
+    OPTION_COUNT,
+    OPTION_RATE,
+    OPTION_FLAG,
+    OPTION_SEED /* a count that may be left out: 0 */
+};
 
 struct option_row {
     const char *name, *argument;
@@ -107,7 +114,12 @@ static const struct option_row rows[] = {
     {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads per rank; default: cores / ranks on this machine"},
     {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
     {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},
-    {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "train: print only errors and warnings"},
+    {"--random-inputs", "[=SEED]", OPTION_SEED, FIELD(random_inputs), 0,
+     "random values for inputs without --input: floats in [-1, 1), integers below the rows of the table they index"},
+    {"--log-every", "N", OPTION_COUNT, FIELD(log_every), 1,
+     "train: print and log every Nth step and the last; default 1"},
+    {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "print no times and metrics, only errors, warnings and outputs"},
+    {"--verbose", NULL, OPTION_FLAG, FIELD(verbose), 0, "print times of loading and of every step, and memory"},
     {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
     {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "rank of this process; launchers set it"},
     {"--world", "N", OPTION_COUNT, FIELD(world), 1,
@@ -126,9 +138,7 @@ static const struct option_row rows[] = {
 };
 
 #define ROWS (sizeof rows / sizeof *rows)
-_Static_assert(ROWS <= 32, "parse_option has a bit for each row");
-
-_Static_assert(ROWS <= 8 * sizeof(unsigned), "a bit of parse_option's `seen` for each");
+_Static_assert(ROWS <= 8 * sizeof(uint64_t), "a bit of parse_option's `seen` for each");
 
 void options_print_help(const char *program) {
     printf("usage: %s [options]\n\n", program);
@@ -203,6 +213,7 @@ static int set_option(struct main_options *options, const struct option_row *row
     case OPTION_WORDS: words->at[words->n++] = text; break;
     case OPTION_TEXT: *(const char **)field = text; break;
     case OPTION_FLAG: *(bool *)field = true; break;
+    case OPTION_SEED: return parse_count(row, text ? text : "0", field, failure);
     case OPTION_COUNT: return parse_count(row, text, field, failure);
     case OPTION_RATE: return parse_rate(row, text, field, failure);
     }
@@ -216,21 +227,22 @@ static const struct option_row *find_row(const char *word, size_t length) {
 }
 
 /* Parses one option, "--name value" or "--name=value"; advances *i past it. */
-static int parse_option(struct main_options *options, int argc, char **argv, int *i, unsigned *seen,
+static int parse_option(struct main_options *options, int argc, char **argv, int *i, uint64_t *seen,
                         struct failure *failure) {
     const char *word = argv[*i];
     const size_t length = strcspn(word, "=");
     const struct option_row *row = find_row(word, length);
     if (!row) return unknown_option(word, failure);
-    const unsigned bit = 1u << (row - rows);
+    const uint64_t bit = UINT64_C(1) << (row - rows);
     if ((*seen & bit) && row->kind != OPTION_WORDS)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
     *seen |= bit;
     const char *text = word[length] == '=' ? word + length + 1 : NULL;
     if (row->kind == OPTION_FLAG && text)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
-    if (row->kind != OPTION_FLAG && !text) text = ++*i < argc ? argv[*i] : NULL;
-    if (row->kind != OPTION_FLAG && !text)
+    const bool alone = row->kind == OPTION_FLAG || row->kind == OPTION_SEED;
+    if (!alone && !text) text = ++*i < argc ? argv[*i] : NULL;
+    if (!alone && !text)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs %s", row->name, row->argument);
     return set_option(options, row, text, failure);
 }
@@ -247,11 +259,13 @@ static bool allocate_words(struct words *words, int argc) {
 }
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
-    unsigned seen = 0;
+    uint64_t seen = 0;
     *options = (struct main_options){.program = argc > 0 ? argv[0] : "run",
                                      .comm = "auto",
                                      .kernels = "auto",
                                      .repeat = 1,
+                                     .log_every = 1,
+                                     .random_inputs = -1,
                                      .stall_timeout = 600,
                                      .rank = -1,
                                      .shuffle = -1,

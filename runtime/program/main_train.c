@@ -97,7 +97,11 @@ static bool prints_steps(const struct main_options *options) {
 
 static bool report_step(struct trainer *t, const struct metrics *m) {
     struct job *job = t->self->job;
+    const bool stops = !isfinite(m->loss) || !isfinite(m->norm); /* such a step is always reported */
+    if (!job->nsteps) job->first_step = m->step;
+    job->losses[job->nsteps] = m->loss;
     job->step_ms[job->nsteps++] = m->ms;
+    if (m->step % t->options->log_every && m->step != t->options->steps && !stops) return true;
     return t->log ? write_step(t, m) : !prints_steps(&job->options) || print_step(t, m);
 }
 

@@ -1,0 +1,73 @@
+"""What the verbs print: times of steps, random inputs, losses as JSON, --log-every, -q and -v."""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+
+
+def call(*words, code=0):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def values_of(text):
+    return text.split(":", 1)[1]
+
+
+def check_run(rankc, work):
+    """Times and random inputs. Token ids outside of the table of 101 rows would end the run with an error."""
+    model = work / "gpt"
+    call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", model, "--dim", "batch=2", "--dim", "seq=11", "--pas",
+         "tp", "--plan-ngpus", 2, "-q")
+    inputs = json.loads(next(model.glob("*/_/manifest.json")).read_text())["inputs"]
+    assert [entry["below"] for entry in inputs] == [101], inputs
+    out, err = call(rankc, "run", model, "--random-inputs", "--repeat", 3, "--warmup", 1)
+    assert re.search(r"^3 steps: min [\d.]+ ms, median [\d.]+ ms, max [\d.]+ ms$", out, re.M) and not err, (out, err)
+    first = out.splitlines()[0]
+    assert first == call(rankc, "run", model, "--random-inputs=0", "-q")[0].strip()  # -q: the outputs alone
+    one_rank = call(rankc, "run", model, "--random-inputs", "--comm", "loopback")[0].strip()
+    assert one_rank == first
+    assert values_of(call(rankc, "run", model, "--random-inputs=1")[0]) != values_of(first)
+    out, err = call(rankc, "run", model, "--random-inputs", "--repeat", 2, "--warmup", 1, "-v")
+    assert re.search(r"loaded in [\d.]+ ms: 2 ranks, \d+ threads? per rank, transport", err), err
+    assert err.count("step ") == 2 and err.count("warm-up 1") == 1 and err.count("resident") == 2, err
+    times = json.loads(call(rankc, "run", model, "--random-inputs", "--repeat", 4, "--json")[0])["step_ms"]
+    assert len(times["all"]) == 4 and times["min"] == min(times["all"]) and times["max"] == max(times["all"]), times
+    for wrong in ("", "-1", "x", "3.5"):
+        assert "E0205" in call(rankc, "run", model, f"--random-inputs={wrong}", code=2)[1]
+    call(next(model.glob("*/_/build/run")), "--random-inputs=x", "--comm", "loopback", code=2)
+
+
+def check_train(rankc, work):
+    data, model = TESTS / "training/mlp", work / "mlp"
+    call(rankc, "compile", data / "model.onnx", "--train", "-o", model, "-q")
+    train = [rankc, "train", model, "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--steps", 5]
+    logged = work / "metrics.jsonl"
+    call(*train, "--log", logged)
+    losses = [json.loads(line)["loss"] for line in logged.read_text().splitlines()]
+    result = json.loads(call(*train, "--json")[0])
+    assert result["format"] == 1 and result["first_step"] == 1 and result["losses"] == losses, result
+    steps = re.findall(r"^step (\d+):", call(*train, "--log-every", 2)[0], re.M)
+    assert steps == ["2", "4", "5"], steps
+    call(*train, "--log", logged, "--log-every", 3)
+    assert [json.loads(line)["step"] for line in logged.read_text().splitlines()] == [3, 5]
+    assert call(*train, "-q") == ("", "")
+    assert "loaded in" in call(*train, "-v")[1]
+    call(*train, "--log-every", 0, code=2)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rankc", required=True)
+    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    with tempfile.TemporaryDirectory() as work:
+        check_run(rankc, pathlib.Path(work))
+        check_train(rankc, pathlib.Path(work))
+
+
+main()
