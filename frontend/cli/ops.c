@@ -1,8 +1,11 @@
 /* rankc ops [OPERATOR]: lists the supported ONNX operators, from frontend/lower/onnx_ops.def and ir/ops.def. */
+#define _GNU_SOURCE 1 /* strcasestr, FNM_CASEFOLD */
+
 #include <ctype.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "codegen/instruction.h"
 #include "frontend/cli/cli.h"
@@ -84,8 +87,24 @@ static const char *dtypes_text(const struct family *family, struct arena *arena)
 
 /* ---- choosing ---- */
 
-static bool matches(const struct family *family, const char *pattern) {
-    return !fnmatch(pattern, family->name, 0) || !fnmatch(pattern, family->forms->name, 0);
+/* How a word finds operators, most exact first: the first that finds any is taken. */
+enum { MATCH_EXACT, MATCH_ANY_CASE, MATCH_PART, MATCHES };
+
+/* True if `word` is a part of the name, in any case; "_", "-" and blanks in it do not count, so that layer_norm finds
+ * LayerNormalization. */
+static bool has_part(const char *name, const char *word, struct arena *arena) {
+    char *part = arena_strdup(arena, word), *end = part;
+    for (const char *c = word; *c; c++)
+        if (!strchr("_- ", *c)) *end++ = *c;
+    *end = 0;
+    return *part && strcasestr(name, part);
+}
+
+static bool matches(const struct family *family, const char *pattern, int how, struct arena *arena) {
+    const int flags = how == MATCH_ANY_CASE ? FNM_CASEFOLD : 0;
+    if (how == MATCH_PART)
+        return has_part(family->name, pattern, arena) || (family->core && has_part(family->core->name, pattern, arena));
+    return !fnmatch(pattern, family->name, flags) || !fnmatch(pattern, family->forms->name, flags);
 }
 
 static int refuse_pattern(struct cli *cli, const struct families *families, const char *pattern) {
@@ -101,8 +120,10 @@ static int choose(struct cli *cli, struct families *chosen) {
     const char *pattern = cli->options->operand;
     struct families all = {0};
     collect(&all, cli->arena);
-    for (int i = 0; i < all.all.n; i++)
-        if (!pattern || matches(&all.all.at[i], pattern)) VEC_PUSH(cli->arena, &chosen->all, all.all.at[i]);
+    for (int how = MATCH_EXACT; how < MATCHES && !chosen->all.n; how++)
+        for (int i = 0; i < all.all.n; i++)
+            if (!pattern || matches(&all.all.at[i], pattern, how, cli->arena))
+                VEC_PUSH(cli->arena, &chosen->all, all.all.at[i]);
     return chosen->all.n ? 0 : refuse_pattern(cli, &all, pattern);
 }
 

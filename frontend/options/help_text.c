@@ -108,7 +108,7 @@ void help_overview(struct strbuf *out) {
     strbuf_puts(out, "\nOptions:\n");
     for (int i = 0; i < OPTIONS; i++)
         if (help_shows(&option_rows[i], VERB_HELP)) put_option(out, &option_rows[i]);
-    strbuf_puts(out, "\nAn argument @FILE is replaced by the arguments in FILE.\n");
+    strbuf_puts(out, "\nAn argument @FILE is replaced by the arguments in FILE; # begins a comment.\n");
 }
 
 void help_verb(struct strbuf *out, enum verb verb) {

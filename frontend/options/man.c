@@ -114,7 +114,7 @@ void help_man(struct strbuf *out) {
     put_section(out, "DESCRIPTION");
     put_paragraph(out, "rankc compiles an ONNX model into one program per rank of a parallel job, and runs the job. An "
                        "argument @FILE is replaced by the arguments in FILE, which are separated by white space and "
-                       "may be quoted.");
+                       "may be quoted; # at the beginning of an argument begins a comment, up to the end of the line.");
     put_section(out, "VERBS");
     for (int i = 0; i < VERBS; i++)
         if (!verb_rows[i].later)

@@ -63,9 +63,18 @@ static int read_argument(struct expansion *expansion, struct source *source, str
     return quote ? refuse(expansion, &opened, "unclosed quote") : 0;
 }
 
+/* Skips white space and comments: a # where an argument could begin, and the rest of its line. */
+static void skip_space(struct source *source) {
+    for (bool comment = false; source->at < source->end; step(source)) {
+        if (*source->at == '#') comment = true;
+        if (*source->at == '\n') comment = false;
+        if (!comment && !is_space(*source->at)) return;
+    }
+}
+
 static int read_arguments(struct expansion *expansion, struct source *source) {
     for (;;) {
-        while (source->at < source->end && is_space(*source->at)) step(source);
+        skip_space(source);
         if (source->at == source->end) return 0;
         struct strbuf word;
         strbuf_init(&word, expansion->arena);

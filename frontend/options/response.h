@@ -1,7 +1,8 @@
 /* Response files: an argument @file is replaced by the arguments in that file.
  *
  * Arguments are separated by white space. '...' and "..." quote; a backslash quotes the next byte, except inside '...'.
- * A file may name further files. Depth, number of files, bytes and arguments are bounded, since a file may come from
+ * A # where an argument could begin is a comment up to the end of the line; '#x' and \#x are arguments. A file may name
+ * further files. Depth, number of files, bytes and arguments are bounded, since a file may come from
  * anywhere. "@" alone and arguments after "--" are not replaced; write ./@x for a file called @x.
  */
 #ifndef FRONTEND_OPTIONS_RESPONSE_H

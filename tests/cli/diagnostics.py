@@ -21,13 +21,15 @@ input %0 "a\\x01\\x22b" f32[2]
 output %1 "y"
 """
 
-# Random indices, 0 and 1, of a table of one row: the program that verify runs fails.
+# Random indices, 0 and 2, of a table of one row: the program that verify runs fails. Sums of inputs are not seen as
+# indices, so that they are not kept within the table.
 ROWS = """rankc-ir 1
 graph "rows" level=IMPORTED
 input %0 "i" i64[64]
 const %1 "table" f32[1,2] = [1, 2]
-%2 "y" = Gather(%1, %0) axis=0 node="n"
-output %2 "y"
+%2 "j" = Add(%0, %0) node="twice"
+%3 "y" = Gather(%1, %2) axis=0 node="n"
+output %3 "y"
 """
 
 # Bytes that JSON must not have as they are: quotes, control characters, no UTF-8, UTF-8, a backslash, a line break.

@@ -151,7 +151,8 @@ def measured():
         model = os.path.join(directory, "pick.rir")
         with open(model, "w") as text:
             text.write('rankc-ir 1\ngraph "pick" level=TYPED\ninput %0 "i" i64[64]\nconst %1 "w" f32[1,4] = [0.5*4]\n'
-                       '%2 "y" f32[64,4] = Gather(%1, %0) axis=0 node="pick"\noutput %2 "y"\n')
+                       '%2 "j" i64[64] = Add(%0, %0) node="twice"\n%3 "y" f32[64,4] = Gather(%1, %2) axis=0 node="pick"\n'
+                       'output %3 "y"\n')
         done = run(model, "--pas", "autodist", "--measure-topk", "1")
         assert done.returncode == 9 and "E0434" in done.stderr and "E0382" in done.stderr, done.stderr
     words += ["--pas", "autodist"]

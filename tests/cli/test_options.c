@@ -341,14 +341,16 @@ static int leave_temporary_directory(void **state) {
 static void response_files_hold_arguments(void **state) {
     (void)state;
     write_text("a", "compile \t 'my model.onnx'\n\"-o\" out\\ put @b\r\n");
-    write_text("b", "--dim=\"b\"=2\n");
+    write_text("b", "# a comment with 'one quote, @absent and \\\n--dim=\"b\"=2 #\n --dim c#=3 # no newline");
     PARSE(p, "@a", "--", "@b");
     assert_refused(&p, 200, EXIT_USAGE, "unexpected argument '@b'");
     PARSE(q, "@a");
     assert_int_equal(q.status, 0);
     assert_string_equal(q.options.operand, "my model.onnx");
     assert_string_equal(q.options.output, "out put");
+    assert_int_equal(q.options.dims.all.n, 2);
     assert_int_equal(q.options.dims.all.at[0].size, 2);
+    assert_string_equal(q.options.dims.all.at[1].name, "c#");
     release(&q);
 }
 
