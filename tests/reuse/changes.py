@@ -165,6 +165,7 @@ OPTIONS = {
     "batch": option("dim", ["--dim", "batch=3", "--dim", "seq=11"], ["--dim", "batch=2", "--dim", "seq=11"], common=()),
     "sequence": option("dim", ["--dim", "batch=2", "--dim", "seq=7"], ["--dim", "batch=2", "--dim", "seq=11"],
                        common=()),
+    "with the runtime": option("with-runtime", ["--with-runtime"]),
     "shape": option("shape", ["--shape", "input_ids=2,7"], ["--shape", "input_ids=2,11"], common=()),
 }
 
