@@ -23,6 +23,14 @@ static void make_flat_loop(struct loops *loops) {
         loops->stride[k][0] = tensor_elements(&loops->graph->tensors.at[loops->node->inputs[k]]) > 1;
 }
 
+/* True for a contiguous loop of the optimizer: one function takes parameters of all sizes. */
+static bool is_update(const struct loops *loops) {
+    if (loops->node->phase != PHASE_UPDATE || loops->n != 1) return false;
+    for (int k = 0; k < loops->node->ninputs; k++)
+        if (loops->stride[k][0] > 1) return false;
+    return true;
+}
+
 static void make_loops(struct loops *loops) {
     const struct tensor *out = &loops->graph->tensors.at[loops->node->outputs[0]];
     if (layout_flat_axes(&out->layout)) return make_flat_loop(loops);
@@ -30,6 +38,7 @@ static void make_loops(struct loops *loops) {
     for (int d = 0; d < loops->n; d++) loops->extent[d] = loops->class->dims[loops->node->outputs[0]][d];
     for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, out->ndim);
     loops_merge(loops, loops->n);
+    loops->flat = is_update(loops);
 }
 
 const char *elements_text(struct arena *arena, const struct graph *graph, const struct rank_class *class, int tensor) {
@@ -211,7 +220,8 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     bind_loops(loops, env, block);
     const struct target *target = kernels->target;
     const char *template = loops->width > 1 ? target->vector_template : target->elementwise_template;
-    return kernels_share(kernels, env, template, loops->node->op->name);
+    const bool updates = loops->flat && loops->node->phase == PHASE_UPDATE && loops->node->noutputs > 1;
+    return kernels_share(kernels, env, template, updates ? "update" : loops->node->op->name);
 }
 
 static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
