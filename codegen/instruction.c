@@ -232,6 +232,33 @@ static void put_start(struct local *local, const char *name, const char *argumen
     put_factor_start(local, dims_find(&local->dims, argument));
 }
 
+/* $gap, $jump: how many positions lie between the two runs that the rank has of a factor whose cut is mirrored; of
+ * other factors 0. $jump is member `jump` of a structure, or nothing for 0. */
+static void put_gap(struct local *local, const char *name, const char *argument) {
+    const bool member = strcmp(name, "jump") == 0;
+    const int factor = dims_find(&local->dims, argument);
+    int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
+    int64_t extent = local->dims.factor[factor].extent, length = extent;
+    const int64_t block = extent / 2;
+    struct strbuf turns;
+    strbuf_init(&turns, local->out.arena);
+    mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
+    dims_outermost_first(local->node.split, local->graph->mesh.naxes, axes);
+    for (int i = 0; i < local->graph->mesh.naxes; i++) {
+        const struct node_split *split = &local->node.split[axes[i]];
+        if (split->factor != factor || split->blocks > 0) continue;
+        const struct rt_cut cut = {length, split->blocks, split->grain, local->graph->mesh.axis[axes[i]].size};
+        strbuf_printf(&turns, " + rt_part_turn(rt, %d, %lld, %lld, %lld)", axes[i], (long long)length,
+                      (long long)split->blocks, (long long)split->grain);
+        length = rt_cut_extent(&cut, coordinate[axes[i]]);
+    }
+    if (turns.length)
+        strbuf_printf(&local->out, "%s%lld%s", member ? ", .jump = " : "", (long long)(block - length / 2),
+                      strbuf_text(&turns));
+    else if (!member)
+        strbuf_putc(&local->out, '0');
+}
+
 /* $starts: needs an operand each of whose dimensions is one factor or has extent 1. */
 static void put_starts(struct local *local, const char *name, const char *argument) {
     (void)name;
@@ -487,7 +514,8 @@ static const struct {
                  {"epilogue", put_epilogue}, {"finish", put_finish},   {"Thead", put_head},
                  {"fp8", put_fp8},           {"enum", put_enum},       {"starts", put_starts},
                  {"whole", put_whole},       {"indexed", put_indexed}, {"struct", put_struct},
-                 {"strided", put_strided},   {"flat", put_flat},       {"each", put_each}};
+                 {"strided", put_strided},   {"flat", put_flat},       {"each", put_each},
+                 {"jump", put_gap},          {"gap", put_gap}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {

@@ -8,6 +8,8 @@
  *   $list(x)           array of pointers to all inputs
  *   $m $[p] $[*]       extent of factor m; product of the extents of all factors whose names begin with p; of all
  *   $start(v) $extent(v)   where the rank's part of factor v begins; the extent of v before splitting
+ *   $gap(v)                indices between the two runs of the rank's part of v if its cut is mirrored, else 0
+ *   $jump(v)               as member `jump` of a structure: ", .jump = " and the gap, or nothing
  *   $starts(y) $whole(y)   arrays: where the part begins in every dimension; the extents before splitting
  *   $k $epsilon $perm  an attribute (after split_attr): a number, or an array
  *   $before $behind    padding, for a dimension that a rank reads through windows the rank's own

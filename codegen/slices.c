@@ -214,9 +214,10 @@ const char *slices_header(const struct slices *slices, int shard, struct arena *
 
 /* Bytes ---------------------------------------------------------------------------------------------------------- */
 
-/* A slice in one dimension: `length` indices from `start` on in each of `blocks` blocks of `block` indices. */
+/* A slice in one dimension: `length` indices from `start` on in each of `blocks` blocks of `block` indices, in every
+ * second block from `turned` on (Note [Mirrored cuts] in runtime/base/part.h). */
 struct run {
-    int64_t extent, blocks, block, start, length;
+    int64_t extent, blocks, block, start, turned, length;
 };
 
 struct walk {
@@ -231,7 +232,7 @@ struct walk {
 static void walk_dim(const struct walk *walk, int d, int64_t above) {
     const struct run *dim = &walk->dim[d];
     for (int64_t b = 0; b < dim->blocks; b++) {
-        const int64_t first = above * dim->extent + b * dim->block + dim->start;
+        const int64_t first = above * dim->extent + b * dim->block + (b % 2 ? dim->turned : dim->start);
         if (d + 1 >= walk->depth)
             walk->take(walk->context, (size_t)(first * walk->inner), (size_t)(dim->length * walk->inner));
         else
@@ -246,16 +247,17 @@ void slice_walk(const struct sliced *sliced, int index, void (*take)(void *conte
     int64_t dims[RT_MAX_NDIM];
     place_of(sliced, index, place);
     memcpy(dims, sliced->dims, sizeof dims);
-    walk.dim[0] = (struct run){1, 1, 1, 0, 1}; /* for a scalar */
+    walk.dim[0] = (struct run){1, 1, 1, 0, 0, 1}; /* for a scalar */
     for (int d = 0; d < sliced->ndim; d++)
-        walk.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, sliced->dims[d]};
+        walk.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, 0, sliced->dims[d]};
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *at = &sliced->cut[c];
         struct run *run = &walk.dim[at->dim];
         const struct rt_cut cut = cut_of(at, dims);
-        run->blocks = cut.blocks;
-        run->block = sliced->dims[at->dim] / cut.blocks;
-        run->start += rt_cut_start(&cut, place[c]);
+        run->blocks = rt_blocks(cut.blocks);
+        run->block = sliced->dims[at->dim] / run->blocks;
+        run->start += rt_cut_start_in(&cut, place[c], 0);
+        run->turned += rt_cut_start_in(&cut, place[c], 1);
         run->length = rt_cut_length(&cut, place[c]);
         dims[at->dim] = rt_cut_extent(&cut, place[c]);
         if (at->dim + 1 > walk.depth) walk.depth = at->dim + 1;

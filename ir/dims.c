@@ -479,11 +479,19 @@ static bool cut_option(const struct dims *dims, const struct dim_factors *d, int
     if (!may_split(factor)) return false;
     around(dims, d, at, &before, &after);
     if (!before || !after) return false;
-    option->more_blocks = before / gcd(blocks, before);
+    if (blocks < 0 && (blocks % before || blocks / before % 2))
+        return false; /* finer blocks are another mirrored cut */
+    option->more_blocks = blocks < 0 ? 1 : before / gcd(blocks, before);
     option->more_grain = after / gcd(grain, after);
     if (!rt_mul(blocks, option->more_blocks, &blocks) || !rt_mul(grain, option->more_grain, &grain)) return false;
     option->split = (struct node_split){.factor = d->factor[at], .blocks = blocks / before, .grain = grain / after};
     return rt_mul(option->split.blocks, option->split.grain, &pieces) && factor->extent % pieces == 0;
+}
+
+/* True if `ways` ranks can divide so many values of the factor, and none is left without any. */
+static bool divides(int64_t extent, const struct node_split *split, int ways) {
+    const struct rt_cut cut = {extent, split->blocks, split->grain, ways};
+    return extent / (rt_blocks(split->blocks) * split->grain) >= ways && (split->blocks > 0 || rt_cut_is_sound(&cut));
 }
 
 int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t grain,
@@ -514,7 +522,7 @@ static bool windows_fit(const struct factor *halo, const struct node_split *spli
 
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways) {
     if (split->factor < 0 || !may_split(&dims->factor[split->factor])) return false;
-    if (dims->factor[split->factor].extent / (split->blocks * split->grain) < ways) return false;
+    if (!divides(dims->factor[split->factor].extent, split, ways)) return false;
     for (int f = 0; f < dims->nfactors; f++)
         if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == split->factor &&
             !windows_fit(&dims->factor[f], split, ways))
@@ -585,13 +593,21 @@ bool dims_can_nest(const struct dims *dims, const struct mesh *mesh, const struc
     }
     if (!nested) return dims_can_split(dims, split, ways);
     if (dims_has_windows(dims, split->factor)) return false;
-    return least_extent(dims, mesh, splits, split->factor) / (split->blocks * split->grain) >= ways;
+    return divides(least_extent(dims, mesh, splits, split->factor), split, ways);
+}
+
+static bool call_has(const struct op *op, const char *hole, const char *factor) {
+    char text[32];
+    snprintf(text, sizeof text, "$%s(%s)", hole, factor);
+    return strstr(op->call, text);
 }
 
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split) {
-    char needs_start[32];
-    snprintf(needs_start, sizeof needs_start, "$start(%s)", dims->factor[split->factor].name);
-    return split->blocks == 1 || !op->call || (!strstr(op->call, needs_start) && !strstr(op->call, "$starts("));
+    const char *factor = dims->factor[split->factor].name;
+    if (split->blocks == 1 || !op->call) return true;
+    if (strstr(op->call, "$starts(")) return false;
+    return !call_has(op, "start", factor) ||
+           (split->blocks == -2 && (call_has(op, "jump", factor) || call_has(op, "gap", factor)));
 }
 
 struct placement dims_placement(const struct dims *dims, int operand, const struct node_split *split) {

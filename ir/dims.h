@@ -128,8 +128,9 @@ void dims_nest(struct node_split *splits, int naxes, int axis, const struct node
 /* Lists the axes so that those which split one factor follow each other from the outermost to the innermost. */
 void dims_outermost_first(const struct node_split *splits, int naxes, int axes[RT_LAYOUT_AXES]);
 
-/* False if the cut is strided (blocks > 1) and the operator's kernel takes the start of its part ($start), which
- * assumes one contiguous run. */
+/* False if the cut is strided (blocks is not 1) and the operator's kernel takes the start of its part ($start), which
+ * assumes one contiguous run. Kernels that also take the distance between two runs ($gap, $jump) can have those of a
+ * mirrored cut (blocks -2). */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
 
 /* The placement of an operand on one mesh axis under a split: PART if the operand contains the factor, WINDOW if it is

@@ -132,12 +132,11 @@ struct attr {
 };
 
 /* How the ranks along one mesh axis share the work of a node. factor >= 0: they divide this factor of the node's
- * annotation (dims.h) by the cut (blocks, grain). If several axes divide one factor their cuts nest, and `depth` is the
- * number of cuts outside this one (Note [Nested cuts] in
- * runtime/base/part.h). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
- * operators only: every rank applies the node to its partial values, and the result is a partial value. SPLIT_FLAT,
- * elementwise operators of operands of one shape or one element, and SumSquares: every rank computes a slice of the
- * elements (FLAT). */
+ * annotation (dims.h) by the cut (blocks, grain), mirrored if blocks is negative (part.h). If several axes divide one
+ * factor their cuts nest, and `depth` is the number of cuts outside this one (Note [Nested cuts] in
+ * runtime/base/part.h). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear operators only: every
+ * rank applies the node to its partial values, and the result is a partial value. SPLIT_FLAT, elementwise operators of
+ * operands of one shape or one element, and SumSquares: every rank computes a slice of the elements (FLAT). */
 enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2, SPLIT_FLAT = -3 };
 struct node_split {
     int16_t factor, depth;

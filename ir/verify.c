@@ -92,36 +92,36 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
 
 /* Note [Runs]
  * The indices that a rank owns form runs at equal distances: the first begins at `start`, each has `length` indices,
- * and the next begins `period` after the start of the one before. Once adjacent runs are joined, two sets are equal if
- * and only if these numbers are. So sets are compared without listing their indices, and the time does not depend on
- * extents. */
+ * and the next begins `period` after the start of the one before. Every second run begins `turned` further than that,
+ * which is not 0 in mirrored cuts alone (Note [Mirrored cuts] in runtime/base/part.h). Once adjacent runs are joined,
+ * two sets are equal if and only if these numbers are. So sets are compared without listing their indices, and the time
+ * does not depend on extents. */
 struct runs {
-    int64_t start, length, period, count;
+    int64_t start, turned, length, period, count;
 };
 
 /* Joins adjacent runs to one. The period of a single run is 0, so that equal sets have equal numbers. */
 static struct runs joined(struct runs runs) {
-    if (runs.length == runs.period) runs = (struct runs){runs.start, runs.length * runs.count, 0, 1};
+    if (runs.length == runs.period && !runs.turned) runs = (struct runs){runs.start, 0, runs.length * runs.count, 0, 1};
     if (runs.count == 1) runs.period = 0;
     return runs;
 }
 
 static bool same_runs(struct runs a, struct runs b) {
     a = joined(a), b = joined(b);
-    return a.start == b.start && a.length == b.length && a.period == b.period && a.count == b.count;
+    return a.start == b.start && a.turned == b.turned && a.length == b.length && a.period == b.period &&
+           a.count == b.count;
 }
 
 /* The indices that a rank owns of a compound dimension (before f after), where factor f is cut: `before` and `after`
  * are the products of the extents before and after f. */
 static struct runs runs_of(const struct rt_cut *cut, int64_t before, int64_t after, int rank) {
+    const int64_t blocks = rt_blocks(cut->blocks);
     return (struct runs){.start = rt_cut_start(cut, rank) * after,
+                         .turned = (rt_cut_start_in(cut, rank, 1) - rt_cut_start(cut, rank)) * after,
                          .length = rt_cut_length(cut, rank) * after,
-                         .period = cut->extent / cut->blocks * after,
-                         .count = before * cut->blocks};
-}
-
-static bool cut_is_sound(const struct rt_cut *cut) {
-    return cut->blocks > 0 && cut->grain > 0 && cut->extent % (cut->blocks * cut->grain) == 0;
+                         .period = cut->extent / blocks * after,
+                         .count = before * blocks};
 }
 
 /* True if every index of a block has one owner: the parts are adjacent and none is empty. */
@@ -131,7 +131,7 @@ static bool parts_cover(const struct rt_cut *cut) {
         if (rt_cut_start(cut, r) != end || rt_cut_length(cut, r) < 1) return false;
         end += rt_cut_length(cut, r);
     }
-    return end == cut->extent / cut->blocks;
+    return end == cut->extent / rt_blocks(cut->blocks);
 }
 
 /* True if the cut of the factor and the layout give the rank the same indices of the dimension. */
@@ -197,7 +197,7 @@ static void check_window(struct verifier *v, const struct factor *halo, const st
     if (held.kind != PLACED_WINDOW || held.dim != dim)
         return fail(v, "'%s' is not held in windows of dimension %d", tensor->name, dim);
     const struct rt_placement window = placement_among(tensor, &held, v->graph->mesh.axis[axis].size);
-    if (!cut_is_sound(&window.cut) || window.cut.blocks != 1 || by_factor->blocks != 1 || !parts_cover(by_factor))
+    if (!rt_cut_is_sound(&window.cut) || window.cut.blocks != 1 || by_factor->blocks != 1 || !parts_cover(by_factor))
         return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
     for (int rank = 0; rank < by_factor->ways; rank++)
         if (!window_serves(&halo->reach, halo->extent, &window, by_factor, rank))
@@ -225,7 +225,7 @@ static void check_nest(struct verifier *v, const struct dims *dims, const struct
     const struct placement *part = &nest->by_layout[level];
     const struct rt_cut by_factor = {factor, split->blocks, split->grain, nest->ways[level]},
                         by_layout = {dim, part->blocks, part->grain, nest->ways[level]};
-    if (!cut_is_sound(&by_factor) || !cut_is_sound(&by_layout))
+    if (!rt_cut_is_sound(&by_factor) || !rt_cut_is_sound(&by_layout))
         return fail(v, "'%s' is split at a position where it cannot be split", dims->factor[split->factor].name);
     check_ownership(v, dims, d, split->factor, &by_factor, &by_layout);
     for (int r = 0; r < nest->ways[level] && v->diags->errors == errors; r++)
@@ -358,7 +358,7 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     int ways = v->graph->mesh.axis[axis].size;
     if (split->factor >= dims->nfactors) return fail(v, "splits a factor that it does not have");
     struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
-    if (!cut_is_sound(&cut) || !dims_can_split(dims, split, ways) || !op_can_split(node->op, dims, split))
+    if (!rt_cut_is_sound(&cut) || !dims_can_split(dims, split, ways) || !op_can_split(node->op, dims, split))
         return fail(v, "'%s' cannot be split in %d", dims->factor[split->factor].name, ways);
     for (int a = 0; a < v->graph->mesh.naxes; a++)
         if (a != axis && dims_splits_meet(dims, &node->split[a], split) && !nests(dims, &node->split[a], split))
@@ -496,6 +496,7 @@ static bool lies_in_part(const struct rt_cut *part, const struct rt_placement *w
     const struct runs owned = joined(runs_of(part, 1, 1, rank));
     const int64_t run = owned.period && start >= owned.start ? (start - owned.start) / owned.period : 0;
     const int64_t first = owned.start + run * owned.period; /* of the last run that begins at or before the window */
+    if (owned.turned) return length <= 0;                   /* from mirrored parts, redistribution exchanges windows */
     return length <= 0 || (start >= first && run < owned.count && start + length <= first + owned.length);
 }
 
@@ -505,7 +506,7 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
     const int ways = v->graph->mesh.axis[axis].size;
     const struct rt_placement part = placement_among(from, &held, ways), window = placement_among(to, &wanted, ways);
     if (held.dim != wanted.dim) return fail(v, "crops '%s' in another dimension", from->name);
-    if (!cut_is_sound(&part.cut) || !parts_cover(&part.cut))
+    if (!rt_cut_is_sound(&part.cut) || !parts_cover(&part.cut))
         return fail(v, "'%s' is split at a position where it cannot be split", from->name);
     for (int r = 0; r < window.cut.ways; r++)
         if (!lies_in_part(&part.cut, &window, r))

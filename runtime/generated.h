@@ -243,8 +243,10 @@ bool rt_is_watched(const struct rt *rt);
 #define RT_AT(number, call) (rt_at(rt, (number)), (call))
 
 /* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in base/part.h),
- * in elements. */
+ * in elements. If the cut is mirrored, the start in blocks 0, 2, ..; rt_part_turn is how much further the part begins
+ * in the others. */
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
+int64_t rt_part_turn(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
 
 /* Padding that this rank's windowed operator (convolution, pooling) needs before and behind the part of the dimension
  * that it holds, in elements: rt_placement_before, _behind in base/part.h. */
@@ -252,9 +254,9 @@ int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placemen
 int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind);
 
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
- * (blocks, grain), see base/part.h. `instruction` is the caller's number, as for rt_at. `scratch` has room for one
- * complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`:
- * rt_all_reduce_start was called for it. */
+ * (blocks, grain), see base/part.h (blocks < 0: mirrored). `instruction` is the caller's number, as for rt_at.
+ * `scratch` has room for one complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may
+ * be src. `begun`: rt_all_reduce_start was called for it. */
 int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
                   enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
 int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,

@@ -18,6 +18,7 @@ struct pass_context job_pass_context(struct job *job) {
     struct pass_context context = target_pass_context(job_target(job));
     context.policy = job->side.policy;
     context.attention_heads = job->options->attention_heads;
+    context.mirrored_cut = job->options->mirrored_cut;
     context.sequence_parallel = job->options->sequence_parallel;
     context.prefer_memory = job->options->prefer_memory;
     context.machine = job->side.machine.name ? &job->side.machine : NULL;

@@ -83,12 +83,12 @@ static int open_copied(struct sliced_weights *weights, const char *directory, co
 
 static bool read_cut(const struct rt_json *entry, struct sliced *sliced) {
     struct slice_cut *cut = &sliced->cut[sliced->ncuts++];
-    int64_t dim, ways, step;
+    int64_t dim, ways;
     if (!rt_json_int(rt_json_member(entry, "dim"), &dim) || dim < 0 || dim >= sliced->ndim ||
         !rt_json_int(rt_json_member(entry, "ways"), &ways) || ways < 1 || ways > MAX_WAYS ||
-        !rt_json_int(rt_json_member(entry, "blocks"), &cut->blocks) || cut->blocks < 1 ||
-        !rt_json_int(rt_json_member(entry, "unit"), &cut->grain) || cut->grain < 1 ||
-        !rt_mul(cut->blocks, cut->grain, &step) || sliced->dims[dim] % step)
+        !rt_json_int(rt_json_member(entry, "blocks"), &cut->blocks) || cut->blocks == INT64_MIN ||
+        !rt_json_int(rt_json_member(entry, "unit"), &cut->grain) ||
+        !rt_cut_is_sound(&(struct rt_cut){sliced->dims[dim], cut->blocks, cut->grain, (int)ways}))
         return false;
     cut->dim = (int)dim;
     cut->ways = (int)ways;

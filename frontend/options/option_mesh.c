@@ -20,6 +20,7 @@ static const struct preference {
      "heads",
      offsetof(struct options, attention_heads),
      {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
+    {"cut", "ordered", "mirrored", offsetof(struct options, mirrored_cut), {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
 };
 enum { PREFERENCES = sizeof preferences / sizeof *preferences };
 
@@ -148,6 +149,20 @@ static int check_sequence_parallel(struct parser *parser) {
                : 0;
 }
 
+/* An attention by heads has all positions on every rank: there is no work to balance. Annotations have no word for
+ * mirrored cuts. */
+static int check_mirrored(struct parser *parser) {
+    const struct options *options = parser->options;
+    if (options->mirrored_cut && options->onnx_out)
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                          "--onnx-out: ONNX annotations cannot say cut=mirrored of --pas");
+    return options->mirrored_cut && options->attention_heads
+               ? diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                            "cut=mirrored of --pas balances attention=gather; with attention=heads every rank computes "
+                            "all positions")
+               : 0;
+}
+
 int parser_finish_mesh(struct parser *parser) {
     struct options *options = parser->options;
     int64_t product;
@@ -161,7 +176,7 @@ int parser_finish_mesh(struct parser *parser) {
             options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
-    if (check_sequence_parallel(parser)) return -1;
+    if (check_sequence_parallel(parser) || check_mirrored(parser)) return -1;
     for (int i = 0; i < PREFERENCES; i++)
         if (*preference_field(options, &preferences[i]))
             VEC_PUSH(parser->arena, &options->pas.settings,

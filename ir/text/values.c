@@ -39,8 +39,12 @@ static bool read_reduce(struct reader *r, struct placement *placement) {
 }
 
 bool read_cut(struct reader *r, const char *separator, int64_t *blocks, int64_t *grain) {
-    return expect(r, separator) && read_int(r, 1, INT64_MAX, "blocks", blocks) && expect(r, separator) &&
-           read_int(r, 1, INT64_MAX, "grain", grain);
+    if (!expect(r, separator)) return false;
+    const char *at = r->at;
+    if (!read_int(r, -INT64_MAX, INT64_MAX, "blocks", blocks)) return false;
+    if (!*blocks || (*blocks < 0 && *blocks % 2))
+        return fail_at(r, at, "blocks must be at least 1, or even and negative for a mirrored cut");
+    return expect(r, separator) && read_int(r, 1, INT64_MAX, "grain", grain);
 }
 
 static bool read_part(struct reader *r, struct placement *placement) {

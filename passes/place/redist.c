@@ -290,6 +290,7 @@ static int next_axis(const struct graph *graph, const struct layout *have, const
 static bool has_window(const struct tensor *tensor, const struct placement *part, const struct placement *window,
                        int ways) {
     if (part->kind != PLACED_PART || window->kind != PLACED_WINDOW || part->dim != window->dim) return false;
+    if (part->blocks < 0) return false; /* a window may lie in two adjacent runs of a mirrored cut */
     const struct rt_placement have = placement_among(tensor, part, ways), want = placement_among(tensor, window, ways);
     for (int r = 0; r < ways; r++)
         if (rt_placement_lacks(&want, &have, r)) return false;

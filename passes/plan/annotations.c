@@ -11,13 +11,13 @@ static void add_cut(struct annotated_tensor *tensor, const struct cut *cut, int6
         (struct annotated_cut){cut->axis, part->dim, part->blocks, extent / (part->blocks * part->grain), part->grain};
 }
 
-/* False if the tensor is read through windows. */
+/* False if the tensor is read through windows or its cut is mirrored. */
 static bool annotate(struct annotated_tensor *out, const struct tensor *tensor, const struct layout *layout,
                      int naxes) {
     *out = (struct annotated_tensor){.name = tensor->name};
     for (int i = 0; i < layout->ncuts; i++) {
         const struct placement *part = &layout->cuts[i].placement;
-        if (part->kind == PLACED_WINDOW) return false;
+        if (part->kind == PLACED_WINDOW || (part->kind == PLACED_PART && part->blocks < 0)) return false;
         if (part->kind == PLACED_PART && layout->cuts[i].axis < naxes)
             add_cut(out, &layout->cuts[i], tensor->dims[part->dim]);
     }

@@ -41,8 +41,8 @@ struct annotations {
 };
 
 /* Annotations of the nodes of the forward phase, one entry for each, from the splits and stages that pass policy has
- * written to the graph. Operands that are read through windows are left out: annotations cannot say which parts ranks
- * read. Memory is of `arena`, names are those of the graph. */
+ * written to the graph. Operands that are read through windows or have a mirrored cut are left out: annotations
+ * cannot say which parts ranks have. Memory is of `arena`, names are those of the graph. */
 void annotations_of_graph(struct annotations *annotations, const struct graph *graph, struct arena *arena);
 
 #endif

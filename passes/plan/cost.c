@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "passes/plan/causal.h"
+
 /* The fraction of the tensor that the rank with the largest part holds. */
 static double share_held(const struct tensor *tensor, const struct placement *placement, int ways) {
     int64_t most = 0;
@@ -43,7 +45,7 @@ static double cost_of(const struct graph *graph, const struct node *node, const 
     const enum rt_dtype dtype = graph->tensors.at[node->outputs[0]].dtype;
     double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
     const bool attention = op_is_attention(node->op);
-    if (attention && attr_int(node, "causal", 0)) flops /= 2;
+    if (attention && attr_int(node, "causal", 0)) flops *= causal_excess(node, dims, split, &ways, 1) / 2;
     double arithmetic = flops / (machine_rate(machine, dtype) * (attention ? machine->attention : 1));
     return arithmetic > traffic ? arithmetic : traffic;
 }

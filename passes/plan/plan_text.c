@@ -44,8 +44,9 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
         put_int(writer, "dim", split->dim);
         put_int(writer, "ways", plan->mesh.axis[split->axis].size);
         put(writer, "axis", plan->mesh.axis[split->axis].name);
-        if (cuts) put_int(writer, "blocks", split->blocks);
+        if (cuts) put_int(writer, "blocks", rt_blocks(split->blocks));
         if (cuts) put_int(writer, "unit", split->grain);
+        if (cuts && split->blocks < 0) rt_json_key(writer, "mirrored"), rt_json_put_bool(writer, true);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -134,7 +135,9 @@ static int read_mesh(const struct reader *r, const struct rt_json *mesh) {
 static int read_split(struct reader *r, const struct rt_json *entry, struct plan_split *split) {
     const char *tensor = rt_json_text(rt_json_member(entry, "tensor")),
                *axis = rt_json_text(rt_json_member(entry, "axis"));
+    const struct rt_json *mirrored = rt_json_member(entry, "mirrored");
     int64_t dim = -1, ways = 0;
+    bool reversed = false;
     *split = (struct plan_split){.blocks = 1, .grain = 1, .line = entry->line, .column = entry->column};
     rt_json_int(rt_json_member(entry, "dim"), &dim);
     rt_json_int(rt_json_member(entry, "ways"), &ways);
@@ -142,6 +145,9 @@ static int read_split(struct reader *r, const struct rt_json *entry, struct plan
     rt_json_int(rt_json_member(entry, "unit"), &split->grain);
     if (!tensor || !axis) return malformed(r, entry, "a split needs tensor, dim and axis");
     if (split->blocks < 1 || split->grain < 1) return malformed(r, entry, "blocks and unit are at least 1");
+    if (mirrored && !rt_json_bool(mirrored, &reversed)) return malformed(r, entry, "mirrored must be true or false");
+    if (reversed && split->blocks % 2) return malformed(r, entry, "a mirrored split has an even number of blocks");
+    if (reversed) split->blocks = -split->blocks;
     split->axis = mesh_axis_by_name(&r->plan->mesh, axis);
     if (split->axis < 0) return malformed(r, entry, "the mesh has no such axis");
     if (ways != r->plan->mesh.axis[split->axis].size)

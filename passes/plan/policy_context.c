@@ -2,7 +2,8 @@
  *
  * All operators between two attentions work on each position alone and follow the split. Attention keeps its rows of
  * queries split; redistribution gathers keys and values before it (the all-gather form of context parallelism, as in
- * Llama 3, arXiv 2407.21783, section 3.3.2), or attention is split by heads. Every rank then has a part of the gradient
+ * Llama 3, arXiv 2407.21783, section 3.3.2), or attention is split by heads. The cut of the sequence may be mirrored,
+ * as it is there, so that all ranks have as much work of causal attention. Every rank then has a part of the gradient
  * of every parameter. */
 #include "passes/plan/policy.h"
 
@@ -81,13 +82,30 @@ static void split_behind_heads(struct propagation *propagation, int64_t position
     }
 }
 
+/* The blocks of the cut of the sequence. Reports where it cannot be mirrored. */
+static int64_t blocks_of_cut(const struct propagation *propagation, int64_t positions,
+                             const struct pass_context *context) {
+    const struct mesh *mesh = &propagation->graph->mesh;
+    const int tensor = mesh_axis_by_name(mesh, "tensor");
+    const bool nested = context->sequence_parallel && tensor >= 0; /* the parts are divided further */
+    const int pieces = propagation->ways * (nested ? mesh->axis[tensor].size : 1);
+    const struct rt_cut cut = {positions, -2, 1, pieces};
+    if (!context->mirrored_cut || rt_cut_is_sound(&cut)) return context->mirrored_cut ? -2 : 1;
+    diag_remark(
+        context->diags, propagation->graph->name,
+        "policy context: the cut is not mirrored, because the %lld positions are not a multiple of %d, two pieces "
+        "for each rank; ranks of the last positions have more work of causal attention",
+        (long long)positions, 2 * pieces);
+    return 1;
+}
+
 /* Splits the inputs of so many positions. */
-static void split_inputs(struct propagation *propagation, int64_t positions, struct diags *diags) {
+static void split_inputs(struct propagation *propagation, int64_t positions, int64_t blocks, struct diags *diags) {
     const struct graph *graph = propagation->graph;
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
         if (input->ndim > SEQUENCE && input->dims[SEQUENCE] == positions)
-            propagate_input(propagation, graph->inputs.at[i], SEQUENCE, 1, PROPAGATE_GATHER);
+            propagate_input(propagation, graph->inputs.at[i], SEQUENCE, blocks, 1, PROPAGATE_GATHER);
         else
             diag_remark(diags, graph->name,
                         "policy context: dimension %d of input %s %s is not the sequence of %lld positions; the input "
@@ -112,7 +130,7 @@ int policy_context(struct draft *draft, const struct pass_context *context) {
         return 0;
     }
     if (context->attention_heads) split_heads(&propagation, context->diags);
-    split_inputs(&propagation, positions, context->diags);
+    split_inputs(&propagation, positions, blocks_of_cut(&propagation, positions, context), context->diags);
     if (context->attention_heads) split_behind_heads(&propagation, positions);
     policy_report_replicated(&propagation, "context", context->diags);
     return 0;

@@ -24,7 +24,7 @@ void policy_split_batch(struct propagation *propagation, int64_t groups, const c
             continue;
         }
         const int64_t grain = groups == 1 || input->dims[0] % groups ? 1 : input->dims[0] / groups;
-        propagate_input(propagation, graph->inputs.at[i], 0, grain, PROPAGATE_GATHER);
+        propagate_input(propagation, graph->inputs.at[i], 0, 1, grain, PROPAGATE_GATHER);
     }
 }
 

@@ -27,12 +27,23 @@ static bool is_partial_sequence(struct propagation *propagation, const bool *sum
            PLACED_PARTIAL;
 }
 
+/* The blocks of the cut that divides the positions along another axis; 1: there is none. Nested cuts have the same. */
+static int64_t blocks_outside(struct propagation *propagation, int id, int operand) {
+    const struct dims *dims = propagation_dims(propagation, id);
+    for (int axis = 0; axis < propagation->graph->mesh.naxes; axis++) {
+        const struct placement outside = dims_placement(dims, operand, &propagation->split[id][axis]);
+        if (axis != propagation->axis && outside.kind == PLACED_PART && outside.dim == POSITIONS) return outside.blocks;
+    }
+    return 1;
+}
+
 bool policy_split_positions(struct propagation *propagation, int id, int operand) {
     struct cut_option options[RT_MAX_NDIM];
-    const int n = dims_cut_options(propagation_dims(propagation, id), operand, POSITIONS, 1, 1, options);
+    const int64_t blocks = blocks_outside(propagation, id, operand);
+    const int n = dims_cut_options(propagation_dims(propagation, id), operand, POSITIONS, blocks, 1, options);
     for (int i = 0; i < n; i++)
         if (options[i].more_blocks == 1 && options[i].more_grain == 1 &&
-            propagate_factor(propagation, id, options[i].split.factor, PROPAGATE_GATHER))
+            propagate_cut(propagation, id, &options[i].split, PROPAGATE_GATHER))
             return true;
     return false;
 }

@@ -258,9 +258,15 @@ static bool search(struct propagation *propagation, const struct origin *origin,
 }
 
 bool propagate_factor(struct propagation *propagation, int node, int factor, enum propagation_mode mode) {
-    struct origin origin = {.node = node, .factor = factor, .mode = mode};
-    return (mode == PROPAGATE_STRICT && search(propagation, &origin, 1, 1, false)) ||
-           search(propagation, &origin, 1, 1, true);
+    const struct node_split split = {.factor = (int16_t)factor, .blocks = 1, .grain = 1};
+    return propagate_cut(propagation, node, &split, mode);
+}
+
+bool propagate_cut(struct propagation *propagation, int node, const struct node_split *split,
+                   enum propagation_mode mode) {
+    struct origin origin = {.node = node, .factor = split->factor, .mode = mode};
+    return (mode == PROPAGATE_STRICT && search(propagation, &origin, split->blocks, split->grain, false)) ||
+           search(propagation, &origin, split->blocks, split->grain, true);
 }
 
 bool propagate_region(struct propagation *propagation, int node, int factor) {
@@ -268,9 +274,10 @@ bool propagate_region(struct propagation *propagation, int node, int factor) {
     return search(propagation, &origin, 1, 1, false) || search(propagation, &origin, 1, 1, true);
 }
 
-bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t grain, enum propagation_mode mode) {
+bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t blocks, int64_t grain,
+                     enum propagation_mode mode) {
     struct origin origin = {.node = -1, .tensor = tensor, .dim = dim, .mode = mode};
-    return search(propagation, &origin, 1, grain, true);
+    return search(propagation, &origin, blocks, grain, true);
 }
 
 void propagate_held(struct propagation *propagation, int tensor, const struct placement *part) {

@@ -52,11 +52,16 @@ enum propagation_mode {
 /* Splits a factor of the node and propagates. False: it is not possible, and the draft is unchanged. */
 bool propagate_factor(struct propagation *propagation, int node, int factor, enum propagation_mode mode);
 
+/* The same with the blocks and the granule of `split`. */
+bool propagate_cut(struct propagation *propagation, int node, const struct node_split *split,
+                   enum propagation_mode mode);
+
 /* As propagate_factor with PROPAGATE_GATHER, with larger granules where producers can then follow. */
 bool propagate_region(struct propagation *propagation, int node, int factor);
 
-/* Splits dimension `dim` of an input of the graph, in units of `grain` indices, and propagates. False: as above. */
-bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t grain, enum propagation_mode mode);
+/* Splits dimension `dim` of an input of the graph by the cut (blocks, grain) and propagates. False: as above. */
+bool propagate_input(struct propagation *propagation, int tensor, int dim, int64_t blocks, int64_t grain,
+                     enum propagation_mode mode);
 
 /* Propagates the part in which a node that is fixed holds a tensor, up to nodes that are decided or cannot follow. */
 void propagate_held(struct propagation *propagation, int tensor, const struct placement *part);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/expr/expr.h"
+#include "passes/plan/causal.h"
 
 /* What the time of a node depends on. */
 struct kernel {
@@ -42,6 +43,14 @@ static double share_of(const struct kernel *kernel) {
         if (extent > 0) share *= (double)rt_cut_extent(&cut, 0) / extent;
     }
     return share;
+}
+
+/* The work of the rank that has most of a causal attention, as a multiple of the mean. */
+static double excess_of(const struct kernel *kernel) {
+    const struct mesh *mesh = &kernel->graph->mesh;
+    int ways[RT_MAX_AXES];
+    for (int axis = 0; axis < mesh->naxes; axis++) ways[axis] = mesh->axis[axis].size;
+    return causal_excess(kernel->node, &kernel->dims, kernel->node->split, ways, mesh->naxes);
 }
 
 /* Traffic ---------------------------------------------------------------------------------------------------------- */
@@ -191,8 +200,9 @@ static double product_seconds(const struct kernel *kernel, struct kernel_work *w
     work->type = machine_type_of(kernel->machine, dtype);
     work->flops = work->causal_flops = flops;
     if (fused && attr_int(node, "causal", 0)) work->causal_flops /= 2;
+    const double slowest = fused ? excess_of(kernel) : 1;
     const double reached = fused ? kernel->machine->attention : reached_by(kernel, flops);
-    return work->causal_flops / (machine_rate(kernel->machine, dtype) * reached);
+    return work->causal_flops * slowest / (machine_rate(kernel->machine, dtype) * reached);
 }
 
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,

@@ -13,12 +13,22 @@
  * Note [Nested cuts]
  * Several mesh axes may divide one dimension. The outermost cut divides the dimension, each further one the part that
  * those before it leave, as if that part was the dimension: its extent is rt_cut_extent() of the cut outside. All have
- * the same blocks, and the grain of an outer cut is a multiple of the grain of an inner one. So a rank has one run of
- * indices in each block, as under a single cut.
+ * the same number of blocks, and the grain of an outer cut is a multiple of the grain of an inner one. So a rank has
+ * one run of indices in each block, as under a single cut.
  *
  *   extent 10, grain 1, outer cut in 2 ways, inner cut in 3:    index       0 1 2 3 4 5 6 7 8 9
  *                                                               outer rank  0 0 0 0 0 1 1 1 1 1
  *                                                               inner rank  0 0 1 1 2 0 0 1 1 2
+ *
+ * Note [Mirrored cuts]
+ * Negative `blocks` make a mirrored cut of -blocks blocks, an even number: in every second block the shares are given
+ * out in reverse order, so that rank i of n has share i of blocks 0, 2, .. and share n - 1 - i of blocks 1, 3, .. All
+ * shares are equal: n divides the grains of a block. With blocks = -2, rank i has the i-th and the i-th last of 2n
+ * pieces. This balances causal attention, whose work grows with the position (Dubey et al., "The Llama 3 Herd of
+ * Models", arXiv 2407.21783, section 3.3.2).
+ *
+ *   extent 8, blocks -2, grain 1, ways 2:   block 0: indices 0 1 2 3    block 1: indices 4 5 6 7
+ *                                           rank:            0 0 1 1             1 1 0 0
  *
  * Only this header implements the rule; the compiler uses it to lay out tensors, generated programs to load weights and
  * to redistribute. */
@@ -28,18 +38,32 @@
 #include <stdint.h>
 
 struct rt_cut {
-    int64_t extent, blocks, grain; /* blocks * grain divides extent */
+    int64_t extent, blocks, grain; /* blocks * grain divides extent; blocks < 0: Note [Mirrored cuts] */
     int ways;
 };
 
+/* How many blocks a cut with the number `blocks` has. */
+static inline int64_t rt_blocks(int64_t blocks) {
+    return blocks < 0 ? -blocks : blocks;
+}
+
+/* True if an extent can be cut so: for mirrored cuts, with equal shares. */
+static inline int rt_cut_is_sound(const struct rt_cut *cut) {
+    const int64_t blocks = rt_blocks(cut->blocks);
+    if (blocks < 1 || cut->grain < 1 || cut->ways < 1 || cut->extent % blocks || cut->extent / blocks % cut->grain)
+        return 0;
+    return cut->blocks > 0 || (blocks % 2 == 0 && cut->extent / blocks / cut->grain % cut->ways == 0);
+}
+
 /* First grain of rank `index` within each block; index = ways gives the grains per block. */
 static inline int64_t rt_cut_first_grain(const struct rt_cut *cut, int index) {
-    int64_t grains = cut->extent / (cut->blocks * cut->grain);
+    int64_t grains = cut->extent / (rt_blocks(cut->blocks) * cut->grain);
     int64_t share = grains / cut->ways, larger = grains % cut->ways;
     return index * share + (index < larger ? index : larger);
 }
 
-/* Offset of the share of rank `index` within each block, and its length, in elements. */
+/* Offset of the share of rank `index` within each block (within block 0, 2, .. if the cut is mirrored), and its length,
+ * in elements. */
 static inline int64_t rt_cut_start(const struct rt_cut *cut, int index) {
     return rt_cut_first_grain(cut, index) * cut->grain;
 }
@@ -47,9 +71,14 @@ static inline int64_t rt_cut_length(const struct rt_cut *cut, int index) {
     return rt_cut_start(cut, index + 1) - rt_cut_start(cut, index);
 }
 
+/* Offset of the share of rank `index` within block `run`. */
+static inline int64_t rt_cut_start_in(const struct rt_cut *cut, int index, int64_t run) {
+    return rt_cut_start(cut, cut->blocks < 0 && run % 2 ? cut->ways - 1 - index : index);
+}
+
 /* Extent of the part of rank `index`: its shares of all blocks. */
 static inline int64_t rt_cut_extent(const struct rt_cut *cut, int index) {
-    return cut->blocks * rt_cut_length(cut, index);
+    return rt_blocks(cut->blocks) * rt_cut_length(cut, index);
 }
 
 /* A placement: which indices of one dimension each rank of an axis has in memory, as runs of consecutive indices, in
@@ -81,13 +110,13 @@ static inline void rt_placement_reach(const struct rt_placement *placement, int 
     *end = (rt_cut_start(&placement->cut, index + 1) - 1) * placement->stride - placement->before + placement->span;
 }
 
-/* Run `run` (0 .. cut.blocks - 1) of the placement: sets its first index and returns its length, which is the same for
- * all runs of a rank. */
+/* Run `run` (0 .. number of blocks - 1) of the placement: sets its first index and returns its length, which is the
+ * same for all runs of a rank. */
 static inline int64_t rt_placement_run(const struct rt_placement *placement, int index, int64_t run, int64_t *start) {
     const struct rt_cut *cut = &placement->cut;
     int64_t end;
     if (!placement->span) {
-        *start = run * (cut->extent / cut->blocks) + rt_cut_start(cut, index);
+        *start = run * (cut->extent / rt_blocks(cut->blocks)) + rt_cut_start_in(cut, index, run);
         return rt_cut_length(cut, index);
     }
     rt_placement_reach(placement, index, start, &end);
@@ -98,7 +127,7 @@ static inline int64_t rt_placement_run(const struct rt_placement *placement, int
 /* Number of indices that rank `index` holds. */
 static inline int64_t rt_placement_extent(const struct rt_placement *placement, int index) {
     int64_t start;
-    return placement->cut.blocks * rt_placement_run(placement, index, 0, &start);
+    return rt_blocks(placement->cut.blocks) * rt_placement_run(placement, index, 0, &start);
 }
 
 /* Padding in front of the window of rank `index`: indices between the start of its first position's reads and the
@@ -127,7 +156,7 @@ struct rt_overlap {
 
 static inline int rt_overlap_next(struct rt_overlap *walk, const struct rt_placement *a, int a_index,
                                   const struct rt_placement *b, int b_index) {
-    while (walk->a_run < a->cut.blocks && walk->b_run < b->cut.blocks) {
+    while (walk->a_run < rt_blocks(a->cut.blocks) && walk->b_run < rt_blocks(b->cut.blocks)) {
         int64_t a_start, b_start, a_length = rt_placement_run(a, a_index, walk->a_run, &a_start),
                                   b_length = rt_placement_run(b, b_index, walk->b_run, &b_start);
         const int64_t a_end = a_start + a_length, b_end = b_start + b_length;

@@ -1,11 +1,10 @@
 #include "runs.h"
 
-#include "checked.h"
 #include "part.h"
 
 struct rt_region rt_region_whole(const int64_t *dims, int ndim) {
     struct rt_region region = {.ndim = ndim};
-    for (int d = 0; d < ndim; d++) region.dim[d] = (struct rt_runs){1, dims[d], 0, dims[d]};
+    for (int d = 0; d < ndim; d++) region.dim[d] = (struct rt_runs){1, dims[d], 0, 0, dims[d]};
     return region;
 }
 
@@ -14,19 +13,19 @@ int64_t rt_region_extent(const struct rt_region *region, int dim) {
 }
 
 bool rt_region_cut(struct rt_region *region, const struct rt_region_cut *cut) {
-    int64_t divided;
-    if (cut->dim < 0 || cut->dim >= region->ndim || cut->blocks < 1 || cut->grain < 1 || cut->parts < 1 ||
-        cut->parts > INT32_MAX || cut->part < 0 || cut->part >= cut->parts ||
-        !rt_mul(cut->blocks, cut->grain, &divided))
+    if (cut->dim < 0 || cut->dim >= region->ndim || cut->blocks == INT64_MIN || cut->parts < 1 ||
+        cut->parts > INT32_MAX || cut->part < 0 || cut->part >= cut->parts)
         return false;
     struct rt_runs *runs = &region->dim[cut->dim];
     const int64_t extent = runs->blocks * runs->length;
     const bool whole = runs->blocks == 1 && runs->length == runs->block;
-    if (extent % divided || (!whole && cut->blocks != runs->blocks)) return false;
+    const int64_t blocks = rt_blocks(cut->blocks);
     const struct rt_cut rule = {extent, cut->blocks, cut->grain, (int)cut->parts};
     const int part = (int)cut->part;
-    *runs = (struct rt_runs){cut->blocks, whole ? extent / cut->blocks : runs->block,
-                             runs->start + rt_cut_start(&rule, part), rt_cut_length(&rule, part)};
+    if (!rt_cut_is_sound(&rule) || (!whole && blocks != runs->blocks)) return false;
+    *runs =
+        (struct rt_runs){blocks, whole ? extent / blocks : runs->block, runs->start + rt_cut_start_in(&rule, part, 0),
+                         runs->turned + rt_cut_start_in(&rule, part, 1), rt_cut_length(&rule, part)};
     return true;
 }
 
@@ -38,10 +37,14 @@ struct common {
     int64_t a_place, b_place, length;
 };
 
+static int64_t start_of(const struct rt_runs *runs, int64_t run) {
+    return run * runs->block + (run % 2 ? runs->turned : runs->start);
+}
+
 static bool next_common(struct common *walk, const struct rt_runs *a, const struct rt_runs *b) {
     while (walk->a_run < a->blocks && walk->b_run < b->blocks) {
-        const int64_t a_start = walk->a_run * a->block + a->start, a_end = a_start + a->length;
-        const int64_t b_start = walk->b_run * b->block + b->start, b_end = b_start + b->length;
+        const int64_t a_start = start_of(a, walk->a_run), a_end = a_start + a->length;
+        const int64_t b_start = start_of(b, walk->b_run), b_end = b_start + b->length;
         const int64_t start = a_start > b_start ? a_start : b_start;
         walk->a_place = walk->a_run * a->length + start - a_start;
         walk->b_place = walk->b_run * b->length + start - b_start;
@@ -56,7 +59,8 @@ static bool next_common(struct common *walk, const struct rt_runs *a, const stru
 }
 
 static bool is_equal(const struct rt_runs *a, const struct rt_runs *b) {
-    return a->blocks == b->blocks && a->block == b->block && a->start == b->start && a->length == b->length;
+    return a->blocks == b->blocks && a->block == b->block && a->start == b->start && a->turned == b->turned &&
+           a->length == b->length;
 }
 
 /* Common runs of elements */

@@ -1,7 +1,7 @@
 /* Which elements of a tensor a rank holds: in each dimension the indices that cuts leave it (part.h).
  *
- * Nested cuts have the same blocks, so a rank always holds one run of consecutive indices in each of `blocks` equal
- * blocks. A region is the product of the runs of all dimensions, stored in row-major order without gaps. */
+ * Nested cuts have the same number of blocks, so a rank always holds one run of consecutive indices in each of `blocks`
+ * equal blocks. A region is the product of the runs of all dimensions, stored in row-major order without gaps. */
 #ifndef RT_BASE_RUNS_H
 #define RT_BASE_RUNS_H
 
@@ -11,9 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The indices b * block + start + i, for b < blocks and i < length. */
+/* The indices b * block + start + i, for even b < blocks and i < length, and for odd b those with `turned` in place of
+ * start. Both are equal unless a cut is mirrored (Note [Mirrored cuts] of part.h). */
 struct rt_runs {
-    int64_t blocks, block, start, length;
+    int64_t blocks, block, start, turned, length;
 };
 
 struct rt_region {

@@ -74,7 +74,7 @@ static bool next_in_one(const struct exchange *x, struct pieces *at, struct piec
 
 static bool next_in_two(const struct exchange *x, struct pieces *at, struct piece *piece, void *held, void *wanted) {
     int64_t from_start, to_start;
-    if (at->from_run == x->from->cut.blocks) return false;
+    if (at->from_run == rt_blocks(x->from->cut.blocks)) return false;
     const int64_t from = rt_placement_run(x->from, at->sender, at->from_run, &from_start),
                   to = rt_placement_run(x->to, at->receiver, at->to_run, &to_start);
     piece->high = x->from_high ? from : to;
@@ -83,7 +83,7 @@ static bool next_in_two(const struct exchange *x, struct pieces *at, struct piec
         region_of(x, held, rt_placement_extent(x->from, at->sender), at->from_run * from, x->to->extent, to_start);
     piece->wanted =
         region_of(x, wanted, x->from->extent, from_start, rt_placement_extent(x->to, at->receiver), at->to_run * to);
-    if (++at->to_run == x->to->cut.blocks) at->to_run = 0, at->from_run++;
+    if (++at->to_run == rt_blocks(x->to->cut.blocks)) at->to_run = 0, at->from_run++;
     return true;
 }
 

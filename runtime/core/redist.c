@@ -27,6 +27,11 @@ int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blo
     return rt_cut_start(&cut, rt->coordinate[axis]);
 }
 
+int64_t rt_part_turn(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain) {
+    const struct rt_cut cut = rt_cut_along(rt, axis, extent, blocks, grain);
+    return rt_cut_start_in(&cut, rt->coordinate[axis], 1) - rt_cut_start_in(&cut, rt->coordinate[axis], 0);
+}
+
 int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placement *window) {
     return rt_placement_before(window, rt->coordinate[axis]);
 }
@@ -51,17 +56,28 @@ int rt_copy_bytes(struct rt *rt, void *dst, const void *src, size_t bytes) {
 /* Copies the part of rank `index` out of the complete tensor (PACK) or into it (UNPACK). The part is stored without
  * gaps; in the complete tensor it has a run of rows in each block of the cut dimension. */
 enum direction { PACK, UNPACK };
-static int copy_part(struct rt *rt, const struct view *view, int index, enum direction direction, void *to,
-                     const void *from) {
-    const int64_t row = (int64_t)view->row, blocks = view->cut.blocks, block = view->cut.extent / blocks * row;
-    const int64_t length = rt_cut_length(&view->cut, index) * row, start = rt_cut_start(&view->cut, index) * row;
-    const int64_t part_stride[3] = {0, blocks * length, length}, whole_stride[3] = {0, blocks * block, block};
-    struct rt_copies rows = {.bytes = (size_t)length, .count = {1, view->outer, blocks}};
-    rows.to = (unsigned char *)to + (direction == PACK ? 0 : start);
-    rows.from = (const unsigned char *)from + (direction == PACK ? start : 0);
+
+/* The runs of blocks first, first + step, .. */
+static int copy_runs(struct rt *rt, const struct view *view, int index, enum direction direction, void *to,
+                     const void *from, int64_t first, int64_t step) {
+    const int64_t row = (int64_t)view->row, blocks = rt_blocks(view->cut.blocks),
+                  block = view->cut.extent / blocks * row, length = rt_cut_length(&view->cut, index) * row;
+    const int64_t in_part = first * length, in_whole = first * block + rt_cut_start_in(&view->cut, index, first) * row;
+    const int64_t part_stride[3] = {0, blocks * length, step * length},
+                  whole_stride[3] = {0, blocks * block, step * block};
+    struct rt_copies rows = {.bytes = (size_t)length, .count = {1, view->outer, blocks / step}};
+    rows.to = (unsigned char *)to + (direction == PACK ? in_part : in_whole);
+    rows.from = (const unsigned char *)from + (direction == PACK ? in_whole : in_part);
     memcpy(rows.to_stride, direction == PACK ? part_stride : whole_stride, sizeof part_stride);
     memcpy(rows.from_stride, direction == PACK ? whole_stride : part_stride, sizeof part_stride);
     return copy_rows(rt, &rows);
+}
+
+static int copy_part(struct rt *rt, const struct view *view, int index, enum direction direction, void *to,
+                     const void *from) {
+    if (view->cut.blocks > 0) return copy_runs(rt, view, index, direction, to, from, 0, 1);
+    RT_TRY(copy_runs(rt, view, index, direction, to, from, 0, 2));
+    return copy_runs(rt, view, index, direction, to, from, 1, 2);
 }
 
 static bool parts_are_the_tensor(const struct view *view) {

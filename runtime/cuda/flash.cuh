@@ -115,12 +115,12 @@ struct rt_flash_row {
 };
 
 template <class T> static inline __device__ int rt_flash_last(const rt_flash<T> &call, int row) {
-    const int64_t last = call.shape.start + row + call.shape.offset;
+    const int64_t last = rt_last_key(call.shape, row);
     return !call.shape.causal || last > call.s ? call.s : last < -1 ? -1 : (int)last;
 }
 
 template <class T> static inline __device__ int rt_flash_first(const rt_flash<T> &call, int row) {
-    const int64_t first = call.shape.start + row + call.shape.offset - call.shape.window + 1;
+    const int64_t first = rt_last_key(call.shape, row) - call.shape.window + 1;
     return !call.shape.window || first < 0 ? 0 : first > call.s ? call.s : (int)first;
 }
 
@@ -648,7 +648,9 @@ template <class T> struct rt_flash_walk {
 /* First row that sees, or weighs, a key from `key` on. */
 template <class S, class T>
 static inline __device__ int rt_flash_first_row(const rt_flash<T> &call, const float *stats, uint32_t kv, int key) {
-    const int64_t behind = call.shape.causal ? key - call.shape.start - call.shape.offset : 0;
+    const int64_t half = call.t / 2;
+    int64_t behind = call.shape.causal ? key - call.shape.start - call.shape.offset : 0;
+    if (behind > half) behind = behind - call.shape.jump > half ? behind - call.shape.jump : half;
     const int hidden = behind < 0 ? 0 : behind < call.t ? (int)behind : call.t;
     return hidden && !rt_flash_any_near(call, stats, kv, hidden) ? hidden / S::others * S::others : 0;
 }

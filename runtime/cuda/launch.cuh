@@ -110,7 +110,7 @@ struct rt_convolution {
 struct rt_attention {
     int ndim;
     rt_dims q, keep, bias, sink;
-    int64_t kv, s, e, start;
+    int64_t kv, s, e, start, jump;
     int causal;
     int64_t offset, window;
     int drop, bias_first, clamp;
@@ -118,6 +118,11 @@ struct rt_attention {
     int library;     /* computes it where it takes it */
     double scale, fill, cap;
 };
+
+/* The last key that row `row` of a causal attention sees. */
+static inline __device__ int64_t rt_last_key(const rt_attention &shape, int64_t row) {
+    return shape.start + row + (row < shape.q[shape.ndim - 2] / 2 ? 0 : shape.jump) + shape.offset;
+}
 
 /* True if a row whose terms e^(score - largest) have this sum gives 0. */
 static inline __device__ bool rt_has_no_weights(const rt_attention &shape, double sum) {

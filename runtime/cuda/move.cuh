@@ -168,12 +168,13 @@ static inline int rt_concat(struct rt *rt, void *y, int count, std::initializer_
 
 template <class T>
 static inline int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns,
-                           int64_t k, int upper, int64_t row_start, int64_t column_start) {
+                           int64_t k, int upper, int64_t row_start, int64_t row_jump, int64_t column_start) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     return rt_points(rt, outer * rows * columns, [=] __device__(int64_t p) {
         int64_t row = p;
-        const int64_t j = rt_take(&row, columns) + column_start, edge = rt_take(&row, rows) + row_start + k;
+        const int64_t j = rt_take(&row, columns) + column_start, place = rt_take(&row, rows),
+                      edge = place + (place < rows / 2 ? 0 : row_jump) + row_start + k;
         to[p] = (upper ? j >= edge : j <= edge) ? from[p] : (T)0;
     });
 }
@@ -204,8 +205,8 @@ static inline int rt_copy(struct rt *rt, void *y, const void *x, size_t bytes) {
         return rt_concat<T>(rt, y, count, x, outer, extents);                                                          \
     }                                                                                                                  \
     RT_ON_CALL int rt_trilu_b##N(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns,  \
-                                 int64_t k, int upper, int64_t row_start, int64_t column_start) {                      \
-        return rt_trilu<T>(rt, y, x, outer, rows, columns, k, upper, row_start, column_start);                         \
+                                 int64_t k, int upper, int64_t row_start, int64_t row_jump, int64_t column_start) {    \
+        return rt_trilu<T>(rt, y, x, outer, rows, columns, k, upper, row_start, row_jump, column_start);               \
     }
 
 RT_CUDA_MOVE(1, uint8_t)

@@ -138,7 +138,7 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
         int64_t keep_step = 0, bias_step = 0, sink_step;
         const uint8_t *kept = keep ? keep + rt_mask_row(shape.keep, shape.q, ndim, row, &keep_step) : nullptr;
         const T *added = bias ? bias + rt_mask_row(shape.bias, shape.q, ndim, row, &bias_step) : nullptr;
-        const int64_t last = shape.causal ? shape.start + row % shape.q[ndim - 2] + shape.offset : shape.s;
+        const int64_t last = shape.causal ? rt_last_key(shape, row % shape.q[ndim - 2]) : shape.s;
         const int64_t before = shape.window ? last - shape.window : -1;
         if (sink && threadIdx.x == 0) of.add(sink[rt_mask_row(shape.sink, shape.q, ndim, row, &sink_step)]);
         RT_EACH(j, shape.s) {

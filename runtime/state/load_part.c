@@ -124,11 +124,16 @@ static void copy_run(struct target *at, int64_t first, int64_t length) {
     at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
 }
 
+/* Index of the stored dimension at which the part's run `run` begins. */
+static int64_t run_stored(const struct load_dim *dim, int64_t run) {
+    return run * dim->block + (run % 2 ? dim->turned : dim->start);
+}
+
 /* Copies the part's box in `dim` and the next `behind` dimensions; `above` is the flattened index of the dimensions
  * before. */
 static void copy_box(struct target *at, const struct load_dim *dim, int behind, int64_t above) {
     for (int64_t b = 0; b < dim->blocks; b++) {
-        const int64_t first = above * dim->extent + b * dim->block + dim->start;
+        const int64_t first = above * dim->extent + run_stored(dim, b);
         if (behind == 0)
             copy_run(at, first, dim->length);
         else
@@ -138,7 +143,7 @@ static void copy_box(struct target *at, const struct load_dim *dim, int behind, 
 
 /* Index in the stored tensor of a row of the part. */
 static int64_t row_stored(const struct load_part *part, int64_t row) {
-    return row / part->dim[0].length * part->dim[0].block + part->dim[0].start + row % part->dim[0].length;
+    return run_stored(&part->dim[0], row / part->dim[0].length) + row % part->dim[0].length;
 }
 
 bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why) {
@@ -162,10 +167,8 @@ bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, stru
 /* Finding -------------------------------------------------------------------------------------------------------- */
 
 static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, const struct rt_split *split) {
-    int64_t step;
     return split->dim >= 0 && split->dim < weight->ndim && split->axis >= 0 && split->axis < rt->program->naxes &&
-           split->blocks > 0 && split->grain > 0 && rt_mul(split->blocks, split->grain, &step) &&
-           weight->dims[split->dim] % step == 0;
+           split->blocks != INT64_MIN;
 }
 
 static bool cut_dims(struct load_part *part, const struct rt *rt) {
@@ -174,12 +177,14 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
         const struct rt_split *split = &weight->split[s];
         if (!cut_is_valid(rt, weight, split)) return false;
         struct load_dim *dim = &part->dim[split->dim];
-        if (dim->length < dim->block && dim->blocks != split->blocks) return false;
+        if (dim->length < dim->block && dim->blocks != rt_blocks(split->blocks)) return false;
         const int64_t extent = dim->blocks * dim->length; /* that the cuts before leave */
         const struct rt_cut cut = rt_cut_along(rt, split->axis, extent, split->blocks, split->grain);
-        dim->blocks = cut.blocks;
-        dim->block = weight->dims[split->dim] / cut.blocks;
-        dim->start += rt_cut_start(&cut, rt->coordinate[split->axis]);
+        if (!rt_cut_is_sound(&cut)) return false;
+        dim->blocks = rt_blocks(cut.blocks);
+        dim->block = weight->dims[split->dim] / dim->blocks;
+        dim->start += rt_cut_start_in(&cut, rt->coordinate[split->axis], 0);
+        dim->turned += rt_cut_start_in(&cut, rt->coordinate[split->axis], 1);
         dim->length = rt_cut_length(&cut, rt->coordinate[split->axis]);
         if (split->dim + 1 > part->depth) part->depth = split->dim + 1;
     }
@@ -203,7 +208,7 @@ static bool lay_out_panels(struct load_part *part, int64_t *elements) {
 bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements) {
     int64_t stored, row = 1;
     if (weight->ndim < 0 || weight->ndim > RT_MAX_NDIM || weight->nsplits > RT_MAX_AXES) return false;
-    *part = (struct load_part){.weight = weight, .depth = 1, .dim[0] = {1, 1, 1, 0, 1}};
+    *part = (struct load_part){.weight = weight, .depth = 1, .dim[0] = {1, 1, 1, 0, 0, 1}};
     for (int d = 0; d < weight->ndim; d++) {
         const int64_t extent = weight->dims[d];
         part->dim[d].extent = part->dim[d].block = part->dim[d].length = extent;

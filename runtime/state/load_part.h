@@ -11,9 +11,9 @@
 #include "base/panel.h"
 
 /* A dimension of the stored tensor and the rank's share of each of its blocks, in elements; one block if it is not
- * cut. */
+ * cut. In every second block the share begins at `turned` in place of start (Note [Mirrored cuts] of base/part.h). */
 struct load_dim {
-    int64_t extent, blocks, block, start, length;
+    int64_t extent, blocks, block, start, turned, length;
 };
 
 struct load_part {

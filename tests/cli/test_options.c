@@ -119,6 +119,12 @@ static void a_preference_is_no_axis(void **state) {
     release(&c);
     REFUSES(202, EXIT_USAGE, "unknown setting prefer='size'", "compile", "m", "--pas=pp:prefer=size");
     REFUSES(202, EXIT_USAGE, "has no setting 'prefer'", "compile", "m", "--pas=data:prefer=memory");
+    REFUSES(202, EXIT_USAGE, "unknown setting cut='sideways'", "compile", "m", "--pas=context:context=2,cut=sideways");
+    REFUSES(202, EXIT_USAGE, "has no setting 'cut'", "compile", "m", "--pas=tp:tensor=2,cut=mirrored");
+    REFUSES(204, EXIT_USAGE, "cut=mirrored of --pas balances attention=gather", "compile", "m",
+            "--pas=context:context=2,attention=heads,cut=mirrored");
+    REFUSES(204, EXIT_USAGE, "ONNX annotations cannot say cut=mirrored", "compile", "m",
+            "--pas=context:context=2,cut=mirrored", "--onnx-out=x.onnx");
 }
 
 static void equal_settings_have_equal_text(void **state) {

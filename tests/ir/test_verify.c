@@ -18,14 +18,21 @@ enum { TRIALS = 200000 };
 
 /* The rank that holds index `at` of a dimension so cut, and the index's place in that rank's part; -1: none. */
 static int owner(const struct rt_cut *cut, int64_t at, int64_t *place) {
-    int64_t block = cut->extent / cut->blocks, within = at % block;
-    for (int r = 0; r < cut->ways; r++) {
-        int64_t start = rt_cut_start(cut, r), length = rt_cut_length(cut, r);
+    int64_t block = cut->extent / rt_blocks(cut->blocks), within = at % block;
+    const bool turned = cut->blocks < 0 && at / block % 2;
+    for (int share = 0; share < cut->ways; share++) {
+        int64_t start = rt_cut_start(cut, share), length = rt_cut_length(cut, share);
         if (within < start || within >= start + length) continue;
         *place = at / block * length + within - start;
-        return r;
+        return turned ? cut->ways - 1 - share : share;
     }
     return -1;
+}
+
+/* Makes the cut mirrored, or plain if it was, where that is possible: often for wrong cuts. */
+static void turn(struct random *random, struct rt_cut *cut) {
+    const struct rt_cut turned = {cut->extent, -cut->blocks, cut->grain, cut->ways};
+    if (random_below(random, 2) && rt_cut_is_sound(&turned)) *cut = turned;
 }
 
 static bool same_owners(const struct rt_cut *by_factor, const struct rt_cut *by_layout, int64_t before, int64_t after) {
@@ -95,13 +102,15 @@ static void sets_of_indices(void **state) {
         const int ways = 1 + (int)random_below(&random, 4);
         const int64_t before = 1 + random_below(&random, 3), after = 1 + random_below(&random, 3);
         const int64_t blocks = 1 + random_below(&random, 3), grain = 1 + random_below(&random, 3);
-        const struct rt_cut by_factor = {blocks * grain * (ways + random_below(&random, 5)), blocks, grain, ways};
-        struct rt_cut by_layout = {before * by_factor.extent * after, before * blocks, grain * after, ways};
+        struct rt_cut by_factor = {blocks * grain * (ways + random_below(&random, 5)), blocks, grain, ways};
+        turn(&random, &by_factor);
+        struct rt_cut by_layout = {before * by_factor.extent * after, before * by_factor.blocks, grain * after, ways};
         /* Often something else than what the factor's cut makes of the dimension. */
         if (random_below(&random, 2)) by_layout.blocks = 1 + random_below(&random, 6);
         if (random_below(&random, 2)) by_layout.grain = 1 + random_below(&random, 6);
-        if (random_below(&random, 16) == 0) by_layout.extent += by_layout.grain * by_layout.blocks;
-        if (!cut_is_sound(&by_layout) || !parts_cover(&by_layout)) continue;
+        if (random_below(&random, 4) == 0) turn(&random, &by_layout);
+        if (random_below(&random, 16) == 0) by_layout.extent += by_layout.grain * rt_blocks(by_layout.blocks);
+        if (!rt_cut_is_sound(&by_layout) || !parts_cover(&by_layout)) continue;
         bool alike = true;
         for (int r = 0; r < ways; r++) alike = alike && owns_alike(&by_factor, &by_layout, before, after, r);
         assert_int_equal(alike, same_owners(&by_factor, &by_layout, before, after));
@@ -145,7 +154,7 @@ static void nests_of_indices(void **state) {
         struct verifier verifier = {.graph = &graph, .diags = &diags, .node = -1};
         diags_init(&diags, &arena);
         check_nest(&verifier, &dims, &dim, &nest, 0, extent, before * extent * after);
-        bool sound = cut_is_sound(&by_layout[0]); /* of the inner one within each part of the outer one */
+        bool sound = rt_cut_is_sound(&by_layout[0]); /* of the inner one within each part of the outer one */
         for (int r = 0; r < outer && sound; r++)
             sound = rt_cut_extent(&by_layout[0], r) % (by_layout[1].blocks * by_layout[1].grain) == 0;
         assert_int_equal(diags.errors == 0, sound && same_nests(by_factor, by_layout, before, after));

@@ -199,30 +199,40 @@ static void test_definition(void **state) {
 
 /* Bits ---------------------------------------------------------------------------------------------------------- */
 
-/* Rows [from, from + n) of the queries of each head, as a rank that holds them computes them. */
-static void run_part(struct rt *rt, float *y, const struct operands *o, const struct trial *c, int64_t from,
-                     int64_t n) {
+/* Copies n rows from row `from` on, of the second half those `jump` further. */
+static void copy_rows(void *to, const void *rows, int64_t from, int64_t n, int64_t jump, int64_t bytes) {
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = from + i + (i < n / 2 ? 0 : jump);
+        memcpy((char *)to + i * bytes, (const char *)rows + row * bytes, (size_t)bytes);
+    }
+}
+
+/* n rows of the queries of each head from row `from` on, of the second half those `jump` further, as a rank that holds
+ * them computes them. */
+static void run_part(struct rt *rt, float *y, const struct operands *o, const struct trial *c, int64_t from, int64_t n,
+                     int64_t jump) {
     int64_t heads = c->b * c->kv * c->g, dims[] = {c->b, c->kv * c->g, n, c->d}, keep[4], bias[4];
     struct operands part = *o;
     part.shape.q = dims;
     part.shape.start = from;
+    part.shape.jump = jump;
     part.q = test_new(heads * n * c->d, 4);
     for (int64_t h = 0; h < heads; h++)
-        memcpy(part.q + h * n * c->d, o->q + (h * c->t + from) * c->d, (size_t)(n * c->d) * 4);
+        copy_rows(part.q + h * n * c->d, o->q + h * c->t * c->d, from, n, jump, c->d * 4);
     memcpy(keep, o->keep_dims, sizeof keep);
     memcpy(bias, o->bias_dims, sizeof bias);
     if (o->shape.keep && keep[2] > 1) {
         int64_t outer = keep[0] * keep[1];
         part.keep = test_new(outer * n * keep[3], 1);
         for (int64_t i = 0; i < outer; i++)
-            memcpy(part.keep + i * n * keep[3], o->keep + (i * c->t + from) * keep[3], (size_t)(n * keep[3]));
+            copy_rows(part.keep + i * n * keep[3], o->keep + i * c->t * keep[3], from, n, jump, keep[3]);
         keep[2] = n;
     }
     if (o->shape.bias && bias[2] > 1) {
         int64_t outer = bias[0] * bias[1];
         part.bias = test_new(outer * n * bias[3], 4);
         for (int64_t i = 0; i < outer; i++)
-            memcpy(part.bias + i * n * bias[3], o->bias + (i * c->t + from) * bias[3], (size_t)(n * bias[3]) * 4);
+            copy_rows(part.bias + i * n * bias[3], o->bias + i * c->t * bias[3], from, n, jump, bias[3] * 4);
         bias[2] = n;
     }
     if (o->shape.keep) part.shape.keep = keep;
@@ -241,9 +251,18 @@ static void test_cuts_change_nothing(void **state) {
         run_f32(rt, y, &o, &o.shape);
         for (int64_t from = 0, n; from < c->t; from += n) {
             n = from + 1 + from / 2 > c->t ? c->t - from : 1 + from / 2;
-            run_part(rt, part, &o, c, from, n);
+            run_part(rt, part, &o, c, from, n, 0);
             for (int64_t h = 0; h < c->b * c->kv * c->g; h++)
                 test_same_f32(part + h * n * c->e, y + (h * c->t + from) * c->e, n * c->e, "part of the queries");
+        }
+        for (int64_t piece = c->t / 6, r = 0; r < 3 && piece; r++) { /* mirrored among 3 ranks */
+            const int64_t second = (5 - r) * piece;
+            float *two = test_new(2 * piece * c->e, 4);
+            run_part(rt, part, &o, c, r * piece, 2 * piece, second - (r + 1) * piece);
+            for (int64_t h = 0; h < c->b * c->kv * c->g; h++) {
+                copy_rows(two, y + h * c->t * c->e, r * piece, 2 * piece, second - (r + 1) * piece, c->e * 4);
+                test_same_f32(part + h * 2 * piece * c->e, two, 2 * piece * c->e, "mirrored part of the queries");
+            }
         }
         omp_set_num_threads(5);
         run_f32(rt, part, &o, &o.shape);

@@ -11,7 +11,7 @@ struct moves {
     void (*tile)(void *, const void *, int, const int64_t *, const int64_t *);
     void (*pad)(void *, const void *, int, const int64_t *, const int64_t *, const int64_t *, const void *);
     void (*concat)(void *, int, const void *const *, int64_t, const int64_t *);
-    void (*trilu)(void *, const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t);
+    void (*trilu)(void *, const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t);
 };
 
 #define MOVES(N)                                                                                                       \
@@ -192,21 +192,22 @@ static void trilu_once(const struct moves *kernel, int round) {
     int64_t outer = (int64_t)test_random(4), rows = (int64_t)test_random(round % 10 == 9 ? 200 : 9);
     int64_t columns = (int64_t)test_random(round % 10 == 9 ? 200 : 9), k = (int64_t)test_random(11) - 5;
     int64_t row_start = (int64_t)test_random(4), column_start = (int64_t)test_random(4), count = outer * rows * columns;
+    int64_t row_jump = (int64_t)test_random(4);
     int upper = (int)test_random(2);
     unsigned char *x = test_new(count, kernel->size), *y = test_new(count, kernel->size);
     test_bytes(x, count, kernel->size);
-    kernel->trilu(y, x, outer, rows, columns, k, upper, row_start, column_start);
+    kernel->trilu(y, x, outer, rows, columns, k, upper, row_start, row_jump, column_start);
     const int64_t dims[3] = {outer, rows, columns};
     EACH_INDEX(index, dims, 3) {
         static const unsigned char zero[8];
-        int64_t row = index[1] + row_start, column = index[2] + column_start;
+        int64_t row = index[1] + row_start + (index[1] < rows / 2 ? 0 : row_jump), column = index[2] + column_start;
         int kept = upper ? column >= row + k : column <= row + k;
         size_t at = (size_t)test_offset(index, dims, 3) * kernel->size;
         assert_memory_equal(y + at, kept ? x + at : zero, kernel->size);
     }
     while (test_next(index, dims, 3))
         ;
-    kernel->trilu(x, x, outer, rows, columns, k, upper, row_start, column_start);
+    kernel->trilu(x, x, outer, rows, columns, k, upper, row_start, row_jump, column_start);
     test_same_bytes(x, y, count, kernel->size, "trilu in place");
     test_free_all();
 }

@@ -439,8 +439,9 @@ static void weights_are_packed(void **state) {
 static int redistribution_case(struct rank_context *context) {
     static const struct {
         int64_t outer, extent, inner, blocks, grain;
-    } rows[] = {{1, 7, 1, 1, 1}, {1, 12, 5, 1, 1}, {3, 12, 2, 1, 3}, {2, 24, 3, 2, 3}, {1, 18, 1, 3, 1},
-                {4, 2, 3, 1, 1}, {0, 6, 2, 1, 1},  {2, 0, 2, 1, 1},  {5, 6, 0, 2, 1}};
+    } rows[] = {{1, 7, 1, 1, 1},  {1, 12, 5, 1, 1},   {3, 12, 2, 1, 3},   {2, 24, 3, 2, 3},
+                {1, 18, 1, 3, 1}, {2, 120, 1, -2, 1}, {1, 120, 2, -2, 1}, {4, 2, 3, 1, 1},
+                {0, 6, 2, 1, 1},  {2, 0, 2, 1, 1},    {5, 6, 0, 2, 1}};
     struct rt_program program;
     struct rt *rt;
     int32_t whole[256], part[256], back[256], scratch[256], sum[256];
@@ -475,7 +476,7 @@ static void redistribution_handles_every_cut(void **state) {
 /* From any placement to any other, of one dimension or of two: every rank gets what the definition says, element by
  * element.
  */
-enum { SIDES = 9, EXCHANGED = 2 * 12 * 3 * 8 * 2 };
+enum { SIDES = 11, EXCHANGED = 2 * 12 * 3 * 8 * 2 };
 
 static const struct side {
     int dim;
@@ -486,14 +487,16 @@ static const struct side {
     {3, {{8, 4, 1, 0}, 8, 0, 0, 0}},   {1, {{12, 1, 1, 0}, 12, 1, 1, 3}}, /* 3 indices, one of them before */
     {1, {{6, 1, 1, 0}, 12, 2, 3, 7}}, /* every other index, and more than neighbours have */
     {1, {{4, 1, 1, 0}, 12, 3, 0, 1}}, /* leaves out two of three */
-    {3, {{5, 1, 1, 0}, 8, 1, 0, 4}},
+    {3, {{5, 1, 1, 0}, 8, 1, 0, 4}},   {1, {{12, -2, 1, 0}, 12, 0, 0, 0}}, /* mirrored: for ways that share equally */
+    {3, {{8, -4, 1, 0}, 8, 0, 0, 0}},
 };
 
 static bool side_holds(const struct side *side, int rank, int64_t index) {
     const struct rt_cut *cut = &side->placement.cut;
     if (!side->placement.span) {
-        const int64_t within = index % (cut->extent / cut->blocks);
-        return within >= rt_cut_start(cut, rank) && within < rt_cut_start(cut, rank + 1);
+        const int64_t block = cut->extent / llabs(cut->blocks), within = index % block;
+        const int share = cut->blocks < 0 && index / block % 2 ? cut->ways - 1 - rank : rank;
+        return within >= rt_cut_start(cut, share) && within < rt_cut_start(cut, share + 1);
     }
     int64_t first = side->placement.extent, last = -1; /* read by some position of the rank */
     for (int64_t p = rt_cut_start(cut, rank); p < rt_cut_start(cut, rank + 1); p++)
@@ -532,6 +535,7 @@ static int exchange_case(struct rank_context *context) {
         for (int t = 0; t < SIDES; t++) {
             struct side from = sides[f], to = sides[t];
             from.placement.cut.ways = to.placement.cut.ways = context->comm->size;
+            if (!rt_cut_is_sound(&from.placement.cut) || !rt_cut_is_sound(&to.placement.cut)) continue;
             const int64_t n = list_held(dims, &to, rt->shard, wanted);
             memset(result, -1, bytes);
             CHECK(rt_chunk(rt, 0, 0, result, own, RT_F16, 5, dims, to.dim, &to.placement) == RT_OK);

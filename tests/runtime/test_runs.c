@@ -27,13 +27,14 @@ static struct list all_of(int extent) {
 
 static struct list keep(const struct list *list, const struct rt_region_cut *cut) {
     struct list kept = {0};
-    const int block = list->n / (int)cut->blocks, grains = block / (int)cut->grain;
+    const int block = list->n / abs((int)cut->blocks), grains = block / (int)cut->grain;
     for (int i = 0; i < list->n; i++) {
         /* the part that owns the grain: the first grains % parts parts have one more */
         const int grain = i % block / (int)cut->grain, larger = grains % (int)cut->parts,
                   share = grains / (int)cut->parts, first = larger * (share + 1);
         const int owner = grain < first ? grain / (share + 1) : larger + (grain - first) / (share ? share : 1);
-        if (owner == cut->part) kept.at[kept.n++] = list->at[i];
+        const bool turned = cut->blocks < 0 && i / block % 2; /* the shares of these blocks are in reverse order */
+        if ((turned ? (int)cut->parts - 1 - owner : owner) == cut->part) kept.at[kept.n++] = list->at[i];
     }
     return kept;
 }
@@ -44,13 +45,19 @@ static int below(int limit) {
 
 static const int64_t extents[] = {1, 2, 6, 8, 12, 24};
 
-/* A random region, and its lists. At most two cuts of a dimension; the inner has the same blocks, a divisor grain. */
+/* The number of blocks as in a cut, often mirrored if that can be. */
+static int64_t often_mirrored(int64_t extent, int64_t blocks, int64_t grain, int64_t parts) {
+    return blocks % 2 == 0 && extent % (blocks * grain * parts) == 0 && below(2) ? -blocks : blocks;
+}
+
+/* A random region, and its lists. At most two cuts of a dimension; the inner has as many blocks, a divisor grain. */
 static struct rt_region region_of(const int64_t *dims, struct list *lists) {
     struct rt_region region = rt_region_whole(dims, DIMS);
     for (int d = 0; d < DIMS; d++) {
         static const int divisors[] = {1, 2, 3, 4};
         const int64_t blocks = divisors[below(4)], grain = divisors[below(4)], parts = 1 + below(4);
-        const struct rt_region_cut outer = {d, blocks, grain, below((int)parts), parts};
+        const struct rt_region_cut outer = {d, often_mirrored(dims[d], blocks, grain, parts), grain, below((int)parts),
+                                            parts};
         lists[d] = all_of((int)dims[d]);
         if (dims[d] % (blocks * grain)) {
             assert_false(rt_region_cut(&region, &outer));
@@ -58,7 +65,7 @@ static struct rt_region region_of(const int64_t *dims, struct list *lists) {
         }
         assert_true(rt_region_cut(&region, &outer));
         lists[d] = keep(&lists[d], &outer);
-        const struct rt_region_cut inner = {d, blocks, 1, below(2), 2};
+        const struct rt_region_cut inner = {d, often_mirrored(lists[d].n, blocks, 1, 2), 1, below(2), 2};
         if (below(2) && rt_region_cut(&region, &inner)) lists[d] = keep(&lists[d], &inner);
         assert_int_equal(rt_region_extent(&region, d), lists[d].n);
     }
@@ -111,6 +118,20 @@ static void finds_what_two_regions_have_in_common(void **state) {
     }
 }
 
+static void mirrored_cuts_have_equal_shares(void **state) {
+    (void)state;
+    const int64_t dims[] = {12};
+    const struct rt_region_cut refused[] = {{0, -1, 1, 0, 2}, {0, -3, 1, 0, 2},        {0, -2, 1, 0, 4},
+                                            {0, -2, 4, 0, 2}, {0, INT64_MIN, 1, 0, 1}, {0, 0, 1, 0, 1}};
+    struct rt_region region = rt_region_whole(dims, 1);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) assert_false(rt_region_cut(&region, &refused[i]));
+    /* Pieces of 2: rank 1 of 3 has the second one and the second last. */
+    assert_true(rt_region_cut(&region, &(struct rt_region_cut){0, -2, 1, 1, 3}));
+    assert_int_equal(region.dim[0].start, 2);
+    assert_int_equal(region.dim[0].block + region.dim[0].turned, 8);
+    assert_int_equal(region.dim[0].length, 2);
+}
+
 static void a_scalar_is_one_run(void **state) {
     static struct visits visits;
     struct rt_reason why;
@@ -145,6 +166,7 @@ static void refuses_what_is_no_cut(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_two_regions_have_in_common),
+        cmocka_unit_test(mirrored_cuts_have_equal_shares),
         cmocka_unit_test(a_scalar_is_one_run),
         cmocka_unit_test(refuses_what_is_no_cut),
     };

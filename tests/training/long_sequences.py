@@ -31,12 +31,13 @@ EPS = 2.0**-23
 
 # How the sequence is divided in two and in four: policy without further axes, options. Two heads of keys cannot be exchanged among four.
 DIVIDED = {
-    2: [("tensor=2", ["--sequence-parallel"]), ("context=2", []), ("context=2,attention=heads", [])],
-    4: [("tensor=4", ["--sequence-parallel"]), ("context=4", []), ("tensor=2,context=2", []),
-        ("tensor=2,context=2", ["--sequence-parallel"]), ("tensor=2,context=2,attention=heads", ["--sequence-parallel"])],
+    2: [("tensor=2", ["--sequence-parallel"]), ("context=2", []), ("context=2,cut=mirrored", []), ("context=2,attention=heads", [])],
+    4: [("tensor=4", ["--sequence-parallel"]), ("context=4", []), ("context=4,cut=mirrored", []), ("tensor=2,context=2", []),
+        ("tensor=2,context=2", ["--sequence-parallel"]), ("tensor=2,context=2,cut=mirrored", ["--sequence-parallel"]),
+        ("tensor=2,context=2,attention=heads", ["--sequence-parallel"])],
 }
 # Axes, stages, units, ZeRO, schedule, recomputation, options
-QUICK = [("context=4", 1, 1, 0, "-", "full"), ("tensor=2,context=2,attention=heads", 1, 1, 3, "-", "none", "--sequence-parallel")]
+QUICK = [("context=4,cut=mirrored", 1, 1, 0, "-", "full"), ("tensor=2,context=2,attention=heads", 1, 1, 3, "-", "none", "--sequence-parallel")]
 
 
 # Eight ranks that divide a sequence in four

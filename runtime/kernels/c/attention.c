@@ -96,7 +96,7 @@ static void place_rows(const struct call *call, int64_t head, int64_t first, int
         int64_t row = first + (r < count ? r : count - 1), h = head % call->kv * group + row / call->t;
         int64_t t = row % call->t;
         for (int i = 0; i < 5; i++) of[i].at[r] = of[i].begin + h * of[i].step[heads] + t * of[i].step[heads + 1];
-        at->limit[r] = shape->start + t + shape->offset;
+        at->limit[r] = shape->start + t + (t >= call->t / 2 ? shape->jump : 0) + shape->offset;
     }
 }
 

@@ -185,7 +185,8 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
  *   cap, if not 0          scores become cap tanh(score / cap)
  *   bias, if bias_first    is added
  *   keep, causal           masked scores become `fill`: those with keep = 0 (keep != 0 if `drop`) and, if causal, keys
- *                          beyond start + t + offset and, with a window, all but the last `window` of the others
+ *                          beyond start + t + offset (+ jump in the second half of t) and, with a
+ *                          window, all but the last `window` of the others
  *   bias, else             is added
  *   clamp                  scores below the lowest finite f32 become that value
  * sink: one more score of each row, for a key whose value is 0.
@@ -198,7 +199,8 @@ struct rt_attention {
     const int64_t *keep, *bias; /* extents of the masks (b.., heads, t, s), 1: broadcast; NULL: no mask */
     const int64_t *sink;        /* extents of the sinks (b.., heads, 1, 1), 1: broadcast; NULL: none */
     int64_t kv, s, e;           /* heads of k and v, keys, size of a head of v */
-    int64_t start;              /* offset of this part in dimension t */
+    int64_t start;              /* offset of this part in dimension t; of its second half `jump` more */
+    int64_t jump;
     int causal;
     int64_t offset, window;
     int drop, bias_first, clamp;
@@ -361,7 +363,8 @@ RT_DECLARE_RANGE(int32_t, i32)
  * concat      ONNX Concat-13: y(outer, sum of extents) from `count` inputs x[j](outer, extents[j]); an extent is
  *             elements per outer: the middle extent times inner.
  * trilu       ONNX Trilu-14: keeps column >= row + k (upper) or column <= row + k, zeros elsewhere. Element (0,0)
- * of x is (row_start, column_start) of the matrix that k is about. In place. */
+ * of x is (row_start, column_start) of the matrix that k is about, and the second half of the rows is
+ *             row_jump further. In place. */
 #define RT_DECLARE_MOVE(N)                                                                                             \
     void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,               \
                            const int64_t *x_dims, const int *perm);                                                    \
@@ -376,7 +379,8 @@ RT_DECLARE_RANGE(int32_t, i32)
     void rt_concat_b##N(void *y /* (outer,sum) */, int count, const void *const *x /* count of (outer,extent) */,      \
                         int64_t outer, const int64_t *extents /* (count) */);                                          \
     void rt_trilu_b##N(void *y /* (outer,rows,columns) */, const void *x /* (outer,rows,columns) */, int64_t outer,    \
-                       int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start, int64_t column_start);
+                       int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start, int64_t row_jump,       \
+                       int64_t column_start);
 
 RT_DECLARE_MOVE(1)
 RT_DECLARE_MOVE(2)
