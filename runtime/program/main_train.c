@@ -2,6 +2,7 @@
 #include "program/main.h"
 
 #include "base/checked.h"
+#include "base/progress.h"
 #include "program/feed.h"
 #include "program/main_log.h"
 #include "program/main_nonfinite.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The training run of one rank. */
 struct trainer {
@@ -26,6 +28,7 @@ struct trainer {
     bool writing;           /* it is being written in the background */
     bool stopping;          /* all ranks have agreed to stop */
     struct nonfinite found; /* of the current step */
+    struct rt_progress progress;
 };
 
 /* Metrics */
@@ -101,6 +104,9 @@ static bool report_step(struct trainer *t, const struct metrics *m) {
     if (!job->nsteps) job->first_step = m->step;
     job->losses[job->nsteps] = m->loss;
     job->step_ms[job->nsteps++] = m->ms;
+    char loss[40];
+    snprintf(loss, sizeof loss, ", loss %.6g", without_sign(m->loss));
+    rt_progress_show(&t->progress, "step", m->step, t->options->steps, loss);
     if (m->step % t->options->log_every && m->step != t->options->steps && !stops) return true;
     return t->log ? write_step(t, m) : !prints_steps(&job->options) || print_step(t, m);
 }
@@ -389,6 +395,12 @@ static bool is_due(const struct trainer *t, int every) {
     return step == t->options->steps || (every && step % every == 0);
 }
 
+/* Metrics that are printed on the terminal show how far the run is. */
+static bool shows_progress(const struct trainer *t) {
+    const bool prints = prints_steps(t->options) && !t->log;
+    return t->self->first && !t->options->quiet && !(prints && isatty(STDOUT_FILENO));
+}
+
 static int run(struct trainer *t) {
     RT_TRY(check_options(t));
     RT_TRY(set_numbers(t));
@@ -397,6 +409,7 @@ static int run(struct trainer *t) {
     RT_TRY(allocate(t));
     RT_TRY(open_log(t));
     RT_TRY(check_stop(t));
+    rt_progress_begin(&t->progress, t->rt->internal->trained, !shows_progress(t));
     while (t->rt->internal->trained < t->options->steps && !t->stopping) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
@@ -414,6 +427,7 @@ int train_steps(struct rank *self, struct rt *rt) {
     struct trainer t = {.self = self, .rt = rt, .options = &self->job->options};
     stop_after_steps();
     int status = run(&t);
+    rt_progress_end(&t.progress);
     if (t.log) fclose(t.log);
     if (t.feed.program) feed_close(&t.feed);
     if (t.eval.program) feed_close(&t.eval);

@@ -1,7 +1,9 @@
 """What the verbs print: times of steps, random inputs, losses as JSON, --log-every, -q and -v."""
 import argparse
 import json
+import os
 import pathlib
+import pty
 import re
 import subprocess
 import tempfile
@@ -61,6 +63,36 @@ def check_train(rankc, work):
     call(*train, "--log-every", 0, code=2)
 
 
+def on_terminal(*words, **environment):
+    """What a command writes to stderr where that is a terminal."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=theirs,
+                             env={**os.environ, "TERM": "xterm", **environment})
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096):
+            text += part
+    except OSError: # the other end is closed
+        pass
+    os.close(ours)
+    assert child.wait() == 0, text
+    return text.decode()
+
+
+def check_progress(rankc, work):
+    """Past a second, training tells step, time left and loss on a terminal, and removes the line at its end."""
+    data = TESTS / "training/mlp"
+    train = [rankc, "train", work / "mlp", "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--threads",
+             1]
+    rate = json.loads(call(*train, "--steps", 1000, "--json")[0])["step_ms"]["median"]
+    steps = int(1500 / max(rate, 0.001)) # 1.5 s, and what is between steps
+    text = on_terminal(*train, "--steps", steps, "--json")
+    assert re.search(rf"\rstep \d+ of {steps}, \d+:\d\d:\d\d left, loss [-\d.e]+\x1b\[K", text), text
+    assert text.endswith("\r\x1b[K") and "\x1b[3" not in text, text
+    assert on_terminal(*train, "--steps", steps, "--json", "-q") == ""
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
@@ -68,6 +100,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         check_run(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
+        check_progress(rankc, pathlib.Path(work))
 
 
 main()
