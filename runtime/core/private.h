@@ -224,6 +224,10 @@ struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_p
 /* Frees the memory of joined outputs. */
 void rt_free_joined(struct rt *rt);
 
+/* True if all outputs of an inference step are in this rank's arenas after it. Not those of several micro-batches, nor
+ * those that only another pipeline stage computes: they are copied during the step, or lost. */
+bool rt_keeps_outputs(const struct rt *rt);
+
 /* True if reductions of that kind along the axis begin in the current backward phase, or gathers in any phase. */
 enum rt_early { RT_SUM_WHOLE, RT_SCATTER, RT_GATHER };
 bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what);

@@ -226,6 +226,18 @@ void rt_free_joined(struct rt *rt) {
     free(rt->internal->joined);
 }
 
+/* True if a pipeline stage does not have all outputs. Those of inference with one micro-batch are brought to all stages
+ * by nodes of the program; a program that trains has none for its loss. */
+static bool lacks_outputs(const struct rt *rt) {
+    for (int i = 0; rt->program->stages && i < rt->program->noutputs; i++)
+        if (find_holders(rt, i).n < rt->program->mesh[rt->program->stages - 1]) return true;
+    return false;
+}
+
+bool rt_keeps_outputs(const struct rt *rt) {
+    return rt_inferred_micro_batches(rt->program) == 1 && !lacks_outputs(rt);
+}
+
 /* Gives outputs to the pipeline stages that do not have them. */
 static int share_outputs(struct rt *rt, const struct tensors *tensors) {
     const int axis = rt->program->stages - 1;
@@ -247,7 +259,7 @@ static int infer(struct rt *rt, struct tensors *tensors) {
     static const struct rt_around around[PHASES] = {[PHASE_FORWARD] = {take_inputs, give_outputs}};
     const int micro_batches = rt_inferred_micro_batches(rt->program);
     const struct rt_call call = {1u << PHASE_FORWARD, micro_batches, around, tensors};
-    const bool shares = rt->program->stages && micro_batches > 1;
+    const bool shares = lacks_outputs(rt);
     if (shares) RT_TRY(allocate_joined(rt, tensors));
     RT_TRY(rt_execute(rt, &call));
     return shares ? share_outputs(rt, tensors) : RT_OK;

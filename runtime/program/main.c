@@ -78,10 +78,10 @@ int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
     return self->status = rt_status_of_exit(failure_reason(&self->failure, code, why));
 }
 
-/* Copies the outputs of the last step. Timed steps do not include this copy; those of several micro-batches do, since
- * the arenas have the outputs of one. */
+/* Copies the outputs of the last step. Timed steps do not include this copy, unless the arenas do not keep all
+ * outputs. */
 static int copy_outputs(struct rank *self, struct rt *rt) {
-    if (rt_inferred_micro_batches(rt->program) > 1) return RT_OK;
+    if (!rt_keeps_outputs(rt)) return RT_OK;
     int status = rt_give_outputs(rt, 0, rt->program->noutputs, self->output_data);
     if (!status) status = rt->program->device->finish(rt);
     return status ? fail_rank(self, rt, status) : RT_OK;
@@ -90,7 +90,7 @@ static int copy_outputs(struct rank *self, struct rt *rt) {
 /* A step is timed from barrier to barrier, so rank 0 measures the slowest rank. */
 static int run_steps(struct rank *self, struct rt *rt) {
     const struct main_options *options = &self->job->options;
-    void **outputs = rt_inferred_micro_batches(rt->program) > 1 ? self->output_data : self->no_outputs;
+    void **outputs = rt_keeps_outputs(rt) ? self->no_outputs : self->output_data;
     for (int i = -options->warmup; i < options->repeat; i++) {
         int status = rt->comm->driver->barrier(rt->comm);
         const double start = now_ms();

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """`rankc verify --numeric` accepts what two ranks compute in every float type, and refuses the same outputs with one element off.
 
-    numeric.py --rankc RANKC MODEL_DIR[=DTYPE,..]...    directories of tests/models; default: every type
-"""
+    numeric.py --rankc RANKC [--trained MODEL.onnx] MODEL_DIR[=DTYPE,..]...    directories of tests/models; default: every type
+
+Likewise for a program that trains in pipeline stages, of which the last one alone computes the loss."""
 import argparse
 import os
 import stat
@@ -34,10 +35,14 @@ sys.exit(code)
 """
 
 
-def compile_model(rankc, model, dtype, out):
+def inference(model, dtype):
+    """Arguments of compile."""
     dims = [word for dim in (model / "dims").read_text().split() for word in ("--dim", dim)]
-    subprocess.run([rankc, "compile", str(model / "model.onnx"), "-o", out, "-q", "--pas", "tp:tensor=2", "--dtype", dtype, *dims],
-                   check=True)
+    return [str(model / "model.onnx"), "--pas", "tp:tensor=2", "--dtype", dtype, *dims]
+
+
+def training(model):
+    return [model, "--train", "--optimizer", "sgd:lr=0.1", "--pas", "pp:pipeline=2", "--accumulate", "2"]
 
 
 def verify(rankc, out):
@@ -51,8 +56,8 @@ def spoil(out):
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
-def faults(rankc, model, dtype, out):
-    compile_model(rankc, model, dtype, out)
+def faults(rankc, arguments, out):
+    subprocess.run([rankc, "compile", *arguments, "-o", out, "-q"], check=True)
     done = verify(rankc, out)
     if done.returncode:
         yield f"refused, exit {done.returncode}: {done.stderr}"
@@ -65,17 +70,20 @@ def faults(rankc, model, dtype, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
+    parser.add_argument("--trained", metavar="MODEL.onnx")
     parser.add_argument("models", nargs="+")
     args = parser.parse_args()
-    pairs = [(Path(model), dtype) for model, _, dtypes in (word.partition("=") for word in args.models)
-             for dtype in (dtypes.split(",") if dtypes else DTYPES)]
+    cases = {f"{Path(model).name}, {dtype}": inference(Path(model), dtype)
+             for model, _, dtypes in (word.partition("=") for word in args.models) for dtype in (dtypes.split(",") if dtypes else DTYPES)}
+    if args.trained:
+        cases["training in stages"] = training(args.trained)
     bad = 0
-    for model, dtype in pairs:
+    for name, arguments in cases.items():
         with tempfile.TemporaryDirectory() as directory:
-            for fault in faults(os.path.abspath(args.rankc), model, dtype, directory):
+            for fault in faults(os.path.abspath(args.rankc), arguments, directory):
                 bad += 1
-                print(f"{model.name}, {dtype}: {fault}")
-    print(f"{len(pairs)} pairs, {bad} faults")
+                print(f"{name}: {fault}")
+    print(f"{len(cases)} cases, {bad} faults")
     sys.exit(1 if bad else 0)
 
 
