@@ -59,6 +59,9 @@ struct op {
     const char *types;
     double flops; /* per point of the iteration space */
     const char *expr, *call;
+    /* OP_COMM of n ranks: through a rank's link passes (passes * (n - 1) / n + whole_passes) times the larger operand.
+     * Both 0 for messages between neighbours, which cost their latency. */
+    double passes, whole_passes;
     bool local; /* OP_COMM: takes the rank's part of data that it already has; no data moves between ranks */
     /* output 0 overwrites input 0, unless another node still reads that (Note [On the operand] in rankplan_make.c) */
     bool in_place;

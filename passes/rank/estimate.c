@@ -1,5 +1,6 @@
 #include "passes/rank/estimate.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/timeline.h"
@@ -30,18 +31,6 @@ static double ranks_along(const struct estimation *e, int axis, double *stride) 
     return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
 }
 
-/* How many times the whole tensor passes through a rank's link, times ranks / (ranks - 1). */
-static double passes_of(const struct op *op) {
-    switch (op->id) {
-    case OP_AllReduce:
-    case OP_AllReduceOnto: return 2;
-    case OP_Transfer:
-    case OP_Broadcast:
-    case OP_HaloExchange: return 0; /* by bytes_of_message */
-    default: return 1;
-    }
-}
-
 /* Seconds of the collective, if nothing else is done. A Transfer is posted: what it costs is its latency. */
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     const struct graph *graph = e->plan->graph;
@@ -50,12 +39,9 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_level link = machine_link(e->machine, ranks, stride);
     if (ranks < 2) return 0;
-    if (node->op->id == OP_Transfer) return link.latency;
-    const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out,
-                 passes = passes_of(node->op);
-    const double share = node->op->id == OP_AllToAll ? (ranks - 1) / ranks : passes * (ranks - 1) / ranks;
-    const double bandwidth = machine_curve_at(&link.by_size, most, link.bandwidth);
-    return link.latency + (passes > 0 ? share * most : node->op->id == OP_Broadcast ? most : 0) / bandwidth;
+    const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out;
+    const double times = node->op->passes * (ranks - 1) / ranks + node->op->whole_passes;
+    return link.latency + times * most / machine_curve_at(&link.by_size, most, link.bandwidth);
 }
 
 /* Segments --------------------------------------------------------------------------------------------------------- */
@@ -227,7 +213,7 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
         estimate.computing = once.computing + micro_batches * repeated.computing;
         estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating;
         estimate.hidden = once.begun - exposed + micro_batches * repeated.hidden;
-        estimate.waiting = step - estimate.computing - estimate.communicating;
+        estimate.waiting = fmax(0, step - estimate.computing - estimate.communicating); /* rounding */
     }
     correct(&estimate, machine->correction);
     estimate.bubble = coordinates > 1 ? timeline_bubble(&timeline, coordinates) : 0;

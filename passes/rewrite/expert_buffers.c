@@ -287,15 +287,19 @@ static int convert_slice(struct walk *walk, const struct node *node, int *number
                        (int64_t[]){buffer->dims[0], buffer->dims[1], y->dims[last]});
 }
 
+static const struct {
+    enum op_id op;
+    int (*convert)(struct walk *walk, const struct node *node, int *number);
+} conversions[] = {{OP_ExpertMatMul, convert_product},
+                   {OP_Gather, convert_gather},
+                   {OP_Reshape, convert_reshape},
+                   {OP_Slice, convert_slice}};
+
 static int convert(struct walk *walk, const struct node *node, int *number) {
     *number = 0;
-    switch (node->op->id) {
-    case OP_ExpertMatMul: return convert_product(walk, node, number);
-    case OP_Gather: return convert_gather(walk, node, number);
-    case OP_Reshape: return convert_reshape(walk, node, number);
-    case OP_Slice: return convert_slice(walk, node, number);
-    default: return node->op->kind == OP_ELEMENTWISE ? convert_elementwise(walk, node, number) : NOT_ROWS;
-    }
+    for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++)
+        if (conversions[i].op == node->op->id) return conversions[i].convert(walk, node, number);
+    return node->op->kind == OP_ELEMENTWISE ? convert_elementwise(walk, node, number) : NOT_ROWS;
 }
 
 /* The result of a sum over the choices of each token; NOT_ROWS if the node is none. */
