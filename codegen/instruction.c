@@ -98,6 +98,33 @@ static void put_pointers(struct local *local, int first) {
     strbuf_putc(&local->out, '}');
 }
 
+/* In how many runs of rows the product is computed. */
+static int64_t runs_of(const struct local *local) {
+    return attr_int(&local->node, "runs", 1);
+}
+
+static int64_t rows_of(const struct local *local) {
+    const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
+    return product(shape_of(local, result), 0, ndim - 1);
+}
+
+static void put_row(struct local *local, const char *name, const char *argument) {
+    const int tensor = operand_tensor(local, argument);
+    (void)name;
+    put_tensor(local, tensor);
+    if (runs_of(local) > 1)
+        strbuf_printf(&local->out, " + row * %lld",
+                      (long long)(rankplan_elements(local->class, local->graph, tensor) / rows_of(local)));
+}
+
+static void put_rows(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    if (runs_of(local) > 1)
+        strbuf_puts(&local->out, "rows");
+    else
+        strbuf_printf(&local->out, "%lld", (long long)rows_of(local));
+}
+
 static void put_list(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     put_pointers(local, 0);
@@ -515,7 +542,8 @@ static const struct {
                  {"fp8", put_fp8},           {"enum", put_enum},       {"starts", put_starts},
                  {"whole", put_whole},       {"indexed", put_indexed}, {"struct", put_struct},
                  {"strided", put_strided},   {"flat", put_flat},       {"each", put_each},
-                 {"jump", put_gap},          {"gap", put_gap}};
+                 {"jump", put_gap},          {"gap", put_gap},         {"row", put_row},
+                 {"rows", put_rows}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
@@ -635,6 +663,29 @@ static void localize(struct local *local) {
     }
 }
 
+/* Rows of a run: enough for that many runs, and whole tiles of kernels where there are several in a run. */
+static int64_t run_length(int64_t rows, int64_t runs) {
+    enum { TILE = 16 };
+    const int64_t length = (rows + runs - 1) / runs;
+    return length > TILE ? (length + TILE - 1) / TILE * TILE : length;
+}
+
+/* Writes the call of a product as a loop over runs of rows, the sum of each of which begins behind it. */
+static void put_runs_loop(struct local *local) {
+    const int result = local->node.outputs[0];
+    const int64_t rows = rows_of(local), length = run_length(rows, runs_of(local));
+    strbuf_printf(&local->out, "for (int64_t row = 0; row < %lld; row += %lld) {\n", (long long)rows,
+                  (long long)length);
+    strbuf_printf(&local->out, "    const int64_t rows = %lld - row < %lld ? %lld - row : %lld;\n    ", (long long)rows,
+                  (long long)length, (long long)rows, (long long)length);
+    put_call(local);
+    strbuf_printf(&local->out, "\n    RT_TRY(rt_all_reduce_run(rt, \002, %d, ",
+                  (int)attr_int(&local->node, "sum_axis", 0));
+    put_row(local, "row", "y");
+    strbuf_printf(&local->out, ", %s, rows * %lld));\n}", dtype_ids[tensor_of(local, result)->dtype],
+                  (long long)shape_of(local, result)[tensor_of(local, result)->ndim - 1]);
+}
+
 /* In training programs every call records its number, not only calls that may fail: the search for the origin of a
  * non-finite value uses it. */
 static const char *watched(const struct rankplan *plan, const char *call) {
@@ -664,7 +715,10 @@ bool instruction_write(const struct rankplan *plan, const struct rank_class *cla
         return true;
     }
     localize(&local);
-    put_call(&local);
+    if (runs_of(&local) > 1)
+        put_runs_loop(&local);
+    else
+        put_call(&local);
     out->text = watched(plan, strbuf_text(&local.out));
     return true;
 }

@@ -300,7 +300,7 @@ static void put_communication(json *writer, const struct manifest *manifest) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
                 if (node->op->id != kinds[kind].op || attr_int(node, "mesh", -1) != axis) continue;
                 count += times_of(manifest, node);
-                begun += is_prefetched(node) ? 0 : attr_int(node, "begun", 0);
+                begun += !is_prefetched(node) && attr_int(node, "begun", 0);
                 prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
                 bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
             }
@@ -556,6 +556,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info->training);
     if (graph->micro_batches) put_int(writer, "micro_batches", graph->micro_batches);
+    if (graph->product_runs) put_int(writer, "product_runs", graph->product_runs);
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
         manifest_put_schedule(writer, graph, manifest->info->training);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);

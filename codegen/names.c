@@ -16,7 +16,7 @@ static const char reserved[] =
     "errno exp explicit export extern false float fma for friend goto half i i386 if inline instruction "
     "int int16_t int32_t int64_t int8_t linux log long memcpy memset mutable namespace new noexcept not "
     "not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires "
-    "restrict return rt short signed size_t sizeof sqrt static static_assert static_cast std stderr stdin "
+    "restrict return row rows rt short signed size_t sizeof sqrt static static_assert static_cast std stderr stdin "
     "stdout stream struct switch template this thread_local throw true try typedef typeid typename typeof "
     "uint16_t uint32_t uint64_t uint8_t union unix unsigned using virtual void volatile wchar_t while xor "
     "xor_eq ";

@@ -225,6 +225,7 @@ struct graph {
     /* Of inference: how often a step executes the graph, each time on further samples; 0: once. In training the number
      * is that of struct training. */
     int micro_batches;
+    int product_runs; /* runs that pass product_runs has chosen; 0: it was not asked to; not part of text IR */
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;
     VEC(int) order;   /* live nodes */

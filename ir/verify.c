@@ -646,6 +646,28 @@ static void check_gathers(struct verifier *v, int stage) {
         if (finished[axis] < started[axis].n) fail(v, "a gather that starts is never waited for");
 }
 
+/* Checks that of each product in runs of rows one all-reduce, which alone reads it, waits for the sums. */
+static void check_runs(struct verifier *v) {
+    const struct graph *graph = v->graph;
+    const int *readers = graph_readers(graph, graph->arena);
+    struct uses uses;
+    int open = 0;
+    graph_uses(graph, graph->arena, &uses);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
+        const int result = node->outputs[0];
+        if (node->op->id == OP_AllReduce) open -= attr_int(node, "begun", 0) == 2;
+        if (attr_int(node, "runs", 1) < 2) continue;
+        const bool one = readers[result] == 1 && uses.first[result + 1] - uses.first[result] == 1;
+        const struct node *sum = one ? &graph->nodes.at[uses.users[uses.first[result]]] : NULL;
+        if (!sum || sum->op->id != OP_AllReduce || attr_int(sum, "begun", 0) != 2 || sum->phase != node->phase ||
+            sum->stage != node->stage || attr_int(sum, "mesh", 0) != attr_int(node, "sum_axis", -1))
+            fail(v, "computes in runs of rows what no all-reduce waits for");
+        open++;
+    }
+    if (open) fail(v, "an all-reduce waits for sums that no product has begun");
+}
+
 /* Note [Counted outputs] in ir.h. */
 static void check_counted(struct verifier *v, const struct counted_output *counted) {
     const struct graph *graph = v->graph;
@@ -693,6 +715,7 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     if (diags->errors == before) check_packing(&v);
     for (int stage = 0; stage < schedule_chunks(graph) && diags->errors == before && graph->level >= STAGED; stage++)
         check_gathers(&v, stage);
+    if (diags->errors == before && graph->level >= STAGED) check_runs(&v);
     if (diags->errors == before && schedule_verify(graph, diags) == 0) timeline_verify(graph, diags);
     return diags->errors == before ? 0 : -1;
 }

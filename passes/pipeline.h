@@ -21,6 +21,7 @@ struct pass_context {
     bool sequence_parallel;        /* policy tp splits the sequence between the products that it splits */
     bool prefer_memory;            /* policies choose the plan with the least weights per rank, not the fastest */
     const struct machine *machine; /* for which policies estimate times; NULL: machine_default */
+    int product_runs;              /* of place/product_runs.c: as many; 0: no runs; -1: as many as pay */
     int64_t expert_capacity;       /* of experts' buffers, in thousandths of the mean number of rows; 0: as the most */
     const struct rules *rules;     /* of policy manual */
     const struct policy_plugin *plugin;    /* from which policy manual takes its rules instead; NULL: none */

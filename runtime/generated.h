@@ -256,7 +256,7 @@ int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placemen
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
  * (blocks, grain), see base/part.h (blocks < 0: mirrored). `instruction` is the caller's number, as for rt_at.
  * `scratch` has room for one complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may
- * be src. `begun`: rt_all_reduce_start was called for it. */
+ * be src. `begun`: 1: rt_all_reduce_start was called for src; 2: rt_all_reduce_run was called for all rows of src. */
 int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
                   enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
 int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
@@ -269,6 +269,10 @@ int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const voi
  * and allows the transport to begin the sum. Do not access dst until that rt_all_reduce returns. */
 int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                         int64_t count);
+
+/* Begins the sum of `count` elements of the input of a later rt_all_reduce with `begun` 2: the next rows of a product.
+ * Do not access them until that rt_all_reduce returns. Transports that cannot begin a sum complete it. */
+int rt_all_reduce_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count);
 
 /* Redistribution between two placements (base/part.h) of the same or of different dimensions. dims: extents of the
  * tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.

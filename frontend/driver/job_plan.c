@@ -20,6 +20,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.attention_heads = job->options->attention_heads;
     context.mirrored_cut = job->options->mirrored_cut;
     context.sequence_parallel = job->options->sequence_parallel;
+    context.product_runs = (int)job->options->product_runs;
     context.prefer_memory = job->options->prefer_memory;
     context.machine = job->side.machine.name ? &job->side.machine : NULL;
     context.expert_capacity = job->side.plan ? job->side.plan->expert_capacity : job->options->expert_capacity;

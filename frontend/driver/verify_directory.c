@@ -199,7 +199,10 @@ static int read_training(struct check *check) {
  * partitioned contains its plan, so none is applied. */
 static int check_plan(struct check *check, struct rankplan *plan) {
     struct pass_context context = target_pass_context(check->target);
+    int64_t runs = 0;
+    rt_json_int(rt_json_member(rt_json_root(check->manifest), "product_runs"), &runs);
     context.attention = attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
+    context.product_runs = runs < 0 || runs > INT32_MAX ? 0 : (int)runs;
     context.training = check->training.optimizer.row ? &check->training : NULL;
     context.diags = check->diags;
     context.decisions = &check->decisions;

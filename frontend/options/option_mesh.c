@@ -149,6 +149,19 @@ static int check_sequence_parallel(struct parser *parser) {
                : 0;
 }
 
+static int check_async_tp(struct parser *parser) {
+    enum { MOST_RUNS = 64 };
+    struct options *options = parser->options;
+    options->product_runs = -1;
+    if (!options->async_tp) options->product_runs = 0;
+    if (!options->async_tp || !strcmp(options->async_tp, "auto")) return 0;
+    return parser_count(options->async_tp, 1, MOST_RUNS, &options->product_runs)
+               ? 0
+               : diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                            "--async-tp must be auto or a whole number from 1 to %d, not %s", MOST_RUNS,
+                            parser_quote(parser, options->async_tp));
+}
+
 /* An attention by heads has all positions on every rank: there is no work to balance. Annotations have no word for
  * mirrored cuts. */
 static int check_mirrored(struct parser *parser) {
@@ -176,7 +189,7 @@ int parser_finish_mesh(struct parser *parser) {
             options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
-    if (check_sequence_parallel(parser) || check_mirrored(parser)) return -1;
+    if (check_sequence_parallel(parser) || check_mirrored(parser) || check_async_tp(parser)) return -1;
     for (int i = 0; i < PREFERENCES; i++)
         if (*preference_field(options, &preferences[i]))
             VEC_PUSH(parser->arena, &options->pas.settings,

@@ -135,12 +135,14 @@ struct options {
     struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
     struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
     int naxes;
+    const char *async_tp;
     bool sequence_parallel;
     bool prefer_memory;      /* setting prefer=memory of pas */
     bool attention_heads;    /* setting attention=heads of pas */
     bool mirrored_cut;       /* setting cut=mirrored of pas */
     int64_t expert_capacity; /* setting capacity=X of pas, in thousandths; 0: none */
     int64_t plan_ngpus, runtime_ngpus, use_zero, zero_ngroups, zero_prefetch;
+    int64_t product_runs; /* of async_tp: 0: off; -1: as many as pay */
     struct option_sizes dims;
     struct option_shapes shapes;
     struct option_files binds;

@@ -127,6 +127,13 @@ static bool scales_partial(const struct partition *p, const struct node *node, i
     return after < elements_of(p, partial);
 }
 
+/* True if the operand has to be reduced for another reader too, so that a sum with it saves no reduction: the residual
+ * of a transformer, which a norm reads. Then its addends are reduced, and one tensor is kept, not two. */
+static bool is_reduced_anyway(const struct partition *p, const struct node *node, int k, int axis) {
+    if (axis >= p->graph->mesh.naxes || node->phase > PHASE_BACKWARD || p->gradient[node->inputs[k]]) return false;
+    return node->op->id == OP_Add && !has_one_reader(p->graph, &p->uses, node->inputs[k]);
+}
+
 /* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed inputs
  * are partial, or a product that scales one. */
 static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
@@ -135,7 +142,9 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
     if (!node_is_linear(p->graph, node)) return false;
     if (node->ninputs < 2 && !may_wait(p, node)) return false;
     for (int k = 0; k < node->ninputs; k++)
-        if (node_sums_input(node, k) && !is_partial_sum(p->graph, node->inputs[k], axis)) return false;
+        if (node_sums_input(node, k) &&
+            (!is_partial_sum(p->graph, node->inputs[k], axis) || is_reduced_anyway(p, node, k, axis)))
+            return false;
     return true;
 }
 

@@ -31,6 +31,12 @@ static double ranks_along(const struct estimation *e, int axis, double *stride) 
     return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
 }
 
+/* In how many runs of rows the operand of the collective is computed, each of which begins by itself. */
+static double runs_of(const struct graph *graph, const struct node *node) {
+    const int producer = graph->tensors.at[op_moved_input(node)].producer;
+    return producer < 0 ? 1 : (double)attr_int(&graph->nodes.at[producer], "runs", 1);
+}
+
 /* Seconds of the collective, if nothing else is done. A Transfer is posted: what it costs is its latency. */
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     const struct graph *graph = e->plan->graph;
@@ -41,13 +47,15 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     if (ranks < 2) return 0;
     const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out;
     const double times = node->op->passes * (ranks - 1) / ranks + node->op->whole_passes;
-    return link.latency + times * most / machine_curve_at(&link.by_size, most, link.bandwidth);
+    const double runs = runs_of(graph, node);
+    return runs * link.latency + times * most / machine_curve_at(&link.by_size, most / runs, link.bandwidth);
 }
 
 /* Segments --------------------------------------------------------------------------------------------------------- */
 
 /* What a rank does in a segment. Collectives that were begun in an earlier node take place beside what is computed
- * in between; `begun` are those that an earlier segment began. */
+ * in between; `begun` are those that an earlier segment began. Of a product in runs of rows, the sum of the last run is
+ * not hidden. */
 struct span {
     double computing, communicating, hidden, begun;
     double flops, causal_flops, by_type[MACHINE_TYPES];
@@ -80,13 +88,15 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
             } else { /* one after the other on the links, beside what was computed since */
                 const double begin = began > busy_until ? began : busy_until;
                 const double room = (span.computing - begin) * e->machine->overlap;
-                const double hidden = room <= 0 ? 0 : room < seconds ? room : seconds;
+                const double runs = runs_of(graph, node), most = runs > 1 ? seconds * (1 - 1 / runs) : seconds;
+                const double hidden = room <= 0 ? 0 : room < most ? room : most;
                 busy_until = begin + seconds;
                 span.hidden += hidden;
                 span.communicating += seconds - hidden;
             }
         } else {
             const struct kernel_work work = kernel_work(e->plan->graph, class, node, e->machine, e->alone);
+            begun_at[node->outputs[0]] = 1e-30 + span.computing + work.seconds / (double)attr_int(node, "runs", 1);
             span.computing += work.seconds;
             span.flops += work.flops;
             span.causal_flops += work.causal_flops;

@@ -24,6 +24,11 @@ bool kernel_is_product(const struct node *node, const struct dims *dims) {
     return false;
 }
 
+/* In how many runs of rows the product is computed. */
+static double runs_of(const struct kernel *kernel) {
+    return (double)attr_int(kernel->node, "runs", 1);
+}
+
 /* Inputs, then outputs. */
 static int operand_of(const struct node *node, int k) {
     return k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
@@ -65,7 +70,7 @@ static double traffic_of(const struct kernel *kernel) {
     const struct node *node = kernel->node;
     const bool in_place = kernel->machine->writes > 1 && node->op->kind == OP_ELEMENTWISE;
     double read = 0, written = 0, moved = 0;
-    for (int k = 0; k < node->ninputs; k++) read += bytes_of(kernel, node->inputs[k]);
+    for (int k = 0; k < node->ninputs; k++) read += (k ? runs_of(kernel) : 1) * bytes_of(kernel, node->inputs[k]);
     for (int k = 0; k < node->noutputs; k++) {
         const bool replaces = in_place && rankplan_in_place(kernel->class, kernel->graph, node, k) >= 0;
         written += bytes_of(kernel, node->outputs[k]);
@@ -189,7 +194,7 @@ static double reached_by(const struct kernel *kernel, double flops) {
     const int last = result->ndim - 1;
     if (last < 0 || elements <= 0) return 1;
     const double n = (double)kernel->class->dims[kernel->node->outputs[0]][last];
-    return machine_reached(kernel->machine, elements / n, n, flops / (2 * elements));
+    return machine_reached(kernel->machine, elements / n / runs_of(kernel), n, flops / (2 * elements));
 }
 
 static double product_seconds(const struct kernel *kernel, struct kernel_work *work) {
@@ -221,6 +226,6 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
         if (measured >= 0) arithmetic = measured;
     }
     if (alone) arithmetic /= machine->alone;
-    work.seconds = fmax(arithmetic, moving) + machine->launch;
+    work.seconds = fmax(arithmetic, moving) + runs_of(&kernel) * machine->launch;
     return work;
 }

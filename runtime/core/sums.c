@@ -125,10 +125,19 @@ int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
+int rt_all_reduce_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    const bool begins = comm->size > 1 && comm->driver->sum_begin && is_in_reach(rt, RT_COMMUNICATION);
+    if (!begins)
+        return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, data, data, (size_t)count, dtype, RT_SUM));
+    sum_of(rt, comm)->begun = true;
+    return rt_end_collective(rt, comm, comm->driver->sum_begin(comm, data, (size_t)count, dtype));
+}
+
 int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                   int64_t count, enum rt_reduce reduce, int begun) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (!begun || !rt_begins_early(rt, axis, RT_SUM_WHOLE))
+    if (!begun || (begun == 1 && !rt_begins_early(rt, axis, RT_SUM_WHOLE)))
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
     RT_TRY(rt_finish_sums(rt, comm));
     return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));

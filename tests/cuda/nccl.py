@@ -162,6 +162,11 @@ def gathers(bench):
           **{"init of 2": 1, "beside captured": None})
 
 
+def runs(bench):
+    """Products in runs of rows, the sums of which begin beside the main stream."""
+    train(bench, "runs", "llama", "tp:tensor=2", ["--async-tp=2"], **{"init of 2": 1, "beside captured": None})
+
+
 def job_ends(bench, program, data, env, pattern):
     begin = time.monotonic()
     done = subprocess.run([bench.args.rankc, "train", program, *data, "--steps", "1000000"], capture_output=True, text=True, timeout=120,
@@ -202,7 +207,7 @@ def callers(bench):
         raise Wrong(f"{said}, not {first}")
 
 
-CASES = [callers, tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, failures]
+CASES = [callers, tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, runs, failures]
 
 
 def main():
