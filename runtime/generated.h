@@ -228,8 +228,8 @@ int rt_main(int argc, char **argv, const struct rt_program *program);
  * fails, dies or hangs name it. A rank that records none for the launcher's time limit counts as stuck. */
 void rt_at(struct rt *rt, int instruction);
 
-/* True while the search for a non-finite value observes each instruction (program/main_nonfinite.c). A device then
- * calls the segment's function, instead of replaying a captured graph. */
+/* True while something observes each instruction (struct rt_observer in core/private.h), such as the search for a
+ * non-finite value. A device then calls the segment's function, instead of replaying a captured graph. */
 bool rt_is_watched(const struct rt *rt);
 
 /* RT_TRY for a call that may fail or take long, made by instruction `number`. */

@@ -53,6 +53,15 @@ struct rt_attempt {
 
 struct rt_json_document;
 
+/* Observes the instructions of a rank, between rt_observe and rt_observe_end. `begins` is called by rt_at, before the
+ * instruction begins; -1: none is current. While an observer that reads values is there, sums of gradients do not
+ * overlap computation: values of finished instructions may be read. */
+struct rt_observer {
+    void (*begins)(struct rt_observer *observer, struct rt *rt, int instruction);
+    bool reads_values;
+    struct rt_observer *next; /* set by rt_observe */
+};
+
 struct rt_private {
     char error[512];
     int code;      /* of the last error: enum rt_code */
@@ -94,9 +103,7 @@ struct rt_private {
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */
     int accumulate;        /* micro-batches per step and scale unit */
-    /* If not NULL, called at each instruction (rt_at) with `watcher`. */
-    void (*watch)(void *watcher, struct rt *rt, int instruction);
-    void *watcher;
+    struct rt_observer *observers;
     /* If not NULL, called before the update of a training step whose loss or gradient norm is not finite on at least
      * one rank. Called on all ranks. */
     int (*inspect)(void *inspector, struct rt *rt, const struct rt_attempt *attempt);
@@ -133,6 +140,13 @@ int rt_error_code(const struct rt *rt);
 
 /* True if another rank reports the cause of that error: this rank prints nothing. */
 bool rt_error_told(const struct rt *rt);
+
+/* Observers are called in the order in which they were added. */
+void rt_observe(struct rt *rt, struct rt_observer *observer);
+void rt_observe_end(struct rt *rt, struct rt_observer *observer);
+
+/* True while an observer reads values. */
+bool rt_values_are_read(const struct rt *rt);
 
 /* Joins the job's communicator: rt->rank, world, comm. */
 int rt_join(struct rt *rt, const struct rt_options *options);

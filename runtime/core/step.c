@@ -112,12 +112,31 @@ int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {
 }
 
 bool rt_is_watched(const struct rt *rt) {
-    return rt->internal->watch != NULL;
+    return rt->internal->observers != NULL;
+}
+
+void rt_observe(struct rt *rt, struct rt_observer *observer) {
+    struct rt_observer **end = &rt->internal->observers;
+    while (*end) end = &(*end)->next;
+    observer->next = NULL;
+    *end = observer;
+}
+
+void rt_observe_end(struct rt *rt, struct rt_observer *observer) {
+    struct rt_observer **at = &rt->internal->observers;
+    while (*at && *at != observer) at = &(*at)->next;
+    if (*at) *at = observer->next;
+}
+
+bool rt_values_are_read(const struct rt *rt) {
+    const struct rt_observer *o = rt->internal->observers;
+    while (o && !o->reads_values) o = o->next;
+    return o != NULL;
 }
 
 void rt_at(struct rt *rt, int instruction) {
     rt->instruction = instruction;
-    if (rt->internal->watch) rt->internal->watch(rt->internal->watcher, rt, instruction);
+    for (struct rt_observer *o = rt->internal->observers; o; o = o->next) o->begins(o, rt, instruction);
     if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, instruction);
 }
 

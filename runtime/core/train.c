@@ -183,7 +183,7 @@ static int enter_backward(struct rt *rt, struct training_call *call, enum phase 
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     const bool last = ++call->backwards[phase][rt->internal->chunk] == rt->internal->accumulate;
     if (schedule->nchunks > 1 || schedule->slots[0] > 1) RT_TRY(enter_micro_batch(rt, call, micro));
-    rt_backward_begins(rt, last, !rt->internal->watch);
+    rt_backward_begins(rt, last, !rt_values_are_read(rt));
     return RT_OK;
 }
 

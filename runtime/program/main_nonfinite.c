@@ -2,11 +2,11 @@
  *
  * Note [First value]
  * When the loss or the gradient norm of a step is not finite, the gradients are computed again before the update, from
- * the same parameters and samples. Each instruction is observed (rt_at): its operands are checked before it and its
- * results after it. It is the cause if it makes a NaN from operands without NaN, or an infinity from finite operands.
- * Constants, such as a mask with -inf, are operands too. Each rank finds its first such instruction; all ranks then
- * agree on the least one in program order, by micro-batch. A parameter or input that is not finite precedes all
- * instructions. */
+ * the same parameters and samples. Each instruction is observed (struct rt_observer): its operands are checked before
+ * it and its results after it. It is the cause if it makes a NaN from operands without NaN, or an infinity from finite
+ * operands. Constants, such as a mask with -inf, are operands too. Each rank finds its first such instruction; all
+ * ranks then agree on the least one in program order, by micro-batch. A parameter or input that is not finite precedes
+ * all instructions. */
 #include "program/main_nonfinite.h"
 
 #include "base/checked.h"
@@ -26,6 +26,7 @@ enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
 #define NOTHING    INT64_MAX
 
 struct search {
+    struct rt_observer observer; /* first member */
     struct rank *self;
     struct rt *rt;
     /* entry of each instruction in "values" of manifest.json; NULL: not executed by this rank */
@@ -120,8 +121,8 @@ static void end_instruction(struct search *s) {
     if (blamed) add_finding(s, KIND_INSTRUCTION, micro_of(s, entry) * s->ninstructions + s->instruction);
 }
 
-static void watch(void *context, struct rt *rt, int instruction) {
-    struct search *s = context;
+static void begin_instruction(struct rt_observer *observer, struct rt *rt, int instruction) {
+    struct search *s = (struct search *)observer;
     if (instruction == s->instruction) return;
     end_instruction(s);
     s->instruction = instruction;
@@ -199,16 +200,19 @@ static int agree(struct search *s, struct nonfinite *found) {
 }
 
 int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *attempt, struct nonfinite *found) {
-    struct search s = {.self = self, .rt = rt, .instruction = -1, .first = NOTHING};
+    struct search s = {.observer = {.begins = begin_instruction, .reads_values = true},
+                       .self = self,
+                       .rt = rt,
+                       .instruction = -1,
+                       .first = NOTHING};
     int status = list_entries(&s);
     if (!status) {
         check_parameters(&s);
         check_inputs(&s, attempt->samples);
-        rt->internal->watch = watch;
-        rt->internal->watcher = &s;
+        rt_observe(rt, &s.observer);
         status = attempt->repeat(rt, attempt);
-        watch(&s, rt, -1);
-        rt->internal->watch = NULL;
+        begin_instruction(&s.observer, rt, -1);
+        rt_observe_end(rt, &s.observer);
     }
     if (!status) status = agree(&s, found);
     free(s.entries);
