@@ -98,31 +98,53 @@ static void put_pointers(struct local *local, int first) {
     strbuf_putc(&local->out, '}');
 }
 
-/* In how many runs of rows the product is computed. */
-static int64_t runs_of(const struct local *local) {
-    return attr_int(&local->node, "runs", 1);
+/* A product that is computed in runs of rows (passes/place/product_runs.c). */
+struct runs {
+    int64_t rows, length;      /* of the product; of a run, of the last one possibly fewer */
+    int64_t items;             /* outside of the dimension of which ranks have parts; 0: no parts */
+    int sum_axis, gather_axis; /* mesh axes; -1: none */
+};
+
+static bool in_runs(const struct local *local) {
+    return attr_int(&local->node, "runs", 1) > 1;
 }
 
-static int64_t rows_of(const struct local *local) {
+/* Runs are the rows of an item or of a rank's part (Note [Runs of rows] in runtime/core/redist.c); without parts, as
+ * many as make that many runs, in whole tiles of kernels. */
+static struct runs runs_of(const struct local *local) {
+    enum { TILE = 16 };
     const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
-    return product(shape_of(local, result), 0, ndim - 1);
+    const int dim = (int)attr_int(&local->node, "run_dim", -1);
+    struct runs runs = {.rows = product(shape_of(local, result), 0, ndim - 1),
+                        .items = dim < 0 ? 0 : product(shape_of(local, result), 0, dim),
+                        .sum_axis = (int)attr_int(&local->node, "sum_axis", -1),
+                        .gather_axis = (int)attr_int(&local->node, "gather_axis", -1)};
+    const int axis = runs.sum_axis < 0 ? runs.gather_axis : runs.sum_axis;
+    const int64_t number = !runs.items      ? attr_int(&local->node, "runs", 1)
+                           : runs.items > 1 ? runs.items
+                                            : local->graph->mesh.axis[axis].size;
+    runs.length = (runs.rows + number - 1) / number;
+    if (!runs.items && runs.length > TILE) runs.length = (runs.length + TILE - 1) / TILE * TILE;
+    return runs;
 }
 
 static void put_row(struct local *local, const char *name, const char *argument) {
     const int tensor = operand_tensor(local, argument);
     (void)name;
     put_tensor(local, tensor);
-    if (runs_of(local) > 1)
-        strbuf_printf(&local->out, " + row * %lld",
-                      (long long)(rankplan_elements(local->class, local->graph, tensor) / rows_of(local)));
+    if (!in_runs(local)) return;
+    const int64_t elements = rankplan_elements(local->class, local->graph, tensor);
+    strbuf_printf(&local->out, " + row * %lld", (long long)(elements / runs_of(local).rows));
 }
 
 static void put_rows(struct local *local, const char *name, const char *argument) {
+    const int result = local->node.outputs[0];
     (void)name, (void)argument;
-    if (runs_of(local) > 1)
+    const int64_t rows = product(shape_of(local, result), 0, tensor_of(local, result)->ndim - 1);
+    if (in_runs(local) && rows % runs_of(local).length)
         strbuf_puts(&local->out, "rows");
     else
-        strbuf_printf(&local->out, "%lld", (long long)rows_of(local));
+        strbuf_printf(&local->out, "%lld", (long long)(in_runs(local) ? runs_of(local).length : rows));
 }
 
 static void put_list(struct local *local, const char *name, const char *argument) {
@@ -620,13 +642,14 @@ static void multiply_out(struct strbuf *out, size_t from) {
 }
 
 /* Writes the call from an alternative of the call column: that of the annotation; for a transfer the first on the
- * sender and the second on the receiver; for a packed product the last. */
+ * sender and the second on the receiver; for a packed product, and what communicates beside one in runs, the last. */
 static void put_call(struct local *local) {
     const struct target *target = local->kernels->target;
     const char *s = local->node.op->call;
     int skip = rankplan_part(local->class, &local->node) == STAGE_WRITES ? 1 : local->dims.alternative;
     if (rankplan_moves_slices(local->graph, &local->node) && strchr(s, '|')) skip = 1;
-    if (attr_int(&local->node, "packed", 0)) skip = INT_MAX;
+    const bool beside = local->node.op->kind == OP_COMM && in_runs(local);
+    if (beside || attr_int(&local->node, "packed", 0)) skip = INT_MAX;
     for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';
     bool records = local->node.op->kind == OP_COMM; /* communication functions record the number themselves */
@@ -663,27 +686,35 @@ static void localize(struct local *local) {
     }
 }
 
-/* Rows of a run: enough for that many runs, and whole tiles of kernels where there are several in a run. */
-static int64_t run_length(int64_t rows, int64_t runs) {
-    enum { TILE = 16 };
-    const int64_t length = (rows + runs - 1) / runs;
-    return length > TILE ? (length + TILE - 1) / TILE * TILE : length;
+/* Writes the call that begins the sum of a run's results. */
+static void put_run_sum(struct local *local, const struct runs *runs) {
+    const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
+    const int64_t columns = shape_of(local, result)[ndim - 1];
+    strbuf_printf(&local->out, "\n    RT_TRY(%s(rt, \002, %d, ",
+                  runs->items ? "rt_reduce_scatter_run" : "rt_all_reduce_run", runs->sum_axis);
+    put_row(local, "row", "y");
+    strbuf_printf(&local->out, ", %s, ", dtype_ids[tensor_of(local, result)->dtype]);
+    if (runs->rows % runs->length)
+        strbuf_printf(&local->out, "rows * %lld", (long long)columns);
+    else
+        strbuf_printf(&local->out, "%lld", (long long)(runs->length * columns));
+    if (runs->items == 1) strbuf_printf(&local->out, ", (int)(row / %lld)", (long long)runs->length);
+    strbuf_printf(&local->out, "%s));", runs->items > 1 ? ", -1" : "");
 }
 
-/* Writes the call of a product as a loop over runs of rows, the sum of each of which begins behind it. */
+/* Writes the call of a product as a loop over runs of rows, and the communication beside it. */
 static void put_runs_loop(struct local *local) {
-    const int result = local->node.outputs[0];
-    const int64_t rows = rows_of(local), length = run_length(rows, runs_of(local));
-    strbuf_printf(&local->out, "for (int64_t row = 0; row < %lld; row += %lld) {\n", (long long)rows,
-                  (long long)length);
-    strbuf_printf(&local->out, "    const int64_t rows = %lld - row < %lld ? %lld - row : %lld;\n    ", (long long)rows,
-                  (long long)length, (long long)rows, (long long)length);
+    const struct runs runs = runs_of(local);
+    const long long rows = runs.rows, length = runs.length;
+    strbuf_printf(&local->out, "for (int64_t row = 0; row < %lld; row += %lld) {\n    ", rows, length);
+    if (rows % length)
+        strbuf_printf(&local->out, "const int64_t rows = %lld - row < %lld ? %lld - row : %lld;\n    ", rows, length,
+                      rows, length);
+    if (runs.gather_axis >= 0)
+        strbuf_printf(&local->out, "RT_TRY(rt_all_gather_run(rt, \002, %d));\n    ", runs.gather_axis);
     put_call(local);
-    strbuf_printf(&local->out, "\n    RT_TRY(rt_all_reduce_run(rt, \002, %d, ",
-                  (int)attr_int(&local->node, "sum_axis", 0));
-    put_row(local, "row", "y");
-    strbuf_printf(&local->out, ", %s, rows * %lld));\n}", dtype_ids[tensor_of(local, result)->dtype],
-                  (long long)shape_of(local, result)[tensor_of(local, result)->ndim - 1]);
+    if (runs.sum_axis >= 0) put_run_sum(local, &runs);
+    strbuf_puts(&local->out, "\n}");
 }
 
 /* In training programs every call records its number, not only calls that may fail: the search for the origin of a
@@ -715,7 +746,7 @@ bool instruction_write(const struct rankplan *plan, const struct rank_class *cla
         return true;
     }
     localize(&local);
-    if (runs_of(&local) > 1)
+    if (in_runs(&local) && local.node.op->kind != OP_COMM)
         put_runs_loop(&local);
     else
         put_call(&local);

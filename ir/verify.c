@@ -646,26 +646,53 @@ static void check_gathers(struct verifier *v, int stage) {
         if (finished[axis] < started[axis].n) fail(v, "a gather that starts is never waited for");
 }
 
-/* Checks that of each product in runs of rows one all-reduce, which alone reads it, waits for the sums. */
+/* The collective that is made beside a product in runs of rows; NULL: none that is. */
+static const struct node *beside_runs(const struct verifier *v, const struct uses *uses, const int *readers,
+                                      const struct node *product) {
+    const struct graph *graph = v->graph;
+    const bool sums = attr_find(product, "sum_axis") != NULL;
+    const int result = product->outputs[0], from = tensor_at(v, product->inputs[0])->producer;
+    if (sums && (readers[result] != 1 || uses->first[result + 1] - uses->first[result] != 1)) return NULL;
+    if (!sums && from < 0) return NULL;
+    const struct node *move = &graph->nodes.at[sums ? uses->users[uses->first[result]] : from];
+    const bool scatters = attr_find(product, "run_dim") != NULL;
+    const enum op_id op = !sums ? OP_AllGather : scatters ? OP_ReduceScatter : OP_AllReduce;
+    const bool begun = !sums || attr_int(move, "begun", 0) == 2;
+    return move->op->id == op && begun && attr_int(move, "runs", 1) > 1 && move->phase == product->phase &&
+                   move->stage == product->stage &&
+                   attr_int(move, "mesh", -2) == attr_int(product, sums ? "sum_axis" : "gather_axis", -1)
+               ? move
+               : NULL;
+}
+
+/* Checks that each product in runs of rows has a collective beside it, and each of these a product; that nothing
+ * reads what is gathered, and nothing communicates along its axis, before the product. */
 static void check_runs(struct verifier *v) {
     const struct graph *graph = v->graph;
     const int *readers = graph_readers(graph, graph->arena);
     struct uses uses;
-    int open = 0;
+    int waits = 0, gathered[RT_LAYOUT_AXES];
     graph_uses(graph, graph->arena, &uses);
+    for (int axis = 0; axis < RT_LAYOUT_AXES; axis++) gathered[axis] = -1;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
-        const int result = node->outputs[0];
-        if (node->op->id == OP_AllReduce) open -= attr_int(node, "begun", 0) == 2;
-        if (attr_int(node, "runs", 1) < 2) continue;
-        const bool one = readers[result] == 1 && uses.first[result + 1] - uses.first[result] == 1;
-        const struct node *sum = one ? &graph->nodes.at[uses.users[uses.first[result]]] : NULL;
-        if (!sum || sum->op->id != OP_AllReduce || attr_int(sum, "begun", 0) != 2 || sum->phase != node->phase ||
-            sum->stage != node->stage || attr_int(sum, "mesh", 0) != attr_int(node, "sum_axis", -1))
-            fail(v, "computes in runs of rows what no all-reduce waits for");
-        open++;
+        const bool moves = node->op->kind == OP_COMM, runs = attr_int(node, "runs", 1) > 1;
+        const int axis = (int)attr_int(node, "mesh", 0);
+        if (moves && gathered[axis] >= 0) fail(v, "communicates beside a gather of a product's operand");
+        waits -= moves && runs;
+        for (int k = 0; k < node->ninputs; k++)
+            for (int a = 0; a < graph->mesh.naxes; a++) {
+                if (node->inputs[k] < 0 || gathered[a] != node->inputs[k]) continue;
+                if (!runs || k || attr_int(node, "gather_axis", -1) != a)
+                    fail(v, "'%s' is read before it is gathered", tensor_at(v, node->inputs[k])->name);
+                gathered[a] = -1;
+            }
+        if (runs && node->op->id == OP_AllGather) gathered[axis] = node->outputs[0];
+        if (moves || !runs) continue;
+        if (!beside_runs(v, &uses, readers, node)) fail(v, "is computed in runs of rows, with no collective beside it");
+        waits++;
     }
-    if (open) fail(v, "an all-reduce waits for sums that no product has begun");
+    if (waits) fail(v, "a collective waits for runs of rows that no product computes");
 }
 
 /* Note [Counted outputs] in ir.h. */

@@ -31,12 +31,6 @@ static double ranks_along(const struct estimation *e, int axis, double *stride) 
     return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
 }
 
-/* In how many runs of rows the operand of the collective is computed, each of which begins by itself. */
-static double runs_of(const struct graph *graph, const struct node *node) {
-    const int producer = graph->tensors.at[op_moved_input(node)].producer;
-    return producer < 0 ? 1 : (double)attr_int(&graph->nodes.at[producer], "runs", 1);
-}
-
 /* Seconds of the collective, if nothing else is done. A Transfer is posted: what it costs is its latency. */
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     const struct graph *graph = e->plan->graph;
@@ -47,7 +41,7 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     if (ranks < 2) return 0;
     const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out;
     const double times = node->op->passes * (ranks - 1) / ranks + node->op->whole_passes;
-    const double runs = runs_of(graph, node);
+    const double runs = (double)attr_int(node, "runs", 1);
     return runs * link.latency + times * most / machine_curve_at(&link.by_size, most / runs, link.bandwidth);
 }
 
@@ -65,42 +59,62 @@ static double length_of(const struct span *span) {
     return span->computing + span->communicating;
 }
 
+/* Adds a collective that began at a place of what is computed. Collectives take place one after the other on the links,
+ * until `busy_until`, beside what was computed since. */
+static void add_begun(const struct estimation *e, struct span *span, double began, double seconds, double runs,
+                      double *busy_until) {
+    const double begin = began > *busy_until ? began : *busy_until;
+    const double room = (span->computing - begin) * e->machine->overlap;
+    const double most = runs > 1 ? seconds * (1 - 1 / runs) : seconds;
+    const double hidden = room <= 0 ? 0 : room < most ? room : most;
+    *busy_until = begin + seconds;
+    span->hidden += hidden;
+    span->communicating += seconds - hidden;
+}
+
+/* Adds a node that computes. A product in runs of rows begins its sum behind the first run, and waits for its operand's
+ * gather before the last. */
+static void add_work(const struct estimation *e, const struct rank_class *class, const struct node *node,
+                     struct span *span, double *begun_at, double *gathering, double *busy_until) {
+    const struct kernel_work work = kernel_work(e->plan->graph, class, node, e->machine, e->alone);
+    const double runs = (double)attr_int(node, "runs", 1), last = work.seconds / runs;
+    span->computing += work.seconds - last;
+    begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
+    if (attr_find(node, "gather_axis"))
+        add_begun(e, span, begun_at[node->inputs[0]], gathering[node->inputs[0]], runs, busy_until);
+    span->computing += last;
+    span->flops += work.flops;
+    span->causal_flops += work.causal_flops;
+    span->by_type[work.type] += work.flops;
+}
+
 static struct span span_of(const struct estimation *e, const struct rank_class *class, const struct segment *segment) {
     const struct graph *graph = e->plan->graph;
     struct span span = {0};
     double *begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1), busy_until = 0;
+    double *gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1);
     for (int i = segment->first; i < segment->end; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (!rankplan_part(class, node) || e->plan->moves_nothing[id] || node->op->kind == OP_VIEW) continue;
         if (segment->phase < PHASE_REDUCE && stage_part(node, segment->chunk) == STAGE_NONE) continue;
-        const bool starts = node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
+        const bool gathers = node->op->id == OP_AllGather && attr_int(node, "runs", 1) > 1;
+        const bool starts = gathers || node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
                             node->op->id == OP_ReduceScatterStart;
         if (starts) {
             begun_at[node->outputs[0]] = 1e-30 + span.computing;
+            if (gathers) gathering[node->outputs[0]] = seconds_of(e, class, node);
         } else if (op_communicates(node->op)) {
             const double seconds = seconds_of(e, class, node);
             const double began = attr_int(node, "begun", 0) ? begun_at[op_moved_input(node)] : -1;
-            if (began == 0) {
+            if (began == 0)
                 span.begun += seconds;
-            } else if (began < 0) {
+            else if (began < 0)
                 span.communicating += seconds;
-            } else { /* one after the other on the links, beside what was computed since */
-                const double begin = began > busy_until ? began : busy_until;
-                const double room = (span.computing - begin) * e->machine->overlap;
-                const double runs = runs_of(graph, node), most = runs > 1 ? seconds * (1 - 1 / runs) : seconds;
-                const double hidden = room <= 0 ? 0 : room < most ? room : most;
-                busy_until = begin + seconds;
-                span.hidden += hidden;
-                span.communicating += seconds - hidden;
-            }
+            else
+                add_begun(e, &span, began, seconds, (double)attr_int(node, "runs", 1), &busy_until);
         } else {
-            const struct kernel_work work = kernel_work(e->plan->graph, class, node, e->machine, e->alone);
-            begun_at[node->outputs[0]] = 1e-30 + span.computing + work.seconds / (double)attr_int(node, "runs", 1);
-            span.computing += work.seconds;
-            span.flops += work.flops;
-            span.causal_flops += work.causal_flops;
-            span.by_type[work.type] += work.flops;
+            add_work(e, class, node, &span, begun_at, gathering, &busy_until);
         }
     }
     return span;

@@ -126,6 +126,58 @@ int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const
                              comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
 }
 
+/* Note [Runs of rows]
+ * Ranks have equal parts of the divided dimension, in one block each. If there are several items outside of it, a run
+ * is an item, of which every rank has a part; else it is the part of one rank. Either lies in one piece in the complete
+ * tensor. */
+
+int rt_reduce_scatter_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count,
+                          int to) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    size_t *counts = rt->internal->counts, before = 0;
+    for (int r = 0; r < comm->size; r++) {
+        counts[r] = to < 0 ? (size_t)(count / comm->size) : r == to ? (size_t)count : 0;
+        if (r < comm->rank) before += counts[r] * rt_dtype_bytes(dtype);
+    }
+    if (rt_sums_beside(rt, comm, RT_SCATTER)) return rt_begin_scatter(rt, comm, data, counts, dtype);
+    return rt_end_collective(
+        rt, comm, comm->driver->reduce_scatter(comm, (unsigned char *)data + before, data, counts, dtype, RT_SUM));
+}
+
+int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
+    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    RT_TRY(rt_finish_sums(rt, comm));
+    return copy_part(rt, &view, comm->rank, PACK, dst, src);
+}
+
+int rt_all_gather_runs(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
+                       int64_t grain) {
+    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    if (!rt_begins_early(rt, axis, RT_GATHER))
+        return rt_all_gather(rt, instruction, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain);
+    const size_t part = part_bytes(&view, comm->rank) / (size_t)outer; /* of an item */
+    size_t *bytes = rt->internal->counts;
+    /* its own part first: src may be written before the gathers end */
+    RT_TRY(copy_part(rt, &view, comm->rank, UNPACK, dst, src));
+    for (int run = 0; run < (outer > 1 ? (int)outer : comm->size); run++) {
+        unsigned char *to = (unsigned char *)dst + (size_t)run * part * (outer > 1 ? (size_t)comm->size : 1);
+        for (int r = 0; r < comm->size; r++) bytes[r] = outer > 1 || r == run ? part : 0;
+        const unsigned char *own = outer > 1 ? to + (size_t)comm->rank * part : to;
+        RT_TRY(rt_end_collective(rt, comm, comm->driver->gather_begin(comm, to, own, bytes)));
+    }
+    return RT_OK;
+}
+
+int rt_all_gather_run(struct rt *rt, int instruction, int axis) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    return rt_begins_early(rt, axis, RT_GATHER) ? rt_end_collective(rt, comm, comm->driver->gather_finish(comm))
+                                                : RT_OK;
+}
+
 int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     return rt_end_collective(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));

@@ -125,10 +125,14 @@ int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
+bool rt_sums_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what) {
+    const bool begins = what == RT_SCATTER ? comm->driver->scatter_begin != NULL : comm->driver->sum_begin != NULL;
+    return comm->size > 1 && begins && is_in_reach(rt, RT_COMMUNICATION);
+}
+
 int rt_all_reduce_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    const bool begins = comm->size > 1 && comm->driver->sum_begin && is_in_reach(rt, RT_COMMUNICATION);
-    if (!begins)
+    if (!rt_sums_beside(rt, comm, RT_SUM_WHOLE))
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, data, data, (size_t)count, dtype, RT_SUM));
     sum_of(rt, comm)->begun = true;
     return rt_end_collective(rt, comm, comm->driver->sum_begin(comm, data, (size_t)count, dtype));

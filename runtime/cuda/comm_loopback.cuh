@@ -247,6 +247,10 @@ static int reduce_parts(const rt_cuda_call *call) {
     return loopback_end(loop);
 }
 
+static int begin_scatter(const rt_cuda_call *call) {
+    return rt_cuda_beside(call, reduce_parts);
+}
+
 static int exchange_all(const rt_cuda_call *call) {
     rt_loopback *loop = loopback_of(call->comm);
     unsigned char *to = (unsigned char *)call->dst;
@@ -364,6 +368,15 @@ static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *
         comm, {.perform = reduce_parts, .dst = dst, .src = src, .dtype = dtype, .reduce = reduce, .receive = counts});
 }
 
+static int loopback_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
+    return loopback_call(comm, {.perform = begin_scatter,
+                                .dst = rt_cuda_own_part(comm, data, counts, dtype),
+                                .src = data,
+                                .dtype = dtype,
+                                .reduce = RT_SUM,
+                                .receive = counts});
+}
+
 static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
                                const size_t *send) {
     return loopback_call(comm, {.perform = exchange_all, .dst = dst, .src = src, .receive = receive, .send = send});
@@ -407,6 +420,7 @@ static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
                                                       .barrier = loopback_barrier,
                                                       .all_reduce = loopback_all_reduce,
                                                       .sum_begin = loopback_sum_begin,
+                                                      .scatter_begin = loopback_scatter_begin,
                                                       .sum_progress = loopback_alive,
                                                       .sum_finish = loopback_sum_finish,
                                                       .all_gather = loopback_all_gather,

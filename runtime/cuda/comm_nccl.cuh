@@ -138,6 +138,20 @@ static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src,
     return nccl_end_group(comm, called);
 }
 
+static int nccl_scatter(const rt_cuda_call *call) {
+    return nccl_reduce_scatter(call->comm, call->dst, call->src, call->receive, call->dtype, RT_SUM);
+}
+
+static int nccl_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
+    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt,
+                               .comm = comm,
+                               .dst = rt_cuda_own_part(comm, data, counts, dtype),
+                               .src = data,
+                               .dtype = dtype,
+                               .receive = counts};
+    return nccl_types[dtype].known ? rt_cuda_beside(&call, nccl_scatter) : nccl_refuse(comm, dtype);
+}
+
 static int nccl_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
                            const size_t *send) {
     const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
@@ -195,6 +209,7 @@ static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .barrier = nccl_barrier,
                                                   .all_reduce = nccl_all_reduce,
                                                   .sum_begin = nccl_sum_begin,
+                                                  .scatter_begin = nccl_scatter_begin,
                                                   .sum_progress = nccl_alive,
                                                   .sum_finish = nccl_sum_finish,
                                                   .all_gather = nccl_all_gather,

@@ -139,10 +139,17 @@ static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type, cub
     return make_layout(rt, &plan->y, type->element, p->m, p->n, p->batch);
 }
 
-/* Preferences for the choice of an algorithm: the workspace, and the alignment of tensors in arenas. */
-static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference) {
+/* The alignment of all matrices of the product, at most that of tensors in arenas: rows of a tensor may have less. */
+static uint32_t alignment_of(const rt_product *product) {
+    const void *residual = product->finish.residual;
+    const uintptr_t bits =
+        (uintptr_t)product->a | (uintptr_t)product->b | (uintptr_t)product->y | (uintptr_t)residual | RT_ALIGNMENT;
+    return (uint32_t)(bits & (~bits + 1)); /* the lowest bit that is set */
+}
+
+/* Preferences for the choice of an algorithm: the workspace, and the alignment of matrices. */
+static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference, uint32_t alignment) {
     const uint64_t workspace = RT_PRODUCT_WORKSPACE;
-    const uint32_t alignment = RT_ALIGNMENT;
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -159,12 +166,12 @@ static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static int choose(struct rt *rt, cublasLtHandle_t handle, rt_lt_plan *plan) {
+static int choose(struct rt *rt, cublasLtHandle_t handle, rt_lt_plan *plan, uint32_t alignment) {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
     int n = 0;
     RT_LT_TRY(rt, "choose an algorithm", cublasLtMatmulPreferenceCreate(&preference));
-    cublasStatus_t status = set_preference(preference);
+    cublasStatus_t status = set_preference(preference, alignment);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(handle, plan->operation, plan->b, plan->a, plan->y, plan->y, preference,
                                                 1, &found, &n);
@@ -177,12 +184,13 @@ static int choose(struct rt *rt, cublasLtHandle_t handle, rt_lt_plan *plan) {
     return RT_OK;
 }
 
-/* A plan belongs to a shape and an epilogue; addresses are passed with each product. */
+/* A plan belongs to a shape, an alignment and an epilogue; addresses are passed with each product. */
 static bool same_shape(const rt_product *a, const rt_product *b) {
     const rt_finish &f = a->finish, &g = b->finish;
     return a->dtype == b->dtype && a->batch == b->batch && a->m == b->m && a->k == b->k && a->n == b->n &&
-           a->trans_a == b->trans_a && a->trans_b == b->trans_b && f.activation == g.activation && !f.bias == !g.bias &&
-           !f.residual == !g.residual && !f.sum == !g.sum && f.summed == g.summed;
+           alignment_of(a) == alignment_of(b) && a->trans_a == b->trans_a && a->trans_b == b->trans_b &&
+           f.activation == g.activation && !f.bias == !g.bias && !f.residual == !g.residual && !f.sum == !g.sum &&
+           f.summed == g.summed;
 }
 
 static void free_plan(rt_lt_plan *plan) {
@@ -205,7 +213,7 @@ static int make_plan(struct rt *rt, rt_lt *library, rt_lt_plan *plan, const rt_l
     plan->refused = !row;
     if (!row) return RT_OK;
     RT_TRY(describe(rt, plan, type, row->epilogue));
-    return choose(rt, library->handle, plan);
+    return choose(rt, library->handle, plan, alignment_of(&plan->shape));
 }
 
 static int find_plan(struct rt *rt, rt_lt *library, const rt_product *product, const rt_lt_type *type,
@@ -286,7 +294,7 @@ static int make_scaled(struct rt *rt, rt_lt *library, rt_lt_plan *plan) {
     RT_TRY(check_fp8(rt));
     RT_TRY(describe_scaled(rt, plan));
     RT_TRY(point_scales(rt, plan, &plan->scaled));
-    return choose(rt, library->handle, plan);
+    return choose(rt, library->handle, plan, RT_ALIGNMENT);
 }
 
 static bool same_scaled(const rt_scaled_product *a, const rt_scaled_product *b) {

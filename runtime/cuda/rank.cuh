@@ -99,6 +99,14 @@ int rt_cuda_begin_gather(const rt_cuda_call *call, int (*perform)(const rt_cuda_
 int rt_cuda_finish_gather(struct rt *rt, rt_cuda_gathers *gathers);
 void rt_cuda_close_gathers(rt_cuda_gathers *gathers);
 
+/* Where the caller's part of a reduce-scatter in place begins. */
+static inline void *rt_cuda_own_part(const struct rt_comm *comm, void *data, const size_t *counts,
+                                     enum rt_dtype dtype) {
+    size_t before = 0;
+    for (int r = 0; r < comm->rank; r++) before += counts[r];
+    return (unsigned char *)data + before * rt_dtype_bytes(dtype);
+}
+
 /* cudaStreamSynchronize, except that a failed rank ends the wait if there is a `watch`. */
 int rt_cuda_wait(struct rt *rt, cudaStream_t stream);
 

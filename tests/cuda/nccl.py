@@ -163,8 +163,8 @@ def gathers(bench):
 
 
 def runs(bench):
-    """Products in runs of rows, the sums of which begin beside the main stream."""
-    train(bench, "runs", "llama", "tp:tensor=2", ["--async-tp=2"], **{"init of 2": 1, "beside captured": None})
+    """Products in runs of rows, operands and results of which are gathered and scattered beside the main stream."""
+    train(bench, "runs", "llama", "tp:tensor=3", ["--sequence-parallel", "--async-tp=2"], **{"init of 3": 1, "beside captured": None})
 
 
 def job_ends(bench, program, data, env, pattern):

@@ -37,7 +37,8 @@ DIVIDED = {
         ("tensor=2,context=2,attention=heads", ["--sequence-parallel"])],
 }
 # Axes, stages, units, ZeRO, schedule, recomputation, options
-QUICK = [("context=4,cut=mirrored", 1, 1, 0, "-", "full"), ("tensor=2,context=2,attention=heads", 1, 1, 3, "-", "none", "--sequence-parallel")]
+QUICK = [("context=4,cut=mirrored", 1, 1, 0, "-", "full"), ("tensor=2,context=2,attention=heads", 1, 1, 3, "-", "none", "--sequence-parallel"),
+         ("tensor=3", 1, 1, 0, "-", "none", "--async-tp=5"), ("tensor=4", 1, 1, 0, "-", "full", "--sequence-parallel", "--async-tp=2")]
 
 
 # Eight ranks that divide a sequence in four
@@ -56,6 +57,10 @@ def product():
                 for schedule, recompute in itertools.product(schedules, ("none",) if zero else ("none", "full")):
                     yield axes, stages, units, zero, schedule, recompute, *options
     yield from EIGHT
+    for divided in ("tensor=2", "tensor=4"):
+        for options in (["--async-tp=3"], ["--sequence-parallel", "--async-tp=2"]):
+            for units, stages, zero in ((1, 1, 0), (1, 2, 0), (2, 1, 3)):
+                yield divided, stages, units, zero, "1f1b" if stages > 1 else "-", "none", *options
 
 
 def write_npy(path, rows):
