@@ -109,8 +109,8 @@ static bool in_runs(const struct local *local) {
     return attr_int(&local->node, "runs", 1) > 1;
 }
 
-/* Runs are the rows of an item or of a rank's part (Note [Runs of rows] in runtime/core/redist.c); without parts, as
- * many as make that many runs, in whole tiles of kernels. */
+/* Runs are the rows of an item or of some ranks' parts (Note [Runs of rows] in runtime/core/redist.c); without parts,
+ * as many as make that many runs, in whole tiles of kernels. */
 static struct runs runs_of(const struct local *local) {
     enum { TILE = 16 };
     const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
@@ -119,10 +119,7 @@ static struct runs runs_of(const struct local *local) {
                         .items = dim < 0 ? 0 : product(shape_of(local, result), 0, dim),
                         .sum_axis = (int)attr_int(&local->node, "sum_axis", -1),
                         .gather_axis = (int)attr_int(&local->node, "gather_axis", -1)};
-    const int axis = runs.sum_axis < 0 ? runs.gather_axis : runs.sum_axis;
-    const int64_t number = !runs.items      ? attr_int(&local->node, "runs", 1)
-                           : runs.items > 1 ? runs.items
-                                            : local->graph->mesh.axis[axis].size;
+    const int64_t number = runs.items > 1 ? runs.items : attr_int(&local->node, "runs", 1);
     runs.length = (runs.rows + number - 1) / number;
     if (!runs.items && runs.length > TILE) runs.length = (runs.length + TILE - 1) / TILE * TILE;
     return runs;
@@ -463,6 +460,14 @@ static void put_around(struct local *local, const char *name, const char *argume
                   (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "grain", 1));
 }
 
+/* $groups: into how many groups of ranks a gather in runs of rows is divided (Note [Runs of rows] in
+ * runtime/core/redist.c). */
+static void put_groups(struct local *local, const char *name, const char *argument) {
+    const int64_t items = product(shape_of(local, local->node.outputs[0]), 0, (int)attr_int(&local->node, "dim", 0));
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "%lld", (long long)(items > 1 ? 1 : attr_int(&local->node, "runs", 1)));
+}
+
 /* $complete: number of dimensions and extents of the redistributed tensor: complete in the dimensions that are split
  * before or after, else those of the rank's part. */
 static void put_complete(struct local *local, const char *name, const char *argument) {
@@ -565,7 +570,7 @@ static const struct {
                  {"whole", put_whole},       {"indexed", put_indexed}, {"struct", put_struct},
                  {"strided", put_strided},   {"flat", put_flat},       {"each", put_each},
                  {"jump", put_gap},          {"gap", put_gap},         {"row", put_row},
-                 {"rows", put_rows}};
+                 {"rows", put_rows},         {"groups", put_groups}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
@@ -652,7 +657,8 @@ static void put_call(struct local *local) {
     if (beside || attr_int(&local->node, "packed", 0)) skip = INT_MAX;
     for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';
-    bool records = local->node.op->kind == OP_COMM; /* communication functions record the number themselves */
+    /* communication functions record the number themselves, a loop over runs does it before the first */
+    const bool records = local->node.op->kind == OP_COMM || in_runs(local);
     if (status) strbuf_puts(&local->out, records ? "RT_TRY(" : "RT_TRY_AT(\002, ");
     strbuf_puts(&local->out, local->node.op->user ? "" : target->call_prefix);
     size_t from = local->out.length;
@@ -690,28 +696,32 @@ static void localize(struct local *local) {
 static void put_run_sum(struct local *local, const struct runs *runs) {
     const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
     const int64_t columns = shape_of(local, result)[ndim - 1];
-    strbuf_printf(&local->out, "\n    RT_TRY(%s(rt, \002, %d, ",
-                  runs->items ? "rt_reduce_scatter_run" : "rt_all_reduce_run", runs->sum_axis);
+    strbuf_printf(&local->out, "\n    RT_TRY(%s(rt, %d, ", runs->items ? "rt_reduce_scatter_run" : "rt_all_reduce_run",
+                  runs->sum_axis);
     put_row(local, "row", "y");
     strbuf_printf(&local->out, ", %s, ", dtype_ids[tensor_of(local, result)->dtype]);
     if (runs->rows % runs->length)
         strbuf_printf(&local->out, "rows * %lld", (long long)columns);
     else
         strbuf_printf(&local->out, "%lld", (long long)(runs->length * columns));
-    if (runs->items == 1) strbuf_printf(&local->out, ", (int)(row / %lld)", (long long)runs->length);
-    strbuf_printf(&local->out, "%s));", runs->items > 1 ? ", -1" : "");
+    if (runs->items == 1)
+        strbuf_printf(&local->out, ", (int)(row / %lld), %lld", (long long)runs->length,
+                      (long long)(runs->rows / runs->length));
+    strbuf_printf(&local->out, "%s));", runs->items > 1 ? ", 0, 1" : "");
 }
 
 /* Writes the call of a product as a loop over runs of rows, and the communication beside it. */
 static void put_runs_loop(struct local *local) {
     const struct runs runs = runs_of(local);
     const long long rows = runs.rows, length = runs.length;
-    strbuf_printf(&local->out, "for (int64_t row = 0; row < %lld; row += %lld) {\n    ", rows, length);
+    strbuf_printf(&local->out, "rt_at(rt, \002);\nfor (int64_t row = 0; row < %lld; row += %lld) {  // %s\n    ", rows,
+                  length,
+                  runs.gather_axis < 0 ? "beside, the partial sums of the rows before are added"
+                                       : "beside, the next rows are gathered");
     if (rows % length)
         strbuf_printf(&local->out, "const int64_t rows = %lld - row < %lld ? %lld - row : %lld;\n    ", rows, length,
                       rows, length);
-    if (runs.gather_axis >= 0)
-        strbuf_printf(&local->out, "RT_TRY(rt_all_gather_run(rt, \002, %d));\n    ", runs.gather_axis);
+    if (runs.gather_axis >= 0) strbuf_printf(&local->out, "RT_TRY(rt_all_gather_run(rt, %d));\n    ", runs.gather_axis);
     put_call(local);
     if (runs.sum_axis >= 0) put_run_sum(local, &runs);
     strbuf_puts(&local->out, "\n}");

@@ -271,25 +271,27 @@ int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, con
                         int64_t count);
 
 /* Products in runs of rows (passes/place/product_runs.c): transports add or gather the rows of other runs meanwhile.
- * Those that cannot begin a collective complete it.
+ * Where a transport cannot begin a collective, or an observer reads values, the collective of the first two is complete
+ * when it is waited for, and that of rt_all_gather_runs when it begins.
  *
  *     rt_all_reduce_run       begins the sum of `count` elements of the input of a later rt_all_reduce with `begun` 2
- *     rt_reduce_scatter_run   begins the sum of `count` elements of the input of a later rt_reduce_scatter_end, which
- *                             are the part of rank `to` along the axis; to < 0: equal parts of all ranks
+ *     rt_reduce_scatter_run   begins the sum of `count` elements of the input of a later rt_reduce_scatter_end: the
+ *                             parts of group `group` of the axis' ranks, which are divided into `groups` groups
  *     rt_reduce_scatter_end   waits for these sums; dst: the rank's part
- *     rt_all_gather_runs      begins an all-gather: of each of `outer` items, or of each rank's part if there is one
+ *     rt_all_gather_runs      begins an all-gather, of each group's parts of each of `outer` items
  *     rt_all_gather_run       waits for the next of them
  *
  * Do not access what is added or gathered until the call has returned that waits for it. */
-int rt_reduce_scatter_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count,
-                          int to);
-int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
+int rt_all_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count);
+int rt_reduce_scatter_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group,
+                          int groups);
+int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                          enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
+                          int64_t grain);
 int rt_all_gather_runs(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
-                       int64_t grain);
-int rt_all_gather_run(struct rt *rt, int instruction, int axis);
-int rt_all_reduce_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count);
+                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
+                       int groups);
+int rt_all_gather_run(struct rt *rt, int axis);
 
 /* Redistribution between two placements (base/part.h) of the same or of different dimensions. dims: extents of the
  * tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.

@@ -124,8 +124,13 @@ static void add_gather(struct pairing *p, int id) {
         VEC_PUSH(graph->arena, &p->pairs, pair);
 }
 
+/* Of a single item, a run has the parts of equally many ranks. */
 static int runs_of(const struct graph *graph, const struct pair *pair, int asked) {
-    return !pair->items ? asked : pair->items > 1 ? (int)pair->items : graph->mesh.axis[pair->axis].size;
+    const int ways = graph->mesh.axis[pair->axis].size;
+    int runs = asked < ways ? asked : ways;
+    if (!pair->items) return asked;
+    while (ways % runs) runs++;
+    return pair->items > 1 ? (int)pair->items : runs;
 }
 
 /* Seconds of the product and the part of its communication that it does not hide. */

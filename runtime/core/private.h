@@ -246,8 +246,8 @@ bool rt_keeps_outputs(const struct rt *rt);
 enum rt_early { RT_SUM_WHOLE, RT_SCATTER, RT_GATHER };
 bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what);
 
-/* True if sums of that kind may run beside products in runs of rows. */
-bool rt_sums_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what);
+/* True if collectives of that kind run beside products in runs of rows. */
+bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what);
 
 /* Copies a gradient that is to be reduced along the axis from src to dst, which may be src; a dummy's becomes zero.
  * Does nothing before the last micro-batch of a step. */

@@ -128,54 +128,65 @@ int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const
 
 /* Note [Runs of rows]
  * Ranks have equal parts of the divided dimension, in one block each. If there are several items outside of it, a run
- * is an item, of which every rank has a part; else it is the part of one rank. Either lies in one piece in the complete
- * tensor. */
+ * is an item, of which every rank has a part: one group. Else a run is the parts of a group of ranks whose numbers are
+ * adjacent. Either lies in one piece in the complete tensor. */
 
-int rt_reduce_scatter_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count,
-                          int to) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    size_t *counts = rt->internal->counts, before = 0;
-    for (int r = 0; r < comm->size; r++) {
-        counts[r] = to < 0 ? (size_t)(count / comm->size) : r == to ? (size_t)count : 0;
-        if (r < comm->rank) before += counts[r] * rt_dtype_bytes(dtype);
-    }
-    if (rt_sums_beside(rt, comm, RT_SCATTER)) return rt_begin_scatter(rt, comm, data, counts, dtype);
-    return rt_end_collective(
-        rt, comm, comm->driver->reduce_scatter(comm, (unsigned char *)data + before, data, counts, dtype, RT_SUM));
+static bool is_in_group(const struct rt_comm *comm, int rank, int group, int groups) {
+    return rank / (comm->size / groups) == group;
 }
 
-int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
+int rt_reduce_scatter_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group,
+                          int groups) {
+    struct rt_comm *comm = rt->axis[axis];
+    size_t *counts = rt->internal->counts;
+    if (!rt_runs_beside(rt, comm, RT_SCATTER)) return RT_OK;
+    for (int r = 0; r < comm->size; r++)
+        counts[r] = is_in_group(comm, r, group, groups) ? (size_t)count / (size_t)(comm->size / groups) : 0;
+    return rt_begin_scatter(rt, comm, data, counts, dtype);
+}
+
+int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                          enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
+                          int64_t grain) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    struct rt_comm *comm = rt->axis[axis];
+    if (!rt_runs_beside(rt, comm, RT_SCATTER))
+        return rt_reduce_scatter(rt, instruction, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain,
+                                 RT_SUM);
+    rt_at(rt, instruction);
     RT_TRY(rt_finish_sums(rt, comm));
     return copy_part(rt, &view, comm->rank, PACK, dst, src);
 }
 
 int rt_all_gather_runs(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
-                       int64_t grain) {
+                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
+                       int groups) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (!rt_begins_early(rt, axis, RT_GATHER))
+    struct rt_comm *comm = rt->axis[axis];
+    if (!rt_runs_beside(rt, comm, RT_GATHER))
         return rt_all_gather(rt, instruction, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain);
+    rt_at(rt, instruction);
     const size_t part = part_bytes(&view, comm->rank) / (size_t)outer; /* of an item */
     size_t *bytes = rt->internal->counts;
+    unsigned char *to = dst;
     /* its own part first: src may be written before the gathers end */
     RT_TRY(copy_part(rt, &view, comm->rank, UNPACK, dst, src));
-    for (int run = 0; run < (outer > 1 ? (int)outer : comm->size); run++) {
-        unsigned char *to = (unsigned char *)dst + (size_t)run * part * (outer > 1 ? (size_t)comm->size : 1);
-        for (int r = 0; r < comm->size; r++) bytes[r] = outer > 1 || r == run ? part : 0;
-        const unsigned char *own = outer > 1 ? to + (size_t)comm->rank * part : to;
-        RT_TRY(rt_end_collective(rt, comm, comm->driver->gather_begin(comm, to, own, bytes)));
+    for (int64_t run = 0; run < outer * groups; run++) {
+        size_t before = 0, all = 0;
+        for (int r = 0; r < comm->size; all += bytes[r++]) {
+            bytes[r] = is_in_group(comm, r, (int)(run % groups), groups) ? part : 0;
+            if (r == comm->rank) before = all;
+        }
+        RT_TRY(rt_end_collective(rt, comm, comm->driver->gather_begin(comm, to, to + before, bytes)));
+        to += all;
     }
     return RT_OK;
 }
 
-int rt_all_gather_run(struct rt *rt, int instruction, int axis) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    return rt_begins_early(rt, axis, RT_GATHER) ? rt_end_collective(rt, comm, comm->driver->gather_finish(comm))
-                                                : RT_OK;
+int rt_all_gather_run(struct rt *rt, int axis) {
+    struct rt_comm *comm = rt->axis[axis];
+    if (!rt_runs_beside(rt, comm, RT_GATHER)) return RT_OK;
+    return rt_end_collective(rt, comm, comm->driver->gather_finish(comm));
 }
 
 int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance) {

@@ -125,15 +125,17 @@ int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-bool rt_sums_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what) {
-    const bool begins = what == RT_SCATTER ? comm->driver->scatter_begin != NULL : comm->driver->sum_begin != NULL;
-    return comm->size > 1 && begins && is_in_reach(rt, RT_COMMUNICATION);
+bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what) {
+    const struct rt_comm_driver *driver = comm->driver;
+    const bool begins = what == RT_GATHER    ? driver->gather_begin != NULL
+                        : what == RT_SCATTER ? driver->scatter_begin != NULL
+                                             : driver->sum_begin != NULL;
+    return comm->size > 1 && begins && is_in_reach(rt, RT_COMMUNICATION) && !rt_values_are_read(rt);
 }
 
-int rt_all_reduce_run(struct rt *rt, int instruction, int axis, void *data, enum rt_dtype dtype, int64_t count) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (!rt_sums_beside(rt, comm, RT_SUM_WHOLE))
-        return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, data, data, (size_t)count, dtype, RT_SUM));
+int rt_all_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count) {
+    struct rt_comm *comm = rt->axis[axis];
+    if (!rt_runs_beside(rt, comm, RT_SUM_WHOLE)) return RT_OK;
     sum_of(rt, comm)->begun = true;
     return rt_end_collective(rt, comm, comm->driver->sum_begin(comm, data, (size_t)count, dtype));
 }
@@ -141,7 +143,8 @@ int rt_all_reduce_run(struct rt *rt, int instruction, int axis, void *data, enum
 int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                   int64_t count, enum rt_reduce reduce, int begun) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (!begun || (begun == 1 && !rt_begins_early(rt, axis, RT_SUM_WHOLE)))
+    const bool early = begun == 2 ? rt_runs_beside(rt, comm, RT_SUM_WHOLE) : rt_begins_early(rt, axis, RT_SUM_WHOLE);
+    if (!begun || !early)
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
     RT_TRY(rt_finish_sums(rt, comm));
     return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));
