@@ -338,6 +338,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     for (int s = 0; s < shards; s++) classes[s] = rankplan_class_of(plan, s);
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh_named", remarks_mesh(plan->graph));
+    tmpl_set(env, "exporter", remarks_exporter(plan->graph));
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
     tmpl_setf(env, "nreplicas", "%d", mesh->nreplicas);
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));

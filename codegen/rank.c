@@ -34,6 +34,7 @@ struct function {
     struct names names;
     struct strbuf body;
     const char *said; /* the node name in the last comment */
+    const char *line; /* the line of the exported program in the last comment that has one */
 };
 
 static const struct tensor *tensor_at(const struct function *function, int id) {
@@ -128,18 +129,20 @@ static const struct node *last_node(const struct function *function, int i) {
                 .at[source->instructions[source->nclasses - 1][i + (function->times - 1) * function->period].node];
 }
 
-/* What the variable of a tensor is called that instruction i uses: as the tensor; if its name says nothing, a value as
- * the node that computes it, another as what it is for the node of the instruction. */
+/* What the variable of a tensor is called that instruction i uses: as the tensor, or a value by its provenance; if that
+ * says nothing, a value as the node that computes it, another as what it is for the node of the instruction. */
 static const char *words_of(const struct function *function, int i, const int *tensors) {
     const struct graph *graph = function->plan->graph;
     const struct tensor *first = tensor_at(function, tensors[0]),
                         *last = tensor_at(function, tensors[function->calls - 1]);
-    if (!names_says_nothing(first->name)) return names_words(function->arena, first->name, last->name);
+    const char *a = remarks_value_name(graph, tensors[0]), *b = remarks_value_name(graph, tensors[function->calls - 1]);
+    if (!names_says_nothing(a)) return names_words(function->arena, a, b);
     if (first->kind == TENSOR_VALUE && first->producer >= 0 && last->producer >= 0)
         return names_words(function->arena, graph->nodes.at[first->producer].name,
                            graph->nodes.at[last->producer].name);
     return arena_printf(function->arena, "%.*s_%s", NAME_MOST - 7,
-                        names_words(function->arena, node_at(function, i)->name, last_node(function, i)->name),
+                        names_words(function->arena, remarks_node_name(graph, node_at(function, i)),
+                                    remarks_node_name(graph, last_node(function, i))),
                         first->ndim > 1 ? "weight" : "vector");
 }
 
@@ -214,8 +217,9 @@ static void put_node_comment(struct function *function, int i) {
     if (node->op->kind == OP_COMM && axis >= 0 && axis < mesh_layout_axes(&function->plan->graph->mesh))
         return put_communication_comment(function, i, axis);
     if (function->said && strcmp(function->said, node->name) == 0) return;
-    strbuf_printf(&function->body, "%s// %s %s\n", function->body.length ? "\n" : "", node->op->name,
-                  str_is_plain(node->name) ? node->name : "");
+    const struct graph *graph = function->plan->graph;
+    strbuf_printf(&function->body, "%s// %s %s%s\n", function->body.length ? "\n" : "", node->op->name,
+                  remarks_nodes(graph, node, last_node(function, i)), remarks_line(graph, node, &function->line));
     function->said = node->name;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "ir/provenance.h"
 
 const char *remarks_mesh(const struct graph *graph) {
     const struct mesh *mesh = &graph->mesh;
@@ -73,4 +74,79 @@ const struct node *remarks_origin(const struct graph *graph, const struct node *
     if (!attr_int(node, "begun", 0) || producer < 0) return node;
     const struct node *start = &graph->nodes.at[producer];
     return start->op->kind == OP_COMM ? start : node;
+}
+
+const char *remarks_exporter(const struct graph *graph) {
+    const bool named = graph->exporter && *graph->exporter;
+    const char *exporter = named ? graph->exporter : "an unknown exporter";
+    return graph->opset ? arena_printf(graph->arena, "%s, opset %d", exporter, graph->opset) : exporter;
+}
+
+/* ---- names by provenance ---- */
+
+static const char *joined(const struct graph *graph, const char *scope, const char *suffix, const char *word) {
+    return arena_printf(graph->arena, "%s%s%s%s", scope, suffix, *word ? "/" : "", word);
+}
+
+const char *remarks_node_name(const struct graph *graph, const struct node *node) {
+    const struct provenance *from = provenance_of(graph, node->name, NULL);
+    if (!from || !*from->scope) return node->name;
+    return joined(graph, from->scope, "", strstr(node->op->name, "Norm") ? "" : from->word);
+}
+
+static bool is_output(const struct graph *graph, int tensor) {
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i] == tensor) return true;
+    return false;
+}
+
+const char *remarks_value_name(const struct graph *graph, int tensor) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const char *suffix;
+    if (t->producer < 0 || is_output(graph, tensor)) return t->name;
+    const struct node *node = &graph->nodes.at[t->producer];
+    const char *dot = strrchr(t->name, '.');                      /* of a value that a pass added */
+    if (node->op->kind == OP_COMM && dot && graph->provenances.n) /* called after the value that it moves */
+        return joined(graph, remarks_value_name(graph, op_moved_input(node)), "", dot + 1);
+    const struct provenance *from = provenance_of(graph, node->name, &suffix);
+    if (!from || (!*from->scope && !*from->word)) return t->name;
+    if (!*suffix && !dot) return *from->scope ? remarks_node_name(graph, node) : from->word;
+    return joined(graph, *from->scope ? from->scope : from->word, suffix, node->op->name);
+}
+
+/* "layers.*.attn" of "layers.0.attn" and "layers.3.attn"; the first if they differ in the number of components. */
+static const char *pattern_of(struct arena *arena, const char *first, const char *last) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    const char *a = first, *b = last;
+    while (*a && *b) {
+        const size_t length = strcspn(a, "."), other = strcspn(b, ".");
+        if (!a[length] != !b[other]) return first;
+        if (length == other && memcmp(a, b, length) == 0)
+            strbuf_add(&out, a, length);
+        else
+            strbuf_putc(&out, '*');
+        a += length;
+        b += other;
+        if (*a) strbuf_putc(&out, '.'), a++, b++;
+    }
+    return *a || *b ? first : strbuf_text(&out);
+}
+
+const char *remarks_nodes(const struct graph *graph, const struct node *first, const struct node *last) {
+    const char *suffix;
+    const struct provenance *a = provenance_of(graph, first->name, &suffix);
+    const struct provenance *b = provenance_of(graph, last->name, NULL);
+    if (!a || !*a->scope) return str_is_plain(first->name) ? first->name : "";
+    const char *scope = b ? pattern_of(graph->arena, a->scope, b->scope) : a->scope;
+    return arena_printf(graph->arena, "%s%s", scope, str_is_plain(suffix) ? suffix : "");
+}
+
+const char *remarks_line(const struct graph *graph, const struct node *node, const char **said) {
+    const struct provenance *from = provenance_of(graph, node->name, NULL);
+    if (!from || !*from->line) return "";
+    if (*said && strcmp(*said, from->line) == 0)
+        return arena_printf(graph->arena, " (%.*s)", (int)strcspn(from->line, " "), from->line);
+    *said = from->line;
+    return arena_printf(graph->arena, " (%s%s%s)", from->line, *from->code ? ": " : "", from->code);
 }

@@ -5,6 +5,7 @@
 
 #include "ir/base/str.h"
 #include "ir/op.h"
+#include "ir/provenance.h"
 #include "runtime/base/checked.h"
 
 const char *const level_names[LEVELS] = {"IMPORTED", "TYPED",     "TRAINING",  "PLACED", "COMMUNICATING",
@@ -224,7 +225,8 @@ const char *node_place(const struct graph *graph, int node) {
     const struct node *n = &graph->nodes.at[node];
     const char *name = str_escape(graph->arena, n->name, strlen(n->name), 120);
     const char *model = str_escape(graph->arena, graph->name, strlen(graph->name), 0);
-    return arena_printf(graph->arena, "%s: node %d '%s' (%s)", model, node, name, n->op->name);
+    return arena_printf(graph->arena, "%s: node %d '%s' (%s)%s", model, node, name, n->op->name,
+                        provenance_text(graph->arena, graph, n->name));
 }
 
 int *graph_readers(const struct graph *graph, struct arena *arena) {

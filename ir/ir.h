@@ -24,6 +24,7 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
+#include "ir/base/map.h"
 #include "ir/base/vec.h"
 #include "ir/layout.h"
 #include "runtime/base/contract.h"
@@ -189,6 +190,15 @@ struct member {
     const char *name;
 };
 
+/* Where a node of the model comes from (ir/provenance.h). Texts are "" if the exporter did not record them. */
+struct provenance {
+    const char *node;  /* the node's name */
+    const char *scope; /* path of the module that it is part of: "layers.0.attn.q_proj" */
+    const char *word;  /* what it computes there: "softmax"; "" if that is what the module is for */
+    const char *line;  /* of the exported program: "model.py:41 in forward" */
+    const char *code;  /* that line */
+};
+
 /* A trained weight and the gradient of the loss with respect to it: from pass autodiff to pass optimizer. */
 struct parameter {
     int weight, gradient;
@@ -241,9 +251,13 @@ struct graph {
     VEC(int) controls;            /* tensor ids, indexed by enum rt_control; empty until graph_control */
     VEC(struct segment) segments; /* from SEGMENTED on; by chunk, those of a chunk by phase */
     VEC(struct rt_schedule)
-    schedules;                       /* from SCHEDULED on; by coordinate on the pipeline axis */
-    VEC(struct user_op *) operators; /* declared by the user; nodes point to their rows */
-    VEC(const char *) files;         /* text IR: names of the files with weights; at[0] is stored.file 1 */
+    schedules;                          /* from SCHEDULED on; by coordinate on the pipeline axis */
+    VEC(struct user_op *) operators;    /* declared by the user; nodes point to their rows */
+    VEC(struct provenance) provenances; /* not changed after import; those of live nodes are part of text IR */
+    struct map provenance_index;        /* node name -> index in provenances, if there are any */
+    const char *exporter;               /* what wrote the model: "pytorch 2.15.0"; NULL or "": unknown */
+    int opset;                          /* version of the model's default operator set; 0: unknown */
+    VEC(const char *) files;            /* text IR: names of the files with weights; at[0] is stored.file 1 */
 };
 
 /* graph.c ---------------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  *   rankc-ir 1
  *   graph "gpt2" level=TYPED train                         train: weights may change; in inference of several
  *                                                          micro-batches micro_batches=8
+ *   model "pytorch 2.15.0" opset=20                        what wrote the model (provenance.h)
  *   mesh tensor=2 data=3                                   the first axis varies fastest; no mesh line: one device
  *   chunks 0 1 0 1                                         pipeline coordinate of each chunk (struct chunks)
  *   file "gpt2.bin"                                        relative to the text's folder: file @1; the next file is @2
@@ -14,6 +15,8 @@
  *   weight %4 "mask" f32[8,8] @0+9012 as f32 buffer constant               constant: not trained
  *   const %2 "shape" i64[3] = [2, 8*2]                     8*2: the value 8 twice
  *   %7 "x" f32[2,8,32] {tensor:partial(sum)} = Gather(%1, %0) axis=0 node="h.0/gather" split(tensor:v/1/1) stage=1
+ *   from "h.0/gather" scope="h.0" word="gather" line="gpt.py:7 in forward" code="x = x[i]"   of the nodes of that
+ *                                                          name (provenance.h); before the first of them
  *   %9 "y" = LayerNorm(%7, %1, _) epsilon=1e-05            _: omitted input
  *   output %9 "logits"
  *   update %1 <- %8

@@ -359,6 +359,7 @@ static void import_node(struct import *import, struct frame *frame) {
     lower.inputs = ARENA_ARRAY(import->arena, int, lower.ninputs + 1);
     lower.outputs = ARENA_ARRAY(import->arena, int, lower.noutputs + 1);
     for (int i = 0; i < lower.noutputs; i++) lower.outputs[i] = LEFT_OUT;
+    import_provenance(&lower);
     const struct onnx_op *row = NULL;
     lower.op = import_find_user(import, domain, onnx_text(node->op_type));
     const Onnx__FunctionProto *function = lower.op ? NULL : find_function(import, node);
@@ -422,6 +423,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     struct graph *graph = import.graph = ARENA_NEW(arena, struct graph);
     graph_init(graph, arena, rt_path_name(model->path));
     graph->train = options->train;
+    import_exporter(&import);
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
     map_init(&import.ceiling, arena);

@@ -157,6 +157,13 @@ void import_signature(struct import *import);
 /* When training, a remark on those that are missing in the export. */
 void import_compare_signature(struct import *import);
 
+/* import_provenance.c: where nodes come from (ir/provenance.h). ---------------------------------------------------- */
+
+/* Records what the model says about the node's module and source line. */
+void import_provenance(const struct lower *lower);
+/* Records what wrote the model, and its operator set. */
+void import_exporter(struct import *import);
+
 /* import_loss.c: appends options->loss, if given, and makes it the only output of the graph. */
 int import_loss(struct import *import, struct scope *scope);
 

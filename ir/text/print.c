@@ -7,6 +7,7 @@
 #include "ir/dims.h"
 #include "ir/number.h"
 #include "ir/op.h"
+#include "ir/provenance.h"
 #include "ir/schedule.h"
 #include "ir/user.h"
 
@@ -15,6 +16,7 @@ struct printer {
     struct strbuf out;
     int *number; /* number in the text by tensor id; -1: not printed yet */
     int next;
+    bool *said; /* by index of the graph's provenances: it is printed */
 };
 
 /* Pieces ------------------------------------------------------------------------------------------------------- */
@@ -118,6 +120,14 @@ static void print_chunks(struct printer *p) {
     strbuf_puts(&p->out, "chunks");
     for (int c = 0; c < graph->chunks.n; c++) strbuf_printf(&p->out, " %d", graph->chunks.home[c]);
     strbuf_putc(&p->out, '\n');
+}
+
+static void print_model(struct printer *p) {
+    const struct graph *graph = p->graph;
+    if (!graph->opset && (!graph->exporter || !*graph->exporter)) return;
+    strbuf_puts(&p->out, "model ");
+    print_string(&p->out, graph->exporter ? graph->exporter : "");
+    strbuf_printf(&p->out, " opset=%d\n", graph->opset);
 }
 
 static void print_files(struct printer *p) {
@@ -262,8 +272,22 @@ static void print_call(struct printer *p, const struct node *node) {
     strbuf_putc(&p->out, '\n');
 }
 
+static void print_provenance(struct printer *p, const struct node *node) {
+    const struct provenance *from = provenance_of(p->graph, node->name, NULL);
+    if (!from || p->said[from - p->graph->provenances.at]) return;
+    p->said[from - p->graph->provenances.at] = true;
+    strbuf_puts(&p->out, "from ");
+    print_string(&p->out, from->node);
+    print_property(&p->out, "scope", from->scope);
+    print_property(&p->out, "word", from->word);
+    print_property(&p->out, "line", from->line);
+    print_property(&p->out, "code", from->code);
+    strbuf_putc(&p->out, '\n');
+}
+
 static void print_node(struct printer *p, const struct node *node) {
     for (int i = 0; i < node->ninputs; i++) print_source(p, node->inputs[i]);
+    print_provenance(p, node);
     for (int i = 0; i < node->noutputs; i++) {
         strbuf_puts(&p->out, i ? ", " : "");
         if (node->outputs[i] < 0) {
@@ -359,12 +383,14 @@ static void print_schedule(struct printer *p, const struct rt_schedule *schedule
 static void print_graph(struct printer *p, struct arena *arena, const struct graph *graph) {
     *p = (struct printer){.graph = graph, .number = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
     for (int t = 0; t < graph->tensors.n; t++) p->number[t] = -1;
+    p->said = ARENA_ARRAY(arena, bool, graph->provenances.n + 1);
     strbuf_init(&p->out, arena);
     strbuf_puts(&p->out, "rankc-ir 1\ngraph ");
     print_string(&p->out, graph->name);
     strbuf_printf(&p->out, " level=%s%s", level_names[graph->level], graph->train ? " train" : "");
     if (graph->micro_batches) strbuf_printf(&p->out, " micro_batches=%d", graph->micro_batches);
     strbuf_putc(&p->out, '\n');
+    print_model(p);
     print_mesh(p);
     print_chunks(p);
     print_files(p);

@@ -108,6 +108,8 @@ void end_statement(struct reader *reader, bool good);
 bool read_mesh(struct reader *reader);
 bool read_chunks(struct reader *reader);
 bool read_file(struct reader *reader);
+bool read_model(struct reader *reader);
+bool read_from(struct reader *reader);
 bool read_input(struct reader *reader);
 bool read_weight(struct reader *reader);
 bool read_const(struct reader *reader);

@@ -3,6 +3,7 @@
 
 #include "ir/text/reader.h"
 #include "ir/number.h"
+#include "ir/provenance.h"
 #include "ir/schedule.h"
 
 enum {
@@ -67,6 +68,26 @@ bool read_file(struct reader *r) {
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return fail_at(r, start, "the name of a file in the same directory expected");
     VEC_PUSH(r->arena, &r->graph->files, name);
+    return true;
+}
+
+bool read_model(struct reader *r) {
+    const char *exporter;
+    int64_t opset;
+    if (!read_string(r, &exporter) || !expect(r, "opset=") || !read_int(r, 0, INT_MAX, "the opset", &opset))
+        return false;
+    provenance_exporter(r->graph, exporter, "", (int)opset);
+    return true;
+}
+
+bool read_from(struct reader *r) {
+    struct provenance from = {0};
+    if (!read_string(r, &from.node)) return false;
+    if (take(r, "scope=") && !read_string(r, &from.scope)) return false;
+    if (take(r, "word=") && !read_string(r, &from.word)) return false;
+    if (take(r, "line=") && !read_string(r, &from.line)) return false;
+    if (take(r, "code=") && !read_string(r, &from.code)) return false;
+    provenance_add(r->graph, &from);
     return true;
 }
 

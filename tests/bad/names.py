@@ -22,7 +22,7 @@ from pathlib import Path
 
 try:
     import numpy
-    import onnx  # noqa: F401
+    import onnx
 except ImportError:
     print("Python has no numpy or onnx")
     sys.exit(77)
@@ -61,8 +61,32 @@ def random_names(n, seed):
     return list(dict.fromkeys("v" + "".join(rng.choices(parts, k=rng.randrange(1, 6))) for _ in range(n)))
 
 
+def provenance(i, name):
+    """Metadata with the text at one place, or at all; once a mebibyte of it."""
+    where, long = i % 6, i == 7
+    text = [name if where in (k, 5) else "plain" for k in range(5)]
+    frame = f'  File "/home/pwn/dir/{text[0]}.py", line {i + 1}, in {text[1]}\n    {text[2]}\n'
+    if long:
+        frame = frame * (1 << 20 >> 6) + 'File "' * 1000
+    yield "stack_trace", frame + '  File "/site/torch/nn/modules/linear.py", line 1, in forward\n    pwn\n'
+    yield "name_scopes", f"['', 'layers.0', '{text[3] * (1 << 18 if long else 1)}', '{text[4]}']"
+    yield "class_hierarchy", f"['Net', '{text[4]}', '{text[3]}'"
+
+
+def add_metadata(node, key, text):
+    """Adds an entry of metadata_props byte by byte: older onnx packages do not know that nodes have them."""
+    entry = onnx.StringStringEntryProto(key=key, value=text).SerializeToString()
+    length = len(entry)
+    prefix = bytes([0x4A])
+    while length >= 0x80:
+        prefix += bytes([length & 0x7F | 0x80])
+        length >>= 7
+    node.MergeFromString(prefix + bytes([length]) + entry)
+
+
 def adder(names):
-    """y = x + the sum of i * (-1)^i for the i-th name, by one Add for each; and the special floats as they are."""
+    """y = x + the sum of i * (-1)^i for the i-th name, by one Add for each; and the special floats as they are. Metadata of
+    the nodes, which PyTorch's exporter writes, has the same texts as module, call, file, function and line of code."""
     nodes, weights, value = [], [], "x"
     for i, name in enumerate(names):
         weights.append(m.tensor("w:" + name, [4], [i * (-1) ** i] * 4))
@@ -70,6 +94,8 @@ def adder(names):
         nodes.append(m.node("Add", "", "", name="n:" + name))
         nodes[-1].input[:] = [value, "w:" + name]
         nodes[-1].output[:] = [result]
+        for key, text in provenance(i, name):
+            add_metadata(nodes[-1], "pkg.torch.onnx." + key, text)
         value = result
     nodes.append(m.node("Concat", "bits bits", "b", name=names[0] + "?", axis=0))
     weights.append(m.raw("bits", [len(BITS)], BITS.tobytes()))
@@ -87,7 +113,11 @@ def run(command, cwd, **how):
 
 
 def check_text(file, text):
-    """What names say is in generated code as variables alone: words of small letters, digits and underscores."""
+    """What names say is in generated code as variables alone: words of small letters, digits and underscores. Comments on
+    one line have text that neither ends nor continues them."""
+    for comment in re.findall(r"//.*", text):
+        expect(not re.search(r"\*/|/\*|\?\?|\\\\|/(?:home|site)", comment), f"{file} has a comment {comment}")
+    text = re.sub(r"//.*", "", text)
     variables = set(re.findall(r"\*(\w+) = \(", text))
     for variable in variables:
         expect(re.fullmatch(r"[a-z][a-z0-9_]{0,39}", variable), f"{file} has a variable {variable}")
@@ -102,6 +132,10 @@ def check_files(result, names):
             text = path.read_text("latin-1")
             expect(GENERATED.fullmatch(text), f"{path.name} is not printable ASCII")
             check_text(path.name, text)
+    kept = re.findall(r'^from "[^"]*" (.*)', (result / "graph.rir").read_text("ascii"), re.M)
+    expect(len(kept) > len(names) // 2, "graph.rir lacks metadata")
+    for texts in kept:
+        expect(not re.search(r"\\x|\?|\*/|/\*|/home|/site|.{500}", texts), f"graph.rir has metadata {texts}")
     for name in ("manifest.json", "plan.json"):
         listed = {n["name"] for n in json.loads((result / name).read_text("ascii"))["nodes"]}
         missing = {"n:" + put_bytes(n.encode()).decode("utf-8", "surrogateescape") for n in names} - listed
