@@ -727,12 +727,11 @@ static void put_runs_loop(struct local *local) {
     strbuf_puts(&local->out, "\n}");
 }
 
-/* In training programs every call records its number, not only calls that may fail: the search for the origin of a
- * non-finite value uses it. */
+/* Every call records its number, not only calls that may fail: traces, profiles and the search for the origin of a
+ * non-finite value use it. */
 static const char *watched(const struct rankplan *plan, const char *call) {
     const size_t length = strlen(call);
-    if (!graph_trains(plan->graph) || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1)
-        return call;
+    if (strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1) return call;
     return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
 }
 

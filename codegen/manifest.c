@@ -9,6 +9,7 @@
 #include "codegen/manifest_parameters.h"
 #include "codegen/manifest_estimate.h"
 #include "codegen/manifest_schedule.h"
+#include "codegen/manifest_work.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
 #include "passes/plan/plan_text.h"
@@ -578,6 +579,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put_communication(writer, manifest);
     put_nodes(writer, manifest);
     put_instructions(writer, manifest->plan);
+    manifest_put_work(writer, manifest->plan);
     if (manifest->info->training) put_all_values(writer, manifest->plan);
     put_tensors(writer, "tensors", manifest->plan, manifest->plan->weights.n, manifest->plan->weights.at,
                 manifest->slices ? manifest->slices->of_weight : NULL);

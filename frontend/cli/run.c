@@ -138,6 +138,14 @@ static void add_training(struct command *command, const struct options *options,
             add_option(command, arena, option_rows[passed[i]].name, options_text(options, passed[i], arena));
 }
 
+/* --trace and --profile */
+static void add_recording(struct command *command, const struct options *options, struct arena *arena) {
+    if (options->trace) add_option(command, arena, "trace", options->trace);
+    if (options->trace_steps) add_option(command, arena, "trace-steps", options->trace_steps);
+    if (options->profile && *options->profile) add_option(command, arena, "profile", options->profile);
+    if (options->profile && !*options->profile) add_word(command, arena, "--profile");
+}
+
 static void build_command(struct command *command, const char *program, int64_t ranks, const char *resume,
                           struct cli *cli) {
     const struct options *options = cli->options;
@@ -151,6 +159,7 @@ static void build_command(struct command *command, const char *program, int64_t 
     if (options->broadcast_weights) add_word(command, arena, "--broadcast-weights");
     if (options->quiet) add_word(command, arena, "--quiet");
     if (options->verbose) add_word(command, arena, "--verbose");
+    add_recording(command, options, arena);
     if (options->verb == VERB_TRAIN) return add_training(command, options, resume, arena);
     if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
     if (options->given[OPT_RANDOM_INPUTS])

@@ -66,7 +66,8 @@ static int set_flag(struct parser *parser, const struct value *value) {
 }
 
 static int set_text(struct parser *parser, const struct value *value) {
-    if (!*value->text) return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
+    if (!*value->text && !value->row->bare)
+        return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
     *(const char **)value->field = arena_strdup(parser->arena, value->text);
     return 0;
 }

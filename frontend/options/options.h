@@ -190,8 +190,9 @@ struct options {
     int64_t restarts, log_every;
 
     /* run and train */
-    int64_t threads, repeat, warmup; /* threads 0: cores / ranks */
-    int64_t stall_timeout;           /* seconds; 0: never */
+    int64_t threads, repeat, warmup;           /* threads 0: cores / ranks */
+    int64_t stall_timeout;                     /* seconds; 0: never */
+    const char *trace, *trace_steps, *profile; /* NULL: none; profile: a machine's file, or "" */
 
     /* every verb */
     bool json, verbose, quiet, help, man, version;

@@ -229,3 +229,25 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
     work.seconds = fmax(arithmetic, moving) + runs_of(&kernel) * machine->launch;
     return work;
 }
+
+struct kernel_size kernel_size(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    struct kernel kernel = {.graph = graph, .class = class, .node = node};
+    struct windows windows;
+    double read = 0, written = 0, most = 0;
+    const char *why;
+    for (int k = 0; k < node->ninputs + node->noutputs; k++) {
+        const int tensor = operand_of(node, k);
+        *(k < node->ninputs ? &read : &written) += bytes_of(&kernel, tensor);
+        if (tensor >= 0) most = fmax(most, (double)rankplan_elements(class, graph, tensor));
+    }
+    if (node->op->kind == OP_COMM) return (struct kernel_size){.bytes = fmax(read, written)};
+    struct kernel_size size = {.bytes = written + (node->op->id == OP_Gather ? written : read)};
+    if (dims_bind(graph->arena, graph, node, &kernel.dims, &why) < 0) return size;
+    if (find_windows(&kernel, &windows))
+        size.flops = windows.flops;
+    else if (kernel_is_product(node, &kernel.dims))
+        size.flops = dims_flops(&kernel.dims, node->op->flops) * share_of(&kernel);
+    else
+        size.flops = most * operations_per_element(&kernel);
+    return size;
+}

@@ -16,6 +16,13 @@ struct kernel_work {
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
                                const struct machine *machine, bool alone);
 
+/* Floating-point operations of a node on a rank of the class, and bytes of the parts that it reads and writes. Of a
+ * collective: no operations, and the bytes of the larger of operand and result. */
+struct kernel_size {
+    double flops, bytes;
+};
+struct kernel_size kernel_size(const struct graph *graph, const struct rank_class *class, const struct node *node);
+
 /* True if the kernel sums products: the annotation has a factor that is summed, the node has two operands, and there is
  * a multiplication and an addition for each point. */
 bool kernel_is_product(const struct node *node, const struct dims *dims);

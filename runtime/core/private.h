@@ -10,6 +10,7 @@
 enum rt_code {
     RT_CODE_USAGE = 200,
     RT_CODE_LINK = 362, /* a symbolic or hard link where links are not followed */
+    RT_CODE_MACHINE = 396,
     RT_CODE_DATA = 382, /* data out of a kernel's range, such as an index */
     RT_CODE_MEMORY = 500,
     RT_CODE_GROUPS = 503, /* the scale units cannot be divided into the ZeRO groups */
@@ -33,6 +34,7 @@ enum rt_code {
     RT_CODE_CALLS = 913,
     RT_CODE_LOSS = 914,
     RT_CODE_INPUT = 915,
+    RT_CODE_TRACE = 916, /* a trace without some of its events */
 };
 
 /* Sums over a communicator in the background: a bucket of gradients that are complete but not handed to the transport.
@@ -97,6 +99,7 @@ struct rt_private {
     bool overlaps;           /* sums along replica axes begin in the current backward phase */
     struct rt_sum sum[RT_LAYOUT_AXES]; /* one per axis */
     int chunk;                         /* of the current row, by the rank's own numbers */
+    int micro;                         /* micro-batch of the current row */
     void **joined; /* per output: memory for its micro-batches where the caller gives none; NULL: not needed so far */
     struct rt_request *requests; /* of the rank's ends of transfers: [transfer * most slots + slot] */
     struct rt_reduce_hooks hooks;

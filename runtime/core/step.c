@@ -79,6 +79,7 @@ static void enter_row(struct rt *rt, const struct rt_step_op *op, enum phase pha
         rt->slot[s] = used ? (size_t)(op->micro % schedule->slots[s]) : 0;
     }
     rt->internal->chunk = op->chunk;
+    rt->internal->micro = op->micro;
 }
 
 int rt_execute(struct rt *rt, const struct rt_call *call) {

@@ -93,6 +93,7 @@ static int run_steps(struct rank *self, struct rt *rt) {
     void **outputs = rt_keeps_outputs(rt) ? self->no_outputs : self->output_data;
     for (int i = -options->warmup; i < options->repeat; i++) {
         int status = rt->comm->driver->barrier(rt->comm);
+        if (i >= 0) trace_begin_step(self->trace, i + 1);
         const double start = now_ms();
         if (!status)
             status = rt_infer_step(rt, self->job->input_data, outputs);
@@ -100,10 +101,12 @@ static int run_steps(struct rank *self, struct rt *rt) {
             rt_fail_comm(rt, rt->comm, status);
         if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
         if (status) return fail_rank(self, rt, status);
-        if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = now_ms() - start;
+        const double took = now_ms() - start;
+        RT_TRY(trace_end_step(self->trace));
+        if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = took;
         if (self->first && options->verbose)
             fprintf(stderr, "rankc: %s %d: %.3f ms\n", i < 0 ? "warm-up" : "step",
-                    i < 0 ? i + options->warmup + 1 : i + 1, now_ms() - start);
+                    i < 0 ? i + options->warmup + 1 : i + 1, took);
     }
     return copy_outputs(self, rt);
 }
@@ -181,7 +184,9 @@ static void run_rank(struct rank *self) {
         self->job->threads = rt->threads;
         if (options->verbose) tell_loaded(self->job, rt);
     }
-    status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
+    status = trace_open(&self->trace, self, rt);
+    if (!status) status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
+    status = trace_close(self->trace, status);
     if (!status) status = gather_memory(self, rt);
     if (status) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
@@ -321,6 +326,7 @@ static bool print_json(const struct job *job) {
     rt_json_close(&w, '}');
     put_steps(&w, job);
     put_ms(&w, "load_ms", job->load_ms);
+    if (job->profile) rt_json_key(&w, "profile"), profile_put(&w, job->profile);
     rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
     rt_json_close(&w, '}');
     bool ok = rt_json_end(&w, &why) && fwrite(w.text, 1, w.bytes, stdout) == w.bytes;
@@ -342,6 +348,7 @@ static int give_results(const struct job *job, struct failure *failure) {
         outputs_print(job->outputs, job->program, &job->manifest);
     if (!options->json && !options->steps && !options->quiet && (options->repeat > 1 || options->verbose))
         ok = print_times(job);
+    if (job->profile && !options->json) profile_print(job->profile, stdout);
     if (ok && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
@@ -380,6 +387,7 @@ static void free_job(struct job *job, struct rank *ranks, int nranks) {
     free(job->step_ms);
     free(job->losses);
     free(job->peak_rss);
+    profile_free(job->profile);
 }
 
 static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {

@@ -11,6 +11,8 @@
 #include "base/json.h"
 #include "base/npy.h"
 
+#include <stdio.h>
+
 struct failure {
     int exit, code;
     char text[512], where[256], help[256];
@@ -36,7 +38,9 @@ struct main_options {
         const char **at;
         int n;
     } inputs, data, eval_data; /* as given: NAME=FILE */
-    const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous;
+    const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous, *trace,
+        *profile;                    /* machine file or ""; NULL: no profile */
+    int64_t trace_first, trace_last; /* steps; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, join_timeout, stall_timeout, log_every;
     int random_inputs; /* seed; -1: inputs without a file are an error */
@@ -102,7 +106,8 @@ struct job {
     int nsteps;
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;
-    int64_t first_step; /* of training: the step of losses[0] */
+    struct profile *profile; /* set by rank 0; NULL: none */
+    int64_t first_step;      /* of training: the step of losses[0] */
     int threads;
     int watch;   /* of rt_watch_open; -1: none */
     int segment; /* descriptor of the ranks' shared memory from a rendezvous; else -1 */
@@ -115,6 +120,7 @@ struct rank {
     void **output_data;     /* rank 0: buffers for outputs; others: NULLs */
     void **no_outputs;      /* NULL per output, for steps whose outputs are not copied */
     bool first;             /* rank 0 of the job */
+    struct trace *trace;    /* NULL: the rank is not traced */
     bool interrupted;       /* training was ended by a signal; the same on all ranks */
     int status;
     struct failure failure;
@@ -139,5 +145,27 @@ bool stop_requested(void);
 
 /* Trains on --data up to step --steps: RT_OK, or a status recorded in `self`. Collective over the job's ranks. */
 int train_steps(struct rank *self, struct rt *rt);
+
+/* Traces and profiles: Note [Traces] in trace.h */
+
+struct trace;
+
+/* Begins to trace the rank, if its options ask for that: *out is NULL if not. Collective. */
+int trace_open(struct trace **out, struct rank *self, struct rt *rt);
+
+/* Around step `step`, counted from 1; `trace` may be NULL. The end of the window's last step is collective: rank 0
+ * writes the trace and keeps the profile. */
+void trace_begin_step(struct trace *trace, int64_t step);
+int trace_end_step(struct trace *trace);
+
+/* After the last step: writes what was not written, and releases the trace. `status`: of the steps; if they failed,
+ * nothing is written. Collective otherwise. */
+int trace_close(struct trace *trace, int status);
+
+/* Where the time of the traced steps went: as a table, or as a JSON value. */
+struct profile;
+void profile_print(const struct profile *profile, FILE *file);
+void profile_put(struct rt_json_writer *writer, const struct profile *profile);
+void profile_free(struct profile *profile);
 
 #endif

@@ -69,7 +69,9 @@ enum option_kind {
     OPTION_COUNT,
     OPTION_RATE,
     OPTION_FLAG,
-    OPTION_SEED /* a count that may be left out: 0 */
+    OPTION_SEED,  /* a count that may be left out: 0 */
+    OPTION_FILE,  /* a text that may be left out: "" */
+    OPTION_WINDOW /* A:B */
 };
 
 struct option_row {
@@ -118,6 +120,12 @@ static const struct option_row rows[] = {
      "random values for inputs without --input: floats in [-1, 1), integers below the rows of the table they index"},
     {"--log-every", "N", OPTION_COUNT, FIELD(log_every), 1,
      "train: print and log every Nth step and the last; default 1"},
+    {"--trace", "FILE", OPTION_TEXT, FIELD(trace), 0,
+     "write when each instruction and communication call of each rank was executed, for Perfetto"},
+    {"--trace-steps", "A:B", OPTION_WINDOW, FIELD(trace_first), 0,
+     "steps of --trace and --profile; default: the first 10 that are executed"},
+    {"--profile", "[=MACHINE]", OPTION_FILE, FIELD(profile), 0,
+     "print where the time of the traced steps went, by operator and layer; against the peaks of a machine file"},
     {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "print no times and metrics, only errors, warnings and outputs"},
     {"--verbose", NULL, OPTION_FLAG, FIELD(verbose), 0, "print times of loading and of every step, and memory"},
     {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
@@ -205,6 +213,20 @@ static int parse_rate(const struct option_row *row, const char *text, double *ou
                        row->name, rt_quote_text(text).text);
 }
 
+/* "A:B" into two integers, 1 <= A <= B. */
+static int parse_window(const struct option_row *row, const char *text, int64_t out[2], struct failure *failure) {
+    int length = 0;
+    long long first = 0, last = 0;
+    const bool plain = strspn(text, "0123456789:") == strlen(text) && strlen(text) <= 2 * 10 + 1;
+    if (plain && sscanf(text, "%lld:%lld%n", &first, &last, &length) == 2 && !text[length] && first >= 1 &&
+        first <= last && last <= INT_MAX) {
+        out[0] = first, out[1] = last;
+        return EXIT_OK;
+    }
+    return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs the first and last step, such as 3:5, not '%s'",
+                       row->name, rt_quote_text(text).text);
+}
+
 static int set_option(struct main_options *options, const struct option_row *row, const char *text,
                       struct failure *failure) {
     void *field = (char *)options + row->field;
@@ -215,6 +237,8 @@ static int set_option(struct main_options *options, const struct option_row *row
     case OPTION_FLAG: *(bool *)field = true; break;
     case OPTION_SEED: return parse_count(row, text ? text : "0", field, failure);
     case OPTION_COUNT: return parse_count(row, text, field, failure);
+    case OPTION_FILE: *(const char **)field = text ? text : ""; break;
+    case OPTION_WINDOW: return parse_window(row, text, field, failure);
     case OPTION_RATE: return parse_rate(row, text, field, failure);
     }
     return EXIT_OK;
@@ -240,7 +264,7 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
     const char *text = word[length] == '=' ? word + length + 1 : NULL;
     if (row->kind == OPTION_FLAG && text)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
-    const bool alone = row->kind == OPTION_FLAG || row->kind == OPTION_SEED;
+    const bool alone = row->kind == OPTION_FLAG || row->kind == OPTION_SEED || row->kind == OPTION_FILE;
     if (!alone && !text) text = ++*i < argc ? argv[*i] : NULL;
     if (!alone && !text)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs %s", row->name, row->argument);

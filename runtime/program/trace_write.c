@@ -1,0 +1,202 @@
+/* The Trace Event Format, as JSON object: an event of phase "X" (complete) has begin and duration in microseconds, and
+ * events of one track (pid, tid) nest. Phase "M" names processes and tracks. */
+#define _GNU_SOURCE 1
+
+#include "program/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum track { TRACK_STEPS, TRACK_INSTRUCTIONS, TRACK_COMMUNICATION, TRACKS };
+static const char *const track_names[TRACKS] = {"steps", "instructions", "communication"};
+
+static const char *const call_names[TRACE_CALLS] = {
+    [CALL_BARRIER] = "barrier",
+    [CALL_ALL_REDUCE] = "all_reduce",
+    [CALL_ALL_GATHER] = "all_gather",
+    [CALL_REDUCE_SCATTER] = "reduce_scatter",
+    [CALL_ALL_TO_ALL] = "all_to_all",
+    [CALL_BROADCAST] = "broadcast",
+    [CALL_SUM_BEGIN] = "sum_begin",
+    [CALL_SCATTER_BEGIN] = "scatter_begin",
+    [CALL_SUM_FINISH] = "sum_finish",
+    [CALL_GATHER_BEGIN] = "gather_begin",
+    [CALL_GATHER_FINISH] = "gather_finish",
+    [CALL_SEND] = "send",
+    [CALL_RECEIVE] = "receive",
+    [CALL_POST_SEND] = "post_send",
+    [CALL_POST_RECEIVE] = "post_receive",
+    [CALL_WAIT] = "wait",
+};
+
+struct output {
+    FILE *file;
+    const struct trace_names *names;
+    char **shown;  /* per instruction: `"name": .., "cat": .., "args": {"node": ..` */
+    int64_t start; /* ns of the first event */
+    int rank, class;
+};
+
+/* Names of nodes are untrusted: the JSON writer escapes them. */
+static char *show_instruction(const struct trace_instruction *instruction) {
+    struct rt_json_writer w;
+    struct rt_reason why;
+    char *name = NULL;
+    if (asprintf(&name, "%s %s", instruction->op, instruction->node) < 0) return NULL;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key(&w, "name"), rt_json_put_text(&w, name);
+    rt_json_key(&w, "args"), rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key(&w, "node"), rt_json_put_text(&w, instruction->node);
+    rt_json_key(&w, "operator"), rt_json_put_text(&w, instruction->op);
+    rt_json_key(&w, "layer"), rt_json_put_text(&w, instruction->layer);
+    rt_json_close(&w, '}');
+    rt_json_close(&w, '}');
+    free(name);
+    /* the members, without the braces around them and the last one's */
+    char *shown = rt_json_end(&w, &why) && w.bytes > 4 ? strndup(w.text + 1, w.bytes - 4) : NULL;
+    rt_json_discard(&w);
+    return shown;
+}
+
+static void put_time(FILE *file, const char *key, int64_t ns) {
+    fprintf(file, ", \"%s\": %" PRId64 ".%03" PRId64, key, ns / 1000, ns % 1000);
+}
+
+static void put_head(const struct output *out, const char *phase, enum track track) {
+    fprintf(out->file, ",\n{\"ph\": \"%s\", \"pid\": %d, \"tid\": %d", phase, out->rank, (int)track);
+}
+
+static void put_span(const struct output *out, enum track track, int64_t begin, int64_t end) {
+    put_head(out, "X", track);
+    put_time(out->file, "ts", begin - out->start);
+    put_time(out->file, "dur", end > begin ? end - begin : 0);
+}
+
+static void put_numbers(const struct output *out, const struct trace_event *event) {
+    fprintf(out->file, "\"step\": %d, \"instruction\": %d, \"micro_batch\": %d", event->step, event->instruction,
+            event->micro);
+    if (event->chunk) fprintf(out->file, ", \"chunk\": %d", event->chunk);
+}
+
+static bool is_known(const struct output *out, int instruction) {
+    return instruction >= 0 && instruction < out->names->ninstructions;
+}
+
+static void put_instruction(const struct output *out, const struct trace_event *event) {
+    if (!is_known(out, event->instruction)) return;
+    const struct trace_work *work =
+        &out->names->work[(int64_t)out->class * out->names->ninstructions + event->instruction];
+    put_span(out, TRACK_INSTRUCTIONS, event->begin, event->end);
+    fprintf(out->file, ", \"cat\": \"%s\", %s, ", work->phase < 0 ? "instruction" : trace_phases[work->phase],
+            out->shown[event->instruction]);
+    put_numbers(out, event);
+    if (work->phase >= 0)
+        fprintf(out->file, ", \"phase\": \"%s\", \"bytes\": %" PRId64 ", \"flops\": %" PRId64,
+                trace_phases[work->phase], work->bytes, work->flops);
+    fputs("}}", out->file);
+}
+
+static void put_call(const struct output *out, const struct trace_event *event) {
+    put_span(out, TRACK_COMMUNICATION, event->begin, event->end);
+    fprintf(out->file, ", \"cat\": \"communication\", \"name\": \"%s\", \"args\": {\"bytes\": %" PRId64 ", ",
+            call_names[event->call], event->bytes);
+    put_numbers(out, event);
+    if (is_known(out, event->instruction)) fprintf(out->file, ", \"of\": {%s}}", out->shown[event->instruction]);
+    fputs("}}", out->file);
+    if (event->waited <= 0) return;
+    put_span(out, TRACK_COMMUNICATION, event->begin, event->begin + event->waited);
+    fputs(", \"cat\": \"waiting\", \"name\": \"waiting for other ranks\"}", out->file);
+}
+
+static void put_step(const struct output *out, const struct trace_event *event) {
+    put_span(out, TRACK_STEPS, event->begin, event->end);
+    fprintf(out->file, ", \"cat\": \"step\", \"name\": \"step %d\", \"args\": {\"step\": %d}}", event->step,
+            event->step);
+}
+
+static void put_event(const struct output *out, const struct trace_event *event) {
+    switch ((enum trace_kind)event->kind) {
+    case TRACE_STEP: put_step(out, event); return;
+    case TRACE_INSTRUCTION: put_instruction(out, event); return;
+    case TRACE_CALL: put_call(out, event); return;
+    }
+}
+
+/* The memory of a rank's arenas stands beside its name. */
+static void put_process(const struct output *out, const struct trace_about *about) {
+    int64_t bytes = 0;
+    for (int a = 0; a < RT_ARENAS; a++) bytes += about->bytes[a];
+    put_head(out, "M", TRACK_STEPS);
+    fprintf(out->file, ", \"name\": \"process_name\", \"args\": {\"name\": \"rank %d\"}}", out->rank);
+    put_head(out, "M", TRACK_STEPS);
+    fprintf(out->file, ", \"name\": \"process_sort_index\", \"args\": {\"sort_index\": %d}}", out->rank);
+    put_head(out, "M", TRACK_STEPS);
+    fprintf(out->file, ", \"name\": \"process_labels\", \"args\": {\"labels\": \"arenas %.1f MB\"}}",
+            (double)bytes / 1e6);
+    for (int t = 0; t < TRACKS; t++) {
+        put_head(out, "M", (enum track)t);
+        fprintf(out->file, ", \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}}", track_names[t]);
+    }
+}
+
+static int64_t first_time(const struct trace_all *all) {
+    int64_t first = INT64_MAX;
+    for (int r = 0; r < all->world; r++)
+        for (int64_t i = 0; i < all->parts[r].about.n; i++)
+            if (all->parts[r].events[i].begin < first) first = all->parts[r].events[i].begin;
+    return first == INT64_MAX ? 0 : first;
+}
+
+/* How far times of ranks on other hosts may be off, in microseconds. */
+static double uncertainty(const struct trace_all *all) {
+    int64_t most = 0;
+    for (int r = 0; r < all->world; r++)
+        if (all->parts[r].about.uncertain > most) most = all->parts[r].about.uncertain;
+    return (double)most / 1e3;
+}
+
+static void put_all(struct output *out, const struct trace_all *all, const char *title) {
+    out->start = first_time(all);
+    fprintf(
+        out->file,
+        "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"program\": \"%s\", \"ranks\": %d, \"clock_error_us\": %.3f}, "
+        "\"traceEvents\": [\n{\"ph\": \"M\", \"pid\": 0, \"tid\": 0, \"name\": \"trace_format\", \"args\": "
+        "{\"format\": 1}}",
+        title, all->world, uncertainty(all));
+    for (out->rank = 0; out->rank < all->world; out->rank++) {
+        const struct trace_part *part = &all->parts[out->rank];
+        out->class = part->about.class;
+        put_process(out, &part->about);
+        for (int64_t i = 0; i < part->about.n; i++) put_event(out, &part->events[i]);
+    }
+    fputs("\n]}\n", out->file);
+}
+
+static bool write_file(struct output *out, const char *path, const struct trace_all *all, const char *title) {
+    if (!(out->file = fopen(path, "we"))) return false;
+    errno = 0;
+    put_all(out, all, title);
+    bool ok = fflush(out->file) == 0 && !ferror(out->file);
+    const int error = errno;
+    if (fclose(out->file) != 0) return false;
+    errno = error;
+    return ok;
+}
+
+bool trace_write(const char *path, const struct trace_all *all, const struct trace_names *names, const char *title) {
+    struct output out = {.names = names};
+    bool ok = (out.shown = calloc((size_t)names->ninstructions + 1, sizeof(*out.shown))) != NULL;
+    for (int i = 0; ok && i < names->ninstructions; i++)
+        ok = (out.shown[i] = show_instruction(&names->instructions[i])) != NULL;
+    if (!ok) errno = ENOMEM;
+    ok = ok && write_file(&out, path, all, title);
+    const int error = errno;
+    for (int i = 0; out.shown && i < names->ninstructions; i++) free(out.shown[i]);
+    free(out.shown);
+    errno = error;
+    return ok;
+}

@@ -1,0 +1,144 @@
+"""--trace and --profile of run and train: every instruction of every rank, nested and in order, and where the time went."""
+import argparse
+import json
+import pathlib
+import resource
+import subprocess
+import tempfile
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+STEPS, INSTRUCTIONS, COMMUNICATION = range(3)
+
+
+def call(*words, code=0, **options):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **options)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def spans(trace, pid, tid):
+    return [e for e in trace["traceEvents"] if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid)]
+
+
+def end(span):
+    return span["ts"] + span["dur"]
+
+
+def check_spans(trace, manifest, ranks, steps, micro_batches=1):
+    """Every instruction of manifest.json is there for each rank and step; spans of a track are in order or nested."""
+    for rank in range(ranks):
+        names = [e["args"].get("name") for e in trace["traceEvents"] if e["ph"] == "M" and e["pid"] == rank]
+        assert f"rank {rank}" in names, names
+        outer = spans(trace, rank, STEPS)
+        assert [s["args"]["step"] for s in outer] == steps, outer
+        inner = spans(trace, rank, INSTRUCTIONS)
+        assert all(b["ts"] >= end(a) - 1e-6 for a, b in zip(inner, inner[1:])), "instructions overlap"
+        for step in outer:
+            within = [s for s in inner if s["args"]["step"] == step["args"]["step"]]
+            assert all(step["ts"] <= s["ts"] and end(s) <= end(step) + 1e-6 for s in within)
+            expected = {tuple(row[:1]) for row in manifest["work"][rank_class(manifest, rank)]}
+            assert {(s["args"]["instruction"],) for s in within} == expected, (rank, step)
+            assert {s["args"]["micro_batch"] for s in within} == set(range(micro_batches)), within
+        for s in inner:
+            node = manifest["instructions"][s["args"]["instruction"]]
+            assert s["name"] == f'{node["op"]} {node["node"]}' and s["args"]["bytes"] >= 0 and s["args"]["flops"] >= 0, s
+        calls = spans(trace, rank, COMMUNICATION)
+        for a, b in zip(calls, calls[1:]):
+            nested = a["ts"] <= b["ts"] and end(b) <= end(a) + 1e-6
+            assert b["ts"] >= end(a) - 1e-6 or (nested and b["cat"] == "waiting") or a["cat"] == "waiting", (a, b)
+
+
+def rank_class(manifest, rank):
+    return rank % len(manifest["work"])
+
+
+def check_collectives(trace):
+    """A collective ends on no rank before it began on all."""
+    both = [[s for s in spans(trace, rank, COMMUNICATION) if s["name"] == "all_reduce"] for rank in range(2)]
+    assert len(both[0]) == len(both[1]) > 0
+    for a, b in zip(*both):
+        assert a["args"]["of"] == b["args"]["of"] and a["args"]["bytes"] == b["args"]["bytes"], (a, b)
+        assert max(a["ts"], b["ts"]) <= min(end(a), end(b)) + 1, (a, b)
+
+
+def check_profile(profile, steps, ranks):
+    assert profile["steps"] == steps and profile["ranks"] == ranks, profile
+    for rows in (profile["operators"], profile["layers"]):
+        total = sum(row["ms"] for row in rows)
+        assert abs(total - profile["instructions_ms"]) < 1e-6, (total, profile)
+        assert 0.9 * profile["step_ms"] <= total <= profile["step_ms"] + 1e-6, (total, profile)
+    assert any(row["name"] == "MatMul" and row["flops"] > 0 for row in profile["operators"])
+
+
+def check_errors(run, work):
+    for wrong in ("0:1", "2:1", "3", "a:b", "1:2:3", "", "1:99999999999"):
+        assert "--trace-steps" in call(*run, "--trace", work / "x.json", "--trace-steps", wrong, code=2)[1], wrong
+    assert "E0611" in call(*run, "--trace", work / "none" / "x.json", code=6)[1]
+    assert "No space left" in call(*run, "--trace", "/dev/full", code=6)[1]
+    limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+    assert "E0611" in call(*run, "--comm", "loopback", "--trace", work / "x.json", code=6, preexec_fn=limited)[1]
+    assert "E0916" in call(*run, "--trace", work / "x.json", "--trace-steps", "50:60")[1]
+    (work / "machine.json").write_text("{}")
+    assert "E0396" in call(*run, f"--profile={work}/machine.json", code=3)[1]
+
+
+def check_run(rankc, work):
+    model = work / "gpt"
+    call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", model, "--dim", "batch=2", "--dim", "seq=11", "--pas",
+         "tp", "--plan-ngpus", 2, "-q")
+    manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
+    run = [rankc, "run", model, "--random-inputs"]
+    plain = call(*run)[0]
+    for comm in ("shm", "loopback"):
+        trace = work / f"{comm}.json"
+        out = call(*run, "--comm", comm, "--trace", trace, "--trace-steps", "2:3", "--repeat", 5, "--warmup", 1)[0]
+        assert out.splitlines()[0] == plain.strip(), "tracing changes results"
+        trace = json.loads(trace.read_text())
+        check_spans(trace, manifest, 2, [2, 3])
+        check_collectives(trace)
+    text = call(*run, "--repeat", 3, "--profile")[0]
+    assert "profile of 3 steps, mean of 2 ranks" in text and "  MatMul " in text, text
+    (work / "peak.json").write_text(json.dumps({"bandwidth": 1e10, "rates": {"f32": 1e11}}))
+    assert "peaks of a rank: 100.0 GFLOP/s, 10.00 GB/s" in call(*run, f"--profile={work}/peak.json")[0]
+    check_errors(run, work)
+
+
+def check_train(rankc, work):
+    """Two pipeline stages, each with two micro-batches, and with sums that overlap computation."""
+    data, model = TESTS / "training/mlp", work / "mlp"
+    call(rankc, "compile", data / "model.onnx", "--train", "-o", model, "--pas", "pp", "--plan-ngpus", 2, "--accumulate", 2,
+         "-q")
+    manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
+    train = [rankc, "train", model, "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--steps", 14]
+    plain = json.loads(call(*train, "--json")[0])["losses"]
+    result = json.loads(call(*train, "--json", "--trace", work / "t.json", "--profile")[0])
+    assert result["losses"] == plain, "tracing changes losses"
+    trace = json.loads((work / "t.json").read_text())
+    check_spans(trace, manifest, 2, list(range(1, 11)), 2)  # the first ten steps
+    names = {s["name"] for rank in range(2) for s in spans(trace, rank, COMMUNICATION)}
+    assert {"post_send", "post_receive", "wait"} <= names, names
+    assert result["profile"]["steps"] == 10 and result["profile"]["ranks"] == 2
+
+
+def check_sum(rankc, work):
+    """The rows of a profile sum up to the step."""
+    model = work / "gpt_train"
+    call(rankc, "compile", TESTS / "training/gpt2/model.onnx", "--train", "-o", model, "-q")
+    inputs = {path.stem: path for path in (TESTS / "training/gpt2").glob("*.npy")}
+    names = [entry["name"] for entry in json.loads(next(model.glob("*/_/manifest.json")).read_text())["inputs"]]
+    data = [word for name in names for word in ("--data", f"{name}={inputs[name]}")]
+    result = json.loads(call(rankc, "train", model, *data, "--steps", 4, "--profile", "--json")[0])
+    check_profile(result["profile"], 4, 1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rankc", required=True)
+    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    with tempfile.TemporaryDirectory() as work:
+        check_run(rankc, pathlib.Path(work))
+        check_train(rankc, pathlib.Path(work))
+        check_sum(rankc, pathlib.Path(work))
+
+
+main()
