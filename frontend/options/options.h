@@ -123,11 +123,14 @@ struct mesh_axis {
 
 struct options {
     enum verb verb;
-    const char *operand; /* MODEL.onnx, DIR, ...; of a verb with actions, the action's name. NULL: not given */
+    const char *operand;      /* MODEL.onnx, DIR, ...; of a verb with actions, the action's name. NULL: not given */
+    struct option_texts more; /* operands behind the first, of a verb that takes many */
     enum action action;
     const char *operands[OPERANDS_MAX]; /* of the action */
     bool given[OPTIONS];                /* by the user, rather than by default */
     const char *command;                /* the command line, quoted for a shell, to be extended in suggestions */
+
+    const char *plot_output; /* plot; NULL: stdout */
 
     /* compile */
     const char *output, *instance_name;
@@ -253,6 +256,7 @@ struct option {
 struct verb_row {
     const char *name, *operand, *help;
     bool later;
+    bool many;  /* takes any number of operands */
     bool lists; /* prints a list: it is no error if the reader closes the pipe before its end, as head does */
 };
 

@@ -128,6 +128,10 @@ static int set_operand(struct parser *parser, const char *argument) {
         options->operands[i] = arena_strdup(parser->arena, argument);
         return 0;
     }
+    if (options->operand && verb_rows[options->verb].many) {
+        VEC_PUSH(parser->arena, &options->more.all, arena_strdup(parser->arena, argument));
+        return 0;
+    }
     const bool acts = *action_names(options->verb, " ", parser->arena);
     if (acts && options->operand && !options->action) return -1; /* reported: what it is an operand of is unknown */
     if (parser->options->operand || !*verb_rows[parser->options->verb].operand)
