@@ -6,6 +6,7 @@
 
 #include "codegen/expr_print.h"
 #include "codegen/loops.h"
+#include "codegen/names.h"
 #include "codegen/tmpl.h"
 #include "ir/base/map.h"
 #include "ir/expr/eval.h"
@@ -113,17 +114,58 @@ static void bind_results(const struct loops *loops, struct tmpl_env *env, const 
     }
 }
 
+/* The last component of the name, if it is an identifier; else NULL. */
+static const char *last_word(struct arena *arena, const char *name) {
+    const char *dot = strrchr(name, '.');
+    while (dot && dot > name && isdigit((unsigned char)dot[1])) { /* a number that keeps names apart */
+        name = arena_copy(arena, name, (size_t)(dot - name));
+        dot = strrchr(name, '.');
+    }
+    if (!dot || !islower((unsigned char)dot[1])) return NULL;
+    const size_t length = strspn(dot + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return dot[1 + length] || length > 16 ? NULL : dot + 1;
+}
+
+/* The function of an optimizer's formulas, such as adamw_update; NULL: the node is something else. */
+static const char *update_function(const struct loops *loops) {
+    static const char end[] = "_update";
+    const char *word = is_update(loops) ? last_word(loops->arena, loops->node->name) : NULL;
+    const size_t length = word ? strlen(word) : 0;
+    return length > strlen(end) && strcmp(word + length - strlen(end), end) == 0 ? word : NULL;
+}
+
+/* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def): the gradient,
+ * which alone is of the parameter's size and stays as it is, is g; others are the last word of their name. */
+static void name_update(const struct loops *loops, const char **names, const char **results) {
+    struct names scope;
+    names_begin(&scope, loops->arena);
+    names_reserve(&scope, "count");
+    for (int i = 0; i < EXPR_VALUES; i++) names_reserve(&scope, arena_printf(loops->arena, "y%d", i));
+    for (int i = 0; i < EXPR_INPUTS; i++) names_reserve(&scope, arena_printf(loops->arena, "v%d", i));
+    for (int o = 0; o < loops->node->noutputs; o++) {
+        const char *word = last_word(loops->arena, loops->graph->tensors.at[loops->node->outputs[o]].name);
+        results[o] = names_take(&scope, word ? word : "", "y");
+    }
+    for (int k = 0; k < loops->node->ninputs; k++) {
+        if (output_at(loops->class, loops->graph, loops->node, k) >= 0) continue;
+        const char *word = last_word(loops->arena, loops->graph->tensors.at[loops->node->inputs[k]].name);
+        names[k] = names_take(&scope, loops->stride[k][0] ? "g" : word ? word : "", "x");
+    }
+}
+
 /* Binds the function's parameters and sets the spelling of each input in the expression. */
 static void bind_operands(struct loops *loops, struct tmpl_env *env) {
-    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
-                                        "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
-    static const char *const results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
+    const char *names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
+                           "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
+    const char *results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
     _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
     _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
     struct strbuf parameters, arguments;
     strbuf_init(&parameters, loops->arena);
     strbuf_init(&arguments, loops->arena);
     tmpl_list(env, "reads");
+    const bool updates = update_function(loops) != NULL;
+    if (updates) name_update(loops, names, results);
     for (int o = 0; o < loops->node->noutputs; o++) {
         loops->result[o] = results[o];
         strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(loops, loops->node->outputs[o]),
@@ -140,7 +182,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
             loops->operand[k] = loops_literal(loops, tensor);
             continue;
         }
-        const char *name = loops->node->ninputs == 1 ? "x" : names[k];
+        const char *name = loops->node->ninputs == 1 && !updates ? "x" : names[k];
         strbuf_printf(&parameters, ", const %s *%s", loops_type_name(loops, tensor), name);
         strbuf_printf(&arguments, ", %s", name);
         loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, name, false));
@@ -149,6 +191,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
         strbuf_puts(&parameters, ", int64_t count");
         strbuf_puts(&arguments, ", count");
     }
+    tmpl_set(env, "first", results[0]);
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
 }
@@ -220,8 +263,8 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     bind_loops(loops, env, block);
     const struct target *target = kernels->target;
     const char *template = loops->width > 1 ? target->vector_template : target->elementwise_template;
-    const bool updates = loops->flat && loops->node->phase == PHASE_UPDATE && loops->node->noutputs > 1;
-    return kernels_share(kernels, env, template, updates ? "update" : loops->node->op->name);
+    const char *updates = update_function(loops);
+    return kernels_share(kernels, env, template, updates ? updates : loops->node->op->name);
 }
 
 static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,

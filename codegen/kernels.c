@@ -21,11 +21,20 @@ const char *kernels_text(const struct kernels *kernels) {
     return strbuf_text(&out);
 }
 
-/* "add_3": the operator in lower case, and a number; "acme__gate_3" of an operator acme::Gate. */
+static bool is_taken(const struct kernels *kernels, const char *name) {
+    for (int i = 0; i < kernels->names.n; i++)
+        if (strcmp(kernels->names.at[i], name) == 0) return true;
+    return false;
+}
+
+/* "add_3": the operator in lower case, and a number; "acme__gate_3" of an operator acme::Gate. The first function of an
+ * optimizer is its name alone, "adamw_update". */
 static const char *function_name(struct kernels *kernels, const char *op) {
-    char *name = arena_printf(kernels->arena, "%s_%d", op, kernels->names.n);
+    char *name = arena_strdup(kernels->arena, op);
     for (char *c = name; *c; c++) *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
-    return name;
+    const char *end = strstr(name, "_update");
+    const bool alone = end && strcmp(end, "_update") == 0 && !is_taken(kernels, name);
+    return alone ? name : arena_printf(kernels->arena, "%s_%d", name, kernels->names.n);
 }
 
 /* The template is first filled with a placeholder as name, so that functions which differ only in the name are one. */

@@ -43,6 +43,13 @@ static int add_state(struct optimizing *o, const char *name, int like, bool grad
     return state;
 }
 
+/* Names a value that a node of the present name computes as the formulas do: OWNER.m. Generated code shows it. */
+static void name_as(struct optimizing *o, int tensor, const char *owner, const char *name) {
+    struct tensor *t = tensor < 0 ? NULL : &o->graph->tensors.at[tensor];
+    if (t && t->producer >= 0 && strcmp(o->graph->nodes.at[t->producer].name, o->builder.node) == 0)
+        t->name = arena_printf(o->graph->arena, "%s.%s", owner, name);
+}
+
 static void add_update(struct optimizing *o, int weight, int value) {
     VEC_PUSH(o->graph->arena, &o->graph->updates, (struct update){weight, value});
 }
@@ -160,6 +167,7 @@ static int global_norm(struct optimizing *o) {
 static int give_norm(struct optimizing *o) {
     int norm = global_norm(o);
     if (norm < 0) return -1;
+    name_as(o, norm, "optimizer", "norm");
     VEC_PUSH(o->graph->arena, &o->graph->outputs, norm);
     VEC_PUSH(o->graph->arena, &o->graph->output_names, "gradient norm");
     o->graph->nmetrics++;
@@ -177,6 +185,7 @@ static int clip(struct optimizing *o, int norm) {
     o->clip =
         build_expr(&o->builder, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
     if (o->clip >= 0) o->clip = build2(&o->builder, OP_Mul, o->clip, o->mean);
+    name_as(o, o->clip, "optimizer", "clip");
     return o->clip;
 }
 
@@ -221,6 +230,8 @@ static int find_numbers(struct optimizing *o, struct group *group) {
     build_scope_tensor(&group->numbers, "step", step);
     const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
     if (build_expr(&o->builder, &group->numbers, text) < 0) return -1;
+    for (int i = 0; i < group->numbers.n; i++)
+        name_as(o, group->numbers.names[i].tensor, "optimizer", group->numbers.names[i].name);
     o->builder.node = node;
     return 0;
 }
@@ -236,6 +247,7 @@ static int names_for(struct optimizing *o, const struct build_scope *numbers, en
             continue;
         }
         if ((tensor = build_cast(&o->builder, tensor, dtype)) < 0) return -1;
+        name_as(o, tensor, "optimizer", numbers->names[i].name);
         build_scope_tensor(scope, numbers->names[i].name, tensor);
     }
     return 0;
@@ -317,9 +329,11 @@ static int update(struct optimizing *o, struct parameter *p) {
     struct kept kept;
     struct build_scope scope;
     enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
+    o->builder.node = name_for(o, p, arena_printf(o->graph->arena, "%s_update", row->name));
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
-    int gradient = build_cast(&o->builder, p->gradient, dtype);
-    if (gradient >= 0) gradient = build2(&o->builder, OP_Mul, gradient, build_cast(&o->builder, o->clip, dtype));
+    int gradient = build_cast(&o->builder, p->gradient, dtype), factor = build_cast(&o->builder, o->clip, dtype);
+    name_as(o, factor, "optimizer", "clip");
+    if (gradient >= 0) gradient = build2(&o->builder, OP_Mul, gradient, factor);
     if (!add_name(o, &scope, "g", gradient)) return -1;
     list_kept(o, p, row->states, &kept);
     for (int i = 0; i < kept.n; i++)
@@ -331,6 +345,7 @@ static int update(struct optimizing *o, struct parameter *p) {
         int stored = kept.at[i].tensor;
         int value = build_cast(&o->builder, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
         if (value < 0) return -1;
+        name_as(o, value, o->graph->tensors.at[p->weight].name, kept.at[i].name);
         add_update(o, stored, value);
     }
     return 0;
@@ -397,9 +412,9 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     set_phase(graph, reduce, PHASE_REDUCE);
     int update_first = graph->order.n;
     list_groups(&o);
-    if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0 ||
-        each(&o, "update", update) < 0)
-        return -1;
+    if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0) return -1;
+    name_as(&o, o.scale.good, "optimizer", "good");
+    if (each(&o, "update", update) < 0) return -1;
     o.builder.node = "loss_scale";
     if (loss_scale_end(&o.builder, &context->training->amp, &o.scale) < 0) return -1;
     set_phase(graph, update_first, PHASE_UPDATE);
