@@ -12,6 +12,7 @@
 #include "codegen/manifest_work.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
+#include "ir/provenance.h"
 #include "passes/plan/plan_text.h"
 #include "runtime/base/bucket.h"
 #include "runtime/base/hash.h"
@@ -321,6 +322,16 @@ static void put_communication(json *writer, const struct manifest *manifest) {
 
 /* Nodes ------------------------------------------------------------------------------------------------------------ */
 
+/* Writes the path of the node's module, if it is known, in the form of a name with scopes: "layers.0/attn/q_proj". */
+static void put_scope(json *writer, const struct graph *graph, const char *node) {
+    const struct provenance *from = provenance_of(graph, node, NULL);
+    if (!from || !*from->scope) return;
+    char *scope = arena_strdup(graph->arena, from->scope);
+    for (char *c = scope; *c; c++)
+        if (*c == '.' && !isdigit((unsigned char)c[1])) *c = '/';
+    put(writer, "scope", scope);
+}
+
 static void put_nodes(json *writer, const struct manifest *manifest) {
     const struct plan *decided = manifest->decided;
     open_list(writer, "nodes");
@@ -328,6 +339,7 @@ static void put_nodes(json *writer, const struct manifest *manifest) {
         const struct plan_node *node = &decided->nodes.at[i];
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "name", node->name);
+        put_scope(writer, manifest->plan->graph, node->name);
         put(writer, "op", node->op);
         plan_put_partition(writer, decided, node, false);
         put_int(writer, "stage", node->stage);
@@ -371,6 +383,8 @@ static void put_instructions(json *writer, const struct rankplan *plan) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "node", node->name);
         put(writer, "op", node->op->name);
+        const char *from = provenance_text(graph->arena, graph, node->name);
+        if (*from) put(writer, "from", from + 1);
         put_members(writer, graph, first[graph->order.at[i]], next);
         rt_json_close(writer, '}');
     }

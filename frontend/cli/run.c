@@ -14,6 +14,7 @@
 #include "frontend/driver/driver.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/reason.h"
 #include "runtime/launch.h"
 
 /* ---- compiling into the cache ---- */
@@ -229,8 +230,10 @@ static const char *instruction_name(void *context, int number) {
     const struct rt_json *entry = list ? list->first : NULL;
     for (int i = 0; entry && i < number; i++) entry = entry->next;
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
+    const char *from = rt_json_text(rt_json_member(entry, "from"));
     if (!node || !op) return NULL;
-    return arena_printf(names->cli->arena, "node %s (%s)", diag_quote(names->cli->diags, node), op);
+    return arena_printf(names->cli->arena, "node %s (%s)%s%s", diag_quote(names->cli->diags, node), op, from ? " " : "",
+                        from ? rt_quote_text(from).text : "");
 }
 
 /* Starts one process per rank. The launcher and the ranks print errors themselves. *lost: see struct rt_launch. */

@@ -151,6 +151,7 @@ static void put_all_nodes(const struct shown *shown, const char *key) {
         }
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
         copy_member(shown->writer, node, "name");
+        if (rt_json_member(node, "scope")) copy_member(shown->writer, node, "scope");
         copy_member(shown->writer, node, "op");
         copy_member(shown->writer, node, "partition");
         put_ranks(shown->writer, "ranks", &ranks);

@@ -1,4 +1,5 @@
-/* The tree of a plan's nodes, with repeated layers printed once.
+/* The tree of a plan's nodes, with repeated layers printed once. Scopes are the parts of names that slashes end, and
+ * the modules that the exporter recorded.
  *
  * Note [Folding]
  * The pattern of a node or scope consists of its name with numbers replaced, its operator, partition and stage, and the
@@ -27,6 +28,7 @@ struct scope {
     VEC(int) children;
     int id, nodes;
     bool replicated; /* all its nodes are */
+    bool numbered;   /* a node whose name ends in a number of the exporter, or has none if it is the first */
 };
 
 struct stage {
@@ -91,14 +93,22 @@ static const char *partition_text(const struct rt_json *partition, const char *n
     return strbuf_text(&text);
 }
 
+/* show_pattern without the number at the end of names that the exporter numbers: "linear", "linear_1", "linear_2". */
+static const char *pattern_of(struct arena *arena, const char *name, bool numbered) {
+    const char *pattern = show_pattern(arena, name);
+    const size_t length = strlen(pattern);
+    if (!numbered || length < 3 || strcmp(pattern + length - 2, "_#") != 0) return pattern;
+    return arena_copy(arena, pattern, length - 2);
+}
+
 /* The same with numbers in names replaced, but not those of dimensions and ways. */
-static const char *partition_pattern(const struct rt_json *partition, struct arena *arena) {
+static const char *partition_pattern(const struct rt_json *partition, bool numbered, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
     for (const struct rt_json *part = partition->first; part; part = part->next)
         strbuf_printf(&text, "%s %" PRId64 " %" PRId64 " %s;",
-                      show_pattern(arena, show_text(rt_json_member(part, "tensor"), arena)), integer(part, "dim"),
-                      integer(part, "ways"), show_text(rt_json_member(part, "axis"), arena));
+                      pattern_of(arena, show_text(rt_json_member(part, "tensor"), arena), numbered),
+                      integer(part, "dim"), integer(part, "ways"), show_text(rt_json_member(part, "axis"), arena));
     return strbuf_text(&text);
 }
 
@@ -128,17 +138,19 @@ static struct scope read_node(struct tree *tree, const struct rt_json *node, con
     struct arena *arena = tree->arena;
     const struct rt_json *partition = rt_json_member(node, "partition");
     const char *op = show_text(rt_json_member(node, "op"), arena), *place = stage_of(tree, node)->place;
+    const bool numbered = rt_json_member(node, "scope") != NULL;
     bool split = partition && partition->kind == RT_JSON_ARRAY && partition->first;
     const char *unsplit = stage_of(tree, node)->ranks.all.n == 1 ? "whole" : "replicated";
     const char *what = split ? partition_text(partition, name, arena) : unsplit;
-    const char *pattern = split ? partition_pattern(partition, arena) : "";
+    const char *pattern = split ? partition_pattern(partition, numbered, arena) : "";
     return (struct scope){.name = last,
                           .op = op,
                           .what = arena_printf(arena, "%s%s", what, place),
                           .pattern = arena_printf(arena, "%s %s%s", op, pattern, place),
                           .place = place,
                           .nodes = 1,
-                          .replicated = !split};
+                          .replicated = !split,
+                          .numbered = numbered};
 }
 
 static int add_scope(struct tree *tree, int parent, struct scope scope) {
@@ -156,8 +168,15 @@ static int enter_scope(struct tree *tree, int parent, const char *name) {
     return add_scope(tree, parent, (struct scope){.name = name, .replicated = true});
 }
 
+/* The node's name; below the path of its module if the exporter recorded that. */
+static const char *full_name(const struct tree *tree, const struct rt_json *node) {
+    const char *name = show_text(rt_json_member(node, "name"), tree->arena);
+    const struct rt_json *scope = rt_json_member(node, "scope");
+    return scope ? arena_printf(tree->arena, "%s/%s", show_text(scope, tree->arena), name) : name;
+}
+
 static void add_node(struct tree *tree, const struct rt_json *node) {
-    const char *name = show_text(rt_json_member(node, "name"), tree->arena), *at = name;
+    const char *name = full_name(tree, node), *at = name;
     int parent = 0;
     for (int depth = 0; depth < DEPTH; depth++) {
         at += *at == '/';
@@ -191,7 +210,8 @@ static void number_patterns(struct tree *tree) {
         struct strbuf pattern;
         find_place(tree, scope);
         strbuf_init(&pattern, tree->arena);
-        strbuf_printf(&pattern, "%s %s", show_pattern(tree->arena, scope->name), scope->op ? scope->pattern : "(");
+        strbuf_printf(&pattern, "%s %s", pattern_of(tree->arena, scope->name, scope->numbered),
+                      scope->op ? scope->pattern : "(");
         for (int c = 0; c < scope->children.n; c++) {
             const struct scope *child = &tree->scopes.at[scope->children.at[c]];
             strbuf_printf(&pattern, "%d ", child->id);

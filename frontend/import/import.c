@@ -4,6 +4,7 @@
 
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
+#include "ir/provenance.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/path.h"
 
@@ -29,7 +30,9 @@ static struct scope *scope_new(struct arena *arena, const struct scope *outer) {
 }
 
 const char *lower_where(const struct lower *lower) {
-    return onnx_where_node(lower->import->model, lower->node, lower->index);
+    const struct import *import = lower->import;
+    return arena_printf(import->arena, "%s%s", onnx_where_node(import->model, lower->node, lower->index),
+                        provenance_text(import->arena, import->graph, lower->builder.node));
 }
 
 /* Attributes; inside a function they may refer to an attribute of the call (ref_attr_name) ------------------------ */

@@ -25,8 +25,10 @@ bool rt_place_of(const struct rt_json *root, int instruction, char *text, size_t
     const struct rt_json *entry = entry_of(root, "instructions", instruction);
     const char *node = entry ? rt_json_text(rt_json_member(entry, "node")) : NULL;
     const char *op = entry ? rt_json_text(rt_json_member(entry, "op")) : NULL;
+    const char *from = entry ? rt_json_text(rt_json_member(entry, "from")) : NULL;
     if (!node || !op) return false;
-    snprintf(text, room, "node '%s' (%s)", rt_quote_text(node).text, rt_quote_text(op).text);
+    snprintf(text, room, "node '%s' (%s)%s%s", rt_quote_text(node).text, rt_quote_text(op).text, from ? " " : "",
+             from ? rt_quote_text(from).text : "");
     return true;
 }
 

@@ -6,7 +6,8 @@
 
 struct rt_json;
 
-/* "node 'layer0/attn' (MatMul)", of an instruction; `root` is that of manifest.json. False: it lists none of that
+/* "node 'layer0/attn' (MatMul)" of an instruction, and the module and source line that it was exported from if they are
+ * known: " in layers.0.attn (model.py:41 in forward)". `root` is that of manifest.json. False: it lists none of that
  * number. */
 bool rt_place_of(const struct rt_json *root, int instruction, char *text, size_t room);
 

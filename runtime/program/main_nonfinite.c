@@ -248,14 +248,15 @@ static void list_members(const struct rt_json *names, struct failure *failure) {
 static void place_instruction(const struct rt_json *entry, struct failure *failure) {
     static const char suffix[] = ".grad";
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
+    const char *from = rt_json_text(rt_json_member(entry, "from"));
     char name[256];
     if (!node || !op) return;
     size_t length = strlen(node);
     const bool gradient = length > strlen(suffix) && strcmp(node + length - strlen(suffix), suffix) == 0;
     if (gradient) length -= strlen(suffix);
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), node);
-    failure_where(failure, "%snode '%s' (%s)", gradient ? "gradient of " : "", rt_quote_text(name).text,
-                  rt_quote_text(op).text);
+    failure_where(failure, "%snode '%s' (%s)%s%s", gradient ? "gradient of " : "", rt_quote_text(name).text,
+                  rt_quote_text(op).text, from ? " " : "", from ? rt_quote_text(from).text : "");
     list_members(rt_json_member(entry, "of"), failure);
 }
 

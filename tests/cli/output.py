@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import struct
 import subprocess
 import tempfile
 
@@ -43,6 +44,18 @@ def check_run(rankc, work):
     for wrong in ("", "-1", "x", "3.5"):
         assert "E0205" in call(rankc, "run", model, f"--random-inputs={wrong}", code=2)[1]
     call(next(model.glob("*/_/build/run")), "--random-inputs=x", "--comm", "loopback", code=2)
+
+
+def check_place(rankc, work):
+    """An error of a running program names node, module and source line; so does `show`'s JSON."""
+    model, tokens = work / "net", work / "tokens.npy"
+    head = b"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + b"\n"
+    tokens.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + struct.pack("<6q", 0, 1, 2, 3, 4, 99))
+    call(rankc, "compile", TESTS / "cli/origin/model.onnx", "-o", model, "-q")
+    err = call(rankc, "run", model, "--input", f"tokens={tokens}", code=3)[1]
+    assert "E0382" in err and "node 'node_embedding' (Gather) in embed (net.py:35 in forward)" in err, err
+    scopes = {n["name"]: n.get("scope") for n in json.loads(call(rankc, "show", model, "--json")[0])["nodes"]}
+    assert scopes["node_MatMul_5"] == "layers.1/up" and scopes["node_softmax"] is None, scopes
 
 
 def check_train(rankc, work):
@@ -99,6 +112,7 @@ def main():
     rankc = pathlib.Path(parser.parse_args().rankc).resolve()
     with tempfile.TemporaryDirectory() as work:
         check_run(rankc, pathlib.Path(work))
+        check_place(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
         check_progress(rankc, pathlib.Path(work))
 
