@@ -93,6 +93,45 @@ static const struct {
                        "default $HOME/.cache."},
 };
 
+/* Rows of manual.def. */
+struct manual_row {
+    enum verb verb;
+    const char *text, *what;
+};
+static const struct manual_row examples[] = {
+#define EXAMPLE(verb, command, what) {VERB_##verb, command, what},
+#define SHOWN(verb, command, what)   {VERB_##verb, command, what},
+#include "frontend/options/manual.def"
+};
+static const struct manual_row files[] = {
+#define MANUAL_FILE(verb, name, what) {VERB_##verb, name, what},
+#include "frontend/options/manual.def"
+};
+
+static void put_examples(struct strbuf *out, enum verb verb) {
+    bool first = true;
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        if (examples[i].verb != verb) continue;
+        if (first) put_section(out, "EXAMPLES");
+        first = false;
+        strbuf_puts(out, ".PP\n");
+        put_sentence(out, examples[i].what);
+        strbuf_puts(out, ".PP\n.RS 4\n.nf\n");
+        put_paragraph(out, examples[i].text);
+        strbuf_puts(out, ".fi\n.RE\n");
+    }
+}
+
+static void put_files(struct strbuf *out, enum verb verb) {
+    bool first = true;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (files[i].verb != verb) continue;
+        if (first) put_section(out, "FILES");
+        first = false;
+        put_tag(out, files[i].text, "", arena_printf(out->arena, "%s.", files[i].what));
+    }
+}
+
 static void put_exit_status(struct strbuf *out) {
     put_section(out, "EXIT STATUS");
     for (size_t i = 0; i < sizeof exit_meanings / sizeof *exit_meanings; i++)
@@ -148,7 +187,9 @@ void help_man_verb(struct strbuf *out, enum verb verb) {
         if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);
     if (*later) put_section(out, "NOT SUPPORTED YET");
     if (*later) put_paragraph(out, arena_printf(out->arena, "%s.", later));
+    put_files(out, verb);
     put_exit_status(out);
+    put_examples(out, verb);
     put_section(out, "SEE ALSO");
     put_paragraph(out, "rankc(1)");
 }

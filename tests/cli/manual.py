@@ -1,0 +1,47 @@
+"""The examples of the manual pages (frontend/options/manual.def): each is run, in order, and each is in its page. Every verb has one."""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+ROW = re.compile(r'^(EXAMPLE|SHOWN)\((\w+), ((?:"[^"\n]*"\s*)+),', re.M)  # adjacent literals are one
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rankc", required=True)
+    rankc = os.path.abspath(parser.parse_args().rankc)
+    rows = [(kind, verb, "".join(re.findall('"([^"]*)"', command)))
+            for kind, verb, command in ROW.findall((SOURCE / "frontend/options/manual.def").read_text())]
+    with tempfile.TemporaryDirectory(prefix="rankc-manual-") as work:
+        work = pathlib.Path(work)
+        (work / "bin").mkdir()
+        (work / "bin/rankc").symlink_to(rankc)
+        shutil.copy(SOURCE / "samples/models/gpt2.onnx", work)
+        for name in "input_ids", "labels":
+            shutil.copy(SOURCE / "samples/models/gpt2.input_ids.npy", work / f"{name}.npy")
+        env = {**os.environ, "PATH": f"{work}/bin:{os.environ['PATH']}", "XDG_CACHE_HOME": str(work / "cache")}
+
+        def call(command, **how):
+            done = subprocess.run(["sh", "-c", command], cwd=work, env=env, capture_output=True, text=True, **how)
+            assert done.returncode == 0, (command, done.returncode, done.stdout, done.stderr)
+            return done.stdout
+
+        pages = {}
+        for kind, verb, command in rows:
+            verb = verb.lower()
+            if verb not in pages:
+                pages[verb] = call(f"rankc help --man {verb}").replace("\\-", "-")
+            assert command in pages[verb], f"{command} is not in the page of {verb}"
+            if kind == "EXAMPLE":
+                call(command)
+        verbs = set(re.findall(r"rankc-(\w+)\(1\)", call("rankc help --man").replace("\\-", "-")))
+        assert verbs == set(pages), f"without an example: {verbs - set(pages)}"
+    print(f"{len(rows)} examples of {len(pages)} verbs")
+
+
+main()
