@@ -385,6 +385,8 @@ static void put_instructions(json *writer, const struct rankplan *plan) {
         put(writer, "op", node->op->name);
         const char *from = provenance_text(graph->arena, graph, node->name);
         if (*from) put(writer, "from", from + 1);
+        const struct provenance *origin = provenance_of(graph, node->name, NULL);
+        if (origin && *origin->scope) put(writer, "module", origin->scope);
         put_members(writer, graph, first[graph->order.at[i]], next);
         rt_json_close(writer, '}');
     }

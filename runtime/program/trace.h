@@ -78,7 +78,8 @@ struct trace_names {
     int ninstructions, nclasses;
     struct trace_instruction {
         const char *node, *op;
-        char *layer; /* Note [Layers of names] */
+        const char *module, *from; /* module, and line of source, of the exported program; NULL: unknown */
+        char *layer;               /* Note [Layers of names] */
     } * instructions;
     struct trace_work {
         int phase; /* enum phase; -1: unknown */

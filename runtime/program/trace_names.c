@@ -5,7 +5,8 @@
  * with one: transformer.h.0 of "/transformer/h.0/attn/c_attn/Gemm" and of "transformer.h.0.ln_1.weight.update". Without
  * one, it is at most two components of the scope, which is what stands before the last slash, or before the last two
  * components of a parameter's update: transformer.wte of "/transformer/wte/Gather" and of
- * "transformer.wte.weight.update". */
+ * "transformer.wte.weight.update". Where the exporter has recorded the node's module, that is the scope, and the name
+ * that counts. */
 #include "program/trace.h"
 
 #include <ctype.h>
@@ -34,9 +35,8 @@ static size_t scope_length(const char *name) {
     return end;
 }
 
-/* The bytes of the name that are its layer. */
-static size_t layer_length(const char *name) {
-    const size_t scope = scope_length(name);
+/* The bytes of the name that are its layer; scope: those that are its scope. */
+static size_t layer_length(const char *name, size_t scope) {
     size_t end = 0;
     int n = 0;
     for (const char *c = name; *c;) {
@@ -48,9 +48,9 @@ static size_t layer_length(const char *name) {
     return end;
 }
 
-static char *layer_of(const char *name) {
-    name += *name == '/';
-    char *layer = strndup(name, layer_length(name));
+static char *layer_of(const char *node, const char *module) {
+    const char *name = module ? module : node + (*node == '/');
+    char *layer = strndup(name, layer_length(name, module ? strlen(module) : scope_length(name)));
     for (char *c = layer; c && *c; c++)
         if (*c == '/') *c = '.';
     return layer;
@@ -67,7 +67,9 @@ static bool read_instructions(struct trace_names *names, const struct rt_json *l
         to->op = rt_json_text(rt_json_member(entry, "op"));
         if (!to->node) to->node = "";
         if (!to->op) to->op = "";
-        if (!(to->layer = layer_of(to->node))) return false;
+        to->module = rt_json_text(rt_json_member(entry, "module"));
+        to->from = rt_json_text(rt_json_member(entry, "from"));
+        if (!(to->layer = layer_of(to->node, to->module))) return false;
     }
     return true;
 }

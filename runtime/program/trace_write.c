@@ -52,6 +52,8 @@ static char *show_instruction(const struct trace_instruction *instruction) {
     rt_json_key(&w, "args"), rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key(&w, "node"), rt_json_put_text(&w, instruction->node);
     rt_json_key(&w, "operator"), rt_json_put_text(&w, instruction->op);
+    if (instruction->module) rt_json_key(&w, "module"), rt_json_put_text(&w, instruction->module);
+    if (instruction->from) rt_json_key(&w, "from"), rt_json_put_text(&w, instruction->from);
     rt_json_key(&w, "layer"), rt_json_put_text(&w, instruction->layer);
     rt_json_close(&w, '}');
     rt_json_close(&w, '}');

@@ -131,6 +131,17 @@ def check_sum(rankc, work):
     check_profile(result["profile"], 4, 1)
 
 
+def check_modules(rankc, work):
+    """Nodes are called node_MatMul_1; the exporter's metadata has their modules and lines."""
+    model = work / "origin"
+    call(rankc, "compile", TESTS / "cli/origin/model.onnx", "-o", model, "-q")
+    run = [rankc, "run", model, "--random-inputs", "--trace", work / "o.json", "--profile", "--json"]
+    layers = {row["name"] for row in json.loads(call(*run)[0])["profile"]["layers"]}
+    assert {"embed", "layers.0", "layers.1", "layers.2", "layers.3"} <= layers and not any("node_" in l for l in layers), layers
+    inner = spans(json.loads((work / "o.json").read_text()), 0, INSTRUCTIONS)
+    assert any(s["args"].get("module") == "layers.0.norm" and "net.py:23" in s["args"]["from"] for s in inner), inner
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
@@ -139,6 +150,7 @@ def main():
         check_run(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
         check_sum(rankc, pathlib.Path(work))
+        check_modules(rankc, pathlib.Path(work))
 
 
 main()
