@@ -42,9 +42,11 @@ enum trace_call {
 enum { TRACE_COMMS = RT_LAYOUT_AXES + 1 }; /* of the layout's axes, and of all scale units */
 
 struct trace_event {
-    int64_t begin, end;  /* ns of CLOCK_MONOTONIC; once collected, of rank 0's */
-    int64_t bytes;       /* of a call: of the caller's operand */
-    int64_t waited;      /* ns of a collective until its last rank called it; set when events are collected */
+    int64_t begin, end; /* ns of CLOCK_MONOTONIC; once collected, of rank 0's */
+    int64_t bytes;      /* of a call: of the caller's operand */
+    /* ns of a collective until its last rank called it; of CALL_WAIT and CALL_RECEIVE, all. Set when events are
+     * collected. */
+    int64_t waited;
     int32_t instruction; /* current one; -1: none */
     int32_t step, micro;
     uint8_t kind, call, comm, chunk; /* comm: < TRACE_COMMS */

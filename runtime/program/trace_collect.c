@@ -125,10 +125,21 @@ static bool is_complete(const struct trace_all *all) {
     return true;
 }
 
+/* A rank that waits for a message does nothing else. */
+static void find_message_waits(struct trace_all *all) {
+    for (int r = 0; r < all->world; r++)
+        for (int64_t i = 0; i < all->parts[r].about.n; i++) {
+            struct trace_event *event = &all->parts[r].events[i];
+            const bool waits = event->call == CALL_WAIT || event->call == CALL_RECEIVE;
+            if (event->kind == TRACE_CALL && waits) event->waited = event->end - event->begin;
+        }
+}
+
 static int find_all_waits(struct rt *rt, struct trace_all *all) {
     int64_t *at = calloc((size_t)all->world, sizeof *at);
     struct trace_event **calls = calloc((size_t)all->world, sizeof(*calls));
     const bool ok = at && calls;
+    find_message_waits(all);
     for (int c = 0; c < TRACE_COMMS && ok && is_complete(all); c++)
         for (int r = 0; r < all->world; r++) /* a group is named by its lowest rank */
             if (all->parts[r].about.group[c] == r) find_waits(all, c, r, at, calls);

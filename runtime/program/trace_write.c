@@ -109,7 +109,7 @@ static void put_call(const struct output *out, const struct trace_event *event) 
     put_numbers(out, event);
     if (is_known(out, event->instruction)) fprintf(out->file, ", \"of\": {%s}}", out->shown[event->instruction]);
     fputs("}}", out->file);
-    if (event->waited <= 0) return;
+    if (event->waited <= 0 || event->call >= CALL_COLLECTIVES) return;
     put_span(out, TRACK_COMMUNICATION, event->begin, event->begin + event->waited);
     fputs(", \"cat\": \"waiting\", \"name\": \"waiting for other ranks\"}", out->file);
 }
