@@ -1,12 +1,79 @@
-/* rankc completions SHELL. */
+/* rankc completions SHELL. Words that are rows of other tables than options.def complete values and operands, too. */
+#include <string.h>
+
 #include "frontend/cli/cli.h"
+#include "frontend/lower/onnx_ops.h"
 #include "frontend/options/help_text.h"
+#include "passes/train/training.h"
+
+/* Names of tables whose rows have no list that others can read. */
+static const char schedules[] = ""
+#define SCHEDULE(name, ...) name " "
+#include "passes/plan/schedules.def"
+#undef SCHEDULE
+    ;
+static const char lr_schedules[] = ""
+#define SCHEDULE(id, name, ...) #name " "
+#include "runtime/base/lr_schedules.def"
+#undef SCHEDULE
+    ;
+static const char machines[] = ""
+#define MACHINE(name, ...) name " "
+#include "passes/plan/machines.def"
+#undef MACHINE
+    ;
+static const char models[] = ""
+#define MODEL(name, ...) name " "
+#include "frontend/config/models.def"
+#undef MODEL
+    ;
+static const char losses[] = ""
+#define LOSS(name, ...) #name " "
+#include "frontend/import/import_losses.def"
+#undef LOSS
+    ;
+static const char codes[] = ""
+#define CODE(number, ...) "E0" #number " "
+#include "frontend/cli/explain/codes.def"
+#undef CODE
+    ;
+
+static const char *optimizer_names(struct arena *arena) {
+    struct strbuf names;
+    strbuf_init(&names, arena);
+    for (int i = 0; i < noptimizers; i++) /* rows of one name follow each other */
+        if (!i || strcmp(optimizers[i].name, optimizers[i - 1].name)) strbuf_printf(&names, "%s ", optimizers[i].name);
+    return strbuf_text(&names);
+}
+
+static const char *operator_names(struct arena *arena) {
+    struct strbuf names;
+    strbuf_init(&names, arena);
+    for (int i = 0; i < onnx_nops; i++)
+        if (!*onnx_ops[i].domain && !onnx_ops[i].refused && (!i || strcmp(onnx_ops[i].name, onnx_ops[i - 1].name)))
+            strbuf_printf(&names, "%s ", onnx_ops[i].name);
+    return strbuf_text(&names);
+}
 
 int cli_completions(struct cli *cli) {
     const char *shell = cli->options->operand;
+    const struct completion_words words[] = {
+        {OPT_OPTIMIZER, VERBS, optimizer_names(cli->arena)},
+        {OPT_LR_SCHEDULE, VERBS, lr_schedules},
+        {OPT_SCHEDULE, VERBS, schedules},
+        {OPT_LOSS, VERBS, losses},
+        {OPT_MACHINE, VERBS, machines},
+        {OPT_MODEL_CONFIG, VERBS, models},
+        {OPT_AMP, VERBS, "bf16 fp16"},
+        {OPT_FP8, VERBS, "hybrid e4m3"},
+        {OPT_RECOMPUTE, VERBS, "full selective first: names: budget:"},
+        {OPT_ASYNC_TP, VERBS, "auto 2 4 8"},
+        {COMPLETES_OPERAND, VERB_OPS, operator_names(cli->arena)},
+        {COMPLETES_OPERAND, VERB_EXPLAIN, codes},
+    };
     struct strbuf text;
     strbuf_init(&text, cli->arena);
-    if (!help_completions(&text, shell))
+    if (!help_completions(&text, shell, words, sizeof words / sizeof *words))
         return diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown shell %s (%s)", diag_quote(cli->diags, shell),
                           verb_rows[VERB_COMPLETIONS].operand);
     return cli_print_text(cli, strbuf_text(&text));

@@ -4,11 +4,25 @@
 
 const char *const help_shells[] = {"bash", "zsh", "fish", NULL};
 
+/* A script being written, with words that are no choices of options.def. */
+struct script {
+    struct strbuf *out;
+    const struct completion_words *words;
+    int n;
+};
+
+static const char *given_words(const struct script *script, int option, enum verb verb) {
+    for (int i = 0; i < script->n; i++)
+        if (script->words[i].option == option && (option != COMPLETES_OPERAND || script->words[i].verb == verb))
+            return script->words[i].words;
+    return NULL;
+}
+
 /* The words that are values of an option, separated by spaces; NULL if it takes other values. */
-static const char *words_of(const struct option *row, struct arena *arena) {
+static const char *words_of(const struct script *script, const struct option *row) {
     struct strbuf words;
-    if (!row->choices) return NULL;
-    strbuf_init(&words, arena);
+    if (!row->choices) return given_words(script, (int)(row - option_rows), VERBS);
+    strbuf_init(&words, script->out->arena);
     for (int i = 1; i < CHOICES; i++)
         if (choice_rows[i].group == row->choices && !choice_rows[i].later)
             strbuf_printf(&words, "%s%s", words.length ? " " : "", choice_rows[i].word);
@@ -32,10 +46,11 @@ static const char *verb_names(struct arena *arena) {
 }
 
 /* The verb's actions, or "bash|zsh|fish", as words; NULL if its operand is something else. */
-static const char *operand_words(enum verb verb, struct arena *arena) {
+static const char *operand_words(const struct script *script, enum verb verb) {
+    struct arena *arena = script->out->arena;
     if (verb == VERB_HELP) return verb_names(arena);
-    const char *actions = action_names(verb, " ", arena);
-    if (verb != VERB_COMPLETIONS) return *actions ? actions : NULL;
+    const char *actions = action_names(verb, " ", arena), *given = given_words(script, COMPLETES_OPERAND, verb);
+    if (verb != VERB_COMPLETIONS) return *actions ? actions : given;
     char *words = arena_strdup(arena, verb_rows[verb].operand);
     for (char *bar; (bar = strchr(words, '|'));) *bar = ' ';
     return words;
@@ -43,8 +58,9 @@ static const char *operand_words(enum verb verb, struct arena *arena) {
 
 /* ---- bash ---- */
 
-static void put_bash_verb(struct strbuf *out, enum verb verb) {
-    const char *operands = operand_words(verb, out->arena);
+static void put_bash_verb(const struct script *script, enum verb verb) {
+    struct strbuf *out = script->out;
+    const char *operands = operand_words(script, verb);
     strbuf_printf(out, "    %s)\n        options='", verb_rows[verb].name);
     for (int i = 0, n = 0; i < OPTIONS; i++)
         if (is_offered(&option_rows[i], verb)) strbuf_printf(out, "%s--%s", n++ ? " " : "", option_rows[i].name);
@@ -79,13 +95,14 @@ static const char *const bash_end[] = {
     NULL,
 };
 
-static void put_bash(struct strbuf *out) {
+static void put_bash(const struct script *script) {
+    struct strbuf *out = script->out;
     put_lines(out, bash_start);
     for (int i = 0; i < VERBS; i++)
-        if (!verb_rows[i].later) put_bash_verb(out, (enum verb)i);
+        if (!verb_rows[i].later) put_bash_verb(script, (enum verb)i);
     strbuf_printf(out, "    esac\n    local verbs='%s'\n    case $before in\n", verb_names(out->arena));
     for (int i = 0; i < OPTIONS; i++) {
-        const char *words = option_rows[i].later ? NULL : words_of(&option_rows[i], out->arena);
+        const char *words = option_rows[i].later ? NULL : words_of(script, &option_rows[i]);
         if (words) strbuf_printf(out, "    --%s) words='%s' ;;\n", option_rows[i].name, words);
     }
     put_lines(out, bash_end);
@@ -99,14 +116,18 @@ static void put_zsh_text(struct strbuf *out, const char *text) {
         if (!strchr("'[]:", *text)) strbuf_putc(out, *text);
 }
 
-static void put_zsh_option(struct strbuf *out, const struct option *row) {
-    const char *words = words_of(row, out->arena);
+static void put_zsh_option(const struct script *script, const struct option *row) {
+    struct strbuf *out = script->out;
+    const char *words = words_of(script, row);
     bool repeats = option_is_repeatable(row);
-    strbuf_printf(out, "            '%s--%s%s[", repeats ? "*" : "", row->name, row->kind == OPTION_FLAG ? "" : "=");
+    strbuf_printf(out, "            '%s--%s%s[", repeats ? "*" : "", row->name,
+                  row->kind == OPTION_FLAG ? ""
+                  : row->bare              ? "=-"
+                                           : "=");
     put_zsh_text(out, row->help);
     strbuf_putc(out, ']');
     if (row->kind != OPTION_FLAG) {
-        strbuf_putc(out, ':');
+        strbuf_puts(out, row->bare ? "::" : ":"); /* "::": the value may be left out */
         put_zsh_text(out, *row->metavar ? row->metavar : row->name);
         strbuf_putc(out, ':');
         if (words)
@@ -117,11 +138,12 @@ static void put_zsh_option(struct strbuf *out, const struct option *row) {
     strbuf_puts(out, "' \\\n");
 }
 
-static void put_zsh_verb(struct strbuf *out, enum verb verb) {
-    const char *operands = operand_words(verb, out->arena);
+static void put_zsh_verb(const struct script *script, enum verb verb) {
+    struct strbuf *out = script->out;
+    const char *operands = operand_words(script, verb);
     strbuf_printf(out, "    %s)\n        _arguments \\\n", verb_rows[verb].name);
     for (int i = 0; i < OPTIONS; i++)
-        if (is_offered(&option_rows[i], verb)) put_zsh_option(out, &option_rows[i]);
+        if (is_offered(&option_rows[i], verb)) put_zsh_option(script, &option_rows[i]);
     if (operands)
         strbuf_printf(out, "            '1:word:(%s)'\n        ;;\n", operands);
     else
@@ -147,7 +169,8 @@ static const char *const zsh_end[] = {
     NULL,
 };
 
-static void put_zsh(struct strbuf *out) {
+static void put_zsh(const struct script *script) {
+    struct strbuf *out = script->out;
     strbuf_puts(out, "#compdef rankc\n_rankc() {\n    local -a verbs\n    verbs=(\n");
     for (int i = 0; i < VERBS; i++) {
         if (verb_rows[i].later) continue;
@@ -157,7 +180,7 @@ static void put_zsh(struct strbuf *out) {
     }
     put_lines(out, zsh_middle);
     for (int i = 0; i < VERBS; i++)
-        if (!verb_rows[i].later) put_zsh_verb(out, (enum verb)i);
+        if (!verb_rows[i].later) put_zsh_verb(script, (enum verb)i);
     put_lines(out, zsh_end);
 }
 
@@ -169,20 +192,22 @@ static void put_fish_text(struct strbuf *out, const char *text) {
     strbuf_puts(out, "'\n");
 }
 
-static void put_fish_option(struct strbuf *out, enum verb verb, const struct option *row) {
-    const char *words = words_of(row, out->arena);
+static void put_fish_option(const struct script *script, enum verb verb, const struct option *row) {
+    struct strbuf *out = script->out;
+    const char *words = words_of(script, row);
     strbuf_printf(out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -l %s", verb_rows[verb].name, row->name);
     if (row->letter) strbuf_printf(out, " -s %c", row->letter);
     if (words)
-        strbuf_printf(out, " -x -a '%s'", words);
-    else if (row->kind != OPTION_FLAG)
+        strbuf_printf(out, " %s-a '%s'", row->bare ? "" : "-x ", words);
+    else if (row->kind != OPTION_FLAG && !row->bare)
         strbuf_puts(out, takes_file(row) ? " -r" : " -x");
     put_fish_text(out, row->help);
 }
 
-static void put_fish(struct strbuf *out) {
+static void put_fish(const struct script *script) {
+    struct strbuf *out = script->out;
     for (int v = 0; v < VERBS; v++) {
-        const char *operands = operand_words((enum verb)v, out->arena);
+        const char *operands = operand_words(script, (enum verb)v);
         if (verb_rows[v].later) continue;
         strbuf_printf(out, "complete -c rankc -n __fish_use_subcommand -f -a %s", verb_rows[v].name);
         put_fish_text(out, verb_rows[v].help);
@@ -190,15 +215,16 @@ static void put_fish(struct strbuf *out) {
             strbuf_printf(out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -f -a '%s'\n", verb_rows[v].name,
                           operands);
         for (int i = 0; i < OPTIONS; i++)
-            if (is_offered(&option_rows[i], (enum verb)v)) put_fish_option(out, (enum verb)v, &option_rows[i]);
+            if (is_offered(&option_rows[i], (enum verb)v)) put_fish_option(script, (enum verb)v, &option_rows[i]);
     }
 }
 
-bool help_completions(struct strbuf *out, const char *shell) {
-    static void (*const writers[])(struct strbuf *) = {put_bash, put_zsh, put_fish};
+bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n) {
+    static void (*const writers[])(const struct script *) = {put_bash, put_zsh, put_fish};
+    const struct script script = {out, words, n};
     for (int i = 0; help_shells[i]; i++) {
         if (strcmp(help_shells[i], shell)) continue;
-        writers[i](out);
+        writers[i](&script);
         return true;
     }
     return false;

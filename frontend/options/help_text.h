@@ -17,8 +17,17 @@ void help_verb(struct strbuf *out, enum verb verb);
 /* `rankc help --man`, `rankc help VERB --man`: manual pages in roff with man(7) macros. */
 void help_man(struct strbuf *out);
 void help_man_verb(struct strbuf *out, enum verb verb);
-/* `rankc completions SHELL`; false if the shell is not one of help_shells (NULL-terminated). */
-bool help_completions(struct strbuf *out, const char *shell);
+/* Words that complete an option's value, or the operand of a verb, separated by spaces. */
+struct completion_words {
+    int option; /* enum option_id, or COMPLETES_OPERAND */
+    enum verb verb;
+    const char *words;
+};
+enum { COMPLETES_OPERAND = -1 };
+
+/* `rankc completions SHELL`, with those words beside the choices of options.def; false if the shell is not one of
+ * help_shells (NULL-terminated). */
+bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n);
 extern const char *const help_shells[];
 
 /* `text` and a line break, wrapped; it begins at column `column`, further lines at `indent`. */

@@ -130,6 +130,11 @@ complete_bash() { bash --norc -c ". '$prefix/share/bash-completion/completions/r
 [ "$(complete_bash 'rankc compile m.onnx --reuse mo' 4)" = moo ] || fail 'bash: words of an option'
 [ "$(complete_bash 'rankc compile m.onnx --reuse = mo' 5)" = moo ] || fail 'bash: words after ='
 [ "$(complete_bash 'rankc compile m.onnx --reuse =' 4)" = 'match override moo graph' ] || fail 'bash: all words after ='
+[ "$(complete_bash 'rankc compile m.onnx --optimizer adam' 4)" = 'adam adamw' ] || fail 'bash: optimizers'
+[ "$(complete_bash 'rankc plan --machine h1' 3)" = 'h100 h100-96' ] || fail 'bash: machines'
+[ "$(complete_bash 'rankc plan --schedule zb-' 3)" = 'zb-h1 zb-h2 zb-v' ] || fail 'bash: schedules'
+[ "$(complete_bash 'rankc ops LayerN' 2)" = LayerNormalization ] || fail 'bash: operators'
+[ "$(complete_bash 'rankc explain E043' 2 | tr ' ' '\n' | grep -c '^E043[0-9]$')" -gt 3 ] || fail 'bash: codes'
 if command -v fish >/dev/null; then
     complete_fish() { HOME=$work fish --no-config -c "source '$prefix/share/fish/vendor_completions.d/rankc.fish'; complete -C '$1'" | cut -f 1 | tr '\n' ' '; }
     [ "$(complete_fish 'rankc sh')" = 'show ' ] || fail 'fish: verbs'
