@@ -100,6 +100,13 @@ static bool is_output(const struct graph *graph, int tensor) {
     return false;
 }
 
+/* Of a value that a node computes which was fused into another one: the exporter calls the node after the value. */
+static const struct provenance *fused_provenance(const struct graph *graph, const struct tensor *value,
+                                                 const struct node *node) {
+    const char *name = arena_printf(graph->arena, "node_%s", value->name);
+    return strcmp(node->name, name) == 0 ? NULL : provenance_of(graph, name, NULL);
+}
+
 const char *remarks_value_name(const struct graph *graph, int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
     const char *suffix;
@@ -108,7 +115,9 @@ const char *remarks_value_name(const struct graph *graph, int tensor) {
     const char *dot = strrchr(t->name, '.');                      /* of a value that a pass added */
     if (node->op->kind == OP_COMM && dot && graph->provenances.n) /* called after the value that it moves */
         return joined(graph, remarks_value_name(graph, op_moved_input(node)), "", dot + 1);
-    const struct provenance *from = provenance_of(graph, node->name, &suffix);
+    const struct provenance *from = dot ? NULL : fused_provenance(graph, t, node);
+    if (from && *from->scope) return joined(graph, from->scope, "", from->word);
+    from = provenance_of(graph, node->name, &suffix);
     if (!from || (!*from->scope && !*from->word)) return t->name;
     if (!*suffix && !dot) return *from->scope ? remarks_node_name(graph, node) : from->word;
     return joined(graph, *from->scope ? from->scope : from->word, suffix, node->op->name);

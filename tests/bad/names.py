@@ -135,7 +135,7 @@ def check_files(result, names):
     kept = re.findall(r'^from "[^"]*" (.*)', (result / "graph.rir").read_text("ascii"), re.M)
     expect(len(kept) > len(names) // 2, "graph.rir lacks metadata")
     for texts in kept:
-        expect(not re.search(r"\\x|\?|\*/|/\*|/home|/site|.{500}", texts), f"graph.rir has metadata {texts}")
+        expect(not re.search(r"\\x(?!22)|\?|\*/|/\*|/home|/site|.{500}", texts), f"graph.rir has metadata {texts}")
     for name in ("manifest.json", "plan.json"):
         listed = {n["name"] for n in json.loads((result / name).read_text("ascii"))["nodes"]}
         missing = {"n:" + put_bytes(n.encode()).decode("utf-8", "surrogateescape") for n in names} - listed

@@ -47,13 +47,15 @@ def check_run(rankc, work):
 
 
 def check_place(rankc, work):
-    """An error of a running program names node, module and source line; so does `show`'s JSON."""
+    """An error of a running program names node, module and source line; profile and `show --json` know modules."""
     model, tokens = work / "net", work / "tokens.npy"
     head = b"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + b"\n"
     tokens.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + struct.pack("<6q", 0, 1, 2, 3, 4, 99))
     call(rankc, "compile", TESTS / "cli/origin/model.onnx", "-o", model, "-q")
     err = call(rankc, "run", model, "--input", f"tokens={tokens}", code=3)[1]
     assert "E0382" in err and "node 'node_embedding' (Gather) in embed (net.py:35 in forward)" in err, err
+    profile = call(rankc, "run", model, "--random-inputs", "--profile")[0]
+    assert [len(re.findall(rf"^  {layer} ", profile, re.M)) for layer in ("embed", "layers.0", "layers.3", "head")] == [1] * 4, profile
     scopes = {n["name"]: n.get("scope") for n in json.loads(call(rankc, "show", model, "--json")[0])["nodes"]}
     assert scopes["node_MatMul_5"] == "layers.1/up" and scopes["node_softmax"] is None, scopes
 
