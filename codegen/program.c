@@ -82,6 +82,12 @@ static void bind_place(struct tmpl_env *env, const struct program_info *info, co
     tmpl_setf(env, "offset", "%llu", offset);
 }
 
+/* The tensor's name as a comment; a name that could end one, or that is no plain text, is left out. */
+static void bind_name(struct tmpl_env *env, const struct tensor *tensor) {
+    tmpl_setf(env, "name", "%s%s", str_is_plain(tensor->name) ? "  // " : "",
+              str_is_plain(tensor->name) ? tensor->name : "");
+}
+
 /* Binds every tensor that is loaded, and collects constants into one file, in order and aligned. True if there are
  * constants, even if they have no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
@@ -105,6 +111,7 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
         tmpl_set(weight, "trained", trained[plan->weights.at[i]] ? "true" : "false");
         bind_splits(weight, graph, tensor);
+        bind_name(weight, tensor);
         bind_init(weight, graph, constant ? NULL : info->training, tensor);
         if (constant && !info->copies) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
         any = any || (constant && !info->copies);
@@ -123,6 +130,7 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
         tmpl_setf(state, "ndim", "%d", tensor->ndim);
         tmpl_set(state, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         bind_splits(state, graph, tensor);
+        bind_name(state, tensor);
     }
     tmpl_setf(env, "nstates", "%d", plan->states.n);
 }

@@ -93,6 +93,22 @@ static const char *viewed(const struct function *function, int tensor) {
     return NULL;
 }
 
+/* "(48,72) of (48,144)": the shape of the rank's part, and of the whole tensor if that is more. */
+static const char *shape_text(const struct function *function, int tensor) {
+    const struct tensor *t = tensor_at(function, tensor);
+    const int64_t *part = function->class->dims[tensor];
+    struct strbuf out;
+    strbuf_init(&out, function->arena);
+    for (int whole = 0; whole < 2; whole++) {
+        const int64_t *dims = whole ? t->dims : part;
+        if (whole && !memcmp(part, t->dims, (size_t)t->ndim * sizeof *part)) break;
+        strbuf_puts(&out, whole ? " of (" : "(");
+        for (int d = 0; d < t->ndim; d++) strbuf_printf(&out, "%s%lld", d ? "," : "", (long long)dims[d]);
+        strbuf_putc(&out, ')');
+    }
+    return strbuf_text(&out);
+}
+
 /* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
  * the step. The offset is a constant if the role is fixed, else a field of the row of the call. */
 static void declare(struct function *function, const struct role *role) {
@@ -106,15 +122,14 @@ static void declare(struct function *function, const struct role *role) {
                                      : arena_printf(function->arena, "at->%s", role->name);
     strbuf_printf(body, "%s *%s = (%s *)", type, role->name, type);
     if (input)
-        strbuf_printf(body, "rt->inputs[%s];  // (", offset);
+        strbuf_printf(body, "rt->inputs[%s];  // ", offset);
     else if (place->arena == PLAN_FLAT)
-        strbuf_printf(body, "rt->slice[%s];  // (", offset);
+        strbuf_printf(body, "rt->slice[%s];  // ", offset);
     else
-        strbuf_printf(body, "(%s + %s%s)%s;  // (", plan_arena_names[place->arena], offset,
+        strbuf_printf(body, "(%s + %s%s)%s;  // ", plan_arena_names[place->arena], offset,
                       slot_text(function->arena, place), slice_start(function, tensor));
-    for (int d = 0; d < t->ndim; d++)
-        strbuf_printf(body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
-    strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
+    strbuf_printf(body, "%s%s", shape_text(function, tensor),
+                  function->plan->packing[tensor] == RT_PLAIN ? "" : " in panels");
     if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
     const char *whole = viewed(function, tensor);
     const bool computed = t->producer >= 0 && !function->plan->moves_nothing[t->producer];
@@ -242,13 +257,17 @@ static struct function new_function(const struct rankplan *plan, const struct so
 /* Binds the table of offsets, a field for each role that is not fixed and a row for each call. True if it has
  * fields. */
 static bool bind_offsets(const struct function *function, struct tmpl_env *env) {
-    struct strbuf fields;
-    strbuf_init(&fields, function->arena);
+    bool differ = false;
     tmpl_list(env, "rows");
-    for (int r = 0; r < function->roles.n; r++)
-        if (!function->roles.at[r].fixed)
-            strbuf_printf(&fields, "%s%s", fields.length ? ", " : "", function->roles.at[r].name);
-    tmpl_set(env, "fields_text", strbuf_text(&fields));
+    tmpl_list(env, "fields");
+    for (int r = 0; r < function->roles.n; r++) {
+        const struct role *role = &function->roles.at[r];
+        if (role->fixed) continue;
+        struct tmpl_env *field = tmpl_entry(env, "fields");
+        tmpl_set(field, "field", role->name);
+        tmpl_set(field, "shape", shape_text(function, role->tensors[0]));
+        differ = true;
+    }
     for (int call = 0; call < function->calls; call++) {
         struct strbuf row;
         strbuf_init(&row, function->arena);
@@ -261,8 +280,8 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
         tmpl_setf(entry, "instruction", "%d", function->source->instructions[call / function->times][0].number);
     }
     tmpl_setf(env, "calls", "%d", function->calls);
-    tmpl_set(env, "differ", fields.length ? "yes" : "");
-    return fields.length;
+    tmpl_set(env, "differ", differ ? "yes" : "");
+    return differ;
 }
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
