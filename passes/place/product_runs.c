@@ -118,8 +118,8 @@ static void add_gather(struct pairing *p, int id) {
     for (int u = p->uses.first[whole]; u < p->uses.first[whole + 1]; u++)
         if (pair.product < 0 || p->place[p->uses.users[u]] < p->place[pair.product]) pair.product = p->uses.users[u];
     const struct node *product = pair.product < 0 ? NULL : node_at(p, pair.product);
-    if (product && product->inputs[0] == whole && product->inputs[1] != whole && are_together(product, move) &&
-        measure(graph, product, &pair) && !attr_find(product, "expr") && count_items(graph, move, whole, &pair) &&
+    if (product && product->inputs[0] == whole && are_together(product, move) && measure(graph, product, &pair) &&
+        product->inputs[1] != whole && !attr_find(product, "expr") && count_items(graph, move, whole, &pair) &&
         !communicates_between(p, id, pair.product, pair.axis))
         VEC_PUSH(graph->arena, &p->pairs, pair);
 }
