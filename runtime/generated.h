@@ -145,6 +145,10 @@ struct rt_device {
     int (*run)(struct rt *rt, const struct rt_segment *segment);
     /* Waits for all calls. Errors of a segment, such as an index out of range, are reported here at the latest. */
     int (*finish)(struct rt *rt);
+    /* For traces; NULL: a call has been executed when it returns. mark notes when the calls so far have been executed,
+     * as number 0, 1, 2, .. of a step. times tells, after finish, the ns from mark 0 to each of n marks. */
+    int (*mark)(struct rt *rt, int64_t number);
+    int (*times)(struct rt *rt, int64_t n, int64_t *ns);
 };
 extern const struct rt_device rt_host, rt_cuda_device;
 

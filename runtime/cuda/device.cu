@@ -14,6 +14,7 @@
 #include "comm_nccl.cuh"
 #include "cudnn.cuh"
 #include "library.cuh"
+#include "marks.cuh"
 
 #include <string.h>
 #include <sys/random.h>
@@ -127,6 +128,7 @@ static void close_device(struct rt *rt) {
         rt_cuda_forget_segments(rt);
         rt_cuda_close_nccl(rt);
         close_side(cuda->own);
+        rt_cuda_close_marks(cuda->own);
         rt_cuda_close_cudnn(rt);
         rt_cuda_close_library(rt);
         cudaFreeHost(cuda->own->mailbox);
@@ -473,4 +475,6 @@ extern "C" const struct rt_device rt_cuda_device = {.name = "cuda",
                                                     .add = add,
                                                     .connect = connect,
                                                     .run = run,
-                                                    .finish = finish};
+                                                    .finish = finish,
+                                                    .mark = rt_cuda_mark,
+                                                    .times = rt_cuda_times};

@@ -60,6 +60,8 @@ struct rt_cuda_private {
     const void *callers_comm; /* address of the caller's ncclComm_t, read during rt_open; NULL: none */
     cudaStream_t side;        /* of sums that overlap computation; created when first needed */
     cudaEvent_t forked, joined;
+    cudaEvent_t *marks; /* marks.cuh */
+    int64_t nmarks;
     uint64_t begun_beside, ended_beside; /* calls in the side stream, and those that the main stream has waited for */
     void *library;                       /* of products */
     void *cudnn;                         /* NULL: none is used */

@@ -31,8 +31,12 @@ struct trace {
     int64_t room, most;
     int64_t first, last; /* the window; first 0: it begins with the next step */
     struct trace_event step, current;
-    int depth;    /* calls of a transport may call others */
-    bool written; /* the window has ended */
+    int depth; /* calls of a transport may call others */
+    /* Of a device that executes calls later: times of instructions are numbers of marks until the step has ended. */
+    int64_t marks;
+    int64_t step_at; /* the step's first event */
+    int status;      /* of marks */
+    bool written;    /* the window has ended */
 };
 
 static int64_t now_ns(void) {
@@ -61,12 +65,37 @@ static void add_event(struct trace *trace, struct trace_event event) {
 }
 
 static struct trace_event event_of(const struct trace *trace, enum trace_kind kind) {
-    return (struct trace_event){.begin = now_ns(),
-                                .instruction = trace->rt->instruction,
+    return (struct trace_event){.instruction = trace->rt->instruction,
                                 .step = trace->step.step,
                                 .micro = trace->rt->internal->micro,
                                 .kind = (uint8_t)kind,
                                 .chunk = (uint8_t)trace->rt->internal->chunk};
+}
+
+/* The time, or the number of a mark. */
+static int64_t moment(struct trace *trace) {
+    const struct rt_device *device = trace->rt->program->device;
+    if (!device->mark) return now_ns();
+    if (!trace->status) trace->status = device->mark(trace->rt, trace->marks);
+    return trace->marks++;
+}
+
+/* Replaces numbers of marks by times: mark 0 was made when the step began. */
+static int read_marks(struct trace *trace) {
+    struct rt *rt = trace->rt;
+    const struct rt_device *device = rt->program->device;
+    if (!device->mark || trace->status) return trace->status;
+    int64_t *ns = calloc((size_t)trace->marks, sizeof *ns);
+    int status = ns ? device->finish(rt) : rt_fail_memory(rt);
+    if (!status) status = device->times(rt, trace->marks, ns);
+    for (int64_t i = trace->step_at; i < trace->part.about.n && !status; i++) {
+        struct trace_event *event = &trace->part.events[i];
+        if (event->kind != TRACE_INSTRUCTION) continue;
+        event->begin = trace->step.begin + ns[event->begin];
+        event->end = trace->step.begin + ns[event->end];
+    }
+    free(ns);
+    return status;
 }
 
 static void end_instruction(struct trace *trace, int64_t now) {
@@ -84,7 +113,8 @@ static void begin_instruction(struct rt_observer *observer, struct rt *rt, int i
     const bool same = instruction == current->instruction && rt->internal->micro == current->micro &&
                       rt->internal->chunk == current->chunk;
     if (same) return;
-    const struct trace_event next = event_of(trace, TRACE_INSTRUCTION);
+    struct trace_event next = event_of(trace, TRACE_INSTRUCTION);
+    next.begin = moment(trace);
     end_instruction(trace, next.begin);
     *current = next;
 }
@@ -100,6 +130,7 @@ static struct call begin_call(struct rt_comm *comm, enum trace_call what, size_t
     struct call call = {.traced = (struct traced *)(uintptr_t)comm->driver};
     call.traced->trace->depth++;
     call.event = event_of(call.traced->trace, TRACE_CALL);
+    call.event.begin = now_ns();
     call.event.call = (uint8_t)what;
     call.event.comm = call.traced->number;
     call.event.bytes = (int64_t)bytes;
@@ -232,7 +263,8 @@ static int list_comms(struct trace *trace) {
     struct rt *rt = trace->rt;
     for (int c = 0; c < TRACE_COMMS; c++) {
         struct rt_comm *comm = c == TRACE_COMMS - 1 ? rt->units : c < rt_layout_axes(rt) ? rt->axis[c] : NULL;
-        bool listed = !comm || comm->size == 1 || comm == rt->comm;
+        /* a device's communicators begin calls, which end later */
+        bool listed = !comm || comm->size == 1 || comm == rt->comm || rt->program->device->remote;
         for (int b = 0; b < c && !listed; b++) listed = trace->comms[b].comm == comm;
         trace->part.about.group[c] = -1;
         if (listed) continue;
@@ -260,9 +292,6 @@ int trace_open(struct trace **out, struct rank *self, struct rt *rt) {
     const struct main_options *options = &self->job->options;
     *out = NULL;
     if (!options->trace && !options->profile) return RT_OK;
-    if (rt->program->device->remote)
-        return fail_with(self, EXIT_UNSUPPORTED, RT_CODE_USAGE,
-                         "--trace and --profile need a program of --target c: kernels on a GPU are not timed");
     struct trace *trace = *out = calloc(1, sizeof *trace);
     if (!trace) return fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     *trace = (struct trace){.observer.begins = begin_instruction,
@@ -294,21 +323,28 @@ void trace_begin_step(struct trace *trace, int64_t step) {
     trace->step.step = (int32_t)step;
     trace->step = event_of(trace, TRACE_STEP);
     trace->step.instruction = -1;
+    trace->step_at = trace->part.about.n;
+    trace->marks = trace->status = 0;
+    if (trace->rt->program->device->mark) moment(trace);
+    trace->step.begin = now_ns();
 }
 
 static bool is_recording(const struct trace *trace) {
     return trace && trace->step.begin;
 }
 
-static void stop_recording(struct trace *trace) {
+/* `ended`: the step was executed. */
+static int stop_recording(struct trace *trace, bool ended) {
+    end_instruction(trace, moment(trace));
+    const int status = ended ? read_marks(trace) : RT_OK;
     const int64_t now = now_ns();
-    end_instruction(trace, now);
     rt_observe_end(trace->rt, &trace->observer);
     for (int c = 0; c < TRACE_COMMS; c++)
         if (trace->comms[c].comm) trace->comms[c].comm->driver = trace->comms[c].real;
     trace->step.end = now;
     add_event(trace, trace->step);
     trace->step.begin = 0;
+    return status ? fail_rank(trace->self, trace->rt, status) : RT_OK;
 }
 
 static int give_profile(struct trace *trace, const struct trace_all *all, const struct trace_names *names) {
@@ -368,13 +404,13 @@ static int end_window(struct trace *trace) {
 int trace_end_step(struct trace *trace) {
     if (!is_recording(trace)) return RT_OK;
     const bool last = trace->step.step == trace->last;
-    stop_recording(trace);
+    RT_TRY(stop_recording(trace, true));
     return last ? end_window(trace) : RT_OK;
 }
 
 int trace_close(struct trace *trace, int status) {
     if (!trace) return status;
-    if (is_recording(trace)) stop_recording(trace);
+    if (is_recording(trace)) stop_recording(trace, false);
     if (!status && !trace->written && trace->part.about.n)
         status = end_window(trace);
     else if (!status && !trace->written && trace->self->first)

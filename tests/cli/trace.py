@@ -142,11 +142,31 @@ def check_modules(rankc, work):
     assert any(s["args"].get("module") == "layers.0.norm" and "net.py:23" in s["args"]["from"] for s in inner), inner
 
 
+def check_cuda(rankc, work):
+    """Instructions are timed by events in the stream. Further steps are executed as graphs again."""
+    data, model = TESTS / "training/mlp", work / "mlp"
+    call(rankc, "compile", data / "model.onnx", "--train", "-o", model, "--target", "cuda", "--pas", "tp", "--plan-ngpus", 2,
+         "--accumulate", 2, "-q")
+    manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
+    train = [rankc, "train", model, "--comm", "loopback", "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy",
+             "--steps", 5, "--json"]
+    plain = json.loads(call(*train)[0])["losses"]
+    result = json.loads(call(*train, "--trace", work / "t.json", "--trace-steps", "2:3", "--profile")[0])
+    assert result["losses"] == plain and result["profile"]["steps"] == 2, result
+    trace = json.loads((work / "t.json").read_text())
+    check_spans(trace, manifest, 2, [2, 3], 2)
+    assert all(any(s["dur"] > 0 for s in spans(trace, rank, INSTRUCTIONS)) for rank in range(2))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
-    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    parser.add_argument("--cuda", action="store_true")
+    args = parser.parse_args()
+    rankc = pathlib.Path(args.rankc).resolve()
     with tempfile.TemporaryDirectory() as work:
+        if args.cuda:
+            return check_cuda(rankc, pathlib.Path(work))
         check_run(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
         check_sum(rankc, pathlib.Path(work))

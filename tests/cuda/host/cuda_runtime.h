@@ -160,7 +160,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 #define cudaStreamLegacy ((cudaStream_t)0x1)
-enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEventDisableTiming };
+enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEventDisableTiming, cudaEventDefault };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 
@@ -183,6 +183,7 @@ STAND_IN cudaError_t cudaStreamQuery(cudaStream_t stream);
 STAND_IN cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 STAND_IN cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned);
 STAND_IN cudaError_t cudaEventDestroy(cudaEvent_t event);
+STAND_IN cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 STAND_IN cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 STAND_IN cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned);
 STAND_IN cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode);

@@ -356,6 +356,12 @@ STAND_IN cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     host::record(event, stream);
     return cudaSuccess;
 }
+STAND_IN cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    if (!from->last || !to->last) return cudaErrorInvalidValue;
+    if (!from->last->done || !to->last->done) return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(to->last->time - from->last->time).count();
+    return cudaSuccess;
+}
 STAND_IN cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     return host::wait(stream, event) ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
 }

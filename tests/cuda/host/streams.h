@@ -13,6 +13,7 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -35,6 +36,7 @@ struct queue {
 struct mark {
     std::shared_ptr<queue> of;
     bool done = false;
+    std::chrono::steady_clock::time_point time; /* when it was done */
 };
 
 inline std::recursive_mutex lock;
@@ -71,7 +73,10 @@ inline void add(const std::shared_ptr<queue> &q, step what) {
 
 inline void add_mark(const std::shared_ptr<queue> &q, const std::shared_ptr<mark> &m) {
     m->of = q;
-    add(q, [m] { return m->done = true; });
+    add(q, [m] {
+        m->time = std::chrono::steady_clock::now();
+        return m->done = true;
+    });
 }
 
 inline void add_wait(const std::shared_ptr<queue> &q, const std::shared_ptr<mark> &m) {
