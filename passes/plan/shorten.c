@@ -57,7 +57,7 @@ void repeated_find(const struct graph *graph, struct arena *arena, int least, st
     blocks_find(graph, arena, node_kinds(graph, arena, ALIKE), 0, graph->order.n, &blocks);
     for (int b = 0; b < blocks.all.n; b++)
         if (can_shorten(graph, blocks.places, &blocks.all.at[b], least)) VEC_PUSH(arena, &out->all, blocks.all.at[b]);
-    qsort(out->all.at, (size_t)out->all.n, sizeof *out->all.at, by_nodes);
+    if (out->all.n) qsort(out->all.at, (size_t)out->all.n, sizeof *out->all.at, by_nodes);
 }
 
 /* Shortening ------------------------------------------------------------------------------------------------------- */
