@@ -131,10 +131,11 @@ const char *names_words(struct arena *arena, const char *first, const char *last
     if (a.n) cut_number(&a.at[a.n - 1], all_differ);
     drop_operators(&a, &from);
     struct strbuf words;
-    for (;; from++) { /* the last components that fit */
+    for (;; from++) { /* the last components that fit, from one that begins with a letter */
         strbuf_init(&words, arena);
         for (int c = from; c < a.n; c++) put_word(&words, &a.at[c]);
-        if (words.length <= NAME_MOST || from + 1 >= a.n) break;
+        const bool number = isdigit((unsigned char)*strbuf_text(&words));
+        if ((words.length <= NAME_MOST && !number) || from + 1 >= a.n) break;
     }
     return arena_printf(arena, "%.*s", (int)NAME_MOST, strbuf_text(&words));
 }
