@@ -32,7 +32,8 @@ static const struct preference *find_preference(const char *key) {
 
 /* The setting of --pas that is a number and no axis: the capacity of experts' buffers. */
 static bool is_capacity(enum choice word, const char *key) {
-    return strcmp(key, "capacity") == 0 && (word == OPT_POLICY_EXPERT || word == OPT_POLICY_HYBRID);
+    return strcmp(key, "capacity") == 0 &&
+           (word == OPT_POLICY_EXPERT || word == OPT_POLICY_HYBRID || word == OPT_POLICY_AUTODIST);
 }
 
 /* The setting of --pas that is a text: the device configuration of the model's annotations. */

@@ -64,7 +64,7 @@ def optimum():
     them planned."""
     for model, devices, limit in (("gpt2", 4, "2G"),):
         common = ["--model-config", model, "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim",
-                  "seq=256"] + (["--mem-limit", limit] if limit else [])
+                  "seq=256", "--dim", "batch=2"] + (["--mem-limit", limit] if limit else [])
         best = None
         schedules = (None, "interleaved", "zb-h1")
         for tensor, pipeline, zero, recompute, schedule, sequence in itertools.product(
@@ -86,16 +86,62 @@ def optimum():
         assert got <= best[0] * 1.0001
 
 
+SMALL = {"model_type": "mixtral", "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8,
+         "num_key_value_heads": 4, "num_hidden_layers": 4, "vocab_size": 4096, "max_position_embeddings": 1024,
+         "num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+def settings_of(tensor, context, expert, pipeline):
+    """The settings of --pas for a mesh, one for each way to compute attention along context."""
+    axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("context", context), ("expert", expert), ("pipeline", pipeline))
+            if s > 1]
+    for form in ("", "cut=mirrored", "attention=heads")[:3 if context > 1 else 1]:
+        yield "hybrid:" + ",".join(axes + [form] * bool(form)) if axes else "dp"
+
+
+def optimum_of_mixtures():
+    """Of a model with experts, the search finds the best of all meshes with tensor, context, expert and pipeline
+    parallelism, sizes of micro-batches and schedules, chimera among them."""
+    devices, sequences = 4, 8
+    with tempfile.TemporaryDirectory() as directory:
+        config = os.path.join(directory, "config.json")
+        with open(config, "w") as file:
+            json.dump(SMALL, file)
+        common = ["--model-config", config, "--machine", "a100-80", "--amp", "bf16", "--global-batch", str(sequences),
+                  "--runtime-ngpus", str(devices), "--use-zero", "1", "--recompute", "none"]
+        best, planned = (math.inf, ""), 0
+        for mesh in itertools.product((1, 2, 4), repeat=4):
+            for batch in (mesh[2] * s for s in (1, 2, 4, 8)):
+                units = devices // math.prod(mesh)
+                if math.prod(mesh) > devices or sequences % (units * batch):
+                    continue
+                schedules = ("1f1b", "interleaved", "zb-h1", "chimera")[:4 if mesh[3] > 1 else 1]
+                for settings, schedule in itertools.product(settings_of(*mesh), schedules):
+                    args = ["--pas", settings, "--dim", f"batch={batch}", "--schedule", schedule]
+                    found = plan(*common, *args)
+                    planned += 1
+                    if found and found["estimate"]["step_s"] < best[0]:
+                        best = found["estimate"]["step_s"], " ".join(args)
+        got = plan(*common, "--pas", "autodist")
+    print(f"mixture: search {got['estimate']['step_s']:.5g}, optimum of {planned} {best[0]:.5g} ({best[1]})")
+    assert got["estimate"]["step_s"] <= best[0] * 1.0001
+    options = [p["options"] for p in got["search"]["plans"]]
+    for word in ("expert=", "cut=mirrored", "attention=heads", "batch=", "chimera"):
+        assert any(word in o for o in options), word
+    assert all(p["rejected"] for p in got["search"]["plans"][1:])
+
+
 def constraints():
     """--forbid and --require choose among the candidates; each must concern one."""
     words = ("--model-config", "gpt2", "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim", "seq=256",
              "--pas", "autodist", "--runtime-ngpus", "4")
 
+    # the best 20, and the best of each of five kinds
     one = plan(*words, "--forbid", "tensor,pipeline,context", "--require", "recompute=full")
     assert one["plan_ngpus"] == 1 and one["runtime_ngpus"] == 4
     found = one["search"]
     plans = found["plans"]
-    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 <= found["candidates"], found
+    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 + 5 <= found["candidates"], found
     assert plans[0]["step_s"] == one["estimate"]["step_s"] and "--recompute full" in plans[0]["options"], plans[0]
     assert all(p["rejected"] for p in plans[1:]) and "search" not in plan(*words[:-4], "--pas", "dp"), plans
     two = plan(*words, "--require", "tensor=2,pipeline", "--forbid", "schedule=zb-h1")
@@ -196,7 +242,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
-    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum):
+    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum,
+                 optimum_of_mixtures):
         case()
 
 

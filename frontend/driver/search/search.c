@@ -17,13 +17,18 @@ bool search_is_wanted(const struct options *options) {
     return options->pas.word == OPT_POLICY_AUTODIST;
 }
 
+/* What was read. */
+struct models {
+    VEC(struct search_model *) all;
+};
+
 struct searching {
     const struct options *options;
     struct arena *arena;
     struct diags *diags;
     struct search *search;
-    struct search_model model;
-    int64_t begun; /* rt_now_ms */
+    struct models *models; /* the first: of one rank, with the given or the smallest micro-batches */
+    int64_t begun;         /* rt_now_ms */
 };
 
 static bool fits(const struct search *search, const struct candidate *c) {
@@ -46,32 +51,89 @@ static struct candidate *first_of(const struct search *search, enum search_step 
     return first;
 }
 
+/* The model as the candidate needs it, read the first time that one does. NULL with candidate->refused if it cannot
+ * be. */
+static const struct search_model *model_of(const struct searching *s, struct candidate *c) {
+    struct diags *diags = ARENA_NEW(s->arena, struct diags);
+    for (int i = 0; i < s->models->all.n; i++)
+        if (search_reads_same(&s->models->all.at[i]->of, c)) {
+            c->refused = s->models->all.at[i]->refused;
+            return c->refused ? NULL : s->models->all.at[i];
+        }
+    struct search_model *model = ARENA_NEW(s->arena, struct search_model);
+    diags_init(diags, s->arena);
+    if (search_read(model, s->options, c, &s->search->machine, s->arena, diags) < 0)
+        model->refused = search_first_error(diags, s->arena);
+    VEC_PUSH(s->arena, &s->models->all, model);
+    c->refused = model->refused;
+    return model->refused ? NULL : model;
+}
+
 /* Bounds ----------------------------------------------------------------------------------------------------------- */
 
-/* True if the candidate is `than` with what makes a step slower, to save memory or to use more ranks for a sample. */
-static bool is_slower(const struct candidate *c, const struct candidate *than) {
+/* True if the candidate's base is that of `than` with what makes a step slower, to save memory or to use more ranks for
+ * a sample. */
+static bool has_slower_base(const struct candidate *c, const struct candidate *than) {
     struct candidate like = *c;
     like.recompute = than->recompute;
     like.ways[SEARCH_CONTEXT] = than->ways[SEARCH_CONTEXT];
-    like.units = than->units;
-    return (!than->recompute || c->recompute == than->recompute) && c->zero == than->zero &&
-           c->schedule == than->schedule && c->ways[SEARCH_PIPELINE] == than->ways[SEARCH_PIPELINE] &&
-           c->ways[SEARCH_CONTEXT] >= than->ways[SEARCH_CONTEXT] &&
-           c->ways[SEARCH_CONTEXT] * c->units == than->ways[SEARCH_CONTEXT] * than->units &&
-           search_same_base(&like, than);
+    if (than->ways[SEARCH_CONTEXT] == 1) like.form = than->form;
+    return (!than->recompute || c->recompute == than->recompute) &&
+           c->ways[SEARCH_CONTEXT] >= than->ways[SEARCH_CONTEXT] && search_same_base(&like, than);
+}
+
+/* The same of the rest of the candidate. */
+static bool is_rest_alike(const struct candidate *c, const struct candidate *than) {
+    return c->zero == than->zero && c->schedule == than->schedule &&
+           c->ways[SEARCH_PIPELINE] == than->ways[SEARCH_PIPELINE] &&
+           c->ways[SEARCH_CONTEXT] * c->units == than->ways[SEARCH_CONTEXT] * than->units;
+}
+
+/* Bytes of weights, gradients and optimizer states of a rank, by the plan of the candidate's base or of one with other
+ * micro-batches, recomputation, or ranks along context. ZeRO divides them among the ranks of all replica axes. */
+static double states(const struct candidate *c, const struct outcome *base) {
+    const double held = (double)search_law(c).copies / c->ways[SEARCH_PIPELINE], *part = base->part;
+    const double ranks = search_law(c).copies * c->units * c->ways[SEARCH_CONTEXT] * (double)c->ways[SEARCH_DATA];
+    return held *
+           (part[OUTCOME_WEIGHTS] / (c->zero == 3 ? ranks : 1) + part[OUTCOME_GRADIENTS] / (c->zero >= 2 ? ranks : 1) +
+            part[OUTCOME_OPTIMIZER] / (c->zero >= 1 ? ranks : 1));
+}
+
+/* Bytes of a rank that are neither weights nor of the optimizer: those of each layer for each micro-batch that is kept,
+ * and the others. `share`: of the layers' bytes by the plan of the base that the candidate keeps. */
+static double activations(const struct candidate *c, const struct outcome *base, double micro_batches, double share) {
+    const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
+    const double of_layers = base->layers ? base->layers * base->layer[OUTCOME_OTHERS] : all;
+    if (stages == 1) return all + (share - 1) * of_layers;
+    return all - of_layers + search_law(c).kept * share * of_layers * fmin(stages, micro_batches) / stages;
+}
+
+/* What a candidate needs at least, by the plan of a base `of` with the same recomputation and fewer sequences, or fewer
+ * ranks along context; by that of another one only its states are known. */
+static double least_memory(const struct searching *s, const struct candidate *c, const struct candidate *of,
+                           const struct outcome *base) {
+    static const double part_that_follows = 0.8;
+    const double larger = c->batch ? (double)c->batch / of->batch : 1;
+    const double share = part_that_follows * larger * of->ways[SEARCH_CONTEXT] / c->ways[SEARCH_CONTEXT];
+    const double micro = (double)search_micro_batches(s->options, c);
+    if (c->recompute != of->recompute) return states(c, base);
+    return states(c, base) + fmin(share, 1) * activations(c, base, micro, fmax(share, 1));
 }
 
 /* Bounds the candidates by those with the base of `of`, which were predicted. */
 static void bound_by(const struct searching *s, const struct candidate *of) {
     struct search *search = s->search;
-    for (int k = 0; k < search->all.n; k++) {
-        const struct candidate *than = &search->all.at[k];
-        if (than->refused || !search_same_base(than, of)) continue;
-        for (int i = 0; i < search->all.n; i++) {
-            struct candidate *c = &search->all.at[i];
-            if (c->step == SEARCH_BOUNDED && c->seconds < than->seconds && is_slower(c, than))
-                c->seconds = than->seconds;
-        }
+    VEC(const struct candidate *) alike = {0};
+    for (int i = 0; i < search->all.n; i++) {
+        const struct candidate *than = &search->all.at[i];
+        if (!than->refused && search_same_base(than, of)) VEC_PUSH(s->arena, &alike, than);
+    }
+    for (int i = 0; i < search->all.n; i++) {
+        struct candidate *c = &search->all.at[i];
+        if (c->step != SEARCH_BOUNDED || !has_slower_base(c, of)) continue;
+        for (int k = 0; k < alike.n; k++)
+            if (is_rest_alike(c, alike.at[k])) c->seconds = fmax(c->seconds, alike.at[k]->seconds);
+        if (alike.n) c->memory = fmax(c->memory, least_memory(s, c, of, alike.at[0]->base));
     }
 }
 
@@ -84,7 +146,8 @@ static double exchanging(const struct searching *s, const struct candidate *c, d
                          double worked) {
     double stride = 1;
     for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
-    const double ways = c->units;
+    stride /= search_law(c).copies;
+    const double ways = c->units * search_law(c).copies;
     const struct machine_level link = machine_link(&s->search->machine, ways, stride);
     const double times = c->zero == 3 ? 3 * micro_batches : c->zero == 2 ? micro_batches + 1 : 2;
     const double seconds =
@@ -104,43 +167,50 @@ static double slowest_stage(double rest, int layers, int stages) {
     return best;
 }
 
-/* Bytes of a rank that are neither weights nor of the optimizer: those of each layer for each micro-batch that is kept,
- * and the others. */
-static double activations(const struct candidate *c, const struct outcome *base, double micro_batches) {
-    const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
-    const double of_layers = base->layers ? base->layers * base->layer[OUTCOME_OTHERS] : all;
-    if (stages == 1) return all;
-    return all - of_layers + search_law(c).kept * of_layers * fmin(stages, micro_batches) / stages;
-}
-
 double search_rest(const struct outcome *outcome) {
     return outcome->part[OUTCOME_STEP] / outcome->layer[OUTCOME_STEP] - outcome->layers;
 }
 
+static double samples_of(const struct candidate *c) {
+    return c->batch ? c->batch : 1;
+}
+
 /* Predicts time and memory of the candidate from what the plan of its base says: Note [Search]. */
 static void predict(const struct searching *s, struct candidate *c, const struct outcome *base) {
-    struct arena *scratch = arena_scratch(s->arena);
-    const struct options options = search_options(s->options, c, scratch);
-    const double stages = c->ways[SEARCH_PIPELINE], micro = options.accumulate ? (double)options.accumulate : 1;
-    const double *part = base->part, parameters = part[OUTCOME_WEIGHTS] / stages, ways = c->units;
     const struct schedule_law law = search_law(c);
+    const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(s->options, c);
+    const double *part = base->part, parameters = part[OUTCOME_WEIGHTS] * law.copies / stages;
+    const double ways = c->units * law.copies;
     double longest = part[OUTCOME_STEP] / stages;
-    arena_release(s->arena, scratch);
     if (stages > 1 && base->layers)
-        longest = law.chunks * base->layer[OUTCOME_STEP] *
-                  slowest_stage(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * law.chunks);
+        longest = law.chunks / law.copies * base->layer[OUTCOME_STEP] *
+                  slowest_stage(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * law.chunks / law.copies);
     const double worked = micro * longest / base->micro_batches;
     double seconds = worked * (1 + law.waiting * (stages - 1) / micro);
     if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(s, c, parameters, micro, worked);
-    c->seconds = seconds / (ways * micro);
-    c->memory = parameters / (c->zero == 3 ? ways : 1) + part[OUTCOME_GRADIENTS] / stages / (c->zero >= 2 ? ways : 1) +
-                part[OUTCOME_OPTIMIZER] / stages / (c->zero >= 1 ? ways : 1) + activations(c, base, micro);
+    c->seconds = seconds / (c->units * micro * samples_of(c));
+    c->memory = states(c, base) + activations(c, base, micro, 1);
 }
 
-/* True if a rank has several stages of less than two layers: what it keeps and sends for each is more than it saves. */
-static bool are_short(const struct candidate *c) {
-    const int chunks = search_law(c).chunks;
-    return chunks > 1 && c->base->layers && c->base->layers < 2 * chunks * c->ways[SEARCH_PIPELINE];
+/* Bounds the candidates with larger micro-batches than `of` and a base that is else the same or slower: they take the
+ * least time in which kernels can compute what is in `outcome`, and with the same base as much memory. */
+static void bound_larger(const struct searching *s, const struct candidate *of, const struct outcome *outcome) {
+    struct outcome least = *outcome;
+    if (!of->batch || !(least.part[OUTCOME_LEAST] > 0)) return;
+    least.part[OUTCOME_STEP] = least.part[OUTCOME_LEAST], least.layer[OUTCOME_STEP] = least.layer[OUTCOME_LEAST];
+    for (int i = 0; i < s->search->all.n; i++) {
+        struct candidate *c = &s->search->all.at[i], like = *c;
+        if (c->step != SEARCH_BOUNDED || c->refused || c->batch <= of->batch) continue;
+        like.batch = of->batch;
+        if (!has_slower_base(&like, of)) continue;
+        like.batch = c->batch, like.recompute = of->recompute, like.form = of->form;
+        like.units = c->units * c->ways[SEARCH_CONTEXT] / of->ways[SEARCH_CONTEXT];
+        like.ways[SEARCH_CONTEXT] = of->ways[SEARCH_CONTEXT];
+        least.micro_batches = (int)((double)outcome->micro_batches * of->batch / c->batch);
+        predict(s, &like, &least);
+        c->seconds = fmax(c->seconds, like.seconds);
+        c->memory = fmax(c->memory, least_memory(s, c, of, outcome));
+    }
 }
 
 /* Predicts all candidates with the base of all.at[first]. */
@@ -148,21 +218,25 @@ static void predict_from(const struct searching *s, int first) {
     const struct candidate of = s->search->all.at[first], base = search_base(&of);
     struct outcome *outcome = ARENA_NEW(s->arena, struct outcome);
     struct shortened shortened;
-    const bool shorter = search_shortened(&s->model, s->options, &base, s->arena, &shortened);
-    *outcome = shorter ? shortened.outcome : search_planned(&s->model, s->options, &base, s->arena, NULL);
+    const struct search_model *model = model_of(s, &s->search->all.at[first]);
+    const bool shorter = model && search_shortened(model, s->options, &base, s->arena, &shortened);
+    *outcome = shorter ? shortened.outcome
+               : model ? search_planned(model, s->options, &base, s->arena, NULL)
+                       : (struct outcome){.refused = s->search->all.at[first].refused};
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
-        if (c->refused || !search_same_base(c, &of)) continue;
+        if ((c->refused && c->refused != outcome->refused) || !search_same_base(c, &of)) continue;
         c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
-        if (!c->refused && are_short(c)) c->refused = "interleaved stages of less than two layers";
         if (!c->refused) predict(s, c, outcome);
     }
+    if (outcome->refused) return;
     bound_by(s, &of);
+    bound_larger(s, &of, outcome);
 }
 
 static void take_outcome(struct candidate *c, enum search_step step, const struct outcome *outcome) {
     c->step = step, c->refused = outcome->refused;
-    c->seconds = outcome->part[OUTCOME_STEP] / ((double)outcome->micro_batches * c->units);
+    c->seconds = outcome->part[OUTCOME_STEP] / ((double)outcome->micro_batches * c->units * samples_of(c));
     c->memory = outcome->part[OUTCOME_MEMORY];
 }
 
@@ -170,7 +244,9 @@ static void take_outcome(struct candidate *c, enum search_step step, const struc
 static void plan_completely(const struct searching *s, struct candidate *c) {
     struct search *search = s->search;
     struct job *job;
-    const struct outcome outcome = search_planned(&s->model, s->options, c, s->arena, &job);
+    const struct search_model *model = model_of(s, c);
+    if (!model) return;
+    const struct outcome outcome = search_planned(model, s->options, c, s->arena, &job);
     take_outcome(c, SEARCH_PLANNED, &outcome);
     struct estimate *estimate = ARENA_NEW(s->arena, struct estimate);
     *estimate = outcome.estimate, c->estimate = estimate;
@@ -197,15 +273,46 @@ static void take_shortened(const struct searching *s, struct candidate *c, const
     c->memory *= planned.memory / predicted.memory;
 }
 
-/* The candidate takes the next step. */
+/* A candidate whose base, if it is predicted, bounds that of c: the same without context parallelism or with the
+ * smallest micro-batches, or both, which comes first. -1: there is none that was not predicted. */
+static int find_bounding(const struct searching *s, const struct candidate *c) {
+    const int smallest = c->batch ? c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA] : 0;
+    int found = -1, best = 0;
+    for (int i = 0; i < s->search->all.n; i++) {
+        const struct candidate *other = &s->search->all.at[i];
+        const bool small = other->batch == smallest, whole = other->ways[SEARCH_CONTEXT] == 1;
+        struct candidate like = *c;
+        if (small) like.batch = smallest;
+        if (whole) like.ways[SEARCH_CONTEXT] = 1, like.form = other->form;
+        if (other->step != SEARCH_BOUNDED || other->refused || small + whole <= best || search_same_base(c, other))
+            continue;
+        if (search_same_base(&like, other)) found = i, best = small + whole;
+    }
+    return found;
+}
+
+/* The candidate takes the next step, or one that bounds it does. */
 static void advance(const struct searching *s, struct candidate *c) {
     struct shortened shortened;
+    const int bounding = c->step == SEARCH_BOUNDED ? find_bounding(s, c) : -1;
     if (c->step == SEARCH_BOUNDED)
-        predict_from(s, (int)(c - s->search->all.at));
-    else if (c->step == SEARCH_PREDICTED && search_shortened(&s->model, s->options, c, s->arena, &shortened))
+        predict_from(s, bounding < 0 ? (int)(c - s->search->all.at) : bounding);
+    else if (c->step == SEARCH_PREDICTED && search_shortened(model_of(s, c), s->options, c, s->arena, &shortened))
         take_shortened(s, c, &shortened);
     else
         plan_completely(s, c);
+}
+
+/* Refuses the candidates with which a rank has several stages of less than two layers: what it keeps and sends for each
+ * is more than it saves. */
+static void refuse_short(const struct searching *s) {
+    const int layers = search_layers(s->models->all.at[0]);
+    for (int i = 0; i < s->search->all.n; i++) {
+        struct candidate *c = &s->search->all.at[i];
+        const int chunks = search_law(c).chunks / search_law(c).copies;
+        if (!c->refused && layers && chunks > 1 && layers < 2 * chunks * c->ways[SEARCH_PIPELINE])
+            c->refused = "interleaved stages of less than two layers";
+    }
 }
 
 /* Predicts the candidates that have nothing that makes a step slower, which bounds the others. */
@@ -213,7 +320,9 @@ static void bound_all(const struct searching *s) {
     struct search *search = s->search;
     for (int i = 0; i < search->all.n; i++) {
         const struct candidate *c = &search->all.at[i];
-        if (c->step == SEARCH_BOUNDED && !c->refused && !c->recompute && c->ways[SEARCH_CONTEXT] == 1)
+        const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
+        if (c->step == SEARCH_BOUNDED && !c->refused && !c->recompute && c->ways[SEARCH_CONTEXT] == 1 &&
+            (!c->batch || c->batch == ranks))
             predict_from(s, i);
     }
 }
@@ -270,15 +379,15 @@ static void plan_best(const struct searching *s, int64_t wanted) {
 /* Chooses by what is measured on this machine. 0, or -1 after a diagnostic. */
 static int measure(const struct searching *s) {
     struct search *search = s->search;
-    const bool trains = s->model.job.graph->train;
+    const bool trains = s->models->all.at[0]->job.graph->train;
     const struct candidate predicted = search->all.at[0];
     if (search_measure(search, s->options, trains, s->arena, s->diags) < 0) return -1;
     if (search_save_machine(search, s->options, s->arena, s->diags) < 0) return -1;
-    const struct candidate *fastest = &search->all.at[0];
+    struct candidate *fastest = &search->all.at[0];
     search->gap = 0;
     if (fastest->seconds == predicted.seconds && fastest->memory == predicted.memory) return 0;
     search_forget(search->job, s->arena);
-    const struct outcome outcome = search_planned(&s->model, s->options, fastest, s->arena, &search->job);
+    const struct outcome outcome = search_planned(model_of(s, fastest), s->options, fastest, s->arena, &search->job);
     return outcome.refused ? diag_error(s->diags, 430, EXIT_LIMIT, "--pas autodist", "%s", outcome.refused) : 0;
 }
 
@@ -303,7 +412,7 @@ static int refuse(const struct searching *s) {
     return -1;
 }
 
-/* A candidate, and its class: 0 planned, 1 expected to fit, 2 not expected to fit, 3 refused. */
+/* A candidate, and its class: 0 planned, 1 expected to fit, 2 only bounded, 3 not expected to fit, 4 refused. */
 struct ranked {
     struct candidate candidate;
     int class;
@@ -321,7 +430,11 @@ static void sort(struct search *search, const struct candidate *chosen, struct a
     for (int i = 0; i < search->all.n; i++) {
         const struct candidate *c = &search->all.at[i];
         const bool small = c->memory <= search->limit;
-        ranked[i] = (struct ranked){*c, c->refused ? 3 : c->step == SEARCH_PLANNED ? 0 : small ? 1 : 2};
+        ranked[i] = (struct ranked){*c, c->refused                  ? 4
+                                        : c->step == SEARCH_PLANNED ? 0
+                                        : !small                    ? 3
+                                        : c->step == SEARCH_BOUNDED ? 2
+                                                                    : 1};
         if (c == chosen) ranked[i].class = -1;
     }
     qsort(ranked, (size_t)search->all.n, sizeof *ranked, by_time);
@@ -336,15 +449,21 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (machine && machine_read(arena, diags, machine, &search->machine) < 0) return -1;
     if (search->machine.memory > 0) search->limit = search->machine.memory;
     if (options->mem_limit) search->limit = (double)options->mem_limit;
-    if (search_read(&s.model, options, &search->machine, arena, diags) < 0) return -1;
-    const struct plan *partial = s.model.job.side.refine;
+    struct models models = {0};
+    struct search_model *model = ARENA_NEW(arena, struct search_model);
+    const struct candidate one = {.ways = {1, 1, 1, 1, 1}, .units = 1, .batch = search_smallest_batch(options)};
+    if (search_read(model, options, &one, &search->machine, arena, diags) < 0) return -1;
+    s.models = &models;
+    VEC_PUSH(arena, &models.all, model);
+    const struct plan *partial = model->job.side.refine;
     struct options *refined = ARENA_NEW(arena, struct options);
     *refined = partial ? search_refined(options, partial) : *options;
     s.options = search->given = options = refined;
-    search_list(search, options, s.model.job.graph->train, arena);
+    search_list(search, options, model->job.graph->train, search_experts(model), arena);
     if (search_constrain(search, options, arena, diags) < 0 ||
         (partial && search_keep_mesh(search, partial, diags) < 0))
         return -1;
+    refuse_short(&s);
     bound_all(&s);
     const struct candidate *best = choose(&s);
     if (!best) return refuse(&s);
@@ -354,7 +473,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (next != best) search->gap = 1 - next->seconds / best->seconds;
     sort(search, best, arena);
     if (options->measure_topk && measure(&s) < 0) return -1;
-    diags_append(s.model.job.diags, search->job->diags);
-    search->job->diags = s.model.job.diags;
+    diags_append(model->job.diags, search->job->diags);
+    search->job->diags = model->job.diags;
     return 0;
 }

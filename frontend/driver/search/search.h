@@ -5,6 +5,7 @@
  *
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
+ *   --global-batch G    without --dim batch=B, sizes of micro-batches are searched too: G = B x micro-batches x units
  *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid, --require,
  *   --constraints, --refine, --measure-topk
  *
@@ -12,7 +13,8 @@
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
  *
  *   BOUNDED     by another candidate that is at least as fast: the same without recomputation, and with scale units in
- *               place of ranks along the axis context
+ *               place of ranks along the axis context; one with larger micro-batches by the time that the smallest
+ *               would take if kernels reached their rates at all sizes, and by their memory
  *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
  *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
  *               p micro-batches at most
@@ -28,7 +30,10 @@
 #include "frontend/driver/job.h"
 #include "passes/plan/shorten.h"
 
-enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_DATA, SEARCH_PIPELINE, SEARCH_AXES };
+enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_EXPERT, SEARCH_DATA, SEARCH_PIPELINE, SEARCH_AXES };
+
+/* How attention is computed along the axis context: rows of search_forms. */
+enum search_form { SEARCH_GATHER, SEARCH_MIRRORED, SEARCH_HEADS, SEARCH_FORMS };
 
 enum search_step { SEARCH_BOUNDED, SEARCH_PREDICTED, SEARCH_SHORTENED, SEARCH_PLANNED, SEARCH_STEPS };
 
@@ -40,25 +45,28 @@ enum outcome_part {
     OUTCOME_GRADIENTS,
     OUTCOME_OPTIMIZER,
     OUTCOME_OTHERS,
+    OUTCOME_LEAST, /* seconds of the step if kernels took no time to start and reached their rates at all sizes */
     OUTCOME_PARTS
 };
 struct outcome {
     double part[OUTCOME_PARTS];
     double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
     int layers;                  /* its repetitions; 0: not known */
-    int micro_batches;
-    struct estimate estimate; /* of a complete plan */
-    const char *refused;      /* NULL: it was planned */
+    int micro_batches;           /* of a scale unit, in all pipelines of its schedule */
+    struct estimate estimate;    /* of a complete plan */
+    const char *refused;         /* NULL: it was planned */
 };
 
 struct candidate {
     int ways[SEARCH_AXES], units;
+    int batch; /* sequences of a micro-batch; 0: as given */
+    enum search_form form;
     bool sequence_parallel;
     int zero;
     const char *recompute, *schedule; /* NULL: none; the default */
     enum search_step step;            /* that `seconds` and `memory` are from */
     const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
-    double seconds;                   /* for a sample */
+    double seconds;                   /* for a sequence; where `batch` is 0, for a micro-batch */
     double memory;                    /* bytes of the rank that needs most */
     const struct estimate *estimate;  /* of its plan, if it is PLANNED; else NULL */
     double measured;                  /* seconds for a sample on this machine; 0: not measured */
@@ -112,8 +120,9 @@ void search_put(struct rt_json_writer *writer, const void *context);
 
 /* Parts of the search ---------------------------------------------------------------------------------------------- */
 
-/* Lists the candidates that the options and the machine allow. */
-void search_list(struct search *search, const struct options *options, bool trains, struct arena *arena);
+/* Lists the candidates that the options and the machine allow. experts: of the model's mixtures; 1: it has none. */
+void search_list(struct search *search, const struct options *options, bool trains, int64_t experts,
+                 struct arena *arena);
 
 /* Refuses the candidates that --forbid and --require exclude. 0, or -1 after a diagnostic: E0205 for a name that is
  * unknown, E0432 for a constraint that no candidate meets, and if none is left. */
@@ -129,26 +138,45 @@ int search_keep_mesh(struct search *search, const struct plan *partial, struct d
 struct candidate search_base(const struct candidate *candidate);
 bool search_same_base(const struct candidate *a, const struct candidate *b);
 
-/* How the candidate's schedule differs from 1f1b: stages of each rank, the part of its waiting. `kept`: times the
- * activations of as many micro-batches in a program without stages, where more of them share memory. */
+/* 1 if the sequences of a micro-batch are searched, as only their product with the micro-batches is given; else 0. */
+int search_smallest_batch(const struct options *options);
+
+/* Micro-batches of a scale unit in a step, at least 1. */
+int64_t search_micro_batches(const struct options *given, const struct candidate *candidate);
+
+/* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, the part of its waiting.
+ * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
+ * memory. */
 struct schedule_law {
     const char *name;
-    int chunks;
+    int chunks, copies;
     double waiting, kept;
 };
 struct schedule_law search_law(const struct candidate *candidate);
 
-/* A model that was read once, and simplified as far as that does not depend on a plan. Candidates are planned from
- * copies of its graph. */
+/* A model that was read once for micro-batches of one size and one division of experts, and simplified as far as that
+ * does not depend on the rest of a plan. Candidates are planned from copies of its graph. */
 struct search_model {
+    struct candidate of;
+    const char *refused; /* why there is none; NULL: there is */
     struct job job;
     struct machine machine;
     struct repeated repeated; /* blocks of its graph */
 };
 
-/* Reads the model. 0, or -1 after diagnostics. What it remarks is in model->job.diags. */
-int search_read(struct search_model *model, const struct options *options, const struct machine *machine,
-                struct arena *arena, struct diags *diags);
+/* Reads the model as the candidate needs it. 0, or -1 after diagnostics. What it remarks is in model->job.diags. */
+int search_read(struct search_model *model, const struct options *options, const struct candidate *candidate,
+                const struct machine *machine, struct arena *arena, struct diags *diags);
+bool search_reads_same(const struct candidate *a, const struct candidate *b);
+
+/* The text of the first error, in `arena`. */
+const char *search_first_error(const struct diags *diags, struct arena *arena);
+
+/* The repetitions of the model's largest block; 0 if it has so few that shortened graphs are no less work. */
+int search_layers(const struct search_model *model);
+
+/* The number of experts of the model's mixtures; 1: it has none. */
+int64_t search_experts(const struct search_model *model);
 
 /* What an outcome says of the parts that are no layers: they take as long as so many layers. */
 double search_rest(const struct outcome *outcome);

@@ -5,7 +5,15 @@
 #include "ir/base/str.h"
 #include "passes/plan/schedules.h"
 
-static const char *const axis_names[SEARCH_AXES] = {"tensor", "context", "data", "pipeline"};
+static const char *const axis_names[SEARCH_AXES] = {"tensor", "context", "expert", "data", "pipeline"};
+
+/* The settings of --pas that ask for the form, and their fields in struct options. */
+static const struct form {
+    const char *key, *value;
+    size_t field; /* a bool */
+} forms[SEARCH_FORMS] = {[SEARCH_GATHER] = {NULL, NULL, 0},
+                         [SEARCH_MIRRORED] = {"cut", "mirrored", offsetof(struct options, mirrored_cut)},
+                         [SEARCH_HEADS] = {"attention", "heads", offsetof(struct options, attention_heads)}};
 
 static void add_axis(struct options *options, struct arena *arena, const char *name, int size) {
     if (size == 1) return;
@@ -13,6 +21,36 @@ static void add_axis(struct options *options, struct arena *arena, const char *n
     VEC_PUSH(arena, &options->pas.settings, setting);
     options->mesh[options->naxes++] = (struct mesh_axis){name, size};
     options->plan_ngpus *= size;
+}
+
+static void add_setting(struct options *options, struct arena *arena, const char *key, const char *value) {
+    VEC_PUSH(arena, &options->pas.settings, (struct option_setting){key, value});
+}
+
+static void add_form(struct options *options, struct arena *arena, const struct form *form) {
+    if (!form->key) return;
+    add_setting(options, arena, form->key, form->value);
+    *(bool *)((char *)options + form->field) = true;
+}
+
+/* --dim batch=SIZE. */
+static void add_batch(struct options *options, struct arena *arena, int size) {
+    VEC_UNSHARE(arena, &options->dims.all);
+    VEC_PUSH(arena, &options->dims.all, (struct option_size){"batch", size});
+}
+
+int64_t search_micro_batches(const struct options *given, const struct candidate *candidate) {
+    struct options options = *given;
+    options.plan_ngpus = 1,
+    options.runtime_ngpus = candidate->units * (int64_t)(candidate->batch ? candidate->batch : 1);
+    options_divide_batch(&options);
+    return options.accumulate ? options.accumulate : 1;
+}
+
+int search_smallest_batch(const struct options *options) {
+    for (int i = 0; i < options->dims.all.n; i++)
+        if (strcmp(options->dims.all.at[i].name, "batch") == 0) return 0;
+    return options->global_batch > 0;
 }
 
 struct options search_options(const struct options *given, const struct candidate *candidate, struct arena *arena) {
@@ -23,6 +61,11 @@ struct options search_options(const struct options *given, const struct candidat
     options.plan_ngpus = 1;
     for (int a = 0; a < SEARCH_AXES; a++) add_axis(&options, arena, axis_names[a], candidate->ways[a]);
     if (!options.naxes) options.pas.word = OPT_POLICY_DP;
+    add_form(&options, arena, &forms[candidate->form]);
+    options.expert_capacity = candidate->ways[SEARCH_EXPERT] > 1 ? given->expert_capacity : 0;
+    if (options.expert_capacity)
+        add_setting(&options, arena, "capacity", arena_printf(arena, "%g", (double)options.expert_capacity / 1000));
+    if (candidate->batch) add_batch(&options, arena, candidate->batch);
     options.runtime_ngpus = options.plan_ngpus * candidate->units;
     options.given[OPT_RUNTIME_NGPUS] = true;
     options_divide_batch(&options);
@@ -48,14 +91,16 @@ static bool same_text(const char *a, const char *b) {
 bool search_same_base(const struct candidate *a, const struct candidate *b) {
     for (int axis = 0; axis < SEARCH_PIPELINE; axis++)
         if (a->ways[axis] != b->ways[axis]) return false;
-    return a->sequence_parallel == b->sequence_parallel && same_text(a->recompute, b->recompute);
+    return a->batch == b->batch && a->form == b->form && a->sequence_parallel == b->sequence_parallel &&
+           same_text(a->recompute, b->recompute);
 }
 
 struct schedule_law search_law(const struct candidate *candidate) {
-    static const struct schedule_law laws[] = {{"interleaved", 2, 0.5, 1.7}, {"zb-h1", 1, 1.0 / 3, 1.4}};
+    static const struct schedule_law laws[] = {
+        {"interleaved", 2, 1, 0.5, 1.7}, {"zb-h1", 1, 1, 1.0 / 3, 1.4}, {"chimera", 2, 2, 0.7, 1.4}};
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (same_text(laws[i].name, candidate->schedule)) return laws[i];
-    return (struct schedule_law){"1f1b", 1, 1, 1.2};
+    return (struct schedule_law){"1f1b", 1, 1, 1, 1.2};
 }
 
 /* Constraints ------------------------------------------------------------------------------------------------------ */
@@ -91,19 +136,26 @@ static const char *schedule_of(const struct candidate *c, int axis, struct arena
     return c->schedule ? c->schedule : schedule_default;
 }
 
+static const char *batch_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis;
+    return number(c->batch, 0, arena);
+}
+
+static const char *form_of(const struct candidate *c, int form, struct arena *arena) {
+    (void)arena;
+    return (int)c->form == form ? forms[form].value : NULL;
+}
+
 static const char *sequence_of(const struct candidate *c, int axis, struct arena *arena) {
     (void)axis, (void)arena;
     return c->sequence_parallel ? "yes" : NULL;
 }
 
-static const struct trait traits[] = {{"tensor", ways_of, SEARCH_TENSOR},
-                                      {"context", ways_of, SEARCH_CONTEXT},
-                                      {"data", ways_of, SEARCH_DATA},
-                                      {"pipeline", ways_of, SEARCH_PIPELINE},
-                                      {"zero", zero_of, 0},
-                                      {"recompute", recompute_of, 0},
-                                      {"schedule", schedule_of, 0},
-                                      {"sequence-parallel", sequence_of, 0}};
+static const struct trait traits[] = {
+    {"tensor", ways_of, SEARCH_TENSOR}, {"context", ways_of, SEARCH_CONTEXT},   {"expert", ways_of, SEARCH_EXPERT},
+    {"data", ways_of, SEARCH_DATA},     {"pipeline", ways_of, SEARCH_PIPELINE}, {"batch", batch_of, 0},
+    {"cut", form_of, SEARCH_MIRRORED},  {"attention", form_of, SEARCH_HEADS},   {"zero", zero_of, 0},
+    {"recompute", recompute_of, 0},     {"schedule", schedule_of, 0},           {"sequence-parallel", sequence_of, 0}};
 enum { TRAITS = sizeof traits / sizeof *traits };
 
 /* What candidates must have or not have, such as zero=3: `value` NULL: any. */
@@ -187,7 +239,8 @@ static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
     for (int i = 0; i < mesh->naxes; i++) {
         int ways = 1;
         for (int a = 0; a < SEARCH_AXES; a++)
-            if (strcmp(axis_names[a], mesh->axis[i].name) == 0) ways = c->ways[a];
+            if (strcmp(axis_names[a], mesh->axis[i].name) == 0)
+                ways = c->ways[a] / (a == SEARCH_PIPELINE ? search_law(c).copies : 1);
         if (ways != mesh->axis[i].size) return false;
     }
     return true;
@@ -213,8 +266,12 @@ struct listing {
     const struct options *options;
     struct arena *arena;
     bool trains;
+    int64_t experts;
     int devices;
 };
+
+/* Sequences of each rank's micro-batch, at most, where that is searched. */
+enum { MOST_SEQUENCES = 8 };
 
 static int unit_size(const struct candidate *candidate) {
     int size = 1;
@@ -226,28 +283,43 @@ static bool is_allowed(const struct listing *l, const struct candidate *c) {
     const struct options *options = l->options;
     const struct machine *machine = &l->search->machine;
     struct options divided = *options;
-    divided.plan_ngpus = unit_size(c), divided.runtime_ngpus = divided.plan_ngpus * c->units;
+    divided.plan_ngpus = 1, divided.runtime_ngpus = c->units * (int64_t)(c->batch ? c->batch : 1);
     if (!options_divide_batch(&divided)) return false;
+    divided.plan_ngpus = unit_size(c), divided.runtime_ngpus = divided.plan_ngpus * c->units;
+    if (l->experts % c->ways[SEARCH_EXPERT]) return false;
     if (machine->nlevels > 1 && c->ways[SEARCH_TENSOR] * c->ways[SEARCH_CONTEXT] > machine->level[0].devices)
         return false;
     if (options->given[OPT_PLAN_NGPUS]) return divided.plan_ngpus == options->plan_ngpus;
     return c->ways[SEARCH_DATA] == 1 && divided.runtime_ngpus == options->runtime_ngpus;
 }
 
+/* True if the candidate's two pipelines can have as many ranks and as many micro-batches as each other, and do not wait
+ * for longer than one. */
+static bool has_two_pipelines(const struct listing *l, const struct candidate *c) {
+    const int64_t micro = search_micro_batches(l->options, c), stages = c->ways[SEARCH_PIPELINE];
+    return stages >= 4 && stages % 2 == 0 && micro % 2 == 0 && micro <= 2 * stages;
+}
+
 /* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
  * recomputation would not. */
 static void add_schedules(const struct listing *l, struct candidate candidate) {
-    static const char *const schedules[] = {NULL, "interleaved", "zb-h1"};
     const bool varies = l->trains && candidate.ways[SEARCH_PIPELINE] > 1 && !l->options->given[OPT_SCHEDULE];
-    candidate.schedule = l->options->schedule;
-    for (int s = 0; s < (!varies ? 1 : candidate.recompute ? 2 : 3); s++) {
-        if (varies) candidate.schedule = schedules[s];
-        VEC_PUSH(l->arena, &l->search->all, candidate);
+    const struct {
+        const char *name;
+        bool listed;
+    } schedules[] = {{varies ? NULL : l->options->schedule, true},
+                     {"interleaved", varies},
+                     {"zb-h1", varies && !candidate.recompute},
+                     {"chimera", varies && has_two_pipelines(l, &candidate)}};
+    for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
+        candidate.schedule = schedules[s].name;
+        if (schedules[s].listed) VEC_PUSH(l->arena, &l->search->all, candidate);
     }
 }
 
 static void add_zeros(const struct listing *l, struct candidate candidate) {
-    const int replicas = candidate.units * candidate.ways[SEARCH_DATA] * candidate.ways[SEARCH_CONTEXT];
+    const int replicas =
+        candidate.units * candidate.ways[SEARCH_DATA] * candidate.ways[SEARCH_CONTEXT] * candidate.ways[SEARCH_EXPERT];
     const bool varies = l->trains && replicas > 1 && !l->options->given[OPT_USE_ZERO];
     candidate.zero = (int)l->options->use_zero;
     for (int zero = 0; zero <= (varies ? 3 : 0); zero++) {
@@ -274,10 +346,26 @@ static void add_sequences(const struct listing *l, struct candidate candidate) {
     }
 }
 
+static void add_forms(const struct listing *l, struct candidate candidate) {
+    for (int f = 0; f < (candidate.ways[SEARCH_CONTEXT] > 1 ? SEARCH_FORMS : 1); f++) {
+        candidate.form = (enum search_form)f;
+        add_sequences(l, candidate);
+    }
+}
+
+static void add_batches(const struct listing *l, struct candidate candidate) {
+    const int ranks = candidate.ways[SEARCH_EXPERT] * candidate.ways[SEARCH_DATA]; /* that divide a micro-batch */
+    const bool varies = search_smallest_batch(l->options) > 0;
+    for (int sequences = 1; sequences <= (varies ? MOST_SEQUENCES : 1); sequences *= 2) {
+        candidate.batch = varies ? sequences * ranks : 0;
+        if (is_allowed(l, &candidate)) add_forms(l, candidate);
+    }
+}
+
 static void add_meshes(const struct listing *l, struct candidate candidate, int axis, int left) {
     if (axis == SEARCH_AXES) {
         candidate.units = l->options->given[OPT_PLAN_NGPUS] ? l->devices / (int)l->options->plan_ngpus : left;
-        if (is_allowed(l, &candidate)) add_sequences(l, candidate);
+        add_batches(l, candidate);
         return;
     }
     for (int ways = 1; ways <= left; ways++) {
@@ -286,7 +374,8 @@ static void add_meshes(const struct listing *l, struct candidate candidate, int 
     }
 }
 
-void search_list(struct search *search, const struct options *options, bool trains, struct arena *arena) {
-    const struct listing l = {search, options, arena, trains, (int)options->runtime_ngpus};
+void search_list(struct search *search, const struct options *options, bool trains, int64_t experts,
+                 struct arena *arena) {
+    const struct listing l = {search, options, arena, trains, experts, (int)options->runtime_ngpus};
     add_meshes(&l, (struct candidate){0}, 0, l.devices);
 }

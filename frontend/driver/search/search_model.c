@@ -11,14 +11,34 @@ enum { SHORT = 4 };
 /* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
 enum { STAGES = 8, STAGE_LAYERS = 8 };
 
-int search_read(struct search_model *model, const struct options *options, const struct machine *machine,
-                struct arena *arena, struct diags *diags) {
-    const struct candidate one = {.ways = {1, 1, 1, 1}, .units = 1, .recompute = options->recompute};
+bool search_reads_same(const struct candidate *a, const struct candidate *b) {
+    const int expert = a->ways[SEARCH_EXPERT];
+    return a->batch == b->batch && expert == b->ways[SEARCH_EXPERT] &&
+           (expert == 1 || a->ways[SEARCH_DATA] == b->ways[SEARCH_DATA]);
+}
+
+int64_t search_experts(const struct search_model *model) {
+    const struct graph *graph = model->job.graph;
+    int64_t experts = 1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id == OP_ExpertMatMul) experts = graph->tensors.at[node->inputs[1]].dims[0];
+    }
+    return experts;
+}
+
+int search_read(struct search_model *model, const struct options *options, const struct candidate *candidate,
+                const struct machine *machine, struct arena *arena, struct diags *diags) {
+    const struct candidate one = {.ways = {1, 1, candidate->ways[SEARCH_EXPERT], candidate->ways[SEARCH_DATA], 1},
+                                  .units = 1,
+                                  .batch = candidate->batch,
+                                  .recompute = options->recompute};
     struct options *of_one = ARENA_NEW(arena, struct options);
     struct diags *own = ARENA_NEW(arena, struct diags);
     diags_init(own, arena);
     *of_one = search_options(options, &one, arena);
-    *model = (struct search_model){.job = {.options = of_one, .arena = arena, .diags = own}, .machine = *machine};
+    *model = (struct search_model){
+        .of = *candidate, .job = {.options = of_one, .arena = arena, .diags = own}, .machine = *machine};
     if (job_read(&model->job) < 0 || job_simplify(&model->job) < 0 ||
         (model->job.side.constraints && constraints_check(model->job.side.constraints, model->job.graph, own) < 0)) {
         diags_append(diags, own);
@@ -28,9 +48,20 @@ int search_read(struct search_model *model, const struct options *options, const
     return 0;
 }
 
-static void measure(const struct job *job, struct outcome *outcome) {
+/* OUTCOME_LEAST. */
+static double least_step(const struct job *job) {
+    struct machine ideal = job->side.machine;
+    const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
+    ideal.launch = 0;
+    for (int e = 0; e < 3; e++) ideal.half_extents[e] = 0;
+    return estimate_step(&job->plan, &ideal, units, 1, job_micro_batches(job)).step;
+}
+
+static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
-    outcome->micro_batches = job_micro_batches(job), outcome->estimate = job->estimate;
+    outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
+    if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1)
+        part[OUTCOME_LEAST] = least_step(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
         const int64_t *bytes = job->plan.classes[c].bytes;
@@ -41,8 +72,7 @@ static void measure(const struct job *job, struct outcome *outcome) {
     }
 }
 
-/* The text of the first error, in `arena`. */
-static const char *first_error(const struct diags *diags, struct arena *arena) {
+const char *search_first_error(const struct diags *diags, struct arena *arena) {
     for (int i = 0; i < diags->all.n; i++)
         if (diags->all.at[i].severity == RT_SEVERITY_ERROR)
             return diags->all.at[i].code == 438
@@ -70,10 +100,10 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     job->side.machine = model->machine;
     planned = planned && job_plan_ranks(job) == 0;
     if (planned) {
-        measure(job, outcome);
+        measure(job, candidate, outcome);
         return job;
     }
-    outcome->refused = first_error(diags, arena);
+    outcome->refused = search_first_error(diags, arena);
     arena_release(arena, scratch);
     return NULL;
 }
@@ -125,6 +155,10 @@ static bool is_worthwhile(const struct search_model *model) {
     return repeated->all.n > 0 && (repeated->all.n + 1) * shortest + planned < 0.8 * nodes;
 }
 
+int search_layers(const struct search_model *model) {
+    return is_worthwhile(model) ? model->repeated.all.at[0].times : 0;
+}
+
 /* *out becomes what follows for `wanted` from plans for x = `shorter`, which *out is of, and for x = `longer`. */
 static void extrapolate(struct outcome *out, const struct outcome *more, double shorter, double longer, double wanted) {
     out->refused = more->refused;
@@ -162,11 +196,13 @@ static struct outcome with_fewer_layers(const struct search_model *model, const 
 /* The ranks of a pipeline that stands for the candidate's: a shallow one for a deep one, whose scale units are divided
  * among the nodes of the machine in the same way. */
 static int ranks_of_excerpt(const struct search_model *model, const struct candidate *candidate) {
-    const int inner = candidate->ways[SEARCH_TENSOR] * candidate->ways[SEARCH_CONTEXT] * candidate->ways[SEARCH_DATA];
+    const int inner = candidate->ways[SEARCH_TENSOR] * candidate->ways[SEARCH_CONTEXT] *
+                      candidate->ways[SEARCH_EXPERT] * candidate->ways[SEARCH_DATA];
     const int node = model->machine.nlevels > 1 ? (int)model->machine.level[0].devices : 1;
     const int ranks = candidate->ways[SEARCH_PIPELINE], least = (node + inner - 1) / inner;
     const int shallow = ranks / 2 < STAGES ? ranks / 2 : STAGES;
-    return shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
+    const int stages = shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
+    return stages % search_law(candidate).copies ? stages + 1 : stages;
 }
 
 /* An excerpt of a pipeline: fewer stages, with as many layers as those of the candidate have, or with few layers each.

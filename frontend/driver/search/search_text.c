@@ -13,16 +13,23 @@ static const char *bytes_text(struct arena *arena, double bytes) {
 static const char *words_of(const struct candidate *candidate, const struct options *given, struct arena *arena) {
     const struct options options = search_options(given, candidate, arena);
     const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
-    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
-                        (long long)options.runtime_ngpus, candidate->sequence_parallel ? " --sequence-parallel" : "",
+    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
+                        (long long)options.runtime_ngpus,
+                        candidate->batch > 1 ? arena_printf(arena, " --dim batch=%d", candidate->batch) : "",
+                        candidate->sequence_parallel ? " --sequence-parallel" : "",
                         candidate->zero ? arena_printf(arena, " --use-zero %d", candidate->zero) : "",
                         candidate->recompute ? " --recompute " : "", candidate->recompute ? candidate->recompute : "",
                         schedule ? " --schedule " : "", schedule ? schedule : "");
 }
 
+/* What candidate->seconds are for. */
+static const char *share_of(const struct candidate *candidate) {
+    return candidate->batch ? "sequence" : "micro-batch";
+}
+
 /* "0.0123 s a micro-batch, predicted 0.0114 s (-7 %)" */
 static const char *measured_text(const struct candidate *candidate, struct arena *arena) {
-    return arena_printf(arena, "%.3g s a micro-batch, predicted %.3g s (%+.0f %%)", candidate->measured,
+    return arena_printf(arena, "%.3g s a %s, predicted %.3g s (%+.0f %%)", candidate->measured, share_of(candidate),
                         candidate->seconds, 100 * (candidate->seconds / candidate->measured - 1));
 }
 
@@ -34,14 +41,55 @@ static const char *verdict(const struct search *search, const struct candidate *
     if (candidate->memory > search->limit)
         return arena_printf(arena, "%s by %s", planned ? "does not fit" : "not planned: predicted not to fit",
                             bytes_text(arena, candidate->memory - search->limit));
-    if (candidate->step == SEARCH_BOUNDED) return "not planned: slower than others that are alike";
+    if (candidate->step == SEARCH_BOUNDED && candidate->seconds > chosen->seconds)
+        return arena_printf(arena, "not planned: at least %.3g times as slow, by others that are alike",
+                            candidate->seconds / chosen->seconds);
+    if (candidate->step == SEARCH_BOUNDED) return "not planned: the search ended before";
     if (candidate->unmeasured) return arena_printf(arena, "not measured: %s", candidate->unmeasured);
     if (candidate->measured)
         return arena_printf(arena, "measured %.3g times as slow: %s, %s", candidate->measured / chosen->measured,
                             measured_text(candidate, arena), bytes_text(arena, candidate->memory));
-    return arena_printf(arena, "%s%.3g times as slow: %.3g s a micro-batch, %s",
+    return arena_printf(arena, "%s%.3g times as slow: %.3g s a %s, %s",
                         planned && !chosen->measured ? "" : "predicted ", candidate->seconds / chosen->seconds,
-                        candidate->seconds, bytes_text(arena, candidate->memory));
+                        candidate->seconds, share_of(candidate), bytes_text(arena, candidate->memory));
+}
+
+/* Kinds of candidates. The best of each is reported, that the user sees why it is not chosen. */
+static bool has_experts(const struct candidate *c) {
+    return c->ways[SEARCH_EXPERT] > 1;
+}
+
+static bool has_larger_batch(const struct candidate *c) {
+    return c->batch > c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
+}
+
+static bool is_mirrored(const struct candidate *c) {
+    return c->form == SEARCH_MIRRORED;
+}
+
+static bool is_by_heads(const struct candidate *c) {
+    return c->form == SEARCH_HEADS;
+}
+
+static bool is_twofold(const struct candidate *c) {
+    return search_law(c).copies > 1;
+}
+
+static bool (*const kinds[])(const struct candidate *) = {has_experts, has_larger_batch, is_mirrored, is_by_heads,
+                                                          is_twofold};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Per candidate: true for the first `least`, and for the first of each kind. */
+static bool *find_shown(const struct search *search, int least, struct arena *arena) {
+    bool *shown = ARENA_ARRAY(arena, bool, search->all.n + 1), found[KINDS] = {false};
+    for (int i = 0; i < search->all.n; i++) {
+        shown[i] = i < least;
+        for (int k = 0; k < KINDS; k++) {
+            if (found[k] || !kinds[k](&search->all.at[i])) continue;
+            found[k] = shown[i] = true;
+        }
+    }
+    return shown;
 }
 
 /* JSON ------------------------------------------------------------------------------------------------------------- */
@@ -74,7 +122,8 @@ static void put_candidate(struct rt_json_writer *writer, const struct search *se
     put_text(writer, "options", words_of(c, search->given, arena));
     put_text(writer, "known_from", steps[c->step]);
     if (known && c->step > SEARCH_BOUNDED) {
-        put_real(writer, "micro_batch_s", c->seconds), put_real(writer, "memory", c->memory);
+        put_real(writer, "micro_batch_s", c->seconds * (c->batch ? c->batch : 1)),
+            put_real(writer, "memory", c->memory);
         rt_json_key(writer, "fits"), rt_json_put_bool(writer, c->memory <= search->limit);
     }
     if (c->measured > 0) put_real(writer, "measured_micro_batch_s", c->measured);
@@ -92,8 +141,9 @@ void search_put(struct rt_json_writer *writer, const void *context) {
     put_real(writer, "gap", search->gap);
     rt_json_key(writer, "candidates"), rt_json_put_int(writer, search->all.n);
     rt_json_key(writer, "plans"), rt_json_open(writer, '[', RT_JSON_LINES);
-    for (int i = 0; i < search->all.n && (i < MOST_PUT || search->given->verbose); i++)
-        put_candidate(writer, search, &search->all.at[i], arena);
+    const bool *shown = find_shown(search, search->given->verbose ? search->all.n : MOST_PUT, arena);
+    for (int i = 0; i < search->all.n; i++)
+        if (shown[i]) put_candidate(writer, search, &search->all.at[i], arena);
     rt_json_close(writer, ']');
     rt_json_close(writer, '}');
 }
@@ -104,19 +154,22 @@ void search_explain(const struct search *search, const struct options *options, 
                     struct diags *diags) {
     const struct candidate *chosen = &search->all.at[0];
     const int least = options->measure_topk > SHORT_LIST + 1 ? (int)options->measure_topk : SHORT_LIST + 1;
-    int planned = 0, shown = search->all.n;
+    int planned = 0, more = 0;
     for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].step == SEARCH_PLANNED;
-    if (!options->verbose && shown > least) shown = least;
+    const bool *shown = find_shown(search, options->verbose ? search->all.n : least, arena);
     diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidates, %d planned completely",
                 words_of(chosen, options, arena),
                 chosen->measured ? measured_text(chosen, arena)
-                                 : arena_printf(arena, "%.3g s a micro-batch", chosen->seconds),
+                                 : arena_printf(arena, "%.3g s a %s", chosen->seconds, share_of(chosen)),
                 search->machine.name, bytes_text(arena, chosen->memory), search->all.n, planned);
-    for (int i = 1; i < shown; i++)
-        diag_note(diags, "%s: %s", words_of(&search->all.at[i], options, arena),
-                  verdict(search, &search->all.at[i], arena));
+    for (int i = 1; i < search->all.n; i++) {
+        more += !shown[i];
+        if (shown[i])
+            diag_note(diags, "%s: %s", words_of(&search->all.at[i], options, arena),
+                      verdict(search, &search->all.at[i], arena));
+    }
     if (search->gap > 0)
         diag_note(diags, "of those that were not planned, one is predicted to be %.2g %% faster at most",
                   100 * search->gap);
-    if (shown < search->all.n) diag_note(diags, "%d more candidates, with -v", search->all.n - shown);
+    if (more) diag_note(diags, "%d more candidates, with -v", more);
 }
