@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/instruction.h"
+#include "codegen/names.h"
 #include "codegen/ports.h"
 #include "codegen/rank.h"
 #include "codegen/remarks.h"
@@ -192,6 +193,15 @@ static const char *segment_id(const struct graph *graph, const struct segment *s
     return arena_printf(graph->arena, "%s_%d", phase, schedule_number(graph, segment->chunk));
 }
 
+/* "sends h_0_add_1 to chunk 1". */
+static const char *way_of(const struct graph *graph, const struct transfer_end *end) {
+    const struct node *node = &graph->nodes.at[end->node];
+    const char *name = remarks_value_name(graph, node->inputs[0]), *words = names_words(graph->arena, name, name);
+    return arena_printf(graph->arena, "%s %s %s chunk %d", end->sends ? "sends" : "receives",
+                        *words ? words : "a value", end->sends ? "to" : "from",
+                        (int)attr_int(node, end->sends ? "to" : "from", 0));
+}
+
 /* Binds the rank's ends of the transfers between chunks. `numbers`: sources->numbers. */
 static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, const struct rank_class *class,
                            const int *numbers) {
@@ -207,6 +217,8 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
         const int tensor = end->sends ? node->inputs[0] : node->outputs[0];
         struct tmpl_env *entry = tmpl_entry(env, "transfers");
         tmpl_set(entry, "place", places(plan, class, false, 1, &tensor));
+        tmpl_setf(entry, "transfer", "%d", e);
+        tmpl_set(entry, "way", way_of(graph, end));
         tmpl_setf(entry, "bytes", "%lld", (long long)rankplan_bytes(class, graph, tensor));
         tmpl_setf(entry, "peer", "%d", schedule_home(graph, (int)attr_int(node, end->sends ? "to" : "from", 0)));
         tmpl_setf(entry, "instruction", "%d", numbers[position[end->node]]);

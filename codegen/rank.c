@@ -414,6 +414,7 @@ static void write_segment(struct writer *writer, int index) {
     }
     put_updates(&step, segment);
     tmpl_set(env, "function", source_function(writer->plan->graph, segment, writer->number));
+    tmpl_set(env, "purpose", remarks_segment(segment));
     tmpl_set(env, "body", strbuf_text(&step.body));
     tmpl_set(env, "empty", step.body.length ? "" : "yes");
     tmpl_set(env, "shared", step.calls > 1 && step.body.length ? "yes" : "");

@@ -14,6 +14,17 @@ const char *remarks_mesh(const struct graph *graph) {
     return mesh->naxes ? strbuf_text(&out) : "one rank";
 }
 
+const char *remarks_segment(const struct segment *segment) {
+    static const char *const texts[] = {
+        [PHASE_FORWARD] = "Forward pass of a micro-batch",
+        [PHASE_BACKWARD] = "Backward pass of a micro-batch",
+        [PHASE_WEIGHT] = "Backward pass of a micro-batch: what no other stage waits for",
+        [PHASE_REDUCE] = "Gradients are summed over ranks, once in a step",
+        [PHASE_UPDATE] = "The optimizer updates the parameters, once in a step",
+    };
+    return texts[segment->phase];
+}
+
 const char *remarks_memory(const struct rankplan *plan, int nclasses, const int *classes) {
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);

@@ -17,6 +17,9 @@ const char *remarks_group(const struct graph *graph, int axis);
 /* The node whose result is communicated: a reduction that was begun has the operand of the node that began it. */
 const struct node *remarks_origin(const struct graph *graph, const struct node *node);
 
+/* What the function of a segment does, and how often in a step. */
+const char *remarks_segment(const struct segment *segment);
+
 /* What wrote the model: "pytorch 2.15.0, opset 20"; "an unknown exporter". */
 const char *remarks_exporter(const struct graph *graph);
 
