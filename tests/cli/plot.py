@@ -31,6 +31,7 @@ class Picture:
         box = [float(v) for v in self.root.get("viewBox").split()]
         places = re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", " ".join(self.curves))
         assert all(0 <= float(x) <= box[2] and 0 <= float(y) <= box[3] for x, y in places), "a curve leaves the picture"
+        assert "-0" not in self.texts, self.texts
         assert "nan" not in text.lower() and "inf" not in text.lower(), text
 
 
@@ -54,7 +55,7 @@ def check_curves(plots):
     plain = plots.draw(*(line(i, 5 / i) for i in range(1, 21)))
     assert len(plain.curves) == 4 and not plain.lost and not plain.dots
     assert {"loss", "gradient norm", "learning rate", "samples per second", "step"} <= set(plain.texts), plain.texts
-    assert "prefers-color-scheme: dark" in plain.text
+    assert [e.get("media") for e in plain.root.iter(SVG + "style")] == [None, "(prefers-color-scheme: dark)"]
     heights = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", plain.curves[0])]
     assert len(heights) == 20 and heights == sorted(heights), "a falling loss falls"
     tokens = plots.draw(*(json.dumps({"step": i, "loss": 1, "tokens_per_s": i}) for i in (1, 2)))

@@ -7,17 +7,15 @@
 int cli_plot(struct cli *cli) {
     const struct options *options = cli->options;
     struct plot_runs runs = {0};
-    struct strbuf svg;
     struct rt_reason why;
     for (int i = -1; i < options->more.all.n; i++) {
         struct plot_run run = {0};
         if (plot_read(&run, i < 0 ? options->operand : options->more.all.at[i], cli)) return -1;
         VEC_PUSH(cli->arena, &runs.all, run);
     }
-    strbuf_init(&svg, cli->arena);
-    plot_put_svg(&svg, &runs);
-    if (!options->plot_output) return cli_print_text(cli, strbuf_text(&svg));
-    const struct rt_piece piece = {strbuf_text(&svg), svg.length};
+    const char *svg = plot_svg(&runs, cli->arena);
+    if (!options->plot_output) return cli_print_text(cli, svg);
+    const struct rt_piece piece = {svg, strlen(svg)};
     if (rt_file_write(options->plot_output, &piece, 1, &why)) return 0;
     return diag_refusal(cli->diags, 611, EXIT_SYSTEM, NULL, &why);
 }

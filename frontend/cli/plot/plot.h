@@ -31,7 +31,7 @@ struct plot_runs {
  * out. */
 int plot_read(struct plot_run *run, const char *path, struct cli *cli);
 
-/* Appends the picture as a complete SVG file. */
-void plot_put_svg(struct strbuf *out, const struct plot_runs *runs);
+/* The picture, a complete SVG file. */
+const char *plot_svg(const struct plot_runs *runs, struct arena *arena);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/tmpl.h"
 #include "frontend/cli/plot/plot.h"
 
 /* In units of the picture. */
@@ -24,19 +25,6 @@ enum {
     COLOURS = 8,
     COLUMNS = WIDTH - LEFT - RIGHT
 };
-
-static const char style[] =
-    "<style>\n"
-    "svg { background: #ffffff; font: 12px sans-serif; --c0: #1f6fb4; --c1: #d1590b; --c2: #2a8a3e; --c3: #b8232f;\n"
-    "  --c4: #7b55b0; --c5: #81594d; --c6: #c2489d; --c7: #5f6b70; }\n"
-    "text { fill: #22272b; } .grid { stroke: #d9dde0; } .axis { stroke: #6b747a; fill: none; }\n"
-    ".curve { fill: none; stroke-width: 1.5; stroke-linejoin: round; } .lost { stroke: #b8232f; stroke-width: 2; }\n"
-    "@media (prefers-color-scheme: dark) {\n"
-    "  svg { background: #16191c; --c0: #6cb2ee; --c1: #f29a57; --c2: #6fcf84; --c3: #f27983; --c4: #bd9cf0;\n"
-    "    --c5: #c9a294; --c6: #f095cf; --c7: #aab6bc; }\n"
-    "  text { fill: #dfe4e8; } .grid { stroke: #363d43; } .axis { stroke: #8b959c; } .lost { stroke: #f27983; }\n"
-    "}\n"
-    "</style>\n";
 
 struct range {
     double low, high;
@@ -211,7 +199,7 @@ static void put_curve(struct strbuf *out, const struct panel *panel, const struc
 
 static void put_marks(struct strbuf *out, const struct panel *panel, bool last) {
     const double distance = mark_distance(&panel->values, 4), steps = fmax(1, mark_distance(&panel->steps, 8));
-    for (double k = ceil(panel->values.low / distance); k <= floor(panel->values.high / distance); k++) {
+    for (double k = ceil(panel->values.low / distance) + 0.0; k <= floor(panel->values.high / distance); k++) {
         const double y = y_of(panel, k * distance);
         strbuf_printf(out, "<path class=\"grid\" d=\"M%d %.2fh%d\"/>", LEFT, y, COLUMNS);
         strbuf_printf(out, "<text x=\"%d\" y=\"%.2f\" text-anchor=\"end\">%.4g</text>\n", LEFT - 6, y + 4,
@@ -284,23 +272,25 @@ static struct range all_steps(const struct plot_runs *runs) {
     return steps;
 }
 
-void plot_put_svg(struct strbuf *out, const struct plot_runs *runs) {
+const char *plot_svg(const struct plot_runs *runs, struct arena *arena) {
+    static const char name[] = "page/curves.svg.in";
+    struct tmpl_env *env = tmpl_env(arena, NULL);
+    struct panel panel = {.runs = runs, .steps = all_steps(runs)};
+    struct strbuf out;
     int panels = 0, done = 0;
+    strbuf_init(&out, arena);
     for (int q = 0; q < PLOT_QUANTITIES; q++) panels += has_points(runs, (enum plot_quantity)q);
     const int legend = runs->all.n * LEGEND + 8, height = legend + panels * (TOP + PANEL + BELOW) + FOOT;
-    strbuf_printf(out,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-                  "role=\"img\" aria-label=\"training curves\">\n",
-                  WIDTH, height, WIDTH, height);
-    strbuf_puts(out, style);
-    put_legend(out, runs);
-    struct panel panel = {.runs = runs, .steps = all_steps(runs)};
+    put_legend(&out, runs);
     for (int q = 0; q < PLOT_QUANTITIES; q++) {
         if (!has_points(runs, (enum plot_quantity)q)) continue;
         panel.quantity = (enum plot_quantity)q;
         panel.top = legend + done * (TOP + PANEL + BELOW) + TOP;
-        put_panel(out, &panel, ++done == panels);
+        put_panel(&out, &panel, ++done == panels);
     }
-    strbuf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n</svg>\n", LEFT + COLUMNS / 2,
-                  height - 6);
+    strbuf_printf(&out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>", LEFT + COLUMNS / 2, height - 6);
+    tmpl_setf(env, "width", "%d", WIDTH);
+    tmpl_setf(env, "height", "%d", height);
+    tmpl_set(env, "content", strbuf_text(&out));
+    return tmpl_fill(arena, name, template_text(name), env);
 }
