@@ -98,8 +98,8 @@ static int read_plan(struct job *job) {
     if (options->recompute && job->side.plan)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--load-plan and --recompute contradict each other: the plan says what is recomputed");
-    if (check_option(job, OPT_ACCUMULATE, options->accumulate / job->side.pipelines, "micro_batches",
-                     plan->micro_batches) < 0 ||
+    const int pipelines = schedule_pipelines(plan->schedule ? plan->schedule : options->schedule);
+    if (check_option(job, OPT_ACCUMULATE, options->accumulate / pipelines, "micro_batches", plan->micro_batches) < 0 ||
         check_option(job, OPT_USE_ZERO, options->use_zero, "zero_level", plan->zero_level) < 0 ||
         check_option(job, OPT_ZERO_NGROUPS, options->zero_ngroups, "zero_ngroups", plan->zero_ngroups) < 0)
         return -1;

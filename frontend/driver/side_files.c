@@ -165,7 +165,8 @@ static int read_machine(struct reader *reader) {
 static int divide_pipeline(struct reader *reader) {
     struct side_files *files = reader->files;
     const int axis = mesh_pipeline_axis(&files->mesh);
-    const char *schedule = files->plan && files->plan->schedule ? files->plan->schedule : reader->options->schedule;
+    const struct plan *plan = files->plan ? files->plan : files->refine;
+    const char *schedule = plan && plan->schedule ? plan->schedule : reader->options->schedule;
     int *size = axis < 0 ? NULL : &files->mesh.axis[axis].size;
     files->pipelines = size && (files->plan || *size > 1) ? schedule_pipelines(schedule) : 1;
     if (files->plan || files->pipelines == 1) return 0;

@@ -122,6 +122,18 @@ def refined():
             assert done.returncode == 0, done.stderr
         assert json.loads(whole.read_text())["nodes"] == json.loads(again.read_text())["nodes"], pas
         assert json.loads(again.read_text()).get("zero_level") == json.loads(whole.read_text()).get("zero_level"), pas
+    # two pipelines: the plan's mesh and micro-batches are those of one of them
+    half, found = FOLDER / "half.json", FOLDER / "found.json"
+    words = ("--train", "--accumulate", "4", "--save-plan")
+    run(*words, str(half), "--pas", "pp:pipeline=4", "--schedule", "chimera", model=A.training)
+    plan = json.loads(half.read_text())
+    forward = [n for n in plan["nodes"] if n["name"].startswith("/")]
+    assert plan["mesh"] == [{"axis": "pipeline", "size": 2}] and forward
+    half.write_text(json.dumps({**plan, "nodes": forward}))
+    for pas in (["autodist", "--runtime-ngpus", "4"], ["pp:pipeline=4"]):
+        done = run(*words, str(found), "--pas", *pas, "--refine", str(half), model=A.training)
+        again = json.loads(found.read_text())
+        assert done.returncode == 0 and all(again[k] == plan[k] for k in ("mesh", "schedule", "micro_batches", "nodes")), done.stderr
 
 
 def programs():

@@ -231,7 +231,10 @@ struct options search_refined(const struct options *options, const struct plan *
     struct options refined = *options;
     if (partial->zero_level) refined.use_zero = partial->zero_level, refined.given[OPT_USE_ZERO] = true;
     if (partial->schedule) refined.schedule = partial->schedule, refined.given[OPT_SCHEDULE] = true;
-    if (partial->micro_batches) refined.accumulate = partial->micro_batches, refined.given[OPT_ACCUMULATE] = true;
+    if (partial->micro_batches) {
+        refined.accumulate = partial->micro_batches * schedule_pipelines(partial->schedule);
+        refined.given[OPT_ACCUMULATE] = true;
+    }
     return refined;
 }
 
