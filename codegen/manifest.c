@@ -7,6 +7,7 @@
 #include "codegen/instruction.h"
 #include "codegen/index_bound.h"
 #include "codegen/manifest_parameters.h"
+#include "codegen/manifest_dump.h"
 #include "codegen/manifest_estimate.h"
 #include "codegen/manifest_schedule.h"
 #include "codegen/manifest_work.h"
@@ -596,6 +597,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put_nodes(writer, manifest);
     put_instructions(writer, manifest->plan);
     manifest_put_work(writer, manifest->plan);
+    manifest_put_dump(writer, manifest->plan);
     if (manifest->info->training) put_all_values(writer, manifest->plan);
     put_tensors(writer, "tensors", manifest->plan, manifest->plan->weights.n, manifest->plan->weights.at,
                 manifest->slices ? manifest->slices->of_weight : NULL);

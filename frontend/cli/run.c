@@ -139,10 +139,12 @@ static void add_training(struct command *command, const struct options *options,
             add_option(command, arena, option_rows[passed[i]].name, options_text(options, passed[i], arena));
 }
 
-/* --trace and --profile */
+/* --trace, --profile and --dump-tensors */
 static void add_recording(struct command *command, const struct options *options, struct arena *arena) {
     if (options->trace) add_option(command, arena, "trace", options->trace);
     if (options->trace_steps) add_option(command, arena, "trace-steps", options->trace_steps);
+    if (options->dump_tensors) add_option(command, arena, "dump-tensors", options->dump_tensors);
+    if (options->dump_dir) add_option(command, arena, "dump-dir", options->dump_dir);
     if (options->profile && *options->profile) add_option(command, arena, "profile", options->profile);
     if (options->profile && !*options->profile) add_word(command, arena, "--profile");
 }

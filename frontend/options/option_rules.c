@@ -74,6 +74,8 @@ int parser_finish(struct parser *parser) {
     if (options->restarts && options->comm == OPT_COMM_LOOPBACK)
         return parser_usage_error(parser, "--restarts needs ranks that are processes; with "
                                           "--comm loopback they are threads of one process");
+    if (options->dump_dir && !options->dump_tensors)
+        return parser_usage_error(parser, "--dump-dir needs --dump-tensors");
     if (options->restarts && !options->checkpoint_dir)
         return parser_usage_error(parser, "--restarts needs --checkpoint-dir");
     if (options->restarts && options->reset_optimizer)

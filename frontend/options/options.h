@@ -174,6 +174,9 @@ struct options {
     /* verify */
     bool numeric, reset_optimizer, checkpoint_async;
 
+    /* compare */
+    const char *rtol, *atol; /* NULL: not given */
+
     /* ops */
     const char *check; /* NULL: none */
 
@@ -195,6 +198,7 @@ struct options {
     /* run and train */
     int64_t threads, repeat, warmup;           /* threads 0: cores / ranks */
     int64_t stall_timeout;                     /* seconds; 0: never */
+    const char *dump_tensors, *dump_dir;       /* NULL: none; NULL: "dump" */
     const char *trace, *trace_steps, *profile; /* NULL: none; profile: a machine's file, or "" */
 
     /* every verb */

@@ -13,4 +13,11 @@ enum { MANIFEST_FLAT = RT_CALLER + 1 };
 /* Bits: which non-finite values a tensor contains. */
 enum { HAS_INFINITY = 1, HAS_NAN = 2 };
 
+/* "dump": {"tensors": [..], "places": [[..] per class]}. A tensor has "name", "dtype", its complete "shape", "cuts":
+ * [axis, dimension, blocks, grain] of each (part.h), as bit sets of axes "sum", "max", "min" (it is partial), "own" and
+ * "flat"; "window": 1 if ranks have rows of others too. A place is [tensor, instruction, before, arena, offset, stride,
+ * set, packing, extents of the part.., steps in elements if the part is a strided view..]: the value may be read after
+ * the instruction, or where `before` is 1 before it. */
+enum { RT_DUMP_FIELDS = 8 };
+
 #endif

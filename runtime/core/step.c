@@ -82,6 +82,11 @@ static void enter_row(struct rt *rt, const struct rt_step_op *op, enum phase pha
     rt->internal->micro = op->micro;
 }
 
+static void observe(struct rt *rt, int instruction) {
+    for (struct rt_observer *o = rt->internal->observers; o; o = o->next) o->begins(o, rt, instruction);
+}
+
+/* Observers are told of the end of a segment: what follows may overwrite its last result. */
 int rt_execute(struct rt *rt, const struct rt_call *call) {
     const struct rt_rank_class *class = rt->rank_class;
     struct rt_schedule_walk walk = {0};
@@ -96,6 +101,7 @@ int rt_execute(struct rt *rt, const struct rt_call *call) {
         }
         if (around->before) RT_TRY(around->before(rt, call->context, walk.op.micro));
         RT_TRY(run_segment(rt, segment));
+        observe(rt, -1);
         if (around->after) RT_TRY(around->after(rt, call->context, walk.op.micro));
     }
     return RT_OK;
@@ -137,7 +143,7 @@ bool rt_values_are_read(const struct rt *rt) {
 
 void rt_at(struct rt *rt, int instruction) {
     rt->instruction = instruction;
-    for (struct rt_observer *o = rt->internal->observers; o; o = o->next) o->begins(o, rt, instruction);
+    observe(rt, instruction);
     if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, instruction);
 }
 

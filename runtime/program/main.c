@@ -93,7 +93,7 @@ static int run_steps(struct rank *self, struct rt *rt) {
     void **outputs = rt_keeps_outputs(rt) ? self->no_outputs : self->output_data;
     for (int i = -options->warmup; i < options->repeat; i++) {
         int status = rt->comm->driver->barrier(rt->comm);
-        if (i >= 0) trace_begin_step(self->trace, i + 1);
+        if (i >= 0) trace_begin_step(self->trace, i + 1), dump_begin_step(self->dump, i + 1);
         const double start = now_ms();
         if (!status)
             status = rt_infer_step(rt, self->job->input_data, outputs);
@@ -103,6 +103,7 @@ static int run_steps(struct rank *self, struct rt *rt) {
         if (status) return fail_rank(self, rt, status);
         const double took = now_ms() - start;
         RT_TRY(trace_end_step(self->trace));
+        RT_TRY(dump_end_step(self->dump));
         if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = took;
         if (self->first && options->verbose)
             fprintf(stderr, "rankc: %s %d: %.3f ms\n", i < 0 ? "warm-up" : "step",
@@ -185,8 +186,9 @@ static void run_rank(struct rank *self) {
         if (options->verbose) tell_loaded(self->job, rt);
     }
     status = trace_open(&self->trace, self, rt);
+    if (!status) status = dump_open(&self->dump, self, rt);
     if (!status) status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
-    status = trace_close(self->trace, status);
+    status = dump_close(self->dump, trace_close(self->trace, status));
     if (!status) status = gather_memory(self, rt);
     if (status) rt->comm->driver->abort(rt->comm);
     rt_close(rt);

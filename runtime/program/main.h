@@ -39,6 +39,7 @@ struct main_options {
         int n;
     } inputs, data, eval_data; /* as given: NAME=FILE */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous, *trace,
+        *dump_tensors, *dump_dir,    /* NULL: none; NULL: "dump" */
         *profile;                    /* machine file or ""; NULL: no profile */
     int64_t trace_first, trace_last; /* steps; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
@@ -121,6 +122,7 @@ struct rank {
     void **no_outputs;      /* NULL per output, for steps whose outputs are not copied */
     bool first;             /* rank 0 of the job */
     struct trace *trace;    /* NULL: the rank is not traced */
+    struct dump *dump;      /* NULL: no values are written */
     bool interrupted;       /* training was ended by a signal; the same on all ranks */
     int status;
     struct failure failure;
@@ -161,6 +163,14 @@ int trace_end_step(struct trace *trace);
 /* After the last step: writes what was not written, and releases the trace. `status`: of the steps; if they failed,
  * nothing is written. Collective otherwise. */
 int trace_close(struct trace *trace, int status);
+
+/* Dumps of values: Note [Dumps] in dump.h. Used as the functions of the same name of a trace; dump_open is collective,
+ * the others are not. Inference writes the first timed step, training all. */
+struct dump;
+int dump_open(struct dump **out, struct rank *self, struct rt *rt);
+void dump_begin_step(struct dump *dump, int64_t step);
+int dump_end_step(struct dump *dump);
+int dump_close(struct dump *dump, int status);
 
 /* Where the time of the traced steps went: as a table, or as a JSON value. */
 struct profile;

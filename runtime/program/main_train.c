@@ -174,6 +174,7 @@ static int train_step(struct trainer *t) {
     for (int j = 0; j < t->accumulate; j++)
         RT_TRY(feed_read(&t->feed, t->self, j, first + (int64_t)j * t->units + rt->unit));
     trace_begin_step(t->self->trace, m.step);
+    dump_begin_step(t->self->dump, m.step);
     const double start = now_ms();
     int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
     if (status) return fail_step(t, status, first);
@@ -182,6 +183,7 @@ static int train_step(struct trainer *t) {
     m.loss /= (double)t->accumulate * t->units;
     m.ms = now_ms() - start;
     RT_TRY(trace_end_step(t->self->trace));
+    RT_TRY(dump_end_step(t->self->dump));
     m.norm = rt_gradient_norm(rt);
     m.skipped = rt_metric(rt, RT_SKIPPED);
     m.scale = rt_metric(rt, RT_LOSS_SCALE);

@@ -1,0 +1,428 @@
+/* Observing and writing: Note [Dumps] in dump.h. */
+#include "program/dump.h"
+
+#include "base/file.h"
+#include "base/manifest.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { NAME_MOST = 160, PATH_MOST = 4096, FUSED_SHOWN = 8 };
+
+struct dump {
+    struct rt_observer observer; /* first member */
+    struct rank *self;
+    struct rt *rt;
+    pthread_t thread; /* of the steps */
+    const char *directory;
+    struct dump_tensor *tensors;
+    struct dump_place *places;
+    const struct rt_json **instructions;
+    int ntensors, nplaces, ninstructions;
+    FILE *index; /* rank_R.jsonl */
+    int64_t step;
+    int done;      /* steps written */
+    int current;   /* instruction; -1: none */
+    int64_t micro; /* of the current instruction */
+    int chunk;
+    size_t slot[RT_SLOT_SETS]; /* then */
+    bool active, failed;
+};
+
+/* Reading the manifest --------------------------------------------------------------------------------------------- */
+
+static const struct rt_json *first_of(const struct rt_json *list) {
+    return list && list->kind == RT_JSON_ARRAY ? list->first : NULL;
+}
+
+static int numbers_of(const struct rt_json *list, int64_t *out, int most) {
+    int n = 0;
+    for (const struct rt_json *e = first_of(list); e && n < most; e = e->next) rt_json_int(e, &out[n++]);
+    return n;
+}
+
+static unsigned bits_of(const struct rt_json *entry, const char *key) {
+    int64_t bits = 0;
+    rt_json_int(rt_json_member(entry, key), &bits);
+    return (unsigned)bits;
+}
+
+static bool read_tensor(struct dump_tensor *t, const struct rt_json *entry, int naxes) {
+    const char *dtype = rt_json_text(rt_json_member(entry, "dtype"));
+    t->name = rt_json_text(rt_json_member(entry, "name"));
+    t->dtype = dtype ? rt_dtype_by_name(dtype) : RT_DTYPE_NONE;
+    t->ndim = numbers_of(rt_json_member(entry, "shape"), t->dims, RT_MAX_NDIM);
+    for (const struct rt_json *c = first_of(rt_json_member(entry, "cuts")); c && t->ncuts < RT_LAYOUT_AXES;
+         c = c->next) {
+        int64_t field[4] = {0};
+        if (numbers_of(c, field, 4) < 4 || field[0] < 0 || field[0] >= naxes || field[1] < 0 || field[1] >= t->ndim)
+            return false;
+        t->cuts[t->ncuts++] = (struct dump_cut){(int)field[0], (int)field[1], field[2], field[3]};
+    }
+    t->partial[RT_SUM] = bits_of(entry, "sum");
+    t->partial[RT_MAX] = bits_of(entry, "max");
+    t->partial[RT_MIN] = bits_of(entry, "min");
+    t->own = bits_of(entry, "own");
+    t->flat = bits_of(entry, "flat");
+    t->window = bits_of(entry, "window") != 0;
+    return t->name && t->dtype != RT_DTYPE_NONE && !(t->flat >> naxes);
+}
+
+static bool read_place(struct dump *d, struct dump_place *place, const struct rt_json *entry) {
+    int64_t field[RT_DUMP_FIELDS + 2 * RT_MAX_NDIM];
+    const int n = numbers_of(entry, field, RT_DUMP_FIELDS + 2 * RT_MAX_NDIM);
+    if (n < RT_DUMP_FIELDS || field[0] < 0 || field[0] >= d->ntensors || field[1] < 0 || field[1] >= d->ninstructions ||
+        field[3] < 0 || field[3] > MANIFEST_FLAT || field[4] < 0 || field[5] < 0 || field[6] < 0 ||
+        field[6] >= RT_SLOT_SETS)
+        return false;
+    const int ndim = d->tensors[field[0]].ndim;
+    if (n != RT_DUMP_FIELDS + ndim && n != RT_DUMP_FIELDS + 2 * ndim) return false;
+    *place = (struct dump_place){.tensor = (int)field[0],
+                                 .instruction = (int)field[1],
+                                 .before = field[2] != 0,
+                                 .arena = field[3],
+                                 .offset = field[4],
+                                 .stride = field[5],
+                                 .set = field[6],
+                                 .packing = field[7],
+                                 .strided = ndim && n == RT_DUMP_FIELDS + 2 * ndim};
+    memcpy(place->dims, field + RT_DUMP_FIELDS, (size_t)ndim * sizeof *field);
+    if (place->strided) memcpy(place->step, field + RT_DUMP_FIELDS + ndim, (size_t)ndim * sizeof *field);
+    return true;
+}
+
+static const char *node_of(const struct dump *d, int instruction) {
+    const char *node = rt_json_text(rt_json_member(d->instructions[instruction], "node"));
+    return node ? node : "";
+}
+
+static bool name_matches(const struct dump *d, const char *name) {
+    return fnmatch(d->self->job->options.dump_tensors, name, 0) == 0;
+}
+
+static bool is_wanted(const struct dump *d, const struct dump_place *place) {
+    if (name_matches(d, d->tensors[place->tensor].name)) return true;
+    return !place->before && name_matches(d, node_of(d, place->instruction));
+}
+
+static size_t length_of(const struct rt_json *list) {
+    return list && list->kind == RT_JSON_ARRAY ? (size_t)list->count : 0;
+}
+
+static bool read_lists(struct dump *d, const struct rt_json *root) {
+    const struct rt_json *dump = rt_json_member(root, "dump"), *tensors = rt_json_member(dump, "tensors"),
+                         *instructions = rt_json_member(root, "instructions");
+    const struct rt_json *class = first_of(rt_json_member(dump, "places"));
+    for (long c = d->rt->rank_class - d->rt->program->classes; c > 0 && class; c--) class = class->next;
+    d->tensors = calloc(length_of(tensors) + 1, sizeof *d->tensors);
+    d->instructions = calloc(length_of(instructions) + 1, sizeof(*d->instructions));
+    d->places = calloc(length_of(class) + 1, sizeof *d->places);
+    if (!d->tensors || !d->instructions || !d->places) return false;
+    for (const struct rt_json *e = first_of(instructions); e; e = e->next) d->instructions[d->ninstructions++] = e;
+    bool ok = true;
+    for (const struct rt_json *e = first_of(tensors); e; e = e->next)
+        ok = read_tensor(&d->tensors[d->ntensors++], e, rt_layout_axes(d->rt)) && ok;
+    for (const struct rt_json *e = first_of(class); e && ok; e = e->next) {
+        ok = read_place(d, &d->places[d->nplaces], e);
+        if (ok) d->places[d->nplaces].wanted = is_wanted(d, &d->places[d->nplaces]);
+        d->nplaces += ok;
+    }
+    return ok;
+}
+
+/* Paths ------------------------------------------------------------------------------------------------------------ */
+
+static bool make_directory(struct dump *d, const char *path) {
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return true;
+    fail_with(d->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot make directory '%s': %s", rt_quote_text(path).text,
+              strerror(errno));
+    d->failed = true;
+    return false;
+}
+
+static void encode_name(char *out, const char *name, int number) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
+    size_t n = 0;
+    for (const char *c = name; *c && n < NAME_MOST; c++) {
+        if (strchr(plain, *c) && (n || *c != '.'))
+            out[n++] = *c;
+        else
+            n += (size_t)sprintf(out + n, "%%%02X", (unsigned char)*c);
+    }
+    out[n] = 0;
+    if (n >= NAME_MOST || !n) sprintf(out + n, "~%d", number);
+}
+
+/* The directory of a value, below d->directory; made if it is not there. */
+static bool place_directory(struct dump *d, char *path, bool of_micro) {
+    char full[PATH_MOST];
+    int n = snprintf(path, PATH_MOST, "step_%lld", (long long)d->step);
+    for (int part = 0; part < 3; part++) {
+        if (part == 1 && of_micro) n += snprintf(path + n, PATH_MOST - (size_t)n, "/micro_%lld", (long long)d->micro);
+        if (part == 2) n += snprintf(path + n, PATH_MOST - (size_t)n, "/rank_%d", d->rt->rank);
+        if (part == 1 && !of_micro) continue;
+        if (snprintf(full, sizeof full, "%s/%s", d->directory, path) >= (int)sizeof full) return false;
+        if (!make_directory(d, full)) return false;
+    }
+    return true;
+}
+
+/* Writing ---------------------------------------------------------------------------------------------------------- */
+
+static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
+    rt_json_key(w, key), rt_json_put_text(w, text);
+}
+
+static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
+    rt_json_key(w, key), rt_json_put_int(w, value);
+}
+
+static bool write_line(struct dump *d, struct rt_json_writer *w) {
+    struct rt_reason why;
+    const bool ended = rt_json_end(w, &why);
+    const bool ok = ended && fwrite(w->text, 1, w->bytes, d->index) == w->bytes;
+    rt_json_discard(w);
+    return ok;
+}
+
+static void put_entry(struct dump *d, struct rt_json_writer *w, const struct dump_place *place, const char *file,
+                      enum rt_dtype stored, bool of_micro) {
+    const struct dump_tensor *t = &d->tensors[place->tensor];
+    const char *op = rt_json_text(rt_json_member(d->instructions[place->instruction], "op"));
+    rt_json_start(w);
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    put_text(w, "name", t->name);
+    put_text(w, "node", node_of(d, place->instruction));
+    put_text(w, "op", op ? op : "");
+    put_int(w, "instruction", place->instruction);
+    rt_json_key(w, "before"), rt_json_put_bool(w, place->before);
+    put_int(w, "step", d->step);
+    if (of_micro) put_int(w, "micro", d->micro);
+    put_text(w, "dtype", rt_dtypes[t->dtype].name);
+    put_text(w, "stored", rt_dtypes[stored].name);
+    rt_json_key(w, "shape"), rt_json_put_dims(w, t->dims, t->ndim);
+    rt_json_key(w, "part"), rt_json_put_dims(w, place->dims, t->ndim);
+    dump_put_region(w, d->rt, t, place);
+    put_text(w, "file", file);
+    rt_json_close(w, '}');
+}
+
+static void fail_write(struct dump *d, const char *path, int error) {
+    fail_with(d->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text, strerror(error));
+    d->failed = true;
+}
+
+/* Several micro-batches have a directory each. What is not computed from samples, such as parameters and updates, has
+ * none. */
+static bool is_of_micro(const struct dump *d, const struct dump_tensor *t) {
+    const struct rt_private *private = d->rt->internal;
+    const int64_t micros = d->rt->program->training ? (int64_t) private->accumulate * d->rt->units->size
+                                                    : rt_inferred_micro_batches(d->rt->program);
+    return micros > 1 && (t->own || !d->rt->program->training);
+}
+
+static void write_value(struct dump *d, struct dump_place *place) {
+    const struct dump_tensor *t = &d->tensors[place->tensor];
+    char below[PATH_MOST], name[NAME_MOST + 32], file[2 * PATH_MOST], path[3 * PATH_MOST];
+    enum rt_dtype stored;
+    int64_t count;
+    const bool of_micro = is_of_micro(d, t);
+    struct rt_reason why;
+    if (!of_micro && place->written == d->step) return;
+    place->written = d->step;
+    void *values = dump_copy(d->rt, t, place, &stored, &count);
+    if (!values) {
+        if (count) fail_with(d->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory"), d->failed = true;
+        return;
+    }
+    encode_name(name, t->name, place->tensor);
+    if (place_directory(d, below, of_micro)) {
+        snprintf(file, sizeof file, "%s/%s.npy", below, name);
+        snprintf(path, sizeof path, "%s/%s", d->directory, file);
+        const bool ok = t->flat ? rt_npy_write(path, stored, 1, &count, values, &why)
+                                : rt_npy_write(path, stored, t->ndim, place->dims, values, &why);
+        struct rt_json_writer w;
+        if (!ok) fail_reason(d->self, RT_CODE_WRITE, &why), d->failed = true;
+        if (ok) put_entry(d, &w, place, file, stored, of_micro);
+        if (ok && !write_line(d, &w)) fail_write(d, "the dump's index", errno);
+    } else if (!d->failed)
+        fail_write(d, d->directory, ENAMETOOLONG);
+    free(values);
+}
+
+/* Observing -------------------------------------------------------------------------------------------------------- */
+
+static void write_matching(struct dump *d, bool before) {
+    for (int i = 0; i < d->nplaces && !d->failed; i++) {
+        struct dump_place *place = &d->places[i];
+        if (place->wanted && place->instruction == d->current && place->before == before) write_value(d, place);
+    }
+}
+
+/* Values lie in the slots of their own instruction, which may no longer be the current ones. */
+static void end_instruction(struct dump *d) {
+    size_t now[RT_SLOT_SETS];
+    if (d->current < 0) return;
+    memcpy(now, d->rt->slot, sizeof now);
+    memcpy(d->rt->slot, d->slot, sizeof now);
+    write_matching(d, false);
+    memcpy(d->rt->slot, now, sizeof now);
+    d->current = -1;
+}
+
+static int64_t micro_of(const struct rt *rt) {
+    return rt->program->training ? (int64_t)rt->internal->control[RT_MICRO] : rt->internal->micro;
+}
+
+/* An instruction that is announced several times in a row, for its parts, is one. */
+static void begin_instruction(struct rt_observer *observer, struct rt *rt, int instruction) {
+    struct dump *d = (struct dump *)observer;
+    if (!pthread_equal(pthread_self(), d->thread) || d->failed) return;
+    if (instruction == d->current && micro_of(rt) == d->micro && rt->internal->chunk == d->chunk) return;
+    end_instruction(d);
+    if (instruction < 0 || instruction >= d->ninstructions) return;
+    d->current = instruction;
+    d->micro = micro_of(rt);
+    d->chunk = rt->internal->chunk;
+    memcpy(d->slot, rt->slot, sizeof d->slot);
+    write_matching(d, true);
+}
+
+void dump_begin_step(struct dump *d, int64_t step) {
+    if (!d || (!d->self->job->options.steps && d->done)) return; /* steps of inference are equal */
+    d->step = step;
+    d->active = true;
+    rt_observe(d->rt, &d->observer);
+}
+
+int dump_end_step(struct dump *d) {
+    if (!d || !d->active) return RT_OK;
+    end_instruction(d);
+    rt_observe_end(d->rt, &d->observer);
+    d->active = false;
+    d->done++;
+    if (!d->failed && fflush(d->index) != 0) fail_write(d, "the dump's index", errno);
+    return d->failed ? d->self->status : RT_OK;
+}
+
+/* Opening and closing ---------------------------------------------------------------------------------------------- */
+
+/* Rank 0 makes the directory and says what is in it. */
+static int begin_directory(struct dump *d) {
+    const struct rt_program *program = d->rt->program;
+    char path[PATH_MOST];
+    struct rt_json_writer w;
+    struct rt_reason why;
+    if (!make_directory(d, d->directory)) return d->self->status;
+    snprintf(path, sizeof path, "%s/dump.json", d->directory);
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    put_int(&w, "format", 1);
+    put_text(&w, "program", program->name);
+    put_int(&w, "ranks", d->rt->world);
+    put_text(&w, "pattern", d->self->job->options.dump_tensors);
+    rt_json_close(&w, '}');
+    const struct rt_piece piece = {w.text, rt_json_end(&w, &why) ? w.bytes : 0};
+    const bool ok = rt_file_write(path, &piece, 1, &why);
+    rt_json_discard(&w);
+    return ok ? RT_OK : fail_reason(d->self, RT_CODE_WRITE, &why);
+}
+
+static int begin_index(struct dump *d) {
+    char path[PATH_MOST];
+    if (strlen(d->directory) > PATH_MOST / 2)
+        return fail_with(d->self, EXIT_USAGE, RT_CODE_USAGE, "--dump-dir: the path is too long");
+    if (d->self->first) RT_TRY(begin_directory(d));
+    if (!d->self->first && !make_directory(d, d->directory)) return d->self->status;
+    snprintf(path, sizeof path, "%s/rank_%d.jsonl", d->directory, d->rt->rank);
+    d->index = fopen(path, "we");
+    if (!d->index) fail_write(d, path, errno);
+    return d->index ? RT_OK : d->self->status;
+}
+
+/* The ranks of one host, or of a file system that all see, write into one directory. */
+static int check_match(struct dump *d) {
+    int64_t mine = 0, all = 0;
+    for (int i = 0; i < d->nplaces; i++) mine += d->places[i].wanted;
+    const int status = d->rt->comm->driver->all_reduce(d->rt->comm, &all, &mine, 1, RT_I64, RT_SUM);
+    if (status) return fail_rank(d->self, d->rt, rt_fail_comm(d->rt, d->rt->comm, status));
+    if (all) return RT_OK;
+    return fail_with(d->self, EXIT_USAGE, RT_CODE_USAGE,
+                     "--dump-tensors: no tensor or node of the program matches '%s'; instructions and their nodes are "
+                     "in manifest.json",
+                     rt_quote_text(d->self->job->options.dump_tensors).text);
+}
+
+static void dump_free(struct dump *d) {
+    if (d->index) fclose(d->index);
+    free(d->tensors);
+    free(d->places);
+    free(d->instructions);
+    free(d);
+}
+
+int dump_open(struct dump **out, struct rank *self, struct rt *rt) {
+    const struct main_options *options = &self->job->options;
+    *out = NULL;
+    if (!options->dump_tensors) return RT_OK;
+    struct dump *d = calloc(1, sizeof *d);
+    if (!d) return fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    *d = (struct dump){.observer = {.begins = begin_instruction, .reads_values = true},
+                       .self = self,
+                       .rt = rt,
+                       .thread = pthread_self(),
+                       .directory = options->dump_dir ? options->dump_dir : "dump",
+                       .current = -1};
+    int status = RT_OK;
+    if (!read_lists(d, rt_json_root(self->job->manifest.document)))
+        status = fail_with(self, EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json does not describe the tensors");
+    if (!status) status = check_match(d);
+    if (!status) status = begin_index(d);
+    if (status)
+        dump_free(d);
+    else
+        *out = d;
+    return status;
+}
+
+/* Tensors of nodes that were fused exist nowhere. */
+static void tell_fused(const struct dump *d) {
+    int n = 0;
+    for (int i = 0; i < d->ninstructions; i++) {
+        const char *into = node_of(d, i), *before = "";
+        const struct rt_json *of = rt_json_member(d->instructions[i], "of");
+        for (const struct rt_json *m = first_of(of); m; m = m->next) {
+            const char *name = rt_json_text(m);
+            if (!name || !name_matches(d, name) || strcmp(name, into) == 0 || strcmp(name, before) == 0) continue;
+            before = name;
+            if (++n <= FUSED_SHOWN)
+                fprintf(stderr, "rankc: node '%s' has no tensor of its own: it is fused into '%s'\n",
+                        rt_quote_text(name).text, rt_quote_text(into).text);
+        }
+    }
+    if (n > FUSED_SHOWN) fprintf(stderr, "rankc: %d more nodes are fused into others\n", n - FUSED_SHOWN);
+}
+
+static void tell_written(const struct dump *d) {
+    int n = 0;
+    for (int i = 0; i < d->nplaces; i++) n += d->places[i].wanted;
+    fprintf(stderr, "rankc: dumped %d tensor%s of %d of rank 0, %d step%s, to '%s'\n", n, n == 1 ? "" : "s", d->nplaces,
+            d->done, d->done == 1 ? "" : "s", rt_quote_text(d->directory).text);
+    tell_fused(d);
+}
+
+int dump_close(struct dump *d, int status) {
+    if (!d) return status;
+    if (d->active) {
+        const int ended = dump_end_step(d); /* what a failed step has computed is kept */
+        status = status ? status : ended;
+    }
+    if (!status && d->self->first && !d->self->job->options.quiet) tell_written(d);
+    dump_free(d);
+    return status;
+}

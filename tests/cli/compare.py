@@ -1,0 +1,154 @@
+"""--dump-tensors and compare: ranks against one rank, against ONNX Runtime and PyTorch, a program that was changed, and names
+that would lead out of the directory."""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+except ImportError:
+    print("Python has no numpy or onnx")
+    sys.exit(77)
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+MODELS = SOURCE / "samples/models"
+OUTSIDE = "../../../outside", "/tmp/rankc-outside", "..", ".", "x" * 1024, "\u00e9/\u4e2d\n'\"%2F"
+
+# PyTorch 2: h = tanh(x @ w), loss = (h * h).mean(), loss.backward()
+X = [[1, 2, 3], [-1, 0.5, 2]]
+W = [[0.5, -1], [0.25, 2], [-0.75, 0.125]]
+H = [[-0.8482836484909058, 0.9976609945297241], [-0.9540452361106873, 0.9780260920524597]]
+W_GRADIENT = [[-0.07610014081001282, -0.018924128264188766], [-0.25928908586502075, 0.015289077535271645],
+              [-0.4424780607223511, 0.049502283334732056]]
+
+
+def call(*words, code=0):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def entries(dump, rank=0):
+    return [json.loads(line) for line in (dump / f"rank_{rank}.jsonl").read_text().splitlines()]
+
+
+def run_gpt2(rankc, work, name, *plan):
+    call(rankc, "compile", MODELS / "gpt2.onnx", "-o", work / name, "-q", *plan)
+    dump_gpt2(rankc, work, name)
+
+
+def dump_gpt2(rankc, work, name):
+    call(rankc, "run", work / name, "--input", f"input_ids={MODELS / 'gpt2.input_ids.npy'}", "--dump-tensors", "*",
+         "--dump-dir", work / (name + ".dump"))
+
+
+def check_gpt2(rankc, work):
+    run_gpt2(rankc, work, "one")
+    run_gpt2(rankc, work, "four", "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4")
+    one, four = work / "one.dump", work / "four.dump"
+    report = json.loads(call(rankc, "compare", one, four, "--json")[0])
+    assert report["different"] == 0 and report["first"] is None and len(report["tensors"]) > 60, report
+    kinds = {e.get("partial") for e in entries(four)}
+    assert kinds == {None, "sum"} and {e["replica"] for e in entries(four, 3)} == {True, False}, kinds
+    for dump in one, four:
+        report = json.loads(call(rankc, "compare", dump, SOURCE / "tests/cli/gpt2_values", "--json")[0])
+        assert len(report["tensors"]) == 5 and report["only_b"] == [] and report["different"] == 0, report
+    text, _ = call(rankc, "compare", one, four, "--rtol", "0", "--atol", "0", "-q", code=8)
+    assert text.startswith("first difference: "), text
+
+
+def check_changed(rankc, work):
+    """A constant of GELU in the source of the ranks."""
+    program = work / "four/gpt2/_"
+    source = program / "rank_0.c"
+    text = source.read_text()
+    assert text.count("0.044715f") == 1, "one function for both layers"
+    source.write_text(text.replace("0.044715f", "0.054715f"))
+    call("make", "-C", program, "build/run")
+    dump_gpt2(rankc, work, "four")
+    text, _ = call(rankc, "compare", work / "one.dump", work / "four.dump", code=8)
+    first = [line for line in text.splitlines() if line.startswith("first difference")]
+    assert len(first) == 1 and "'/transformer/h.0/mlp/act/Mul_3_output_0'" in first[0], text
+    assert text.splitlines()[-1].split()[0] != "0", text
+    marked = [line for line in text.splitlines() if line.startswith("*")]
+    assert all("h.0/mlp" in m or "h.0/Add_1" in m or "h.1" in m or "ln_f" in m or "logits" in m for m in marked), marked
+
+
+def make_model(path, names):
+    """loss = mean(h * h), h = tanh(x @ w); names: of what the nodes make."""
+    value = helper.make_tensor_value_info
+    product, h, square = names
+    nodes = [helper.make_node("MatMul", ["x", "w"], [product]), helper.make_node("Tanh", [product], [h]),
+             helper.make_node("Mul", [h, h], [square]), helper.make_node("ReduceMean", [square], ["loss"], keepdims=0)]
+    weight = numpy_helper.from_array(np.array(W, "f4"), "w")
+    graph = helper.make_graph(nodes, "g", [value("x", 1, [2, 3])], [value("loss", 1, [])], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def check_training(rankc, work):
+    make_model(work / "m.onnx", ("p", "h", "s"))
+    np.save(work / "x.npy", np.array(X, "f4"))
+    call(rankc, "compile", work / "m.onnx", "-o", work / "m", "--train", "--optimizer", "sgd:lr=1", "-q")
+    call(rankc, "train", work / "m", "--data", f"x={work / 'x.npy'}", "--steps", "1", "--dump-tensors", "*", "--dump-dir",
+         work / "m.dump")
+    found = {e["name"]: np.load(work / "m.dump" / e["file"]) for e in entries(work / "m.dump")}
+    expected = np.array(W_GRADIENT, "f4")
+    gradients = [n for n, v in found.items() if v.shape == (3, 2) and np.allclose(v, expected, rtol=1e-5, atol=1e-7)]
+    assert gradients, {n: v.tolist() for n, v in found.items()}
+    updated = [n for n, v in found.items() if v.shape == (3, 2) and np.allclose(v, np.array(W) - expected, rtol=1e-5)]
+    assert updated and np.array_equal(found["w"], np.array(W, "f4")), found
+
+
+def check_names(rankc, work):
+    """Every file lies in the directory, and each name has one of its own."""
+    np.save(work / "x.npy", np.array(X, "f4"))
+    for i in range(0, len(OUTSIDE), 3):
+        make_model(work / "h.onnx", OUTSIDE[i:i + 3])
+        call(rankc, "compile", work / "h.onnx", "-o", work / "h", "-q", "--reuse", "override")
+        before = {p for p in work.rglob("*")}
+        call(rankc, "run", work / "h", "--input", f"x={work / 'x.npy'}", "--dump-tensors", "*", "--dump-dir",
+             work / f"h{i}.dump")
+        made = {p for p in work.rglob("*")} - before
+        dump = work / f"h{i}.dump"
+        assert all(p == dump or dump in p.parents for p in made), made
+        files = [e["file"] for e in entries(dump)]
+        assert len(set(files)) == len(files) and all(f.count("/") == 2 and ".." not in f.split("/") for f in files), files
+        names = {e["name"] for e in entries(dump)}
+        assert names & set(OUTSIDE[i:i + 3]), names
+        call(rankc, "compare", dump, dump)
+    assert not pathlib.Path("/tmp/rankc-outside").exists()
+
+
+def check_errors(rankc, work):
+    run = [rankc, "run", work / "one", "--input", f"input_ids={MODELS / 'gpt2.input_ids.npy'}"]
+    _, error = call(*run, "--dump-tensors", "nothing*", code=2)
+    assert "no tensor or node of the program matches 'nothing*'" in error, error
+    _, error = call(*run, "--dump-tensors", "*", "--dump-dir", "/proc/none", code=6)
+    assert "cannot make directory '/proc/none'" in error, error
+    call(*run, "--dump-dir", work / "unused", code=2)
+    call(rankc, "compare", work / "one.dump", code=2)
+    call(rankc, "compare", work / "one.dump", work / "one", code=3)
+    call(rankc, "compare", work / "one.dump", work / "none", code=6)
+    index = work / "one.dump/rank_0.jsonl"
+    text = index.read_text()
+    for bad in text.replace('"file": "step_1', '"file": "../step_1'), text.replace("[[0, 2]]", "[[0, 3]]"), text[:-9], "{}":
+        index.write_text(bad)
+        call(rankc, "compare", work / "one.dump", work / "one.dump", code=3)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rankc", required=True)
+    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    with tempfile.TemporaryDirectory() as directory:
+        work = pathlib.Path(directory)
+        for check in check_gpt2, check_changed, check_training, check_names, check_errors:
+            check(rankc, work)
+
+
+main()
