@@ -5,7 +5,7 @@
  * Shapes and attributes are those of the rank's part unless stated otherwise:
  *
  *   $y $y1 .. $x0 ..   pointers to outputs and inputs, NULL for an input left out
- *   $row(y) $row(x0) $rows   of a product: pointers to the first row, and how many rows there are; of one that is
+ *   $first_row(y) $first_row(x0) $run_rows   of a product: pointers to the first row, and how many rows there are; of one that is
  *                      computed in runs, those of the run
  *   $list(x)           array of pointers to all inputs
  *   $m $[p] $[*]       extent of factor m; product of the extents of all factors whose names begin with p; of all
