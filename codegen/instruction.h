@@ -5,8 +5,8 @@
  * Shapes and attributes are those of the rank's part unless stated otherwise:
  *
  *   $y $y1 .. $x0 ..   pointers to outputs and inputs, NULL for an input left out
- *   $first_row(y) $first_row(x0) $run_rows   of a product: pointers to the first row, and how many rows there are; of one that is
- *                      computed in runs, those of the run
+ *   $first_row(y) $first_row(x0) $run_rows   of a product: pointers to the first row, and how many rows there are; of
+ *                      one that is computed in runs, those of the run
  *   $list(x)           array of pointers to all inputs
  *   $m $[p] $[*]       extent of factor m; product of the extents of all factors whose names begin with p; of all
  *   $start(v) $extent(v)   where the rank's part of factor v begins; the extent of v before splitting

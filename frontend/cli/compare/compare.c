@@ -258,21 +258,20 @@ static void put_only(struct rt_json_writer *w, const char *key, const struct dum
 }
 
 static int print_json(const struct comparison *c) {
-    struct rt_json_writer w;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "different"), rt_json_put_int(&w, c->different);
-    rt_json_key(&w, "first");
-    if (c->first < 0) rt_json_put_null(&w);
-    if (c->first >= 0) put_pair(&w, &c->pairs.at[c->first]);
-    rt_json_key(&w, "tensors"), rt_json_open(&w, '[', RT_JSON_LINES);
-    for (int i = 0; i < c->pairs.n; i++) put_pair(&w, &c->pairs.at[i]);
-    rt_json_close(&w, ']');
-    put_only(&w, "only_a", c->only_a.at, c->only_a.n);
-    put_only(&w, "only_b", c->only_b.at, c->only_b.n);
-    rt_json_close(&w, '}');
-    return cli_print_json(c->cli, &w);
+    struct rt_json_writer *w = own_json_writer(c->cli->arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "different"), rt_json_put_int(w, c->different);
+    rt_json_key(w, "first");
+    if (c->first < 0) rt_json_put_null(w);
+    if (c->first >= 0) put_pair(w, &c->pairs.at[c->first]);
+    rt_json_key(w, "tensors"), rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0; i < c->pairs.n; i++) put_pair(w, &c->pairs.at[i]);
+    rt_json_close(w, ']');
+    put_only(w, "only_a", c->only_a.at, c->only_a.n);
+    put_only(w, "only_b", c->only_b.at, c->only_b.n);
+    rt_json_close(w, '}');
+    return cli_print_json(c->cli, w);
 }
 
 /* The verb --------------------------------------------------------------------------------------------------------- */

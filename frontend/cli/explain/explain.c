@@ -42,15 +42,14 @@ static void put_code_json(struct cli *cli, struct rt_json_writer *writer, const 
 }
 
 static int print_json(struct cli *cli, const struct code *first, int n) {
-    struct rt_json_writer writer;
-    rt_json_start(&writer);
-    rt_json_open(&writer, '{', RT_JSON_LINES);
-    rt_json_key(&writer, "format"), rt_json_put_int(&writer, 1);
-    rt_json_key(&writer, "codes"), rt_json_open(&writer, '[', RT_JSON_LINES);
-    for (int i = 0; i < n; i++) put_code_json(cli, &writer, &first[i]);
-    rt_json_close(&writer, ']');
-    rt_json_close(&writer, '}');
-    return cli_print_json(cli, &writer);
+    struct rt_json_writer *writer = own_json_writer(cli->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
+    rt_json_key(writer, "codes"), rt_json_open(writer, '[', RT_JSON_LINES);
+    for (int i = 0; i < n; i++) put_code_json(cli, writer, &first[i]);
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
+    return cli_print_json(cli, writer);
 }
 
 int cli_explain(struct cli *cli) {
