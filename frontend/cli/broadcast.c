@@ -217,7 +217,9 @@ static int finish(struct sharing *s) {
     struct cli *cli = s->cli;
     if (!s->writes) return 0;
     if (!cli->options->no_build && build_link_runtime(cli->arena, cli->diags, s->output.staging)) return -1;
-    if (!is_built(s, s->output.staging) && build_program(cli->arena, cli->diags, s->output.staging)) return -1;
+    if (!is_built(s, s->output.staging) &&
+        build_program(cli->arena, cli->diags, s->output.staging, cli->options->quiet || cli->options->json))
+        return -1;
     return 0;
 }
 

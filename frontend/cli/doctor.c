@@ -41,7 +41,7 @@ static const char *version_of(const char *program, struct arena *arena) {
     struct strbuf said;
     int status;
     strbuf_init(&said, arena);
-    if (subprocess_run(argv, NULL, &said, &status) || !WIFEXITED(status) || WEXITSTATUS(status)) return NULL;
+    if (subprocess_run(argv, NULL, NULL, &said, &status) || !WIFEXITED(status) || WEXITSTATUS(status)) return NULL;
     const char *text = strbuf_text(&said);
     return str_escape(arena, text, strcspn(text, "\n"), 100);
 }

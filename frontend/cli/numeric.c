@@ -61,7 +61,8 @@ static int run_whole(const struct comparison *comparison, const char *name, enum
     struct cli *cli = comparison->cli;
     const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
-                             (int)random_inputs_micro_batches(comparison->compiled->root), cli->arena, cli->diags) < 0)
+                             (int)random_inputs_micro_batches(comparison->compiled->root),
+                             cli->options->quiet || cli->options->json, cli->arena, cli->diags) < 0)
         return -1;
     return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
 }

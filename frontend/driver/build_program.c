@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "codegen/runtime_files.h"
@@ -17,6 +18,7 @@
 #include "ir/base/str.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/progress.h"
 
 enum { QUOTED_LINES = 5 };
 
@@ -203,18 +205,62 @@ static int report(struct diags *diags, const char *directory, int status, const 
 /* Variables that change what make does: options, and further makefiles. */
 static const char *const make_variables[] = {"MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "MAKELEVEL", NULL};
 
-static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv) {
+/* Progress of make: objects that are newer than its start, of the sources. */
+struct compiling {
+    const char *objects; /* a directory */
+    struct timespec since;
+    int all;
+    struct rt_progress progress;
+};
+
+static bool ends_with(const char *name, const char *ending) {
+    const size_t length = strlen(name), tail = strlen(ending);
+    return length > tail && strcmp(name + length - tail, ending) == 0;
+}
+
+/* The files in a directory with that ending, and not older than `since` if that is given. */
+static int count_files(const char *directory, const char *ending, const struct timespec *since) {
+    int count = 0;
+    DIR *entries = opendir(directory);
+    const struct dirent *entry;
+    struct stat about;
+    while (entries && (entry = readdir(entries))) {
+        if (!ends_with(entry->d_name, ending)) continue;
+        count += !since || (fstatat(dirfd(entries), entry->d_name, &about, 0) == 0 &&
+                            about.st_mtim.tv_sec >= since->tv_sec && about.st_size > 0);
+    }
+    if (entries) closedir(entries);
+    return count;
+}
+
+static void show_compiling(void *of) {
+    struct compiling *compiling = of;
+    const int done = count_files(compiling->objects, ".o", &compiling->since);
+    char text[80];
+    snprintf(text, sizeof text, "compiling: %d of %d files", done < compiling->all ? done : compiling->all,
+             compiling->all);
+    rt_progress_say(&compiling->progress, text, -1, "");
+}
+
+static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv,
+                    bool silent) {
+    struct compiling compiling = {.objects = arena_printf(arena, "%s/build", directory)};
+    const struct subprocess_watch watch = {show_compiling, &compiling};
     struct strbuf said;
     int status;
     strbuf_init(&said, arena);
-    int error = subprocess_run(argv, make_variables, &said, &status);
+    clock_gettime(CLOCK_REALTIME, &compiling.since);
+    compiling.all = count_files(directory, ".c", NULL) + count_files(directory, ".cu", NULL);
+    rt_progress_begin(&compiling.progress, 0, silent);
+    int error = subprocess_run(argv, make_variables, compiling.progress.off ? NULL : &watch, &said, &status);
+    rt_progress_end(&compiling.progress);
     if (error) return diag_error(diags, 621, EXIT_SYSTEM, NULL, "cannot run make: %s", strerror(error));
     return report(diags, directory, status, &said);
 }
 
 /* Rebuilds everything, since the times of files do not show a change of runtime or flags, and an object file may be
  * left from a make that was killed. */
-int build_program(struct arena *arena, struct diags *diags, const char *directory) {
+int build_program(struct arena *arena, struct diags *diags, const char *directory, bool silent) {
     const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
     const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "-f", "Makefile", "all", NULL, NULL, NULL};
     int n = 9;
@@ -224,6 +270,6 @@ int build_program(struct arena *arena, struct diags *diags, const char *director
         argv[n++] = arena_printf(arena, "RANKC_LIBS=%s", build_libs);
     }
     unlink(stamp_path(arena, directory));
-    if (run_make(arena, diags, directory, argv) < 0) return -1;
+    if (run_make(arena, diags, directory, argv, silent) < 0) return -1;
     return put_stamp(arena, diags, directory);
 }

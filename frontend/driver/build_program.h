@@ -21,8 +21,9 @@ extern const char build_cflags[], build_libs[];
  * E0611. Creates none if no runtime is beside the executable; the Makefile then asks pkg-config. */
 int build_link_runtime(struct arena *arena, struct diags *diags, const char *directory);
 
-/* Creates the links and runs make in `directory`. 0, or -1 with E0621 and the first lines of make's output. */
-int build_program(struct arena *arena, struct diags *diags, const char *directory);
+/* Creates the links and runs make in `directory`, with progress on a terminal unless `silent`. 0, or -1 with E0621 and
+ * the first lines of make's output. */
+int build_program(struct arena *arena, struct diags *diags, const char *directory, bool silent);
 
 /* True if build/stamp in `directory` says that its programs (build/train too if `trains`) were built with the present
  * runtime and flags for this processor. Does not compare the sources. */

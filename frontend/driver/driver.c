@@ -134,7 +134,8 @@ static int refresh(const struct job *job, struct output *output) {
     const char *location;
     if (new_location(job, output, &location) < 0) return -1;
     if (location && output_replace(output, "location.json", location, strlen(location)) < 0) return -1;
-    return is_built(job, output) ? 0 : build_program(job->arena, job->diags, output->directory);
+    if (is_built(job, output)) return 0;
+    return build_program(job->arena, job->diags, output->directory, job->options->quiet || job->options->json);
 }
 
 /* 1 if the result can be reused without writing anything, 0 if not, -1 if --reuse=match refuses it. Needs only the lock
@@ -238,10 +239,9 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
 }
 
 int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, int micro_batches,
-                         struct arena *arena, struct diags *diags) {
+                         bool silent, struct arena *arena, struct diags *diags) {
     char *words[] = {"compile",
                      arena_printf(arena, "%s/graph.rir", dir),
-                     "-q",
                      "--accumulate",
                      arena_printf(arena, "%d", micro_batches),
                      "-o",
@@ -254,6 +254,7 @@ int driver_compile_whole(const char *dir, const char *out, const char *instance,
     struct options options;
     struct driver_result result;
     if (options_parse(&options, dtype ? count : count - 2, words, arena, diags) < 0) return -1;
+    options.quiet = silent;
     struct job job = {.options = &options, .arena = arena, .diags = diags, .whole = true};
     return compile_job(&job, &result);
 }

@@ -31,9 +31,10 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
 
 /* Compiles the graph of the compiled model in `dir` for one rank, with the same weights, into out/graph/<instance>.
- * micro_batches: of a step. `dtype`: floats are computed in the type of that name; NULL: in the model's types. */
+ * micro_batches: of a step. `dtype`: floats are computed in the type of that name; NULL: in the model's types.
+ * silent: no progress is shown. */
 int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, int micro_batches,
-                         struct arena *arena, struct diags *diags);
+                         bool silent, struct arena *arena, struct diags *diags);
 
 /* Verifies the compiled model in `dir`: applies plan.json to graph.rir, verifies that the result computes the same as
  * the one-device graph at every level, and compares all files with what this plan generates (verify_directory.c). */

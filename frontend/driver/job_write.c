@@ -84,7 +84,8 @@ static int stage_all(struct job *job, struct output *output, struct program *pro
 /* Programs are built before the commit, so that the earlier result stays usable until the new one is. */
 static int build_staged(struct job *job, struct output *output) {
     if (job->options->no_build) return build_link_runtime(job->arena, job->diags, output->staging);
-    if (build_program(job->arena, job->diags, output->staging) == 0) return 0;
+    const bool silent = job->options->quiet || job->options->json;
+    if (build_program(job->arena, job->diags, output->staging, silent) == 0) return 0;
     output->staged = false;
     diag_help(job->diags, "the sources stay in %s until the next compile; --no-build writes them and stops",
               diag_quote(job->diags, output->staging));

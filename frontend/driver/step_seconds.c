@@ -23,7 +23,7 @@ double step_seconds(const char *const *words, struct arena *arena, const char **
     int status = 0;
     double ms = -1;
     strbuf_init(&out, arena);
-    const int failed = subprocess_run(words, NULL, &out, &status);
+    const int failed = subprocess_run(words, NULL, NULL, &out, &status);
     *said = strbuf_text(&out);
     if (failed || !WIFEXITED(status) || WEXITSTATUS(status)) return -1;
     for (const char *line = *said; *line && ms < 0;) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <string.h>
@@ -10,15 +11,19 @@
 
 extern char **environ;
 
-enum { KEPT_BYTES = 64 << 10 };
+enum { KEPT_BYTES = 64 << 10, LOOK_MS = 100 };
 
 /* Reads the child's output to its end. What exceeds the limit is dropped, but read, so that the child does not
  * block. */
-static void collect(int fd, struct strbuf *said) {
+static void collect(int fd, const struct subprocess_watch *watch, struct strbuf *said) {
     char bytes[4096];
     ssize_t n;
-    while ((n = read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR))
+    do {
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        while (watch && poll(&readable, 1, LOOK_MS) == 0) watch->look(watch->of);
+        n = read(fd, bytes, sizeof bytes);
         if (n > 0 && said->length < KEPT_BYTES) strbuf_add(said, bytes, (size_t)n);
+    } while (n > 0 || (n < 0 && errno == EINTR));
 }
 
 static bool is_hidden(const char *entry, const char *const *hidden) {
@@ -50,13 +55,14 @@ static int start(char *const *argv, char *const *environment, int out, pid_t *pi
     return error;
 }
 
-int subprocess_run(const char *const *argv, const char *const *hidden, struct strbuf *said, int *status) {
+int subprocess_run(const char *const *argv, const char *const *hidden, const struct subprocess_watch *watch,
+                   struct strbuf *said, int *status) {
     int fds[2];
     pid_t pid;
     if (pipe2(fds, O_CLOEXEC) < 0) return errno;
     int error = start((char *const *)argv, child_environment(hidden, said->arena), fds[1], &pid);
     close(fds[1]);
-    if (!error) collect(fds[0], said);
+    if (!error) collect(fds[0], watch, said);
     close(fds[0]);
     while (!error && waitpid(pid, status, 0) < 0)
         if (errno != EINTR) error = errno;

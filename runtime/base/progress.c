@@ -18,16 +18,30 @@ void rt_progress_begin(struct rt_progress *progress, int64_t done, bool off) {
     *progress = (struct rt_progress){.start = now(), .first = done, .off = off || dumb || !isatty(STDERR_FILENO)};
 }
 
-void rt_progress_show(struct rt_progress *progress, const char *what, int64_t done, int64_t all, const char *more) {
+static bool is_due(const struct rt_progress *progress, double at) {
+    return !progress->off && at - progress->start >= 1000 && at - progress->shown >= 100;
+}
+
+void rt_progress_say(struct rt_progress *progress, const char *what, double left, const char *more) {
     const double at = now();
-    if (progress->off || done <= progress->first || at - progress->start < 1000 || at - progress->shown < 100) return;
-    const double per_one = (at - progress->start) / (double)(done - progress->first);
-    const int64_t left = (int64_t)(per_one * (double)(all - done) / 1000 + 0.5);
-    fprintf(stderr, "\r%s %lld of %lld, %lld:%02lld:%02lld left%s\033[K", what, (long long)done, (long long)all,
-            (long long)(left / 3600), (long long)(left / 60 % 60), (long long)(left % 60), more);
+    if (!is_due(progress, at)) return;
+    const int64_t seconds = (int64_t)(left + 0.5);
+    fprintf(stderr, "\r%s", what);
+    if (left >= 0)
+        fprintf(stderr, ", %lld:%02lld:%02lld left", (long long)(seconds / 3600), (long long)(seconds / 60 % 60),
+                (long long)(seconds % 60));
+    fprintf(stderr, "%s\033[K", more);
     fflush(stderr);
     progress->shown = at;
     progress->drawn = true;
+}
+
+void rt_progress_show(struct rt_progress *progress, const char *what, int64_t done, int64_t all, const char *more) {
+    if (done <= progress->first) return;
+    const double per_one = (now() - progress->start) / (double)(done - progress->first);
+    char text[80];
+    snprintf(text, sizeof text, "%s %lld of %lld", what, (long long)done, (long long)all);
+    rt_progress_say(progress, text, per_one * (double)(all - done) / 1000, more);
 }
 
 void rt_progress_end(struct rt_progress *progress) {

@@ -16,6 +16,8 @@ struct rt_progress {
 void rt_progress_begin(struct rt_progress *progress, int64_t done, bool off);
 /* Shows "<what> <done> of <all>, <time left> left<more>" if it is time to. `more` may be "". */
 void rt_progress_show(struct rt_progress *progress, const char *what, int64_t done, int64_t all, const char *more);
+/* Shows "<what>, <time left> left<more>" if it is time to. `left`: seconds; negative if it is not known. */
+void rt_progress_say(struct rt_progress *progress, const char *what, double left, const char *more);
 /* Removes the line. Call it before anything else is written to the terminal. */
 void rt_progress_end(struct rt_progress *progress);
 

@@ -108,6 +108,22 @@ def check_progress(rankc, work):
     assert on_terminal(*train, "--steps", steps, "--json", "-q") == ""
 
 
+def check_progress_of_compile(rankc, work):
+    """Past a second, compiling sources and searching for a plan tell how far they are, unless -q is given."""
+    compiler = work / "slow-cc"
+    compiler.write_text('#!/bin/sh\nsleep 1.1\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    model = TESTS / "cli/origin/model.onnx"
+    for words, shown in (([], True), (["-q"], False)):
+        compile_words = [rankc, "compile", model, "-o", work / "slow", "--instance-name", f"x{len(words)}{words}", *words]
+        text = on_terminal(*compile_words, CC=str(compiler))
+        assert bool(re.search(r"\rcompiling: \d+ of \d+ files\x1b\[K", text)) == shown, text
+        assert "\r\x1b[K" in text if shown else text == "", text
+    search = [rankc, "plan", "--model-config", "gpt2", "--pas", "autodist", "--plan-ngpus", 4, "--search-time", 2]
+    text = on_terminal(*search)
+    assert re.search(r"\rsearch: \d+ of \d+ plans tried, 0:00:0\d left", text), text
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
@@ -117,6 +133,7 @@ def main():
         check_place(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
         check_progress(rankc, pathlib.Path(work))
+        check_progress_of_compile(rankc, pathlib.Path(work))
 
 
 main()

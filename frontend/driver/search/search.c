@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/progress.h"
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
  * the search goes on. */
@@ -29,6 +30,7 @@ struct searching {
     struct search *search;
     struct models *models; /* the first: of one rank, with the given or the smallest micro-batches */
     int64_t begun;         /* rt_now_ms */
+    struct rt_progress *progress;
 };
 
 static bool fits(const struct search *search, const struct candidate *c) {
@@ -273,6 +275,20 @@ static void take_shortened(const struct searching *s, struct candidate *c, const
     c->memory *= planned.memory / predicted.memory;
 }
 
+/* Shows how many plans were tried, the step of the best complete plan, and what is left of --search-time. */
+static void show_search(const struct searching *s) {
+    const struct search *search = s->search;
+    const struct candidate *best = first_of(search, SEARCH_PLANNED);
+    int tried = 0;
+    char text[80], step[40] = "";
+    for (int i = 0; i < search->all.n; i++)
+        tried += search->all.at[i].refused || search->all.at[i].step > SEARCH_BOUNDED;
+    snprintf(text, sizeof text, "search: %d of %d plans tried", tried, search->all.n);
+    if (best) snprintf(step, sizeof step, ", best step %.4g ms", best->seconds * 1e3);
+    const double left = (double)s->options->search_time - (double)(rt_now_ms() - s->begun) / 1e3;
+    rt_progress_say(s->progress, text, s->options->search_time ? fmax(left, 0) : -1, step);
+}
+
 /* A candidate whose base, if it is predicted, bounds that of c: the same without context parallelism or with the
  * smallest micro-batches, or both, which comes first. -1: there is none that was not predicted. */
 static int find_bounding(const struct searching *s, const struct candidate *c) {
@@ -301,6 +317,7 @@ static void advance(const struct searching *s, struct candidate *c) {
         take_shortened(s, c, &shortened);
     else
         plan_completely(s, c);
+    show_search(s);
 }
 
 /* Refuses the candidates with which a rank has several stages of less than two layers: what it keeps and sends for each
@@ -322,8 +339,10 @@ static void bound_all(const struct searching *s) {
         const struct candidate *c = &search->all.at[i];
         const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
         if (c->step == SEARCH_BOUNDED && !c->refused && !c->recompute && c->ways[SEARCH_CONTEXT] == 1 &&
-            (!c->batch || c->batch == ranks))
+            (!c->batch || c->batch == ranks)) {
             predict_from(s, i);
+            show_search(s);
+        }
     }
 }
 
@@ -442,7 +461,13 @@ static void sort(struct search *search, const struct candidate *chosen, struct a
 }
 
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {
-    struct searching s = {.options = options, .arena = arena, .diags = diags, .search = search, .begun = rt_now_ms()};
+    struct rt_progress progress;
+    struct searching s = {.options = options,
+                          .arena = arena,
+                          .diags = diags,
+                          .search = search,
+                          .begun = rt_now_ms(),
+                          .progress = &progress};
     const char *machine = options->machine;
     *search = (struct search){.machine = machine_default, .limit = INFINITY, .given = options};
     if (search_can_measure(options, diags) < 0) return -1;
@@ -464,10 +489,12 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
         (partial && search_keep_mesh(search, partial, diags) < 0))
         return -1;
     refuse_short(&s);
+    rt_progress_begin(&progress, 0, options->quiet || options->json);
     bound_all(&s);
     const struct candidate *best = choose(&s);
+    if (best) plan_best(&s, options->measure_topk);
+    rt_progress_end(&progress);
     if (!best) return refuse(&s);
-    plan_best(&s, options->measure_topk);
     best = first_of(search, SEARCH_PLANNED);
     const struct candidate *next = first_of(search, SEARCH_BOUNDED);
     if (next != best) search->gap = 1 - next->seconds / best->seconds;
