@@ -31,7 +31,7 @@ static struct layout layout_of(int size) {
     const size_t ranks = (size_t)size;
     struct layout at;
     at.progress = aligned(sizeof(struct rt_shared_header) + ranks * sizeof(uint32_t));
-    at.control = at.progress + aligned(ranks * sizeof(struct rt_progress));
+    at.control = at.progress + aligned(ranks * sizeof(struct rt_activity));
     at.mailbox = at.control + aligned(ranks * RT_SHARED_LEVELS * sizeof(struct control));
     at.slot = at.mailbox + aligned(ranks * ranks * sizeof(struct mailbox));
     at.mail = at.slot + ranks * 2 * RT_SHARED_STAGE;
@@ -47,10 +47,10 @@ size_t rt_comm_shared_bytes(int size, size_t symmetric) {
     return layout_of(size).symmetric + (size_t)size * aligned(symmetric);
 }
 
-struct rt_progress *rt_shared_progress(void *segment, int rank) {
+struct rt_activity *rt_shared_progress(void *segment, int rank) {
     /* The layout depends on the number of ranks, which is set before a segment is used. */
     int size = (int)atomic_load(&rt_shared_header(segment)->size);
-    return (struct rt_progress *)(void *)((unsigned char *)segment + layout_of(size).progress) + rank;
+    return (struct rt_activity *)(void *)((unsigned char *)segment + layout_of(size).progress) + rank;
 }
 
 bool rt_shared_claim_report(void *segment) {
@@ -134,7 +134,7 @@ void shared_count_move(struct shared *shared) {
 
 /* No rank has the number WAIT_DETAIL, and no word of the header reaches the value. */
 void shared_wait_elsewhere(struct shared *shared, bool begins) {
-    struct rt_progress *progress = shared->progress;
+    struct rt_activity *progress = shared->progress;
     atomic_store_explicit(&progress->awaited, 0, memory_order_relaxed);
     atomic_store_explicit(&progress->value, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&progress->wait, begins ? WAIT_FOR_ONE | WAIT_DETAIL : 0, memory_order_release);
@@ -144,7 +144,7 @@ void shared_wait_elsewhere(struct shared *shared, bool begins) {
 static void publish_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     const uint32_t wait =
         whose == SHARED_ALL ? WAIT_FOR_ALL | (uint32_t)shared->level : WAIT_FOR_ONE | (uint32_t)shared->world[whose];
-    struct rt_progress *progress = shared->progress;
+    struct rt_activity *progress = shared->progress;
     atomic_store_explicit(&progress->awaited, (uint64_t)((const unsigned char *)word - shared->segment),
                           memory_order_relaxed);
     atomic_store_explicit(&progress->value, value, memory_order_relaxed);
@@ -193,7 +193,7 @@ int shared_barrier(struct shared *shared) {
 }
 
 bool rt_shared_waits(void *segment, int rank) {
-    const struct rt_progress *progress = rt_shared_progress(segment, rank);
+    const struct rt_activity *progress = rt_shared_progress(segment, rank);
     const int size = (int)atomic_load(&rt_shared_header(segment)->size);
     const uint64_t at = atomic_load(&progress->awaited);
     if (!atomic_load(&progress->wait) || at % sizeof(uint64_t) != 0 || at >= layout_of(size).slot) return false;
@@ -211,7 +211,7 @@ static uint32_t group_of(unsigned char *segment, int size, uint32_t level, int r
 
 bool rt_shared_waits_for(void *segment, int waiter, int other) {
     const int size = (int)atomic_load(&rt_shared_header(segment)->size);
-    const struct rt_progress *mine = rt_shared_progress(segment, waiter), *theirs = rt_shared_progress(segment, other);
+    const struct rt_activity *mine = rt_shared_progress(segment, waiter), *theirs = rt_shared_progress(segment, other);
     const uint32_t wait = atomic_load(&mine->wait), detail = wait & WAIT_DETAIL;
     if (waiter == other || !rt_shared_waits(segment, waiter)) return false;
     if (wait & WAIT_FOR_ONE) return detail == (uint32_t)other;

@@ -49,7 +49,7 @@ enum rt_operation {
 
 /* What a rank does, for reports about a stuck or dead rank; only the rank writes it. `moves` counts progress: it stops
  * in a rank that runs but completes nothing. */
-struct rt_progress {
+struct rt_activity {
     _Alignas(RT_CACHE_LINE) _Atomic int64_t moves; /* instructions, calls and waits completed; 0 until the rank joins */
     _Atomic int64_t step;                          /* steps begun */
     _Atomic int64_t calls;                         /* collectives and messages begun */
@@ -71,7 +71,7 @@ struct rt_shared_header {
 static inline struct rt_shared_header *rt_shared_header(void *segment) {
     return segment;
 }
-struct rt_progress *rt_shared_progress(void *segment, int rank);
+struct rt_activity *rt_shared_progress(void *segment, int rank);
 
 /* rt_shared_waits: true if the rank waits for another rank. rt_shared_waits_for: true if `waiter` cannot continue
  * before rank `other` does something. A wait whose condition already holds, such as that of a rank stopped by a signal,

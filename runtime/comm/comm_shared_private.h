@@ -80,7 +80,7 @@ struct share {
 struct shared {
     struct rt_comm base;
     unsigned char *segment;
-    struct rt_progress *progress;
+    struct rt_activity *progress;
     size_t symmetric; /* bytes per rank, as passed to rt_comm_open_shared */
     int world_size, world_rank, level, spins;
     uint64_t sequence;

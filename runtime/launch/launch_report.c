@@ -38,7 +38,7 @@ static void print(const struct launch *job, const struct report *report) {
     launch_print(job, &item);
 }
 
-static struct rt_progress *progress_of(const struct launch *job, int rank) {
+static struct rt_activity *progress_of(const struct launch *job, int rank) {
     return rt_shared_progress(job->segment, rank);
 }
 
@@ -98,7 +98,7 @@ static bool put_instruction(char *line, const struct launch *job, int rank, cons
 /* Adds a note such as "rank 1, step 3, call 12 (all-reduce): waits for rank 0 at node 'a' (AllReduce)". A rank that
  * does not wait may be a few instructions further: only instructions that may take long are recorded. */
 static void note_rank(struct report *report, const struct launch *job, int rank) {
-    const struct rt_progress *progress = progress_of(job, rank);
+    const struct rt_activity *progress = progress_of(job, rank);
     const int64_t step = atomic_load(&progress->step), calls = atomic_load(&progress->calls);
     char *line = report->notes[report->nnotes++];
     put(line, "note: rank %d", number_of(job, rank));
