@@ -513,6 +513,14 @@ static void put_scratch(struct local *local, const char *name, const char *argum
     strbuf_puts(&local->out, "rt->arena[RT_SCRATCH]");
 }
 
+/* $ring: the axis along which positions are cut, and the cut. */
+static void put_ring(struct local *local, const char *name, const char *argument) {
+    const int axis = (int)attr_int(&local->node, "mesh", 0);
+    const struct node_split *split = &local->node.split[axis];
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "%d, %lld, %lld", axis, (long long)split->blocks, (long long)split->grain);
+}
+
 static void put_epilogue(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
@@ -551,26 +559,26 @@ static void put_finish(struct local *local, const char *name, const char *argume
 static const struct {
     const char *name;
     void (*put)(struct local *local, const char *name, const char *argument);
-} variables[] = {{"y", put_pointer},         {"x0", put_pointer},       {"x1", put_pointer},
-                 {"x2", put_pointer},        {"x3", put_pointer},       {"x4", put_pointer},
-                 {"x5", put_pointer},        {"x6", put_pointer},       {"x7", put_pointer},
-                 {"y1", put_pointer},        {"y2", put_pointer},       {"y3", put_pointer},
-                 {"y4", put_pointer},        {"y5", put_pointer},       {"list", put_list},
-                 {"shape", put_shape},       {"ndim", put_ndim},        {"size", put_size},
-                 {"bytes", put_local_bytes}, {"aligned", put_aligned},  {"outer", put_outer},
-                 {"runs", put_runs},         {"extent", put_extent},    {"T", put_type},
-                 {"T0", put_type},           {"B", put_bytes},          {"dtype", put_dtype},
-                 {"type", put_type_of},      {"vector", put_vector},    {"count", put_count},
-                 {"depth", put_depth},       {"is64", put_is64},        {"instruction", put_number},
-                 {"around", put_around},     {"reduce", put_reduce},    {"scratch", put_scratch},
-                 {"complete", put_complete}, {"held", put_placement},   {"wanted", put_placement},
-                 {"before", put_padding},    {"behind", put_padding},   {"distance", put_distance},
-                 {"epilogue", put_epilogue}, {"finish", put_finish},    {"Thead", put_head},
-                 {"fp8", put_fp8},           {"enum", put_enum},        {"starts", put_starts},
-                 {"whole", put_whole},       {"indexed", put_indexed},  {"struct", put_struct},
-                 {"strided", put_strided},   {"flat", put_flat},        {"each", put_each},
-                 {"jump", put_gap},          {"gap", put_gap},          {"first_row", put_row},
-                 {"run_rows", put_rows},     {"run_groups", put_groups}};
+} variables[] = {{"y", put_pointer},         {"x0", put_pointer},        {"x1", put_pointer},
+                 {"x2", put_pointer},        {"x3", put_pointer},        {"x4", put_pointer},
+                 {"x5", put_pointer},        {"x6", put_pointer},        {"x7", put_pointer},
+                 {"y1", put_pointer},        {"y2", put_pointer},        {"y3", put_pointer},
+                 {"y4", put_pointer},        {"y5", put_pointer},        {"list", put_list},
+                 {"shape", put_shape},       {"ndim", put_ndim},         {"size", put_size},
+                 {"bytes", put_local_bytes}, {"aligned", put_aligned},   {"outer", put_outer},
+                 {"runs", put_runs},         {"extent", put_extent},     {"T", put_type},
+                 {"T0", put_type},           {"B", put_bytes},           {"dtype", put_dtype},
+                 {"type", put_type_of},      {"vector", put_vector},     {"count", put_count},
+                 {"depth", put_depth},       {"is64", put_is64},         {"instruction", put_number},
+                 {"around", put_around},     {"reduce", put_reduce},     {"scratch", put_scratch},
+                 {"complete", put_complete}, {"held", put_placement},    {"wanted", put_placement},
+                 {"before", put_padding},    {"behind", put_padding},    {"distance", put_distance},
+                 {"epilogue", put_epilogue}, {"finish", put_finish},     {"Thead", put_head},
+                 {"fp8", put_fp8},           {"enum", put_enum},         {"starts", put_starts},
+                 {"whole", put_whole},       {"indexed", put_indexed},   {"struct", put_struct},
+                 {"strided", put_strided},   {"flat", put_flat},         {"each", put_each},
+                 {"jump", put_gap},          {"gap", put_gap},           {"first_row", put_row},
+                 {"run_rows", put_rows},     {"run_groups", put_groups}, {"ring", put_ring}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {

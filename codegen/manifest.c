@@ -213,7 +213,8 @@ static const struct {
              {OP_ReduceScatter, "reduce_scatter"}, {OP_ReduceScatterOnto, "reduce_scatter"},
              {OP_AllReduceOnto, "all_reduce"},     {OP_AllToAll, "all_to_all"},
              {OP_HaloExchange, "halo_exchange"},   {OP_Transfer, "send_recv"},
-             {OP_Broadcast, "broadcast"}};
+             {OP_Broadcast, "broadcast"},          {OP_RingAttention, "ring"},
+             {OP_RingAttentionGrad, "ring"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
 /* The number of buckets in which ranks of the class reduce gradients over the units (runtime/base/bucket.h). */
@@ -292,6 +293,14 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
     }
 }
 
+/* Bytes of all that the node moves along its axis, on all ranks together. */
+static int64_t moved_bytes(const struct graph *graph, const struct node *node) {
+    int tensors[4] = {node->outputs[0]}, n = node->op->ring ? op_ring_tensors(node, tensors) : 1;
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += tensor_bytes(&graph->tensors.at[tensors[i]]);
+    return bytes;
+}
+
 /* Writes "communication": a row per kind and mesh axis, for all groups of ranks along it. */
 static void put_communication(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
@@ -305,7 +314,7 @@ static void put_communication(json *writer, const struct manifest *manifest) {
                 count += times_of(manifest, node);
                 begun += !is_prefetched(node) && attr_int(node, "begun", 0);
                 prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
-                bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+                bytes += times_of(manifest, node) * moved_bytes(graph, node);
             }
             if (!count) continue;
             rt_json_open(writer, '{', RT_JSON_INLINE);

@@ -38,11 +38,20 @@ int op_moved_input(const struct node *node) {
 }
 
 bool op_communicates(const struct op *op) {
-    return op->kind == OP_COMM && !op->local;
+    return (op->kind == OP_COMM && !op->local) || op->ring;
+}
+
+int op_ring_tensors(const struct node *node, int tensors[4]) {
+    const bool gradient = node->op->id == OP_RingAttentionGrad;
+    for (int i = 0; i < 2; i++) {
+        tensors[i] = node->inputs[1 + gradient + i];
+        if (gradient) tensors[2 + i] = node->outputs[1 + i];
+    }
+    return gradient ? 4 : 2;
 }
 
 bool op_is_attention(const struct op *op) {
-    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad;
+    return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad || op->ring;
 }
 
 int op_arity(const struct op *op) {

@@ -62,6 +62,7 @@ struct op {
     /* OP_COMM of n ranks: through a rank's link passes (passes * (n - 1) / n + whole_passes) times the larger operand.
      * Both 0 for messages between neighbours, which cost their latency. */
     double passes, whole_passes;
+    bool ring;  /* OP_KERNEL: the ranks of mesh axis `mesh` communicate while they compute it */
     bool local; /* OP_COMM: takes the rank's part of data that it already has; no data moves between ranks */
     /* output 0 overwrites input 0, unless another node still reads that (Note [On the operand] in rankplan_make.c) */
     bool in_place;
@@ -110,8 +111,11 @@ enum rt_reduce op_reduction(const struct node *node);
 /* The operand that a node of kind OP_COMM redistributes: the last. */
 int op_moved_input(const struct node *node);
 
-/* True if the ranks of a mesh axis communicate to execute it (OP_COMM that is not local). */
+/* True if the ranks of a mesh axis communicate to execute it (OP_COMM that is not local, or a ring). */
 bool op_communicates(const struct op *op);
+
+/* The tensors that go round in ring attention, or its gradient: k and v, and dk and dv. Returns how many. */
+int op_ring_tensors(const struct node *node, int tensors[4]);
 
 /* True for attention as one operator, and for its gradient: products whose scores stay inside the kernel. */
 bool op_is_attention(const struct op *op);

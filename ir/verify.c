@@ -560,6 +560,19 @@ static void check_layouts(struct verifier *v, const struct node *node) {
     }
 }
 
+/* Checks that the axis of ring attention, and no other, divides its positions, in one or two runs for each rank. */
+static void check_ring(struct verifier *v, const struct dims *dims, const struct node *node) {
+    const int positions = dims_find(dims, "t");
+    bool alone = true;
+    for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++) {
+        const struct node_split *split = &node->split[axis];
+        const bool own = axis == attr_int(node, "mesh", -1);
+        alone = alone && (split->factor == positions) == own;
+        if (own && split->blocks != 1 && split->blocks != -2) fail(v, "positions are divided in strides");
+    }
+    if (!alone) fail(v, "positions must be divided along its axis alone");
+}
+
 /* What a node's attributes, splits, types and layouts say of it; all of it is part of its kind (ALIKE in blocks.h). */
 static void check_node(struct verifier *v, const struct node *node) {
     struct dims dims;
@@ -568,6 +581,7 @@ static void check_node(struct verifier *v, const struct node *node) {
     if (crosses(node)) return check_crossing(v, node);
     if (v->graph->level >= STAGED) check_stage(v, node);
     if (node->op->kind == OP_COMM) return check_move(v, node);
+    if (node->op->ring) check_ring(v, &dims, node);
     for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++)
         if (node->split[axis].factor >= 0)
             check_split(v, &dims, node, axis);

@@ -17,6 +17,7 @@ struct policy_plugin;
 struct pass_context {
     const char *policy;            /* name of a row of policies.def */
     bool attention_heads;          /* policy context splits attention by heads, not by rows of queries */
+    bool ring_attention;           /* keys and values of split sequences stay cut (passes/place/ring.c) */
     bool mirrored_cut;             /* policy context splits sequences by mirrored cuts (runtime/base/part.h) */
     bool sequence_parallel;        /* policy tp splits the sequence between the products that it splits */
     bool prefer_memory;            /* policies choose the plan with the least weights per rank, not the fastest */

@@ -316,6 +316,47 @@ int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const 
                      enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
                      int to_dim, const struct rt_placement *window);
 
+/* Ring attention along a mesh axis (passes/place/ring.c): keys and values stay cut, and every rank has those of one
+ * rank at a time. A turn has keys of a rank that follow each other: its part, or half of it if the cut is mirrored. The
+ * turns together have all keys of the sequence, each once.
+ *
+ *     rt_ring_open     completes the description, which the caller begins
+ *     rt_ring_turn     brings the keys and values of turn `turn`, and describes them; turns are taken in order
+ *     rt_ring_give     behind the last turn of a rank's part: adds the gradients of the part's k and v over the ranks,
+ *                      and stores the sums in that rank's dk and dv (`to`); `gradients` is laid out as `memory`
+ *
+ * k and v are (b.., kv, part, width), the elements of a line next to each other. All ranks along the axis call these
+ * functions. */
+struct rt_ring_operand {
+    void *at;
+    const int64_t *step; /* (ndim): elements between neighbours in each dimension */
+};
+struct rt_ring {
+    /* the caller's */
+    int axis;
+    struct rt_cut cut; /* of the keys */
+    enum rt_dtype dtype;
+    int ndim;
+    int64_t extent[RT_MAX_NDIM];   /* of the samples and of the heads: the first ndim - 2 */
+    int64_t width[2];              /* of a line of k, of v */
+    struct rt_ring_operand own[2]; /* the rank's k and v */
+    unsigned char *memory;         /* room for the largest part of k and v */
+    /* set by rt_ring_open */
+    int turns;
+    int64_t lines; /* product of `extent` */
+    /* of the current turn */
+    int rank;                     /* whose keys they are */
+    bool last;                    /* of that rank's part */
+    int64_t first, keys;          /* the first key, in the whole sequence; how many they are */
+    int64_t part;                 /* keys of that rank's part */
+    int64_t at[2];                /* of k, of v: bytes from `memory` or `gradients` to the first key */
+    int64_t step[2][RT_MAX_NDIM]; /* of k, of v: elements between neighbours in each dimension */
+};
+
+void rt_ring_open(struct rt_ring *ring);
+int rt_ring_turn(struct rt *rt, struct rt_ring *ring, int turn);
+int rt_ring_give(struct rt *rt, const struct rt_ring *ring, void *gradients, const struct rt_ring_operand *to);
+
 /* Point-to-point and broadcast along one mesh axis. Sends to or receives from the rank at this rank's place +
  * `distance`, which may be negative. Broadcasts from place `root` on the axis; the root's dst gets a copy of its src,
  * the other ranks' src is ignored. */

@@ -64,6 +64,8 @@ extern const struct target target_c, target_cuda;
 extern const struct target_function target_c_functions[];
 extern const struct target_arguments target_c_arguments;
 extern const enum op_id target_c_missing[];
+/* Of ring attention, beside what the kernel of flash attention needs. */
+int64_t target_ring_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
 int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);

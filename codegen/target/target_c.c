@@ -53,8 +53,8 @@ const struct target_arguments target_c_arguments = {
 static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
 /* Kernels that read and write 16-bit floats and compute in f32 (runtime/kernels/c/stored.h). */
-static const enum op_id halves[] = {OP_Attention, OP_FlashAttention, OP_LayerNorm, OP_LogSoftmax,
-                                    OP_RMSNorm,   OP_Rope,           OP_Softmax,   OP_NONE};
+static const enum op_id halves[] = {OP_Attention, OP_FlashAttention, OP_RingAttention, OP_LayerNorm, OP_LogSoftmax,
+                                    OP_RMSNorm,   OP_Rope,           OP_Softmax,       OP_NONE};
 
 const enum op_id target_c_missing[] = {OP_Rows, OP_Columns, OP_NONE};
 
@@ -75,8 +75,26 @@ static int64_t linear_attention_elements(const struct rank_class *class, const s
     return slots * rt_linear_attention_workspace(class->dims[node->inputs[0]][1], state[2], state[3]);
 }
 
+int64_t target_ring_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    int moved[4];
+    const bool gradient = op_ring_tensors(node, moved) > 2;
+    const int q = node->inputs[gradient], k = moved[0], v = moved[1];
+    const int axis = (int)attr_int(node, "mesh", 0), line = graph->tensors.at[k].ndim - 1;
+    const struct node_split *split = &node->split[axis];
+    const struct rt_cut cut = {graph->tensors.at[k].dims[line - 1], split->blocks, split->grain,
+                               graph->mesh.axis[axis].size};
+    const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[k].dtype);
+    int64_t lines = 1, rows = 1;
+    for (int d = 0; d < line - 1; d++) lines *= class->dims[k][d];
+    for (int d = 0; d < line; d++) rows *= class->dims[q][d];
+    const int64_t part =
+        rt_ring_part_bytes(lines, rt_cut_extent(&cut, 0), (class->dims[k][line] + class->dims[v][line]) * bytes);
+    return gradient ? 2 * part : part + rows * class->dims[v][line] * (int64_t)sizeof(float);
+}
+
 int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+    if (node->op->ring) return target_ring_scratch(graph, class, node);
     if (node->op->id == OP_Det) return bytes * det_elements(class, graph, node->inputs[0]);
     if (node->op->id == OP_DetGrad) return bytes * det_elements(class, graph, node->inputs[1]);
     if (node->op->id == OP_LinearAttentionGrad) return bytes * linear_attention_elements(class, node);

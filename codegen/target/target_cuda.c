@@ -82,6 +82,12 @@ static int64_t flash_grad_bytes(const struct graph *graph, const struct rank_cla
     return rt_behind_scores(2 * rows) + rt_attend_bytes(part.batch * part.heads, group, t, s, size);
 }
 
+/* Behind what the kernels of flash attention use; dq in f32 between their calls. */
+static int64_t ring_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    return rt_behind_scores(flash_grad_bytes(graph, class, node)) + target_ring_scratch(graph, class, node) +
+           rankplan_elements(class, graph, node->inputs[1]) * (int64_t)sizeof(float);
+}
+
 static int64_t gather_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
 }
@@ -114,6 +120,8 @@ static int64_t scratch_of(const struct graph *graph, const struct rank_class *cl
                 {OP_ScaledMatMul, workspace_bytes},
                 {OP_FlashAttention, flash_bytes},
                 {OP_FlashAttentionGrad, flash_grad_bytes},
+                {OP_RingAttention, target_ring_scratch},
+                {OP_RingAttentionGrad, ring_grad_bytes},
                 {OP_ExpertWeightGrad, expert_grad_bytes},
                 {OP_Columns, row_kernel_scratch},
                 {OP_Det, target_c_scratch},
@@ -134,7 +142,8 @@ static const struct target_arguments arguments = {.names_rank = true,
                                                   .restricted = "__restrict__",
                                                   .later = "[&] { "};
 
-static const enum op_id halves[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_ReduceSum, OP_Rope, OP_NONE};
+static const enum op_id halves[] = {
+    OP_FlashAttention, OP_FlashAttentionGrad, OP_RingAttention, OP_RingAttentionGrad, OP_ReduceSum, OP_Rope, OP_NONE};
 
 /* Nodes Rows replace them. */
 static const enum op_id missing[] = {OP_LayerNorm, OP_RMSNorm, OP_NONE};

@@ -19,6 +19,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.policy = job->side.policy;
     context.attention_heads = job->options->attention_heads;
     context.mirrored_cut = job->options->mirrored_cut;
+    context.ring_attention = job->side.plan ? job->side.plan->ring_attention : job->options->attention_ring;
     context.sequence_parallel = job->options->sequence_parallel;
     context.product_runs = (int)job->options->product_runs;
     context.prefer_memory = job->options->prefer_memory;

@@ -210,6 +210,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     const int said = check->diags->all.n; /* notes on weights were printed by the compile and are dropped here */
     context.given = &check->given;
     context.expert_capacity = check->given.expert_capacity;
+    context.ring_attention = check->given.ring_attention;
     if (check->graph->level < PLACED) {
         struct draft applied;
         if (pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
@@ -222,6 +223,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     }
     plan_of_training(&check->decided, check->graph, context.training);
     check->decided.expert_capacity = check->given.expert_capacity;
+    check->decided.ring_attention = check->given.ring_attention;
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;
     rankplan_make(plan, check->graph, &check->target->kernels);

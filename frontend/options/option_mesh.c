@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The settings of --pas that are no axes of the mesh: a choice of two words, the first of which is the default. */
+/* The settings of --pas that are no axes of the mesh: a choice of words, the first of which is the default. A row for
+ * each of the others. */
 static const struct preference {
     const char *key, *usual, *other;
     size_t field; /* of struct options, a bool: `other` was chosen */
@@ -20,6 +21,7 @@ static const struct preference {
      "heads",
      offsetof(struct options, attention_heads),
      {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
+    {"attention", "gather", "ring", offsetof(struct options, attention_ring), {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
     {"cut", "ordered", "mirrored", offsetof(struct options, mirrored_cut), {OPT_POLICY_CONTEXT, OPT_POLICY_HYBRID}},
 };
 enum { PREFERENCES = sizeof preferences / sizeof *preferences };
@@ -70,6 +72,25 @@ static int take_capacity(struct parser *parser, const char *text) {
     return 0;
 }
 
+/* Chooses the word of the setting; false if it has no such word. */
+static bool choose(struct options *options, const struct preference *usual, const char *word) {
+    bool found = !strcmp(usual->usual, word);
+    for (int i = 0; i < PREFERENCES; i++) {
+        if (strcmp(preferences[i].key, usual->key)) continue;
+        const bool other = !strcmp(preferences[i].other, word);
+        *preference_field(options, &preferences[i]) = other;
+        found = found || other;
+    }
+    return found;
+}
+
+static const char *words_of(const struct preference *usual, struct arena *arena) {
+    const char *words = usual->usual;
+    for (int i = 0; i < PREFERENCES; i++)
+        if (!strcmp(preferences[i].key, usual->key)) words = arena_printf(arena, "%s %s", words, preferences[i].other);
+    return words;
+}
+
 /* Takes the settings that are no axes out of those of the policy. */
 static int take_preferences(struct parser *parser) {
     struct options *options = parser->options;
@@ -87,12 +108,10 @@ static int take_preferences(struct parser *parser) {
             settings[kept++] = settings[i];
             continue;
         }
-        const bool other = strcmp(settings[i].value, preference->other) == 0;
-        *preference_field(options, preference) = other;
-        if (!other && strcmp(settings[i].value, preference->usual))
-            return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown setting %s=%s of --pas (%s %s)",
-                              preference->key, parser_quote(parser, settings[i].value), preference->usual,
-                              preference->other);
+        if (!choose(options, preference, settings[i].value))
+            return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown setting %s=%s of --pas (%s)",
+                              preference->key, parser_quote(parser, settings[i].value),
+                              words_of(preference, parser->arena));
     }
     options->pas.settings.n = kept;
     return 0;
@@ -172,8 +191,20 @@ static int check_mirrored(struct parser *parser) {
                           "--onnx-out: ONNX annotations cannot say cut=mirrored of --pas");
     return options->mirrored_cut && options->attention_heads
                ? diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-                            "cut=mirrored of --pas balances attention=gather; with attention=heads every rank computes "
+                            "cut=mirrored of --pas balances attention=gather and ring; with attention=heads every rank "
+                            "computes "
                             "all positions")
+               : 0;
+}
+
+/* Ring attention is flash attention. */
+static int take_ring(struct parser *parser) {
+    struct options *options = parser->options;
+    if (!options->attention_ring || options->attention != OPT_ATTENTION_PRODUCTS) return 0;
+    options->attention = OPT_ATTENTION_FLASH;
+    return options->given[OPT_ATTENTION]
+               ? diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                            "attention=ring of --pas is flash attention, and --attention is products")
                : 0;
 }
 
@@ -190,7 +221,8 @@ int parser_finish_mesh(struct parser *parser) {
             options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
-    if (check_sequence_parallel(parser) || check_mirrored(parser) || check_async_tp(parser)) return -1;
+    if (take_ring(parser) || check_sequence_parallel(parser) || check_mirrored(parser) || check_async_tp(parser))
+        return -1;
     for (int i = 0; i < PREFERENCES; i++)
         if (*preference_field(options, &preferences[i]))
             VEC_PUSH(parser->arena, &options->pas.settings,

@@ -142,6 +142,7 @@ struct options {
     bool sequence_parallel;
     bool prefer_memory;      /* setting prefer=memory of pas */
     bool attention_heads;    /* setting attention=heads of pas */
+    bool attention_ring;     /* setting attention=ring of pas */
     bool mirrored_cut;       /* setting cut=mirrored of pas */
     int64_t expert_capacity; /* setting capacity=X of pas, in thousandths; 0: none */
     int64_t plan_ngpus, runtime_ngpus, use_zero, zero_ngroups, zero_prefetch;

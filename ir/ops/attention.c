@@ -160,6 +160,30 @@ DIMS_FN(dims_flash_attention_grad) {
     return 0;
 }
 
+/* Makes the positions of keys (factor s) those of queries (t), except in masks, whose columns stay whole. */
+static int join_positions(struct dims *dims, const struct graph *graph, const struct node *node, const int *keys,
+                          const char **why) {
+    const int rows = dims_find(dims, "t"), columns = dims_find(dims, "s");
+    const int64_t axis = attr_int(node, "mesh", -1);
+    if (axis < 0 || axis >= graph->mesh.naxes) return refuse(dims, why, "attribute 'mesh' is no axis");
+    if (dims->factor[rows].extent != dims->factor[columns].extent)
+        return refuse(dims, why, "there are %lld queries and %lld keys", (long long)dims->factor[rows].extent,
+                      (long long)dims->factor[columns].extent);
+    for (; *keys >= 0; keys++) dims_set(&dims->operand[*keys], dims->operand[*keys].ndim - 2, rows);
+    dims->factor[rows].kind = FACTOR_PASS; /* keys' gradients are complete */
+    return 0;
+}
+
+DIMS_FN(dims_ring_attention) {
+    static const int keys[] = {1, 2, -1};
+    return dims_flash_attention(dims, graph, node, why) < 0 ? -1 : join_positions(dims, graph, node, keys, why);
+}
+
+DIMS_FN(dims_ring_attention_grad) {
+    const int keys[] = {2, 3, node->ninputs + 1, node->ninputs + 2, -1};
+    return dims_flash_attention_grad(dims, graph, node, why) < 0 ? -1 : join_positions(dims, graph, node, keys, why);
+}
+
 /* x, cos and sin are broadcast to one shape, except for the last dimension, which is even. */
 DIMS_FN(dims_rope) {
     const struct tensor *x = input(graph, node, 0);

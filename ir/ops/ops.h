@@ -31,6 +31,8 @@ DIMS_FN(dims_topk);
 DIMS_FN(dims_attention);
 DIMS_FN(dims_flash_attention);
 DIMS_FN(dims_flash_attention_grad);
+DIMS_FN(dims_ring_attention);
+DIMS_FN(dims_ring_attention_grad);
 DIMS_FN(dims_rope);
 DIMS_FN(dims_recurrence);
 DIMS_FN(dims_recurrence_grad);

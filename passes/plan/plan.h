@@ -42,10 +42,10 @@ struct plan {
     VEC(struct plan_node) nodes; /* one entry per node of the graph */
     int line, column;            /* of the list of nodes in `file` */
     /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
-    const char *schedule;             /* --schedule */
-    int64_t micro_batches;            /* --accumulate */
-    int64_t zero_level, zero_ngroups; /* --use-zero, --zero-ngroups; of training alone */
-    int64_t expert_capacity;          /* struct pass_context */
+    const char *schedule;                    /* --schedule */
+    int64_t micro_batches;                   /* --accumulate */
+    int64_t zero_level, zero_ngroups;        /* --use-zero, --zero-ngroups; of training alone */
+    int64_t expert_capacity, ring_attention; /* struct pass_context */
 };
 
 struct limits;

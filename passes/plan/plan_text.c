@@ -82,6 +82,7 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
     if (plan->zero_level) put_int(writer, "zero_level", plan->zero_level);
     if (plan->zero_ngroups) put_int(writer, "zero_ngroups", plan->zero_ngroups);
     if (plan->expert_capacity) put_int(writer, "expert_capacity", plan->expert_capacity);
+    if (plan->ring_attention) put_int(writer, "ring_attention", plan->ring_attention);
     rt_json_key(writer, "nodes");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < plan->nodes.n; i++) put_node(writer, plan, &plan->nodes.at[i]);
@@ -224,7 +225,8 @@ static int read_program(struct reader *r, const struct rt_json *text) {
     return read_number(r, text, "micro_batches", MOST_MICRO_BATCHES, &plan->micro_batches) < 0 ||
                    read_number(r, text, "zero_level", 3, &plan->zero_level) < 0 ||
                    read_number(r, text, "zero_ngroups", RT_MAX_RANKS, &plan->zero_ngroups) < 0 ||
-                   read_number(r, text, "expert_capacity", MOST_CAPACITY, &plan->expert_capacity) < 0
+                   read_number(r, text, "expert_capacity", MOST_CAPACITY, &plan->expert_capacity) < 0 ||
+                   read_number(r, text, "ring_attention", 1, &plan->ring_attention) < 0
                ? -1
                : 0;
 }

@@ -83,6 +83,7 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
         *context->plan = *plan;
         plan_of_training(context->plan, graph, context->training);
         context->plan->expert_capacity = context->expert_capacity;
+        context->plan->ring_attention = context->ring_attention;
     }
     return 0;
 }

@@ -45,6 +45,18 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     return runs * link.latency + times * most / machine_curve_at(&link.by_size, most / runs, link.bandwidth);
 }
 
+/* The same for ring attention: the other ranks' keys and values, and sums of gradients, come to the rank. */
+static double ring_seconds(const struct estimation *e, const struct rank_class *class, const struct node *node) {
+    int tensors[4];
+    double stride, bytes = 0;
+    const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
+    const struct machine_level link = machine_link(e->machine, ranks, stride);
+    const int n = op_ring_tensors(node, tensors);
+    for (int i = 0; i < n; i++) bytes += bytes_of(e->plan->graph, class, tensors[i]);
+    return ranks * n / 2 * link.latency +
+           (ranks - 1) * bytes / machine_curve_at(&link.by_size, bytes / (n / 2), link.bandwidth);
+}
+
 /* Segments --------------------------------------------------------------------------------------------------------- */
 
 /* What a rank does in a segment. Collectives that were begun in an earlier node take place beside what is computed
@@ -101,7 +113,10 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
         const bool gathers = node->op->id == OP_AllGather && attr_int(node, "runs", 1) > 1;
         const bool starts = gathers || node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
                             node->op->id == OP_ReduceScatterStart;
-        if (starts) {
+        if (node->op->ring) {
+            add_work(e, class, node, &span, begun_at, gathering, &busy_until);
+            span.communicating += ring_seconds(e, class, node);
+        } else if (starts) {
             begun_at[node->outputs[0]] = 1e-30 + span.computing;
             if (gathers) gathering[node->outputs[0]] = seconds_of(e, class, node);
         } else if (op_communicates(node->op)) {

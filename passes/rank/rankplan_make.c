@@ -157,7 +157,7 @@ static void mark_shared(struct rankplan *plan) {
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!op_communicates(node->op)) continue;
+        if (!op_communicates(node->op) || node->op->ring) continue; /* a ring has memory of its own */
         for (int k = 0; k < node->ninputs; k++) plan->shared[plan->root[node->inputs[k]]] = true;
         plan->shared[plan->root[node->outputs[0]]] = true;
     }

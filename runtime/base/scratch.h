@@ -1,5 +1,5 @@
-/* Scratch memory that GPU kernels need: planned by the compiler (codegen/target/target_cuda.c), used by
- * runtime/cuda. */
+/* Scratch memory that kernels need: planned by the compiler (codegen/target), used by runtime/cuda and
+ * runtime/kernels/c. */
 #ifndef RT_BASE_SCRATCH_H
 #define RT_BASE_SCRATCH_H
 
@@ -44,6 +44,12 @@ static inline struct rt_attend_part rt_attend_part_of(int64_t batch, int64_t hea
     struct rt_attend_part part = {1, rt_attend_heads(heads, group, t, s, size)};
     if (part.heads == heads) part.batch = rt_attend_heads(batch, heads * group, t, s, size);
     return part;
+}
+
+/* Ring attention: a part of k and v, `lines` heads of all samples by at most `keys` keys of `width` bytes of both; the
+ * rest of its scratch follows. */
+static inline int64_t rt_ring_part_bytes(int64_t lines, int64_t keys, int64_t width) {
+    return rt_behind_scores(lines * keys * width);
 }
 
 /* Number of partial sums (f64) of a sum of squares. */

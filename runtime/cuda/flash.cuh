@@ -288,6 +288,25 @@ static inline __device__ void rt_flash_put(const rt_flash_lines<typename E::type
         }
 }
 
+/* Loads such lines of sums; lines from `count` on are 0. */
+template <int N>
+static inline __device__ void rt_flash_take(const rt_flash_lines<float> &sums, int first, int count, int width,
+                                            float (&values)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int line = first + rt_tile_row(i), c = n * RT_TILE_COLUMNS + rt_tile_column(i);
+            values[n][i] = line < count && c < width ? sums[line][c] : 0;
+        }
+}
+
+/* The sums of a head's rows between calls with some of the keys each. */
+template <class T>
+static inline __device__ rt_flash_lines<float> rt_flash_sums(const rt_flash<T> &call, uint32_t head, int width) {
+    return {call.shape.sums + (int64_t)head * call.t * width, width};
+}
+
 /* --- Forward --- */
 
 /* Per-thread state of its two rows. */
@@ -357,13 +376,17 @@ template <class T> static inline __device__ float rt_flash_factor(const rt_flash
 }
 
 /* A row's statistics before its first key. Each of the four threads of a row sums a part of its terms; one of them has
- * the sink's. */
+ * the sink's, or what a call with other keys has summed. */
 template <class E>
 static inline __device__ rt_exponentials<float> rt_flash_open(const rt_flash<typename E::type> &call, uint32_t head,
-                                                              int row) {
+                                                              int row, const float *stats) {
     const rt_attention &shape = call.shape;
     int64_t step;
     rt_exponentials<float> of = {-INFINITY, 0};
+    if (row < call.t && shape.more_before) {
+        const float *const kept = stats + ((int64_t)head * call.t + row) * 2;
+        return {kept[0], rt_lane() % 4 == 0 ? kept[1] : 0};
+    }
     if (!call.sink || row >= call.t) return of;
     of.high = E::load(call.sink[rt_mask_row(shape.sink, shape.q, shape.ndim, (int64_t)head * call.t + row, &step)]);
     if (rt_lane() % 4 == 0 && of.high != -INFINITY) of.sum = 1;
@@ -412,11 +435,12 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
                    v = rt_flash_of_keys(call, call.v, head / call.group);
         rt_flash_rows_of rows = {{rt_flash_row_of(call, head, row + first + rt_tile_row(0)),
                                   rt_flash_row_of(call, head, row + first + rt_tile_row(2))},
-                                 {rt_flash_open<E>(call, head, row + first + rt_tile_row(0)),
-                                  rt_flash_open<E>(call, head, row + first + rt_tile_row(2))}};
+                                 {rt_flash_open<E>(call, head, row + first + rt_tile_row(0), stats),
+                                  rt_flash_open<E>(call, head, row + first + rt_tile_row(2), stats)}};
         float out[D / RT_TILE_COLUMNS][4], factor[2];
         rt_flash_held<E, D> queries;
         rt_flash_clear(out);
+        if (call.shape.more_before) rt_flash_take(rt_flash_sums(call, head, call.e), row + first, call.t, call.e, out);
         __syncthreads(); /* the previous tiles have been read */
         rt_flash_load<S, S::rows>(memory, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
         rt_copies_group();
@@ -448,7 +472,10 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
             end = call.s;
         } while (near);
         rt_flash_close(call, head, row + first, rows, stats, factor);
-        rt_flash_put<E>(rt_flash_of_rows(call, y, head), row + first, call.t, call.e, out, factor[0], factor[1]);
+        if (call.shape.more_behind)
+            rt_flash_put<rt_plain<float>>(rt_flash_sums(call, head, call.e), row + first, call.t, call.e, out);
+        else
+            rt_flash_put<E>(rt_flash_of_rows(call, y, head), row + first, call.t, call.e, out, factor[0], factor[1]);
     }
 }
 
@@ -564,6 +591,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
                    v = rt_flash_of_keys(call, call.v, head / call.group);
         float out[D / RT_TILE_COLUMNS][4];
         rt_flash_clear(out);
+        if (call.shape.more_before) rt_flash_take(rt_flash_sums(call, head, call.d), row + first, call.t, call.d, out);
         __syncthreads();
         rt_flash_load<S, S::rows>(q, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
         rt_flash_load<S, S::rows>(up, rt_flash_of_rows(call, grad.dy, head), row, call.t, call.e);
@@ -587,7 +615,10 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
             __syncthreads();
         }
         rt_copies_wait<0>();
-        rt_flash_put<E>(rt_flash_of_rows(call, grad.dq, head), row + first, call.t, call.d, out);
+        if (call.shape.more_behind)
+            rt_flash_put<rt_plain<float>>(rt_flash_sums(call, head, call.d), row + first, call.t, call.d, out);
+        else
+            rt_flash_put<E>(rt_flash_of_rows(call, grad.dq, head), row + first, call.t, call.d, out);
     }
 }
 

@@ -17,6 +17,7 @@
 #include "random.cuh"
 #include "recurrence.cuh"
 #include "reduce.cuh"
+#include "ring.cuh"
 #include "rows.cuh"
 #include "sampling.cuh"
 #include "suppress.cuh"

@@ -117,6 +117,8 @@ struct rt_attention {
     int nan_to_zero; /* enum rt_nan_to_zero */
     int library;     /* computes it where it takes it */
     double scale, fill, cap;
+    int more_before, more_behind; /* of calls with other keys */
+    float *sums;                  /* between these: of y's elements (b..,heads,t,e), or of dq's (b..,heads,t,d) */
 };
 
 /* The last key that row `row` of a causal attention sees. */

@@ -121,6 +121,15 @@ static void a_preference_is_no_axis(void **state) {
     REFUSES(202, EXIT_USAGE, "has no setting 'prefer'", "compile", "m", "--pas=data:prefer=memory");
     REFUSES(202, EXIT_USAGE, "unknown setting cut='sideways'", "compile", "m", "--pas=context:context=2,cut=sideways");
     REFUSES(202, EXIT_USAGE, "has no setting 'cut'", "compile", "m", "--pas=tp:tensor=2,cut=mirrored");
+    PARSE(d, "compile", "m.onnx", "--pas=context:context=2,attention=ring,cut=mirrored");
+    assert_true(d.options.attention_ring && d.options.mirrored_cut && !d.options.attention_heads);
+    assert_int_equal(d.options.attention, OPT_ATTENTION_FLASH);
+    assert_string_equal(options_text(&d.options, OPT_PAS, &d.arena), "context:context=2,attention=ring,cut=mirrored");
+    release(&d);
+    REFUSES(202, EXIT_USAGE, "attention='rows' of --pas (gather heads ring)", "compile", "m",
+            "--pas=context:context=2,attention=rows");
+    REFUSES(204, EXIT_USAGE, "attention=ring of --pas is flash attention", "compile", "m",
+            "--pas=context:context=2,attention=ring", "--attention=products");
     REFUSES(204, EXIT_USAGE, "cut=mirrored of --pas balances attention=gather", "compile", "m",
             "--pas=context:context=2,attention=heads,cut=mirrored");
     REFUSES(204, EXIT_USAGE, "ONNX annotations cannot say cut=mirrored", "compile", "m",

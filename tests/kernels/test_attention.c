@@ -273,6 +273,91 @@ static void test_cuts_change_nothing(void **state) {
     test_close(rt);
 }
 
+/* Flash attention and its gradient in calls with some of the keys each (more_before, more_behind). Scores, and so the
+ * largest, have the same bits; sums are rounded to f32 between calls. */
+struct flash {
+    float *y, *stats, *dq, *dk, *dv;
+};
+
+static struct flash new_flash(const struct operands *o, const struct trial *c) {
+    const int64_t keys = c->b * c->kv * c->s;
+    return (struct flash){test_new(o->results, 4), test_new(o->rows * 2, 4), test_new(o->rows * c->d, 4),
+                          test_new(keys * c->d, 4), test_new(keys * c->e, 4)};
+}
+
+/* Keys [from, from + n); `dy` NULL: the forward pass. */
+static void run_keys(struct rt *rt, const struct flash *f, const struct operands *o, const struct trial *c,
+                     int64_t from, int64_t n, const float *dy, float *sums) {
+    const int64_t heads = c->kv * c->g;
+    const int64_t q_step[] = {heads * c->t * c->d, c->t * c->d, c->d, 1},
+                  y_step[] = {heads * c->t * c->e, c->t * c->e, c->e, 1};
+    const int64_t k_step[] = {c->kv * c->s * c->d, c->s * c->d, c->d, 1},
+                  v_step[] = {c->kv * c->s * c->e, c->s * c->e, c->e, 1};
+    const struct rt_strided q = {o->q, q_step}, k = {o->k + from * c->d, k_step}, v = {o->v + from * c->e, v_step};
+    const struct rt_strided y = {f->y, y_step}, up = {(void *)dy, y_step}, dq = {f->dq, q_step};
+    const struct rt_strided dk = {f->dk + from * c->d, k_step}, dv = {f->dv + from * c->e, v_step};
+    const uint8_t *keep = o->shape.keep ? o->keep + (o->keep_dims[3] > 1 ? from : 0) : NULL;
+    const float *bias = o->shape.bias ? o->bias + (o->bias_dims[3] > 1 ? from : 0) : NULL;
+    struct rt_attention shape = o->shape;
+    shape.s = n;
+    shape.offset -= from;
+    shape.more_before = from > 0;
+    shape.more_behind = from + n < c->s;
+    shape.sums = sums;
+    if (dy)
+        assert_int_equal(
+            rt_flash_attention_grad_f32(rt, &dq, &dk, &dv, &up, &q, &k, &v, &y, f->stats, keep, bias, &shape), RT_OK);
+    else
+        assert_int_equal(
+            rt_flash_attention_f32(rt, &y, f->stats, &q, &k, &v, keep, bias, c->sink ? o->sink : NULL, &shape), RT_OK);
+}
+
+/* Each call rounds. */
+static void near(const float *got, const float *expected, int64_t n, int64_t calls, const char *what) {
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) most = isfinite(expected[i]) ? fmaxf(most, fabsf(expected[i])) : most;
+    for (int64_t i = 0; i < n; i++)
+        if (!(got[i] == expected[i] || (isnan(got[i]) && isnan(expected[i])) ||
+              fabsf(got[i] - expected[i]) <= (float)(8 + calls) * FLT_EPSILON * most))
+            fail_msg("%s: element %lld is %g, not %g", what, (long long)i, (double)got[i], (double)expected[i]);
+}
+
+static void check_keys_in_calls(struct rt *rt, const struct operands *o, const struct trial *c, int64_t step) {
+    const int64_t keys = c->b * c->kv * c->s;
+    const struct flash whole = new_flash(o, c), parts = new_flash(o, c);
+    float *dy = test_new(o->results, 4), *sums = test_new(o->results, 4);
+    test_f32(dy, o->results);
+    run_keys(rt, &whole, o, c, 0, c->s, NULL, NULL);
+    for (int64_t from = 0; from < c->s; from += step)
+        run_keys(rt, &parts, o, c, from, step < c->s - from ? step : c->s - from, NULL, sums);
+    near(parts.y, whole.y, o->results, c->s / step, "y");
+    near(parts.stats, whole.stats, o->rows * 2, c->s / step, "statistics");
+    if (c->sink) return; /* sinks get no gradient */
+    run_keys(rt, &whole, o, c, 0, c->s, dy, NULL);
+    memcpy(parts.stats, whole.stats, (size_t)o->rows * 2 * 4);
+    memcpy(parts.y, whole.y, (size_t)o->results * 4);
+    for (int64_t from = 0; from < c->s; from += step)
+        run_keys(rt, &parts, o, c, from, step < c->s - from ? step : c->s - from, dy, NULL);
+    near(parts.dq, whole.dq, o->rows * c->d, c->s / step, "dq");
+    near(parts.dk, whole.dk, keys * c->d, c->s / step, "dk");
+    near(parts.dv, whole.dv, keys * c->e, c->s / step, "dv");
+}
+
+static void test_keys_in_calls(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    for (int i = 0; i < TRIALS; i++) {
+        struct operands o;
+        if (trials[i].d > RT_FLASH_HEAD) continue;
+        for (int64_t step = 1; step <= 128; step = step == 1 ? 7 : step == 7 ? 64 : 2 * step) {
+            make(&o, &trials[i]);
+            check_keys_in_calls(rt, &o, &trials[i], step);
+            test_free_all();
+        }
+    }
+    test_close(rt);
+}
+
 /* A mask of values that leave nothing of a score gives the bits of the causal flag, which leaves keys out; so does
  * the other mask. */
 static void test_masks_agree(void **state) {
@@ -394,9 +479,10 @@ static void test_rope(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),  cmocka_unit_test(test_cuts_change_nothing),
-        cmocka_unit_test(test_masks_agree), cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_definition),     cmocka_unit_test(test_cuts_change_nothing),
+        cmocka_unit_test(test_keys_in_calls),  cmocka_unit_test(test_masks_agree),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,6 +207,10 @@ struct rt_attention {
     int nan_to_zero; /* enum rt_nan_to_zero */
     int library;     /* a library's kernel may be used; none of ours on CPUs has one */
     double scale, fill, cap;
+    /* Of flash attention in several calls, each with some of the keys: calls with others come before this one, behind
+     * it. The gradient adds to dq what calls before it left there; dk and dv are those of its own keys. */
+    int more_before, more_behind;
+    float *sums; /* (b..,heads,t,e): of values times e^(score - largest), between calls */
 };
 
 #define RT_DECLARE_ATTENTION(T, s)                                                                                     \
@@ -243,6 +247,25 @@ int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, cons
                                 const struct rt_strided *k, const struct rt_strided *v, const struct rt_strided *y,
                                 const float *stats, const uint8_t *keep, const float *bias,
                                 const struct rt_attention *shape);
+
+/* The same where keys and values are cut along a mesh axis (struct rt_ring in generated.h; passes/place/ring.c): k and
+ * v have the rank's own keys, in a cut (blocks, grain) of shape->s keys along `axis`, and masks all keys. dk and dv are
+ * complete. Scratch: rt_ring_part_bytes, then sums (b..,heads,t,e) in f32; of the gradient, twice that part. */
+#define RT_DECLARE_RING(T, s)                                                                                          \
+    int rt_ring_attention_##s(struct rt *rt, int axis, int64_t blocks, int64_t grain, const struct rt_strided *y,      \
+                              float *stats, const struct rt_strided *q, const struct rt_strided *k,                    \
+                              const struct rt_strided *v, const uint8_t *keep, const T *bias, const T *sink,           \
+                              const struct rt_attention *shape);
+
+RT_DECLARE_RING(float, f32)
+RT_DECLARE_RING(uint16_t, bf16)
+RT_DECLARE_RING(uint16_t, fp16)
+
+int rt_ring_attention_grad_f32(struct rt *rt, int axis, int64_t blocks, int64_t grain, const struct rt_strided *dq,
+                               const struct rt_strided *dk, const struct rt_strided *dv, const struct rt_strided *dy,
+                               const struct rt_strided *q, const struct rt_strided *k, const struct rt_strided *v,
+                               const struct rt_strided *y, const float *stats, const uint8_t *keep, const float *bias,
+                               const struct rt_attention *shape);
 
 /* Rotary position embedding over the last dimension c, which is even (Su et al., "RoFormer", 2021): y = x cos +
  * rotated(x) sin, where rotated(x) is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x,

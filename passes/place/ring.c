@@ -1,0 +1,58 @@
+/* Ring attention: where a sequence is cut along mesh axis `context`, a rank has the keys and values of one rank at a
+ * time, in place of all (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
+ * Context", 2023). */
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
+/* True if the ranks along the axis compute parts of what the operand holds. */
+static bool is_computed_in_parts(const struct graph *graph, int tensor, int axis) {
+    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    return producer >= 0 && graph->nodes.at[producer].split[axis].factor >= 0;
+}
+
+/* True for flash attention, or its gradient, of rows that this axis alone cuts. */
+static bool is_cut(struct graph *graph, const struct node *node, int axis) {
+    struct dims dims;
+    const char *why;
+    const bool attention = node->op->id == OP_FlashAttention || node->op->id == OP_FlashAttentionGrad;
+    if (!attention || dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
+    const int rows = dims_find(&dims, "t");
+    for (int a = 0; a < graph->mesh.naxes; a++)
+        if ((node->split[a].factor == rows) != (a == axis)) return false;
+    return true;
+}
+
+/* The operator that takes its place; NULL if keys and values are those of other positions, or every rank has them. */
+static const struct op *ring_of(const struct graph *graph, const struct node *node, int axis) {
+    const bool gradient = node->op->id == OP_FlashAttentionGrad;
+    const int *keys = &node->inputs[gradient ? 2 : 1], line = graph->tensors.at[keys[0]].ndim - 2;
+    if (graph->tensors.at[node->inputs[gradient]].dims[line] != graph->tensors.at[keys[0]].dims[line]) return NULL;
+    if (!is_computed_in_parts(graph, keys[0], axis) || !is_computed_in_parts(graph, keys[1], axis)) return NULL;
+    return &ops[gradient ? OP_RingAttentionGrad : OP_RingAttention];
+}
+
+int pass_ring(struct graph *graph, const struct pass_context *context) {
+    const int axis = mesh_axis_by_name(&graph->mesh, "context");
+    int rings = 0, gathered = 0;
+    if (!context->ring_attention || axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const struct op *ring = is_cut(graph, node, axis) ? ring_of(graph, node, axis) : NULL;
+        rings += ring != NULL || node->op->ring;
+        gathered += !ring && op_is_attention(node->op) && !node->op->ring;
+        if (!ring) continue;
+        node->op = ring;
+        attr_set(graph, node, attr_of_int("mesh", axis));
+        attr_set(graph, node, attr_of_int("library", 0));
+    }
+    if (gathered || !rings)
+        diag_remark(
+            context->diags, graph->name,
+            "attention=ring: %d of %d attentions gather keys and values, or compute them whole: they are not of "
+            "one sequence with itself, or not flash attention",
+            gathered, rings + gathered);
+    return 0;
+}
