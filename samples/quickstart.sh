@@ -19,10 +19,13 @@ numbers() {
 first_numbers() { numbers "$1" | awk 'NR <= 6 { printf "%10.5f", $1 } END { print " ..." }'; }
 
 ./install-deps.sh
-say 'building rankc'
+say 'building rankc in build/, which takes a few minutes the first time'
 [ -f build/build.ninja ] || meson setup build >build-setup.log || { cat build-setup.log >&2; exit 1; }
 rm -f build-setup.log
-ninja -C build --quiet
+quiet=--quiet
+[ ! -t 1 ] || quiet= # ninja tells how far it is
+# shellcheck disable=SC2086 # no word if it is empty
+ninja -C build $quiet
 rankc=build/frontend/rankc
 
 say "compiling $model for one rank, and for two with --pas tp"
@@ -53,3 +56,5 @@ say 'training the model for ten steps on two ranks, with its input tokens as lab
 $rankc compile $model -o $out --reuse moo --instance-name train --pas tp --plan-ngpus 2 --train \
     --loss cross_entropy:logits=logits,labels=labels --optimizer adamw:lr=0.003 --lr-schedule cosine:warmup=2,steps=10
 $rankc train $out/gpt2/train --data $input --data labels=samples/models/gpt2.input_ids.npy --steps 10
+
+say "the compiler is $rankc; 'meson install -C build' installs it. README.md lists the guides"

@@ -53,19 +53,16 @@ static int print_json(const struct compiled_model *compiled, const char *program
     return cli_print_json(cli, writer);
 }
 
-/* Prints the command that starts the program; a training program needs --data for every input. */
+/* Prints the command that starts the program, with a file for every input. */
 static void print_command(const struct compiled_model *compiled, const char *directory, struct cli *cli) {
     const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
-    if (!rt_json_member(compiled->root, "training")) {
-        printf("run it with: rankc run %s\n", directory);
-        return;
-    }
-    printf("train it with: rankc train %s", directory);
+    const bool trains = rt_json_member(compiled->root, "training");
+    printf("%s it with: rankc %s %s", trains ? "train" : "run", trains ? "train" : "run", directory);
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next) {
         const char *name = rt_json_text(rt_json_member(input, "name"));
-        if (name) printf(" --data %s=FILE", str_escape(cli->arena, name, strlen(name), 0));
+        if (name) printf(" --%s %s=FILE", trains ? "data" : "input", str_escape(cli->arena, name, strlen(name), 0));
     }
-    printf(" --steps S\n");
+    printf("%s\n", trains ? " --steps S" : "");
 }
 
 /* Prints the result's directory, the memory of a rank, and the command to run. */

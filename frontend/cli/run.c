@@ -1,6 +1,7 @@
 /* rankc run DIR|MODEL.onnx, rankc train DIR: start the ranks of a compiled model. */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"
+#include "frontend/driver/integrity.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/reason.h"
@@ -283,6 +285,43 @@ static int launch_again(const char *program, const struct compiled_model *compil
     }
 }
 
+/* ---- edited sources ---- */
+
+static bool is_newer(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+/* The first source that was edited after the program was built from it; NULL: none. Only files that are newer than the
+ * program are read, so that it costs nothing to ask. */
+static const char *find_edited(const struct compiled_model *compiled, const char *program, struct cli *cli) {
+    const struct rt_json *files = rt_json_member(compiled->root, "files");
+    struct stat built, about;
+    if (stat(program, &built)) return NULL;
+    for (const struct rt_json *file = files ? files->first : NULL; file; file = file->next) {
+        const char *name = rt_json_text(rt_json_member(file, "path"));
+        if (!name || strchr(name, '/') || (fnmatch("*.[ch]", name, 0) && fnmatch("*.cu", name, 0))) continue;
+        const char *path = arena_printf(cli->arena, "%s/%s", compiled->directory, name);
+        if (stat(path, &about) || !is_newer(&about.st_mtim, &built.st_mtim)) continue;
+        if (!integrity_check_file(compiled->directory, compiled->root, name, cli->diags)) return path;
+    }
+    return NULL;
+}
+
+/* Warns, before the program starts, that it does not have an edit of its sources. */
+static void warn_of_edit(const struct compiled_model *compiled, const char *program, struct cli *cli) {
+    const char *path = find_edited(compiled, program, cli);
+    struct diags diags;
+    struct cli now = *cli;
+    if (!path) return;
+    diags_init(&diags, cli->arena);
+    diag_warning(&diags, 806, path, "the file was edited after the program was built: the edit is not in the program");
+    diag_help(&diags, "'make -C %s' builds it", compiled->directory);
+    now.diags = &diags;
+    cli_report(&now);
+}
+
+/* ---- running ---- */
+
 static int run_compiled(const struct compiled_model *compiled, struct cli *cli) {
     struct command command = {0};
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
@@ -292,6 +331,7 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *cli) 
         diag_help(cli->diags, "build it with 'make -C DIR', or run 'rankc compile' again");
         return -1;
     }
+    warn_of_edit(compiled, program, cli);
     const bool one_process = cli->options->comm == OPT_COMM_LOOPBACK;
     if (!one_process && (cli->options->comm != OPT_COMM_MPI || cli->options->restarts))
         return launch_again(program, compiled, cli);

@@ -127,7 +127,7 @@ void shared_count_move(struct shared *shared) {
     atomic_store_explicit(&shared->progress->moves, moves + 1, memory_order_relaxed);
 }
 
-/* Encoding of rt_progress.wait: the communicator's level, or the world rank that is waited for. */
+/* Encoding of rt_activity.wait: the communicator's level, or the world rank that is waited for. */
 #define WAIT_FOR_ALL (UINT32_C(1) << 31)
 #define WAIT_FOR_ONE (UINT32_C(1) << 30)
 #define WAIT_DETAIL  (WAIT_FOR_ONE - 1)

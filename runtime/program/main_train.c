@@ -88,8 +88,9 @@ static double without_sign(double value) {
 static bool print_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
-    printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s%s\n", (long long)m->step,
-           without_sign(m->loss), without_sign(m->norm), m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
+    printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.*f %s/s%s\n", (long long)m->step,
+           without_sign(m->loss), without_sign(m->norm), m->lr, m->ms, speed < 100 ? 2 : 0, speed, unit,
+           m->skipped > 0 ? ", skipped" : "");
     return fflush(stdout) == 0;
 }
 

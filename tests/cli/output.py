@@ -46,6 +46,18 @@ def check_run(rankc, work):
     call(next(model.glob("*/_/build/run")), "--random-inputs=x", "--comm", "loopback", code=2)
 
 
+def check_edit(rankc, work):
+    """An edited source is told of until it is built; a source that was only touched is not."""
+    model = next((work / "gpt").glob("*/_"))
+    run, source = [rankc, "run", model, "--random-inputs", "-q"], model / "rank_0.c"
+    source.write_text(source.read_text() + "/* edited */\n")
+    assert "E0806" in call(*run)[1]
+    call("make", "-s", "-C", model)
+    assert call(*run)[1] == ""
+    (model / "model.c").touch()
+    assert call(*run)[1] == ""
+
+
 def check_place(rankc, work):
     """An error of a running program names node, module and source line; profile and `show --json` know modules."""
     model, tokens = work / "net", work / "tokens.npy"
@@ -130,6 +142,7 @@ def main():
     rankc = pathlib.Path(parser.parse_args().rankc).resolve()
     with tempfile.TemporaryDirectory() as work:
         check_run(rankc, pathlib.Path(work))
+        check_edit(rankc, pathlib.Path(work))
         check_place(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
         check_progress(rankc, pathlib.Path(work))

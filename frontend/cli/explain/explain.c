@@ -1,4 +1,7 @@
 /* rankc explain [CODE]: what a code of a diagnostic means and what helps, from codes.def; without a code, the list. */
+#define _GNU_SOURCE 1 /* strcasestr */
+
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/cli/cli.h"
@@ -13,7 +16,7 @@ static const struct code {
 #include "frontend/cli/explain/codes.def"
 #undef CODE
 };
-enum { CODES = sizeof codes / sizeof *codes };
+enum { CODES = sizeof codes / sizeof *codes, MOST_SHOWN = 8 };
 
 /* "E0801", "0801" or "801", in any case; NULL: no code of that name. */
 static const struct code *find_code(const char *text) {
@@ -52,14 +55,37 @@ static int print_json(struct cli *cli, const struct code *first, int n) {
     return cli_print_json(cli, writer);
 }
 
+/* In how many of four digits the numbers differ. */
+static int wrong_digits(int a, int b) {
+    int wrong = 0;
+    for (int i = 0; i < 4; i++, a /= 10, b /= 10) wrong += a % 10 != b % 10;
+    return wrong;
+}
+
+static bool is_near(const struct code *code, const char *operand, int number, int wrong) {
+    return number >= 100 ? wrong_digits(code->number, number) == wrong : !number && strcasestr(code->title, operand);
+}
+
+/* For an operand that is no code: the codes that differ from it in one digit, or those about the word. */
+static void help_find(struct cli *cli, const char *operand) {
+    const int number = (int)strtol(operand + (*operand == 'E' || *operand == 'e'), NULL, 10);
+    int shown = 0;
+    for (int wrong = 0; wrong < 2 && !shown; wrong++)
+        for (int i = 0; i < CODES && shown < MOST_SHOWN; i++) {
+            if (!is_near(&codes[i], operand, number, wrong)) continue;
+            diag_help(cli->diags, "E%04d is \"%s\"", codes[i].number, codes[i].title);
+            shown++;
+        }
+    if (!shown) diag_help(cli->diags, "codes look like E0801; 'rankc explain' lists them");
+}
+
 int cli_explain(struct cli *cli) {
     const char *operand = cli->options->operand;
     const struct code *code = operand ? find_code(operand) : NULL;
     struct strbuf text;
     if (operand && !code) {
         diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown code %s", diag_quote(cli->diags, operand));
-        diag_help(cli->diags, "codes look like E0801; 'rankc explain' lists them");
-        return -1;
+        return help_find(cli, operand), -1;
     }
     if (cli->options->json) return print_json(cli, code ? code : codes, code ? 1 : CODES);
     strbuf_init(&text, cli->arena);
