@@ -40,6 +40,7 @@ struct pass_context {
     const enum op_id *halves;
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct decisions *decisions;     /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
+    bool trial;                      /* one of many plans of a search: only its final graph is verified */
     bool verbose;                    /* remarks list all nodes or weights, not only the first */
     struct diags *diags;
 };
@@ -56,8 +57,8 @@ extern const int npasses;
 
 const struct pass *pass_find(const char *name);
 
-/* Runs the passes from the graph's level up to and including `last` (NULL: all), verifying after each. A graph that
- * is past a pass's `from` skips it. Returns -1 after diagnostics. */
+/* Runs the passes from the graph's level up to and including `last` (NULL: all), verifying after each, of a
+ * trial after the last. A graph that is past a pass's `from` skips it. Returns -1 after diagnostics. */
 int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last);
 
 /* The functions of the rows. Each returns -1 after diagnostics. */

@@ -34,6 +34,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.attention = attention_of(job);
     context.training = job_training(job);
     context.decisions = &job->decisions;
+    context.trial = job->trial;
     context.verbose = job->options->verbose;
     context.diags = job->diags;
     return context;

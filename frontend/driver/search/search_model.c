@@ -5,9 +5,10 @@
 
 #include "passes/plan/shorten.h"
 
-/* Repetitions of a block in the shorter one of two plans. With fewer, passes may treat layers otherwise than in the
- * whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
-enum { SHORT = 4 };
+/* Repetitions of a block in the shorter one of two plans, without recomputation and with it. With fewer than
+ * RECOMPUTED, layers may be recomputed otherwise than in the whole model (Note [Recomputed layers] in
+ * passes/plan/recompute.c). */
+enum { SHORT = 1, RECOMPUTED = 4 };
 /* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
 enum { STAGES = 8, STAGE_LAYERS = 8 };
 
@@ -44,7 +45,7 @@ int search_read(struct search_model *model, const struct options *options, const
         diags_append(diags, own);
         return -1;
     }
-    repeated_find(model->job.graph, arena, SHORT, &model->repeated);
+    repeated_find(model->job.graph, arena, RECOMPUTED, &model->repeated);
     return 0;
 }
 
@@ -92,7 +93,7 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     struct job *job = ARENA_NEW(scratch, struct job);
     struct graph *graph = graph_copy(model->job.graph, scratch);
     *options = search_options(given, candidate, scratch);
-    *job = (struct job){.options = options, .arena = scratch, .diags = diags};
+    *job = (struct job){.options = options, .arena = scratch, .diags = diags, .trial = true};
     *outcome = (struct outcome){0};
     diags_init(diags, scratch);
     if (times) shorten(graph, &model->repeated, times);
@@ -138,8 +139,9 @@ struct lengths {
     int shorter, longer;
 };
 
-static struct lengths lengths_of(const struct block *block) {
-    return (struct lengths){at_most(SHORT, block->times), at_most(SHORT + 1, block->times)};
+static struct lengths lengths_of(const struct block *block, bool recomputes) {
+    const int shorter = recomputes ? RECOMPUTED : SHORT;
+    return (struct lengths){at_most(shorter, block->times), at_most(shorter + 1, block->times)};
 }
 
 /* True if the plans of shortened graphs are less work than one of the whole graph. */
@@ -148,7 +150,7 @@ static bool is_worthwhile(const struct search_model *model) {
     double nodes = model->job.graph->order.n, shortest = nodes, planned = 0;
     for (int b = 0; b < repeated->all.n; b++) {
         const struct block *block = &repeated->all.at[b];
-        const struct lengths lengths = lengths_of(block);
+        const struct lengths lengths = lengths_of(block, true);
         shortest -= (double)(block->times - lengths.shorter) * block->nodes;
         planned += (double)(lengths.longer - lengths.shorter) * block->nodes;
     }
@@ -170,13 +172,14 @@ static void extrapolate(struct outcome *out, const struct outcome *more, double 
 static struct outcome with_fewer_layers(const struct search_model *model, const struct options *given,
                                         const struct candidate *candidate, struct arena *arena) {
     const int blocks = model->repeated.all.n;
+    const bool recomputes = candidate->recompute != NULL;
     int *times = ARENA_ARRAY(arena, int, blocks);
-    for (int b = 0; b < blocks; b++) times[b] = lengths_of(&model->repeated.all.at[b]).shorter;
+    for (int b = 0; b < blocks; b++) times[b] = lengths_of(&model->repeated.all.at[b], recomputes).shorter;
     const struct outcome base = measure_with(model, given, candidate, arena, times);
     struct outcome all = base;
     for (int b = 0; b < blocks && !all.refused; b++) {
         const struct block *block = &model->repeated.all.at[b];
-        const struct lengths lengths = lengths_of(block);
+        const struct lengths lengths = lengths_of(block, recomputes);
         struct outcome one = base; /* with all repetitions of this block */
         if (lengths.longer == lengths.shorter) continue;
         times[b] = lengths.longer;
