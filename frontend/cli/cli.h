@@ -26,6 +26,12 @@ int cli_print_json(struct cli *cli, struct rt_json_writer *writer);
 /* Prints a text as the result; with --json as {"format": 1, "text": ".."}. 0, or -1 after a diagnostic. */
 int cli_print_text(struct cli *cli, const char *text);
 
+/* Prints what a verb has done; with -q nothing, unless --json asks for it. 0, or -1 after a diagnostic. */
+int cli_confirm(struct cli *cli, const char *text);
+
+/* -v: prints a detail, "rankc: ..", as a line on stderr; without -v, and with --json, nothing. */
+void cli_tell(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* --dump-after: prints the graph after that pass as text IR. 0, or -1 after diagnostics. */
 int cli_dump(struct cli *cli);
 

@@ -9,6 +9,7 @@
 #include "frontend/cli/memory.h"
 #include "frontend/cli/show.h"
 #include "frontend/driver/driver.h"
+#include "runtime/base/clock.h"
 
 /* Texts for enum driver_made: in JSON, and for people. */
 static const struct {
@@ -88,6 +89,32 @@ static void print_parameters(const struct compiled_model *compiled, struct cli *
     fputs(strbuf_text(&out), stdout);
 }
 
+static int length_of(const struct rt_json *list) {
+    int n = 0;
+    for (const struct rt_json *at = list && list->kind == RT_JSON_ARRAY ? list->first : NULL; at; at = at->next) n++;
+    return n;
+}
+
+/* -v: what was made, in which time, and the memory of each kind of rank. */
+static void tell_details(const struct compiled_model *compiled, int64_t started, struct cli *cli) {
+    const struct rt_json *root = compiled->root, *classes = rt_json_member(root, "classes");
+    const char *key = rt_json_text(rt_json_member(rt_json_member(rt_json_member(root, "keys"), "plan"), "key"));
+    int number = 0;
+    cli_tell(cli, "%d nodes, %d instructions, %d files, plan key %s; %.1f s", length_of(rt_json_member(root, "nodes")),
+             length_of(rt_json_member(root, "instructions")), length_of(rt_json_member(root, "files")), key ? key : "?",
+             (double)(rt_now_ms() - started) / 1000);
+    for (const struct rt_json *class = classes ? classes->first : NULL; class; class = class->next, number++) {
+        int64_t bytes[MEMORY_KINDS];
+        struct strbuf text;
+        strbuf_init(&text, cli->arena);
+        memory_of_class(compiled, class, bytes);
+        for (int i = 0; i < MEMORY_KINDS; i++)
+            if (bytes[i])
+                strbuf_printf(&text, "%s%s %s", text.length ? ", " : "", memory_kinds[i], format_bytes(bytes[i]).text);
+        cli_tell(cli, "program %d of %d: %s", number + 1, length_of(classes), strbuf_text(&text));
+    }
+}
+
 int cli_dump(struct cli *cli) {
     const char *text;
     if (driver_dump(cli->options, cli->arena, cli->diags, &text)) return -1;
@@ -98,6 +125,7 @@ int cli_compile(struct cli *cli) {
     const struct options *options = cli->options;
     struct compiled_model compiled;
     struct driver_result result;
+    const int64_t started = rt_now_ms();
     if (options->dump_after) return cli_dump(cli);
     bool first = true;
     int status = options->broadcast == OPT_BROADCAST_NONE ? driver_compile(options, cli->arena, cli->diags, &result)
@@ -112,6 +140,7 @@ int cli_compile(struct cli *cli) {
     else
         print_text(&compiled, program, result.made, cli);
     if (!status && options->verbose && !options->json) print_parameters(&compiled, cli);
+    if (!status) tell_details(&compiled, started, cli);
     compiled_close(&compiled);
     return status;
 }

@@ -76,5 +76,9 @@ int cli_completions(struct cli *cli) {
     if (!help_completions(&text, shell, words, sizeof words / sizeof *words))
         return diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown shell %s (%s)", diag_quote(cli->diags, shell),
                           verb_rows[VERB_COMPLETIONS].operand);
+    cli_tell(cli, "'meson install' puts this script where %s finds it; by hand: %s", shell,
+             !strcmp(shell, "bash")  ? "source <(rankc completions bash)"
+             : !strcmp(shell, "zsh") ? "write it as _rankc into a directory of $fpath"
+                                     : "write it to ~/.config/fish/completions/rankc.fish");
     return cli_print_text(cli, strbuf_text(&text));
 }

@@ -212,9 +212,11 @@ static int print_json(const struct findings *findings, struct cli *cli) {
     return cli_print_json(cli, writer);
 }
 
-static void print_text(const struct findings *findings) {
+/* `quiet`: only what is wrong. */
+static void print_text(const struct findings *findings, bool quiet) {
     for (int i = 0; i < findings->all.n; i++) {
         const struct finding *item = &findings->all.at[i];
+        if (quiet && item->verdict != FAILED) continue;
         printf("%-17s %-8s %s%s%s\n", item->what, verdicts[item->verdict], item->found ? item->found : "",
                item->found && item->hint ? "; " : "", item->hint ? item->hint : "");
     }
@@ -237,6 +239,6 @@ int cli_doctor(struct cli *cli) {
     if (cli->options->json)
         status = print_json(&findings, cli);
     else
-        print_text(&findings);
+        print_text(&findings, cli->options->quiet);
     return report_failures(cli, &findings) ? -1 : status;
 }

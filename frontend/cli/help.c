@@ -12,6 +12,7 @@ static int help_on(struct cli *cli, struct strbuf *text) {
         if (verb_rows[i].later)
             return diag_error(cli->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: rankc %s", word);
         (cli->options->man ? help_man_verb : help_verb)(text, (enum verb)i);
+        if (cli->options->verbose && !cli->options->man) help_examples(text, (enum verb)i);
         return 0;
     }
     diag_error(cli->diags, 200, EXIT_USAGE, NULL, "unknown verb %s", diag_quote(cli->diags, word));
@@ -24,9 +25,10 @@ int cli_help(struct cli *cli) {
     strbuf_init(&text, cli->arena);
     if (cli->options->version)
         strbuf_puts(&text, "rankc " RANKC_VERSION "\n");
+    else if (cli->options->operand && help_on(cli, &text) < 0)
+        return -1;
     else if (!cli->options->operand)
         (cli->options->man ? help_man : help_overview)(&text);
-    else if (help_on(cli, &text) < 0)
-        return -1;
+    if (cli->options->verbose && !cli->options->operand && !cli->options->man) help_examples(&text, VERB_HELP);
     return cli_print_text(cli, strbuf_text(&text));
 }

@@ -172,7 +172,17 @@ static void print_form(const struct family *family, int i, struct arena *arena) 
     print_attributes(form, arena);
 }
 
-static void print_one(const struct family *family, struct arena *arena) {
+/* -v: how the core operator is split, and whether it has a derivative. */
+static void print_core(const struct op *op) {
+    if (!op) {
+        printf("dimensions, gradient: those of its core operators\n");
+        return;
+    }
+    printf("dimensions: %s\n", op->dims ? op->dims : "follow from shapes and attributes");
+    printf("gradient: %s\n", op->gradient || op->grad ? "yes" : "no");
+}
+
+static void print_one(const struct family *family, bool verbose, struct arena *arena) {
     printf("%s\n", family->name);
     if (refused(family)) {
         printf("not supported: %s (E%04d)\n", onnx_refusal(refused(family)), refused(family));
@@ -181,6 +191,7 @@ static void print_one(const struct family *family, struct arena *arena) {
     printf("becomes: %s\n", family->core ? arena_printf(arena, "core operator %s", family->core->name)
                                          : "a composition of core operators");
     if (family->core) printf("types: %s\n", dtypes_text(family, arena));
+    if (verbose) print_core(family->core);
     for (int i = 0; i < family->nforms; i++) print_form(family, i, arena);
 }
 
@@ -287,9 +298,11 @@ int cli_ops(struct cli *cli) {
     if (cli->options->check) return ops_check(cli->options->check, cli);
     if (choose(cli, &families)) return -1;
     if (cli->options->json) return print_json(cli, &families);
-    if (cli->options->operand && families.all.n == 1)
-        print_one(&families.all.at[0], cli->arena);
-    else
-        print_table(&families, cli->arena);
+    const bool verbose = cli->options->verbose;
+    if (!verbose && (!cli->options->operand || families.all.n > 1)) return print_table(&families, cli->arena), 0;
+    for (int i = 0; i < families.all.n; i++) {
+        if (i) putchar('\n');
+        print_one(&families.all.at[i], verbose, cli->arena);
+    }
     return 0;
 }

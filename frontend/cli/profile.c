@@ -197,6 +197,7 @@ static int measure(struct profiling *p, struct seconds *seconds) {
             const double all = run_quietly(p, &probes[i], p->ranks);
             const double alone = also_alone ? run_quietly(p, &probes[i], 1) : all;
             if (all < 0 || alone < 0) return -1;
+            cli_tell(p->cli, "round %d of %d, %s: %.3g s", round + 1, ROUNDS, probes[i].name, all);
             seconds->all[i] = round ? fmin(seconds->all[i], all) : all;
             seconds->alone[i] = round ? fmin(seconds->alone[i], alone) : alone;
         }

@@ -1,4 +1,5 @@
 /* Prints diagnostics in the format and colour that options and terminal ask for, and results as JSON. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,4 +37,18 @@ int cli_print_text(struct cli *cli, const char *text) {
     rt_json_key(writer, "text"), rt_json_put_text(writer, text);
     rt_json_close(writer, '}');
     return cli_print_json(cli, writer);
+}
+
+int cli_confirm(struct cli *cli, const char *text) {
+    return cli->options->quiet && !cli->options->json ? 0 : cli_print_text(cli, text);
+}
+
+void cli_tell(const struct cli *cli, const char *format, ...) {
+    va_list arguments;
+    if (!cli->options->verbose || cli->options->json) return;
+    fputs("rankc: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
 }

@@ -93,6 +93,27 @@ static void put_sentence(struct strbuf *out, const char *text) {
     help_put_wrapped(out, sentence, 0, 0);
 }
 
+/* ---- examples ---- */
+
+static const struct {
+    enum verb verb;
+    const char *title, *text, *what;
+} manual[] = {
+#define EXAMPLE(verb, command, what)  {VERB_##verb, "Example", command, what},
+#define SHOWN(verb, command, what)    {VERB_##verb, "Example", command, what},
+#define MANUAL_FILE(verb, name, what) {VERB_##verb, "File", name, what},
+#include "frontend/options/manual.def"
+};
+
+void help_examples(struct strbuf *out, enum verb verb) {
+    for (size_t i = 0; i < sizeof manual / sizeof *manual; i++) {
+        if (verb != VERB_HELP && manual[i].verb != verb) continue;
+        strbuf_printf(out, "\n%s: ", manual[i].title);
+        help_put_wrapped(out, manual[i].what, strlen(manual[i].title) + 2, 0);
+        strbuf_printf(out, "  %s\n", manual[i].text);
+    }
+}
+
 /* ---- rankc help ---- */
 
 void help_overview(struct strbuf *out) {

@@ -14,6 +14,8 @@
 void help_overview(struct strbuf *out);
 /* `rankc VERB --help`. */
 void help_verb(struct strbuf *out, enum verb verb);
+/* What the manual page of the verb has beside that: examples and files. VERB_HELP: those of all verbs. */
+void help_examples(struct strbuf *out, enum verb verb);
 /* `rankc help --man`, `rankc help VERB --man`: manual pages in roff with man(7) macros. */
 void help_man(struct strbuf *out);
 void help_man_verb(struct strbuf *out, enum verb verb);

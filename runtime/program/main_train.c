@@ -206,9 +206,13 @@ static int save_once(struct trainer *t, bool wait) {
     RT_TRY(finish_save(t));
     if (!o->checkpoint_dir || t->saved == progress.step) return RT_OK;
     t->writing = o->checkpoint_async && !wait;
+    const double start = now_ms();
     int status =
         t->writing ? rt_save_begin(t->rt, o->checkpoint_dir, &progress) : rt_save(t->rt, o->checkpoint_dir, &progress);
     t->saved = progress.step;
+    if (!status && o->verbose && t->self->first)
+        fprintf(stderr, "rankc: %s '%s/step-%lld' in %.1f ms\n", t->writing ? "copied" : "saved",
+                rt_quote_text(o->checkpoint_dir).text, (long long)progress.step, now_ms() - start);
     if (!status && !t->writing && o->keep && t->self->first) status = rt_thin_checkpoints(t->rt, t->saved, o->keep);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }

@@ -190,7 +190,11 @@ static int verify_tensor(struct cli *cli, struct checkpoint *checkpoint, const s
     struct rt_reason why;
     for (const struct rt_saved_part *part = tensor->parts; part; part = part->next)
         if (!rt_saved_check(checkpoint->saved, tensor, part, &why)) return checkpoint_refused(checkpoint, cli, &why);
-    if (is_covered(tensor)) return 0;
+    if (is_covered(tensor)) {
+        const int parts = parts_of(tensor);
+        cli_tell(cli, "%s: %d part%s intact", checkpoint_tensor_text(tensor, cli), parts, parts == 1 ? "" : "s");
+        return 0;
+    }
     return diag_error(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, checkpoint->path,
                       "the parts of tensor %s do not have each of its elements once",
                       diag_quote(cli->diags, tensor->name));
@@ -202,8 +206,8 @@ static int ckpt_verify(struct cli *cli, struct checkpoint *checkpoint) {
         for (int i = 0; i < rt_saved_count(checkpoint->saved, (enum rt_saved_kind)k); i++, n++)
             if (verify_tensor(cli, checkpoint, rt_saved_at(checkpoint->saved, (enum rt_saved_kind)k, i))) status = -1;
     if (status) return status;
-    return cli_print_text(cli, arena_printf(cli->arena, "%s: %d tensors in %d files are intact\n", checkpoint->path, n,
-                                            rt_saved_files(checkpoint->saved)));
+    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d tensors in %d files are intact\n", checkpoint->path, n,
+                                         rt_saved_files(checkpoint->saved)));
 }
 
 /* ---- diff ---- */
@@ -262,11 +266,14 @@ static int diff_tensor(struct cli *cli, struct checkpoint *a, struct checkpoint 
     struct difference difference;
     if (!y || x->dtype != y->dtype || x->ndim != y->ndim ||
         memcmp(x->dims, y->dims, (size_t)x->ndim * sizeof *x->dims) != 0) {
-        printf("%s: %s\n", checkpoint_tensor_text(x, cli), y ? checkpoint_tensor_text(y, cli) : "missing");
+        if (!cli->options->quiet)
+            printf("%s: %s\n", checkpoint_tensor_text(x, cli), y ? checkpoint_tensor_text(y, cli) : "missing");
         return 1;
     }
     if (compare_tensor(cli, a, b, x, y, &difference)) return -1;
-    if (!difference.equal)
+    if (difference.equal)
+        cli_tell(cli, "%s: equal", checkpoint_tensor_text(x, cli));
+    else if (!cli->options->quiet)
         printf("%s: at most %.3g apart, of %.3g\n", checkpoint_tensor_text(x, cli), difference.most, difference.scale);
     return !difference.equal;
 }
@@ -284,7 +291,7 @@ static int diff_kind(struct cli *cli, struct checkpoint *a, struct checkpoint *b
     for (int i = 0; i < rt_saved_count(b->saved, kind); i++) {
         const struct rt_saved_tensor *y = rt_saved_at(b->saved, kind, i);
         if (y->copy_of || rt_saved_find(a->saved, kind, y->name)) continue;
-        printf("%s: only in %s\n", checkpoint_tensor_text(y, cli), b->path);
+        if (!cli->options->quiet) printf("%s: only in %s\n", checkpoint_tensor_text(y, cli), b->path);
         different++;
     }
     return different;
@@ -300,8 +307,9 @@ static int ckpt_diff(struct cli *cli, struct checkpoint *a) {
         if (found < 0) status = -1;
         different += found;
     }
-    if (!status && different) printf("%d of %d tensors differ\n", different, compared);
-    if (!status && !different) printf("%d tensors are equal bit for bit\n", compared);
+    const bool says = !status && !cli->options->quiet;
+    if (says && different) printf("%d of %d tensors differ\n", different, compared);
+    if (says && !different) printf("%d tensors are equal bit for bit\n", compared);
     checkpoint_close(&b);
     return status ? status : different ? EXIT_MISMATCH : 0;
 }

@@ -230,6 +230,8 @@ static int change_initializer(struct export *export, Onnx__TensorProto *proto, c
         set_external(export, proto, values, bytes);
     else
         set_raw(proto, values, bytes);
+    cli_tell(export->cli, "%s: %s", str_escape(export->cli->arena, proto->name, strlen(proto->name), 0),
+             checkpoint_tensor_text(original.tensor, export->cli));
     export->trained += !original.transposed;
     return 0;
 }
@@ -311,5 +313,5 @@ int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from, const char *mod
     const int status = export_model(&export);
     close(export.directory);
     if (status) return status;
-    return cli_print_text(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, export.trained));
+    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, export.trained));
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/ckpt/checkpoint_target.h"
+#include "frontend/cli/format_bytes.h"
 
 enum { CODE_WRITE = 611 };
 
@@ -70,6 +71,7 @@ static int write_merged(struct cli *cli, struct checkpoint *from, int directory,
         const struct rt_region whole = rt_region_whole(tensor->dims, tensor->ndim);
         const struct sink sink = {put_bytes, &file};
         status = copy_region(cli, from, tensor, &whole, &sink);
+        cli_tell(cli, "%s", checkpoint_tensor_text(tensor, cli));
     }
     if (status) file.error = EIO; /* removes the file */
     if (!rt_file_end(&file, &why) && !status) status = unwritten(cli, &why);
@@ -90,7 +92,7 @@ int checkpoint_merge(struct cli *cli, struct checkpoint *from, const char *out) 
     const int directory = open_parent(cli, out);
     const int status = directory < 0 ? -1 : write_merged(cli, from, directory, out, tensors, n);
     if (directory >= 0) close(directory);
-    return status ? status : cli_print_text(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, n));
+    return status ? status : cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, n));
 }
 
 /* ---- writing a checkpoint ---- */
@@ -172,6 +174,7 @@ static int write_file(struct checkpoint_target *target, enum rt_saved_kind kind,
     int status = write_parts(target, &out, entries, from, n);
     if (!rt_saved_output_end(&out, &written.is.bytes, written.hash, &why) && !status)
         status = unwritten(target->cli, &why);
+    if (!status) cli_tell(target->cli, "%s: %d tensors, %s", path, n, format_bytes(written.is.bytes).text);
     VEC_PUSH(arena, &target->files, written);
     return status;
 }
@@ -213,6 +216,6 @@ int checkpoint_write(struct checkpoint_target *target) {
         for (int k = 0; k < RT_SAVED_KINDS; k++)
             if (write_file(target, (enum rt_saved_kind)k, r)) return -1;
     if (write_summary(target)) return -1;
-    return cli_print_text(cli, arena_printf(cli->arena, "%s: step %lld in %d files\n", target->path,
-                                            (long long)checkpoint_number(target->from, "step"), target->files.n));
+    return cli_confirm(cli, arena_printf(cli->arena, "%s: step %lld in %d files\n", target->path,
+                                         (long long)checkpoint_number(target->from, "step"), target->files.n));
 }

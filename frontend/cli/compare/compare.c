@@ -204,7 +204,8 @@ static void print_first(const struct comparison *c) {
 }
 
 static void print_text(const struct comparison *c) {
-    if (!c->cli->options->quiet) {
+    if (c->cli->options->quiet) return;
+    if (c->cli->options->verbose) {
         for (int i = 0; i < c->pairs.n; i++) print_pair(c, &c->pairs.at[i]);
         print_only(c, c->a.directory, c->only_a.at, c->only_a.n);
         print_only(c, c->b.directory, c->only_b.at, c->only_b.n);

@@ -35,6 +35,14 @@ static void put_code(struct strbuf *out, const struct code *code) {
     help_put_wrapped(out, code->remedy, 0, 0);
 }
 
+/* -v: the other codes of its hundred, which are of one kind. */
+static void put_related(struct strbuf *out, const struct code *code) {
+    strbuf_puts(out, "\nOf its kind:\n");
+    for (int i = 0; i < CODES; i++)
+        if (&codes[i] != code && codes[i].number / 100 == code->number / 100)
+            strbuf_printf(out, "  E%04d  %s\n", codes[i].number, codes[i].title);
+}
+
 static void put_code_json(struct cli *cli, struct rt_json_writer *writer, const struct code *code) {
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "code"), rt_json_put_text(writer, arena_printf(cli->arena, "E%04d", code->number));
@@ -89,7 +97,14 @@ int cli_explain(struct cli *cli) {
     }
     if (cli->options->json) return print_json(cli, code ? code : codes, code ? 1 : CODES);
     strbuf_init(&text, cli->arena);
-    for (int i = 0; i < CODES && !code; i++) strbuf_printf(&text, "E%04d  %s\n", codes[i].number, codes[i].title);
+    const bool verbose = cli->options->verbose;
+    for (int i = 0; i < CODES && !code; i++) {
+        if (verbose)
+            put_code(&text, &codes[i]), strbuf_putc(&text, '\n');
+        else
+            strbuf_printf(&text, "E%04d  %s\n", codes[i].number, codes[i].title);
+    }
     if (code) put_code(&text, code);
+    if (code && verbose) put_related(&text, code);
     return cli_print_text(cli, strbuf_text(&text));
 }
