@@ -42,11 +42,13 @@ static void make_loops(struct loops *loops) {
     loops->flat = is_update(loops);
 }
 
-const char *elements_text(struct arena *arena, const struct graph *graph, const struct rank_class *class, int tensor) {
-    const unsigned axes = layout_flat_axes(&graph->tensors.at[tensor].layout);
-    const long long elements = rankplan_elements(class, graph, tensor);
-    return axes ? arena_printf(arena, "rt_flat_count(rt, 0x%x, %lld)", axes, elements)
-                : arena_printf(arena, "%lld", elements);
+const char *elements_text(struct kernels *kernels, const struct graph *graph, const struct rank_class *class,
+                          int tensor) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const unsigned axes = layout_flat_axes(&t->layout);
+    return axes ? arena_printf(kernels->arena, "rt_flat_count(rt, 0x%x, %lld)", axes,
+                               (long long)rankplan_elements(class, graph, tensor))
+                : sizes_product(kernels->sizes, &kernels->size_names, class, tensor, 0, t->ndim);
 }
 
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
@@ -287,8 +289,7 @@ static const char *call_of(struct kernels *kernels, const struct rankplan *plan,
         (*tensors)[(*n)++] = loops.node->inputs[k];
         strbuf_puts(&out, ", \001");
     }
-    if (loops.flat)
-        strbuf_printf(&out, ", %s", elements_text(kernels->arena, plan->graph, class, loops.node->outputs[0]));
+    if (loops.flat) strbuf_printf(&out, ", %s", elements_text(kernels, plan->graph, class, loops.node->outputs[0]));
     strbuf_puts(&out, ");");
     return strbuf_text(&out);
 }

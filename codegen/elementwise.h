@@ -5,9 +5,10 @@
 #include "codegen/kernels.h"
 #include "passes/rank/rankplan.h"
 
-/* The number of elements of the rank's part of the tensor, as an expression: a number, or for a slice (PLACED_FLAT) a
- * call. */
-const char *elements_text(struct arena *arena, const struct graph *graph, const struct rank_class *class, int tensor);
+/* The number of elements of the rank's part of the tensor, as an expression: a marked text (sizes.h), or for a slice
+ * (PLACED_FLAT) a call. */
+const char *elements_text(struct kernels *kernels, const struct graph *graph, const struct rank_class *class,
+                          int tensor);
 
 /* The call of the node's function, as text of an instruction (instruction.h); the function is generated, or shared with
  * an earlier one of equal text. *tensors: its *n pointer arguments, outputs first. */

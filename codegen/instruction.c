@@ -80,6 +80,17 @@ static int64_t product(const int64_t *values, int from, int to) {
     return p;
 }
 
+/* The extent of a dimension of the rank's part, by name if it has one. */
+static void put_dim(struct local *local, int tensor, int dim) {
+    strbuf_puts(&local->out,
+                sizes_extent(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, dim));
+}
+
+/* The product of extents of dimensions [from, to). */
+static const char *dims_text(struct local *local, int tensor, int from, int to) {
+    return sizes_product(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, from, to);
+}
+
 /* The functions below write the variables of the same name (instruction.h). `argument`: the text in parentheses, or
  * "". */
 static void put_pointer(struct local *local, const char *name, const char *argument) {
@@ -138,10 +149,12 @@ static void put_rows(struct local *local, const char *name, const char *argument
     const int result = local->node.outputs[0];
     (void)name, (void)argument;
     const int64_t rows = product(shape_of(local, result), 0, tensor_of(local, result)->ndim - 1);
-    if (in_runs(local) && rows % runs_of(local).length)
+    if (!in_runs(local))
+        strbuf_puts(&local->out, dims_text(local, result, 0, tensor_of(local, result)->ndim - 1));
+    else if (rows % runs_of(local).length)
         strbuf_puts(&local->out, "rows");
     else
-        strbuf_printf(&local->out, "%lld", (long long)(in_runs(local) ? runs_of(local).length : rows));
+        strbuf_printf(&local->out, "%lld", (long long)runs_of(local).length);
 }
 
 static void put_list(struct local *local, const char *name, const char *argument) {
@@ -149,10 +162,25 @@ static void put_list(struct local *local, const char *name, const char *argument
     put_pointers(local, 0);
 }
 
+/* An array of the extents of n dimensions: 1 for the first n - ndim of them, which the tensor does not have. */
+static void put_extents(struct local *local, int tensor, int n) {
+    const int missing = n - tensor_of(local, tensor)->ndim;
+    if (!n) return put_no_array(local);
+    open_array(local, "int64_t");
+    for (int d = 0; d < n; d++) {
+        strbuf_puts(&local->out, d ? ", " : "");
+        if (d < missing)
+            strbuf_putc(&local->out, '1');
+        else
+            put_dim(local, tensor, d - missing);
+    }
+    strbuf_putc(&local->out, '}');
+}
+
 static void put_shape(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int tensor = operand_tensor(local, argument);
-    put_array(local, "int64_t", tensor_of(local, tensor)->ndim, shape_of(local, tensor));
+    const int tensor = operand_tensor(local, argument);
+    put_extents(local, tensor, tensor_of(local, tensor)->ndim);
 }
 
 /* $strided(x0): pointer and strides in elements. */
@@ -175,7 +203,7 @@ static void put_ndim(struct local *local, const char *name, const char *argument
 static void put_size(struct local *local, const char *name, const char *argument) {
     (void)name;
     strbuf_puts(&local->out,
-                elements_text(local->out.arena, local->graph, local->class, operand_tensor(local, argument)));
+                elements_text(local->kernels, local->graph, local->class, operand_tensor(local, argument)));
 }
 
 /* $flat: of a redistribution of slices, the elements that are divided, and the other axes that cut both operand and
@@ -202,12 +230,9 @@ static void put_local_bytes(struct local *local, const char *name, const char *a
 
 static void put_aligned(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int64_t dims[RT_MAX_NDIM];
-    int tensor = operand_tensor(local, argument), ndim = tensor_of(local, local->node.outputs[0])->ndim;
+    const int tensor = operand_tensor(local, argument), ndim = tensor_of(local, local->node.outputs[0])->ndim;
     if (tensor < 0) return put_no_array(local);
-    int missing = ndim - tensor_of(local, tensor)->ndim;
-    for (int d = 0; d < ndim; d++) dims[d] = d < missing ? 1 : shape_of(local, tensor)[d - missing];
-    put_array(local, "int64_t", ndim, dims);
+    put_extents(local, tensor, ndim);
 }
 
 static void put_outer(struct local *local, const char *name, const char *argument) {
@@ -580,12 +605,38 @@ static const struct {
                  {"jump", put_gap},          {"gap", put_gap},           {"first_row", put_row},
                  {"run_rows", put_rows},     {"run_groups", put_groups}, {"ring", put_ring}};
 
-/* $[p]: the product of the extents of all factors whose names begin with p. */
+/* The rank's part of a factor: as a dimension of an operand that is this factor alone. */
+static const char *factor_text(struct local *local, int factor) {
+    for (int o = 0; o < local->dims.ninputs + local->dims.noutputs; o++) {
+        const bool output = o >= local->dims.ninputs;
+        const int k = output ? o - local->dims.ninputs : o;
+        const int tensor = output ? local->node.outputs[k] : k < local->node.ninputs ? local->node.inputs[k] : -1;
+        for (int d = 0; tensor >= 0 && d < local->dims.operand[o].ndim; d++) {
+            const struct dim_factors *of = &local->dims.operand[o].dim[d];
+            if (of->n == 1 && of->factor[0] == factor && shape_of(local, tensor)[d] == local->extent[factor])
+                return sizes_extent(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, d);
+        }
+    }
+    return arena_printf(local->out.arena, "%lld", (long long)local->extent[factor]);
+}
+
+/* $[p]: the product of the extents of all factors whose names begin with p; a number if one of them has no name. */
 static void put_product(struct local *local, char first) {
     int64_t p = 1;
-    for (int f = 0; f < local->dims.nfactors; f++)
-        if (local->dims.factor[f].name[0] == first) p *= local->extent[f];
-    strbuf_printf(&local->out, "%lld", (long long)p);
+    struct strbuf text;
+    bool all = true;
+    strbuf_init(&text, local->out.arena);
+    for (int f = 0; f < local->dims.nfactors; f++) {
+        if (local->dims.factor[f].name[0] != first) continue;
+        const char *factor = factor_text(local, f);
+        p *= local->extent[f];
+        all = all && strchr(factor, SIZE_MARK);
+        strbuf_printf(&text, "%s%s", text.length ? " * " : "", factor);
+    }
+    if (all && text.length && p <= INT_MAX)
+        strbuf_puts(&local->out, strbuf_text(&text));
+    else
+        strbuf_printf(&local->out, "%lld", (long long)p);
 }
 
 static void put_attr(struct local *local, const char *name) {
@@ -605,10 +656,7 @@ static void put_attr(struct local *local, const char *name) {
 static void put_variable(struct local *local, const char *name, const char *argument) {
     int factor = dims_find(&local->dims, name);
     if (strcmp(name, "start") == 0 && *argument) return put_start(local, name, argument);
-    if (strcmp(name, "extent") != 0 && factor >= 0) {
-        strbuf_printf(&local->out, "%lld", (long long)local->extent[factor]);
-        return;
-    }
+    if (strcmp(name, "extent") != 0 && factor >= 0) return strbuf_puts(&local->out, factor_text(local, factor));
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         if (strcmp(variables[i].name, name) == 0) return variables[i].put(local, name, argument);
     put_attr(local, name);
@@ -654,6 +702,19 @@ static void multiply_out(struct strbuf *out, size_t from) {
     out->length = strlen(out->text);
 }
 
+/* Puts blanks around the * beside a name of a size. */
+static void space_out(struct strbuf *out, size_t from) {
+    const char *text = arena_strdup(out->arena, out->text + from);
+    out->length = from;
+    for (const char *c = text; *c; c++) {
+        const bool product = *c == '*' && c > text && (c[1] == SIZE_MARK || c[-1] == SIZE_END);
+        if (product)
+            strbuf_puts(out, " * ");
+        else
+            strbuf_putc(out, *c);
+    }
+}
+
 /* Writes the call from an alternative of the call column: that of the annotation; for a transfer the first on the
  * sender and the second on the receiver; for a packed product, and what communicates beside one in runs, the last. */
 static void put_call(struct local *local) {
@@ -680,6 +741,7 @@ static void put_call(struct local *local) {
         if (s == open + 1 && add_rank) strbuf_puts(&local->out, "rt, ");
     }
     multiply_out(&local->out, from);
+    space_out(&local->out, from);
     strbuf_puts(&local->out, status ? ");" : ";");
 }
 

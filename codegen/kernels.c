@@ -6,10 +6,11 @@
 #include "codegen/tmpl.h"
 #include "ir/base/str.h"
 
-struct kernels *kernels_new(struct arena *arena, const struct target *target) {
+struct kernels *kernels_new(struct arena *arena, const struct target *target, const struct sizes *sizes) {
     struct kernels *kernels = ARENA_NEW(arena, struct kernels);
     kernels->arena = arena;
     kernels->target = target;
+    kernels->sizes = sizes;
     map_init(&kernels->by_body, arena);
     return kernels;
 }

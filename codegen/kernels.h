@@ -2,6 +2,7 @@
 #ifndef CODEGEN_KERNELS_H
 #define CODEGEN_KERNELS_H
 
+#include "codegen/sizes.h"
 #include "codegen/target/target.h"
 #include "ir/base/map.h"
 
@@ -12,9 +13,11 @@ struct kernels {
     const struct target *target;
     struct map by_body;             /* text without the function's name -> index of the function */
     VEC(const char *) names, texts; /* in order of first use */
+    const struct sizes *sizes;
+    struct size_names size_names; /* those that the source uses */
 };
 
-struct kernels *kernels_new(struct arena *arena, const struct target *target);
+struct kernels *kernels_new(struct arena *arena, const struct target *target, const struct sizes *sizes);
 
 /* Fills `template` with the bindings in `env` and returns the name of the function: that of an earlier one with equal
  * text, else `stem` in lower case and a number. Binds "name" in `env`. */

@@ -96,17 +96,20 @@ static const char *viewed(const struct function *function, int tensor) {
 /* "(48,72) of (48,144)": the shape of the rank's part, and of the whole tensor if that is more. */
 static const char *shape_text(const struct function *function, int tensor) {
     const struct tensor *t = tensor_at(function, tensor);
-    const int64_t *part = function->class->dims[tensor];
+    struct kernels *kernels = function->source->kernels;
     struct strbuf out;
     strbuf_init(&out, function->arena);
-    for (int whole = 0; whole < 2; whole++) {
-        const int64_t *dims = whole ? t->dims : part;
-        if (whole && !memcmp(part, t->dims, (size_t)t->ndim * sizeof *part)) break;
-        strbuf_puts(&out, whole ? " of (" : "(");
-        for (int d = 0; d < t->ndim; d++) strbuf_printf(&out, "%s%lld", d ? "," : "", (long long)dims[d]);
+    for (int d = 0; d < t->ndim; d++)
+        strbuf_printf(&out, "%s%s", d ? "," : "(",
+                      sizes_extent(kernels->sizes, &kernels->size_names, function->class, tensor, d));
+    strbuf_puts(&out, t->ndim ? ")" : "()");
+    if (memcmp(function->class->dims[tensor], t->dims, (size_t)t->ndim * sizeof *t->dims)) {
+        for (int d = 0; d < t->ndim; d++)
+            strbuf_printf(&out, "%s%s", d ? "," : " of (",
+                          sizes_whole(kernels->sizes, &kernels->size_names, tensor, d));
         strbuf_putc(&out, ')');
     }
-    return strbuf_text(&out);
+    return sizes_shown(function->arena, strbuf_text(&out));
 }
 
 /* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
@@ -185,6 +188,14 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     return &function->roles.at[function->roles.n - 1];
 }
 
+/* Writes the name of a size; returns where its mark ends. */
+static const char *put_size(struct strbuf *body, const char *mark) {
+    const char *name, *end;
+    const size_t length = sizes_name(mark, &name, &end);
+    strbuf_add(body, name, length);
+    return end - 1;
+}
+
 /* Writes the call with its placeholders replaced; the instruction's number is the text `base` followed by `number`. */
 static void put_call(struct function *function, int i, const char *base, int number) {
     const struct instruction *instruction = &function->source->instructions[0][i];
@@ -196,6 +207,8 @@ static void put_call(struct function *function, int i, const char *base, int num
             strbuf_puts(&function->body, role_of(function, i, slot++)->name);
         else if (*c == 2)
             strbuf_printf(&function->body, "%s%d", base, number);
+        else if (*c == SIZE_MARK)
+            c = put_size(&function->body, c);
         else
             strbuf_putc(&function->body, *c);
     }
@@ -422,6 +435,17 @@ static void write_segment(struct writer *writer, int index) {
     bind_arenas(env, strbuf_text(&step.body));
 }
 
+static void bind_sizes(struct tmpl_env *env, const struct size_names *names) {
+    tmpl_list(env, "sizes");
+    for (int i = 0; i < names->all.n; i++) {
+        struct tmpl_env *entry = tmpl_entry(env, "sizes");
+        tmpl_set(entry, "size", names->all.at[i].name);
+        tmpl_setf(entry, "value", "%lld", (long long)names->all.at[i].value);
+        tmpl_set(entry, "what", names->all.at[i].what);
+    }
+    tmpl_set(env, "sized", names->all.n ? "yes" : "");
+}
+
 const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
                         const struct target *target, const struct tmpl_env *program) {
     struct arena *arena = plan->graph->arena;
@@ -430,5 +454,6 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     tmpl_list(writer.env, "segments");
     for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
     tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
+    bind_sizes(writer.env, &source->kernels->size_names);
     return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), writer.env);
 }

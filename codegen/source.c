@@ -93,6 +93,7 @@ static const int *number_instructions(const struct rankplan *plan) {
 void sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target) {
     struct arena *arena = plan->graph->arena;
     const int *numbers = number_instructions(plan);
+    const struct sizes *sizes = sizes_find(plan->graph);
     struct map known;
     map_init(&known, arena);
     *sources = (struct sources){.at = ARENA_ARRAY(arena, struct source, plan->nclasses),
@@ -103,7 +104,7 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
         struct source *source = &sources->at[sources->n];
         *source = (struct source){.classes = ARENA_ARRAY(arena, int, plan->nclasses),
                                   .instructions = ARENA_ARRAY(arena, struct instruction *, plan->nclasses),
-                                  .kernels = kernels_new(arena, target)};
+                                  .kernels = kernels_new(arena, target, sizes)};
         find_instructions(source, plan, &plan->classes[c], numbers);
         const char *kind = kind_of(source, plan, &plan->classes[c]);
         int s = map_get(&known, kind, strlen(kind));
