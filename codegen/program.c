@@ -271,6 +271,11 @@ static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const
     }
     tmpl_setf(env, "nops", "%d", schedule->nops);
     tmpl_setf(env, "micro_batches", "%d", schedule->micro_batches);
+    tmpl_set(env, "repeated",
+             schedule->repeat_first < schedule->repeat_end
+                 ? arena_printf(graph->arena, ";\n * rows %d to %d once more for each further micro-batch",
+                                schedule->repeat_first, schedule->repeat_end - 1)
+                 : "");
     tmpl_setf(env, "repeat_first", "%d", schedule->repeat_first);
     tmpl_setf(env, "repeat_end", "%d", schedule->repeat_end);
     tmpl_setf(env, "nchunks", "%d", schedule->nchunks);
@@ -361,6 +366,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     tmpl_set(env, "exporter", remarks_exporter(plan->graph));
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
     tmpl_setf(env, "nreplicas", "%d", mesh->nreplicas);
+    tmpl_set(env, "step", graph_trains(plan->graph) ? "train_step" : "infer_step");
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));
     tmpl_set(env, "convolves", any(plan->graph, convolves));
     tmpl_set(env, "attends", any(plan->graph, attends));
