@@ -239,11 +239,13 @@ static struct cutting cutting_of(const struct sizes *sizes, const struct layout 
     const struct mesh *mesh = &sizes->graph->mesh;
     struct cutting cutting = {0};
     struct strbuf suffix, said;
+    bool plain = true;
     strbuf_init(&suffix, sizes->arena);
     strbuf_init(&said, sizes->arena);
     for (int axis = 0; axis < mesh->naxes; axis++) {
         const struct placement held = layout_along(layout, axis);
         if (!placement_divides(&held) || held.dim != dim) continue;
+        plain = plain && str_is_plain(mesh->axis[axis].name);
         strbuf_printf(&said, "%s%s", cutting.axes++ ? " and " : "", mesh->axis[axis].name);
         strbuf_putc(&suffix, '_');
         for (const char *c = mesh->axis[axis].name; *c; c++)
@@ -251,7 +253,7 @@ static struct cutting cutting_of(const struct sizes *sizes, const struct layout 
         cutting.last = held;
     }
     cutting.suffix = strbuf_text(&suffix), cutting.said = strbuf_text(&said);
-    if (suffix.length > SUFFIX_MOST || !str_is_plain(cutting.said)) cutting.axes = 0;
+    if (suffix.length > SUFFIX_MOST || !plain) cutting.axes = 0;
     return cutting;
 }
 

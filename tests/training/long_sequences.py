@@ -143,7 +143,7 @@ def write_table(path, results):
                     f"and values, is trained for\n10 steps of SGD on sequences of {LENGTH} tokens, with {ACCUMULATE} micro-batches of {BATCH} sequences per "
                     "unit. Losses, gradient norms and every\nparameter after the last step of a plan (p) differ from those of one rank in f64 (ref) by at most "
                     "twice as much as those of one\nrank in f32 (one), apart from rounding: `max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|`. The last columns are the largest relative differences of a loss\nand of a norm "
-                    "from one rank in f32. With `--sequence-parallel`, the axis tensor divides the sequence too.\n\n"
+                    "from one rank in f32. One rank has flash attention where a plan has ring attention, which is that. With `--sequence-parallel`, the axis tensor\ndivides the sequence too.\n\n"
                     "| axes | options | pipeline | units | ZeRO | schedule | recompute | loss | norm |\n|---|---|---|---|---|---|---|---|---|\n")
         for (axes, stages, units, zero, schedule, recompute, *options), said in results.items():
             cells = [axes, " ".join(options), stages, units, zero, schedule, recompute, *said.split()]
