@@ -570,6 +570,14 @@ static void put_files(json *writer, const struct program *program) {
 
 /* Text ------------------------------------------------------------------------------------------------------------- */
 
+/* What only a program reads, as it runs: a plan without one can do without. */
+static void put_for_runs(json *writer, const struct manifest *manifest) {
+    put_instructions(writer, manifest->plan);
+    manifest_put_work(writer, manifest->plan);
+    manifest_put_dump(writer, manifest->plan);
+    if (manifest->info->training) put_all_values(writer, manifest->plan);
+}
+
 const char *manifest_text(const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
     json *writer = own_json_writer(graph->arena);
@@ -604,10 +612,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put_classes(writer, manifest);
     put_communication(writer, manifest);
     put_nodes(writer, manifest);
-    put_instructions(writer, manifest->plan);
-    manifest_put_work(writer, manifest->plan);
-    manifest_put_dump(writer, manifest->plan);
-    if (manifest->info->training) put_all_values(writer, manifest->plan);
+    if (manifest->program) put_for_runs(writer, manifest);
     put_tensors(writer, "tensors", manifest->plan, manifest->plan->weights.n, manifest->plan->weights.at,
                 manifest->slices ? manifest->slices->of_weight : NULL);
     if (manifest->info->training)

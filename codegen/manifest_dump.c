@@ -17,6 +17,7 @@ struct dumper {
     const struct rankplan *plan;
     const struct rank_class *class;
     struct moment *moments; /* per tensor */
+    VEC(int) next;          /* tensors whose instruction is NEXT */
 };
 
 /* Tensors ---------------------------------------------------------------------------------------------------------- */
@@ -64,11 +65,17 @@ static void see_view(struct dumper *d, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         struct moment *operand = &d->moments[node->inputs[k]];
-        if (operand->instruction == UNKNOWN) *operand = (struct moment){NEXT, true, node->phase};
+        if (operand->instruction == UNKNOWN) {
+            *operand = (struct moment){NEXT, true, node->phase};
+            VEC_PUSH(d->plan->graph->arena, &d->next, node->inputs[k]);
+        }
         all = later(all, operand->phase == node->phase ? *operand : (struct moment){NEXT, true, node->phase});
     }
-    for (int k = 0; k < node->noutputs; k++)
-        if (node->outputs[k] >= 0) d->moments[node->outputs[k]] = all;
+    for (int k = 0; k < node->noutputs; k++) {
+        if (node->outputs[k] < 0) continue;
+        d->moments[node->outputs[k]] = all;
+        if (all.instruction == NEXT) VEC_PUSH(d->plan->graph->arena, &d->next, node->outputs[k]);
+    }
 }
 
 static void see_instruction(struct dumper *d, const struct node *node, int number) {
@@ -79,15 +86,16 @@ static void see_instruction(struct dumper *d, const struct node *node, int numbe
         if (node->outputs[k] >= 0) d->moments[node->outputs[k]] = (struct moment){number, false, node->phase};
 }
 
-static void settle_next(struct dumper *d, int ntensors, int number) {
-    for (int t = 0; t < ntensors; t++)
-        if (d->moments[t].instruction == NEXT) d->moments[t].instruction = number;
+static void settle_next(struct dumper *d, int number) {
+    for (int i = 0; i < d->next.n; i++)
+        if (d->moments[d->next.at[i]].instruction == NEXT) d->moments[d->next.at[i]].instruction = number;
+    d->next.n = 0;
 }
 
 static void find_moments(struct dumper *d) {
     const struct graph *graph = d->plan->graph;
     int number = 0;
-    bool waits = false;
+    d->next.n = 0;
     for (int t = 0; t < graph->tensors.n; t++) d->moments[t] = (struct moment){UNKNOWN, true, PHASE_FORWARD};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -96,11 +104,9 @@ static void find_moments(struct dumper *d) {
         if (!rankplan_part(d->class, node)) continue;
         if (view) {
             see_view(d, node);
-            waits = true;
             continue;
         }
-        if (waits) settle_next(d, graph->tensors.n, current);
-        waits = false;
+        settle_next(d, current);
         see_instruction(d, node, current);
     }
 }

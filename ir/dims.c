@@ -36,14 +36,23 @@ void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs
     dims->operand = ARENA_ARRAY(arena, struct operand, ninputs + noutputs);
 }
 
+/* The name, cut to the room there is; with an index of 0 and more, three characters of it and the index. Not by
+ * snprintf: dimensions are bound for every node, many times. */
+static void name_factor(char *at, size_t room, const char *name, int index) {
+    const size_t most = index < 0 ? room - 1 : 3;
+    size_t n = strnlen(name, most);
+    memcpy(at, name, n);
+    if (index >= 100) at[n++] = (char)('0' + index / 100 % 10);
+    if (index >= 10) at[n++] = (char)('0' + index / 10 % 10);
+    if (index >= 0) at[n++] = (char)('0' + index % 10);
+    at[n] = 0;
+}
+
 int dims_factor(struct dims *dims, const char *name, int index, int64_t extent, enum factor_kind kind) {
     if (dims->nfactors == MAX_FACTORS) return -1;
     struct factor *factor = &dims->factor[dims->nfactors];
     *factor = (struct factor){.extent = extent, .kind = kind, .over = -1};
-    if (index < 0)
-        snprintf(factor->name, sizeof factor->name, "%s", name);
-    else
-        snprintf(factor->name, sizeof factor->name, "%.3s%d", name, index % 1000);
+    name_factor(factor->name, sizeof factor->name, name, index);
     return dims->nfactors++;
 }
 

@@ -11,6 +11,9 @@ enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
 /* From the word of option --attention; NULL: ATTENTION_PRODUCTS. */
 enum attention_kind attention_kind_of(const char *word);
 
+/* A search makes many plans, of which it verifies few. */
+enum verifying { VERIFY_PASSES, VERIFY_END, VERIFY_NEVER };
+
 struct machine;
 struct policy_plugin;
 
@@ -40,7 +43,7 @@ struct pass_context {
     const enum op_id *halves;
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct decisions *decisions;     /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
-    bool trial;                      /* one of many plans of a search: only its final graph is verified */
+    enum verifying verifying;        /* when pipeline_run verifies the graph */
     bool verbose;                    /* remarks list all nodes or weights, not only the first */
     struct diags *diags;
 };
@@ -57,8 +60,8 @@ extern const int npasses;
 
 const struct pass *pass_find(const char *name);
 
-/* Runs the passes from the graph's level up to and including `last` (NULL: all), verifying after each, of a
- * trial after the last. A graph that is past a pass's `from` skips it. Returns -1 after diagnostics. */
+/* Runs the passes from the graph's level up to and including `last` (NULL: all), verifying after each unless
+ * the context says else. A graph that is past a pass's `from` skips it. Returns -1 after diagnostics. */
 int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last);
 
 /* The functions of the rows. Each returns -1 after diagnostics. */

@@ -24,7 +24,7 @@ struct job {
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
     bool whole;               /* compile the graph of a compiled model for one rank */
-    bool trial;               /* one of many plans of a search */
+    enum verifying verifying; /* of the plan; with VERIFY_NEVER, that of its ranks is not verified either */
     bool named;               /* the files of weights are those that the text IR names */
     struct graph *graph;      /* NULL until the model is imported */
     struct side_files side;

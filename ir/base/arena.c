@@ -160,12 +160,14 @@ char *arena_strdup(struct arena *arena, const char *text) {
 }
 
 char *arena_printf(struct arena *arena, const char *format, ...) {
+    char first[256]; /* has room for most texts, which are then formatted once */
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
-    char *text = arena_alloc(arena, (size_t)(length > 0 ? length : 0) + 1, 1);
-    if (length > 0) vsnprintf(text, (size_t)length + 1, format, again);
+    const int length = vsnprintf(first, sizeof first, format, args);
+    const size_t bytes = length > 0 ? (size_t)length : 0;
+    char *text = bytes < sizeof first ? arena_copy(arena, first, bytes) : arena_alloc(arena, bytes + 1, 1);
+    if (bytes >= sizeof first) vsnprintf(text, bytes + 1, format, again);
     va_end(again);
     va_end(args);
     return text;

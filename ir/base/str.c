@@ -38,14 +38,25 @@ void strbuf_printf(struct strbuf *buffer, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    reserve(buffer, 0);
+    const size_t room = buffer->capacity - buffer->length;
+    const int length = vsnprintf(buffer->text + buffer->length, room, format, args);
     if (length > 0) {
         reserve(buffer, (size_t)length);
-        vsnprintf(buffer->text + buffer->length, (size_t)length + 1, format, again);
+        if ((size_t)length >= room) vsnprintf(buffer->text + buffer->length, (size_t)length + 1, format, again);
         buffer->length += (size_t)length;
     }
     va_end(again);
     va_end(args);
+}
+
+void strbuf_put_int(struct strbuf *buffer, int64_t value) {
+    char digits[24], *at = digits + sizeof digits;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (value < 0) *--at = '-';
+    strbuf_add(buffer, at, (size_t)(digits + sizeof digits - at));
 }
 
 void strbuf_shell(struct strbuf *buffer, const char *word) {

@@ -18,6 +18,8 @@ void strbuf_add(struct strbuf *buffer, const char *bytes, size_t length);
 void strbuf_puts(struct strbuf *buffer, const char *text);
 void strbuf_putc(struct strbuf *buffer, char c);
 void strbuf_printf(struct strbuf *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Appends the decimal digits of the value, for texts of which there are too many for strbuf_printf. */
+void strbuf_put_int(struct strbuf *buffer, int64_t value);
 /* Appends the word as a shell reads it: in single quotes unless all its characters are plain. */
 void strbuf_shell(struct strbuf *buffer, const char *word);
 /* The text so far, "" when empty. Valid until the next append. */

@@ -86,18 +86,23 @@ struct redist {
     VEC(struct copy) copies;
 };
 
+static void put_number(struct strbuf *key, char before, int64_t value) {
+    strbuf_putc(key, before);
+    strbuf_put_int(key, value);
+}
+
 static const char *layout_key(struct redist *redist, int tensor, const struct layout *layout) {
     struct strbuf key;
     strbuf_init(&key, redist->graph->arena);
-    strbuf_printf(&key, "%d", tensor);
-    for (int r = 0; r < RT_REDUCES; r++) strbuf_printf(&key, " %x", layout->partial[r]);
-    strbuf_printf(&key, " %x", layout->own);
+    strbuf_put_int(&key, tensor);
+    for (int r = 0; r < RT_REDUCES; r++) put_number(&key, ' ', layout->partial[r]);
+    put_number(&key, ' ', layout->own);
     for (int c = 0; c < layout->ncuts; c++) {
         const struct placement *held = &layout->cuts[c].placement;
         const struct reach *reach = &held->reach;
-        strbuf_printf(&key, " %d:%d", layout->cuts[c].axis, (int)held->kind);
+        put_number(&key, ' ', layout->cuts[c].axis), put_number(&key, ':', (int64_t)held->kind);
         if (placement_divides(held))
-            strbuf_printf(&key, "/%d/%lld/%lld", held->dim, (long long)held->blocks, (long long)held->grain);
+            put_number(&key, '/', held->dim), put_number(&key, '/', held->blocks), put_number(&key, '/', held->grain);
         if (held->kind == PLACED_WINDOW)
             strbuf_printf(&key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
                           (long long)reach->before, (long long)reach->span);

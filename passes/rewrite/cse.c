@@ -10,13 +10,14 @@
  * operands of the same reduction over replicas. */
 static void describe(struct strbuf *key, const struct graph *graph, const struct node *node) {
     key->length = 0;
-    strbuf_printf(key, "%s %s", node->op->name, joined_names[graph->tensors.at[node->outputs[0]].joined]);
-    for (int i = 0; i < node->ninputs; i++) strbuf_printf(key, " %d", node->inputs[i]);
+    strbuf_puts(key, node->op->name), strbuf_putc(key, ' ');
+    strbuf_puts(key, joined_names[graph->tensors.at[node->outputs[0]].joined]);
+    for (int i = 0; i < node->ninputs; i++) strbuf_putc(key, ' '), strbuf_put_int(key, node->inputs[i]);
     for (int i = 0; i < node->nattrs; i++) {
         const struct attr *attr = &node->attrs[i];
-        strbuf_printf(key, " %s=", attr->key);
+        strbuf_putc(key, ' '), strbuf_puts(key, attr->key), strbuf_putc(key, '=');
         switch (attr->kind) {
-        case ATTR_INT: strbuf_printf(key, "%lld", (long long)attr->value); break;
+        case ATTR_INT: strbuf_put_int(key, attr->value); break;
         case ATTR_INTS: strbuf_add(key, (const char *)attr->ints, (size_t)attr->n * sizeof(int64_t)); break;
         case ATTR_FLOAT: strbuf_add(key, (const char *)&attr->number, sizeof attr->number); break;
         case ATTR_TEXT: strbuf_puts(key, attr->text); break;

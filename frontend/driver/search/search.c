@@ -11,8 +11,9 @@
  * the search goes on. */
 enum { MOST_SHORTENED = 20, MOST_PLANNED = 4 };
 
-/* A candidate that is predicted to need that much more than the limit is not tried: the prediction is not exact. */
-static const double memory_margin = 1.15;
+/* A candidate that is predicted to need that much more than the limit is not tried: the prediction is not exact.
+ * Without stages, what follows from shortened graphs is. */
+static const double memory_margin = 1.15, shortened_margin = 1.005;
 
 bool search_is_wanted(const struct options *options) {
     return options->pas.word == OPT_POLICY_AUTODIST;
@@ -34,7 +35,8 @@ struct searching {
 };
 
 static bool fits(const struct search *search, const struct candidate *c) {
-    return c->memory <= search->limit * (c->step == SEARCH_PLANNED ? 1 : memory_margin);
+    const bool exact = c->step == SEARCH_SHORTENED && c->ways[SEARCH_PIPELINE] == 1;
+    return c->memory <= search->limit * (c->step == SEARCH_PLANNED ? 1 : exact ? shortened_margin : memory_margin);
 }
 
 bool search_fits(const struct search *search, const struct candidate *candidate) {
@@ -289,20 +291,21 @@ static void show_search(const struct searching *s) {
     rt_progress_say(s->progress, text, s->options->search_time ? fmax(left, 0) : -1, step);
 }
 
-/* A candidate whose base, if it is predicted, bounds that of c: the same without context parallelism or with the
- * smallest micro-batches, or both, which comes first. -1: there is none that was not predicted. */
+/* A candidate whose base, if it is predicted, bounds that of c: the same with fewer ranks along context or with the
+ * smallest micro-batches, or both; that with the fewest ranks along context comes first, of these the one with the
+ * smallest micro-batches. -1: there is none that was not predicted. */
 static int find_bounding(const struct searching *s, const struct candidate *c) {
     const int smallest = c->batch ? c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA] : 0;
-    int found = -1, best = 0;
+    int found = -1, least = c->ways[SEARCH_CONTEXT] * 2 + (c->batch != smallest);
     for (int i = 0; i < s->search->all.n; i++) {
         const struct candidate *other = &s->search->all.at[i];
-        const bool small = other->batch == smallest, whole = other->ways[SEARCH_CONTEXT] == 1;
+        const int ranks = other->ways[SEARCH_CONTEXT], rank = ranks * 2 + (other->batch != smallest);
         struct candidate like = *c;
-        if (small) like.batch = smallest;
-        if (whole) like.ways[SEARCH_CONTEXT] = 1, like.form = other->form;
-        if (other->step != SEARCH_BOUNDED || other->refused || small + whole <= best || search_same_base(c, other))
-            continue;
-        if (search_same_base(&like, other)) found = i, best = small + whole;
+        if (other->step != SEARCH_BOUNDED || other->refused || rank >= least) continue;
+        if (other->batch == smallest) like.batch = smallest;
+        like.ways[SEARCH_CONTEXT] = ranks;
+        if (ranks == 1) like.form = other->form;
+        if (search_same_base(&like, other)) found = i, least = rank;
     }
     return found;
 }

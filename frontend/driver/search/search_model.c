@@ -10,7 +10,7 @@
  * passes/plan/recompute.c). */
 enum { SHORT = 1, RECOMPUTED = 4 };
 /* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
-enum { STAGES = 8, STAGE_LAYERS = 8 };
+enum { STAGES = 4, STAGE_LAYERS = 8 };
 
 bool search_reads_same(const struct candidate *a, const struct candidate *b) {
     const int expert = a->ways[SEARCH_EXPERT];
@@ -93,7 +93,8 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     struct job *job = ARENA_NEW(scratch, struct job);
     struct graph *graph = graph_copy(model->job.graph, scratch);
     *options = search_options(given, candidate, scratch);
-    *job = (struct job){.options = options, .arena = scratch, .diags = diags, .trial = true};
+    *job = (struct job){.options = options, .arena = scratch, .diags = diags};
+    job->verifying = times ? VERIFY_NEVER : VERIFY_END;
     *outcome = (struct outcome){0};
     diags_init(diags, scratch);
     if (times) shorten(graph, &model->repeated, times);
