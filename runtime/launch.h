@@ -27,8 +27,10 @@ struct rt_launch {
     /* The first SIGINT or SIGTERM is forwarded and the ranks finish their current step; a second one ends the job at
      * once. false: the first one does. */
     bool ranks_stop;
-    bool no_results; /* discard rank 0's stdout */
-    bool *lost;      /* set to whether a rank was killed, hung or ended without explanation; NULL: not asked for */
+    bool no_results;              /* discard rank 0's stdout */
+    void (*watch)(void *watched); /* called about ten times a second; may be NULL */
+    void *watched;
+    bool *lost; /* set to whether a rank was killed, hung or ended without explanation; NULL: not asked for */
 };
 
 /* Runs the job to its end. Meanwhile SIGINT, SIGTERM and SIGHUP are blocked in the calling thread and forwarded to the

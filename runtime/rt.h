@@ -74,6 +74,9 @@ struct rt_options {
     /* Only the first scale unit reads weights and sends them to the others, which need no files but manifest.json. The
      * same on all ranks. */
     bool broadcast_weights;
+    /* Past a second, a line on stderr says how far loading weights and reading and writing checkpoints are, if stderr
+     * is a terminal. For one rank of the job. */
+    bool progress;
 };
 
 /* Opens a rank of a job of any number of scale units. RT_ERROR_MISMATCH: the number of ranks is not a multiple of

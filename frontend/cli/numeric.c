@@ -1,6 +1,7 @@
 #include "frontend/cli/numeric.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,13 +9,16 @@
 #include "frontend/driver/random_inputs.h"
 #include "frontend/driver/temporary.h"
 #include "runtime/base/npy.h"
+#include "runtime/base/progress.h"
 #include "runtime/launch.h"
 
 struct comparison {
     const struct compiled_model *compiled;
     struct cli *cli;
-    const char *work; /* a temporary directory */
-    bool rounded;     /* the one-rank model was also run in f32 */
+    const char *work;    /* a temporary directory */
+    bool rounded;        /* the one-rank model was also run in f32 */
+    const char *running; /* what is run now */
+    struct rt_progress progress;
 };
 
 struct words {
@@ -39,25 +43,37 @@ static int write_inputs(const struct comparison *comparison, const char *name, e
     return 0;
 }
 
+/* Called while a program runs. */
+static void show_run(void *of) {
+    struct comparison *comparison = of;
+    char text[80];
+    snprintf(text, sizeof text, "running: %s", comparison->running);
+    rt_progress_say(&comparison->progress, text, -1, "");
+}
+
 /* Runs the program in `dir` with the inputs; its outputs go to work/<name>. */
-static int run(const struct comparison *comparison, const char *dir, const char *name, enum rt_dtype type,
-               int64_t ranks) {
+static int run(struct comparison *comparison, const char *dir, const char *name, enum rt_dtype type, int64_t ranks) {
     struct words words = {0};
     if (write_inputs(comparison, name, type, &words) < 0) return -1;
     add_word(comparison, &words, "--output-dir");
     add_word(comparison, &words, arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name));
     if (comparison->cli->options->json) add_word(comparison, &words, "--json");
+    add_word(comparison, &words, "--quiet"); /* the progress shown is that of all runs */
     add_word(comparison, &words, NULL);
     const struct rt_launch launch = {.program = arena_printf(comparison->cli->arena, "%s/build/run", dir),
                                      .arguments = (const char *const *)words.all.at,
                                      .ranks = (int)ranks,
                                      .json = comparison->cli->options->json,
-                                     .no_results = true};
-    return rt_launch(&launch);
+                                     .no_results = true,
+                                     .watch = show_run,
+                                     .watched = comparison};
+    const int status = rt_launch(&launch);
+    rt_progress_end(&comparison->progress);
+    return status;
 }
 
 /* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. */
-static int run_whole(const struct comparison *comparison, const char *name, enum rt_dtype type) {
+static int run_whole(struct comparison *comparison, const char *name, enum rt_dtype type) {
     struct cli *cli = comparison->cli;
     const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
@@ -130,6 +146,7 @@ static int read_output(const struct comparison *comparison, int run, const char 
 }
 
 static int run_rounded(struct comparison *comparison) {
+    comparison->running = "again, the model on one rank in f32";
     if (!comparison->rounded && run_whole(comparison, run_names[ROUNDED], RT_F32)) return -1;
     comparison->rounded = true;
     return 0;
@@ -162,8 +179,11 @@ static int compare_outputs(struct comparison *comparison) {
 }
 
 static int compare(struct comparison *comparison) {
+    comparison->running = "1 of 3, the model on one rank";
     int status = run_whole(comparison, run_names[ONE], RT_DTYPE_NONE);
+    comparison->running = "2 of 3, the model on one rank in f64";
     if (!status) status = run_whole(comparison, run_names[EXACT], RT_F64);
+    comparison->running = "3 of 3, the plan";
     if (!status)
         status = run(comparison, comparison->compiled->directory, run_names[ALL], RT_DTYPE_NONE,
                      comparison->compiled->runtime_ngpus);
@@ -174,6 +194,7 @@ int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
     const char *work = temporary_make("verify", cli->arena, cli->diags);
     if (!work) return -1;
     struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
+    rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
     int status = compare(&comparison);
     temporary_remove(work);
     return status;

@@ -18,6 +18,7 @@
 #include "passes/plan/machine.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
+#include "runtime/base/progress.h"
 
 /* A graph of a chain of equal nodes (profile_probes.def). Shapes are texts such as "512,1024". */
 struct probe {
@@ -44,8 +45,10 @@ struct profiling {
     struct cli *cli;
     const char *work;
     int64_t ranks, threads;
-    int retries; /* runs that may still be repeated because other programs used the processor */
-    double load; /* the most processors that others used in a run that was not repeated */
+    int retries;  /* runs that may still be repeated because other programs used the processor */
+    double load;  /* the most processors that others used in a run that was not repeated */
+    int measured; /* probes, in all rounds */
+    struct rt_progress progress;
 };
 
 static bool adds_ranks(int probe) {
@@ -117,8 +120,14 @@ static int compile(const struct profiling *p, int number) {
     return driver_compile(&options, arena, p->cli->diags, &result);
 }
 
+/* Called while a probe runs. */
+static void show(void *of) {
+    struct profiling *p = of;
+    rt_progress_show(&p->progress, "measuring: probe", p->measured + 1, (int64_t)ROUNDS * PROBES, "");
+}
+
 /* Runs a compiled probe on that many ranks: seconds of a step, negative after a diagnostic. */
-static double run(const struct profiling *p, const struct probe *probe, int64_t ranks) {
+static double run(struct profiling *p, const struct probe *probe, int64_t ranks) {
     struct arena *arena = p->cli->arena;
     const char *said;
     const char *const words[] = {"/proc/self/exe",
@@ -130,7 +139,8 @@ static double run(const struct profiling *p, const struct probe *probe, int64_t 
                                  "--repeat=11",
                                  "--json",
                                  NULL};
-    const double seconds = step_seconds(words, arena, &said);
+    const struct subprocess_watch watch = {show, p};
+    const double seconds = step_seconds(words, &watch, arena, &said);
     if (seconds < 0)
         return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the program that measures %s does not run: %s",
                           probe->name, diag_quote(p->cli->diags, said));
@@ -190,17 +200,20 @@ static double run_quietly(struct profiling *p, const struct probe *probe, int64_
 static int measure(struct profiling *p, struct seconds *seconds) {
     for (int i = 0; i < PROBES; i++)
         if (!(adds_ranks(i) && p->ranks == 1) && compile(p, i)) return -1;
+    rt_progress_begin(&p->progress, 0, p->cli->options->quiet || p->cli->options->json);
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < PROBES; i++) {
+        for (int i = 0; i < PROBES; i++, p->measured++) {
             const bool also_alone = p->ranks > 1 && (i == PRODUCT_F32 || (i >= MOVE_0 && i <= MOVE_4));
             if (adds_ranks(i) && p->ranks == 1) continue;
             const double all = run_quietly(p, &probes[i], p->ranks);
             const double alone = also_alone ? run_quietly(p, &probes[i], 1) : all;
             if (all < 0 || alone < 0) return -1;
+            rt_progress_end(&p->progress);
             cli_tell(p->cli, "round %d of %d, %s: %.3g s", round + 1, ROUNDS, probes[i].name, all);
             seconds->all[i] = round ? fmin(seconds->all[i], all) : all;
             seconds->alone[i] = round ? fmin(seconds->alone[i], alone) : alone;
         }
+    rt_progress_end(&p->progress);
     return 0;
 }
 

@@ -45,12 +45,17 @@ static bool read_state(struct hashed_file *file) {
     return true;
 }
 
-static int add_file(struct reuse_keys *keys, struct arena *arena, struct diags *diags, const char *path) {
+static int add_file(struct reuse_keys *keys, const struct options *options, struct arena *arena, struct diags *diags,
+                    const char *path) {
     struct rt_reason why;
+    struct rt_reader reader;
     char real[PATH_MAX];
     struct hashed_file file = {.path = real};
     if (!realpath(path, real) || !read_state(&file)) return diag_errno(diags, 601, NULL, "open", path);
-    if (!rt_hash_file(real, file.hash, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
+    const bool opened = rt_reader_open(&reader, real, &why);
+    const bool hashed = opened && rt_hash_reader_shown(&reader, path, options->quiet || options->json, file.hash, &why);
+    if (opened) rt_reader_close(&reader);
+    if (!hashed) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
     file.path = arena_strdup(arena, real);
     file.given = str_escape(arena, path, strlen(path), 0);
     VEC_PUSH(arena, &keys->files, file);
@@ -158,7 +163,7 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
                     struct diags *diags) {
     *keys = (struct reuse_keys){0};
     for (int i = 0; i < nfiles; i++) {
-        if (add_file(keys, arena, diags, files[i]) < 0) return -1;
+        if (add_file(keys, options, arena, diags, files[i]) < 0) return -1;
         add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model", keys->files.at[i].hash);
     }
     /* generated files contain the name of the model's file, but not its directory */

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "frontend/driver/subprocess.h"
 #include "ir/base/own.h"
 
 /* The median of a step's milliseconds; negative if the line is not JSON that has it. */
@@ -18,12 +17,13 @@ static double median_of(struct arena *arena, const char *line) {
     return ms;
 }
 
-double step_seconds(const char *const *words, struct arena *arena, const char **said) {
+double step_seconds(const char *const *words, const struct subprocess_watch *watch, struct arena *arena,
+                    const char **said) {
     struct strbuf out;
     int status = 0;
     double ms = -1;
     strbuf_init(&out, arena);
-    const int failed = subprocess_run(words, NULL, NULL, &out, &status);
+    const int failed = subprocess_run(words, NULL, watch, &out, &status);
     *said = strbuf_text(&out);
     if (failed || !WIFEXITED(status) || WEXITSTATUS(status)) return -1;
     for (const char *line = *said; *line && ms < 0;) {

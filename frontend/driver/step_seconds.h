@@ -2,11 +2,12 @@
 #ifndef FRONTEND_DRIVER_STEP_SECONDS_H
 #define FRONTEND_DRIVER_STEP_SECONDS_H
 
-#include "ir/base/arena.h"
+#include "frontend/driver/subprocess.h"
 
 /* Runs a command, `rankc run` or `rankc train` with --json, whose words end with NULL: the median of a step's seconds
  * according to the line of JSON that it prints; negative if it failed or printed none. *said: all that it printed, in
- * `arena`. Steps are timed in microseconds: at least one. */
-double step_seconds(const char *const *words, struct arena *arena, const char **said);
+ * `arena`. Steps are timed in microseconds: at least one. `watch` may be NULL. */
+double step_seconds(const char *const *words, const struct subprocess_watch *watch, struct arena *arena,
+                    const char **said);
 
 #endif

@@ -28,6 +28,7 @@
 struct check {
     const struct target *target;
     const char *dir;
+    bool silent; /* no progress is shown */
     struct arena *arena;
     struct diags *diags;
     struct rt_json_document *manifest;
@@ -80,7 +81,8 @@ static int map_file(const struct check *check, const struct rt_json *entry, cons
         return diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, "location.json"),
                           "it lists other files than the program was compiled from");
     if (path[0] != '/' || !rt_reader_open(&reader, path, &why)) return 0;
-    const bool read = rt_hash_reader(&reader, hex, &why), same = read && strcmp(hex, hash) == 0;
+    const bool read = rt_hash_reader_shown(&reader, path, check->silent, hex, &why),
+               same = read && strcmp(hex, hash) == 0;
     if (same) *file = mapping_open(reader.fd, reader.info.bytes);
     rt_reader_close(&reader);
     if (!read) return diag_refusal(check->diags, 601, EXIT_SYSTEM, NULL, &why);
@@ -385,10 +387,9 @@ static int read_plan(struct check *check) {
 }
 
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags) {
-    struct check check = {.dir = dir, .arena = arena, .diags = diags};
+    struct check check = {.dir = dir, .silent = options->quiet || options->json, .arena = arena, .diags = diags};
     struct rankplan plan;
     int nfiles;
-    (void)options;
     int status = read_manifest(&check, &nfiles);
     if (!status) status = check_files(&check);
     if (!status) status = read_plan(&check);

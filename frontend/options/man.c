@@ -86,6 +86,9 @@ static const struct {
     const char *name, *meaning;
 } environment[] = {
     {"NO_COLOR", "if set and not empty, diagnostics are printed without color."},
+    {"RANKC_PROGRESS",
+     "milliseconds after which a line tells how far a long operation is, also where standard error is no "
+     "terminal; by default 1000, on terminals only."},
     {"RANKC_TOKEN",
      "shared secret, 16 to 255 bytes, with which the ranks of a job authenticate each other at HOST:PORT. "
      "Required if they are on several machines. See docs/launch.md."},

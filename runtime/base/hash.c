@@ -1,5 +1,8 @@
 #include "hash.h"
 
+#include "progress.h"
+
+#include <stdio.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -61,17 +64,29 @@ void rt_hash_bytes(const void *bytes, size_t count, char hex[RT_HASH_HEX]) {
     digest_hex(XXH3_128bits(count > 0 ? bytes : "", count), hex);
 }
 
-bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why) {
+bool rt_hash_reader_shown(const struct rt_reader *reader, const char *name, bool off, char hex[RT_HASH_HEX],
+                          struct rt_reason *why) {
     struct rt_hash hash;
+    struct rt_progress progress;
     unsigned char block[BLOCK];
+    char what[120];
+    bool read = true;
+    snprintf(what, sizeof what, "hashing %.80s: MiB", off ? "" : rt_quote_text(name).text);
+    rt_progress_begin(&progress, 0, off);
     rt_hash_start(&hash);
-    for (int64_t at = 0, left; (left = reader->info.bytes - at) > 0; at += BLOCK) {
+    for (int64_t at = 0, left; read && (left = reader->info.bytes - at) > 0; at += BLOCK) {
         const size_t count = left < BLOCK ? (size_t)left : BLOCK;
-        if (!rt_reader_get(reader, at, block, count, why)) return false;
-        rt_hash_add(&hash, block, count);
+        read = rt_reader_get(reader, at, block, count, why);
+        if (read) rt_hash_add(&hash, block, count);
+        if (!off) rt_progress_show(&progress, what, at >> 20, reader->info.bytes >> 20, "");
     }
+    rt_progress_end(&progress);
     rt_hash_hex(&hash, hex);
-    return rt_reader_check(reader, true, why);
+    return read && rt_reader_check(reader, true, why);
+}
+
+bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why) {
+    return rt_hash_reader_shown(reader, "", true, hex, why);
 }
 
 static bool hash_and_close(struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why) {

@@ -36,4 +36,8 @@ bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why
 bool rt_hash_file_below(const char *directory, const char *name, char hex[RT_HASH_HEX], struct rt_reason *why);
 bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why);
 
+/* The same, shown on a terminal as "hashing NAME: MiB 120 of 900"; `off`: not shown. */
+bool rt_hash_reader_shown(const struct rt_reader *reader, const char *name, bool off, char hex[RT_HASH_HEX],
+                          struct rt_reason *why);
+
 #endif

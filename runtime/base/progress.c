@@ -12,26 +12,40 @@ static double now(void) {
     return (double)at.tv_sec * 1e3 + (double)at.tv_nsec * 1e-6;
 }
 
-void rt_progress_begin(struct rt_progress *progress, int64_t done, bool off) {
+bool rt_progress_is_shown(void) {
     const char *terminal = getenv("TERM");
-    const bool dumb = !terminal || strcmp(terminal, "dumb") == 0;
-    *progress = (struct rt_progress){.start = now(), .first = done, .off = off || dumb || !isatty(STDERR_FILENO)};
+    return getenv(RT_PROGRESS_VARIABLE) || (terminal && strcmp(terminal, "dumb") != 0 && isatty(STDERR_FILENO));
+}
+
+void rt_progress_begin(struct rt_progress *progress, int64_t done, bool off) {
+    const char *delay = getenv(RT_PROGRESS_VARIABLE);
+    *progress = (struct rt_progress){.start = now(),
+                                     .delay = delay ? strtod(delay, NULL) : RT_PROGRESS_DELAY,
+                                     .first = done,
+                                     .off = off || !rt_progress_is_shown()};
+}
+
+/* With one call of write(), so that it is one piece in a pipe. */
+static void write_line(const char *text) {
+    const ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+    (void)ignored;
 }
 
 static bool is_due(const struct rt_progress *progress, double at) {
-    return !progress->off && at - progress->start >= 1000 && at - progress->shown >= 100;
+    return !progress->off && at - progress->start >= progress->delay && at - progress->shown >= 100;
 }
 
 void rt_progress_say(struct rt_progress *progress, const char *what, double left, const char *more) {
     const double at = now();
     if (!is_due(progress, at)) return;
     const int64_t seconds = (int64_t)(left + 0.5);
-    fprintf(stderr, "\r%s", what);
+    char text[512], time[64] = "";
     if (left >= 0)
-        fprintf(stderr, ", %lld:%02lld:%02lld left", (long long)(seconds / 3600), (long long)(seconds / 60 % 60),
-                (long long)(seconds % 60));
-    fprintf(stderr, "%s\033[K", more);
+        snprintf(time, sizeof time, ", %lld:%02lld:%02lld left", (long long)(seconds / 3600),
+                 (long long)(seconds / 60 % 60), (long long)(seconds % 60));
+    snprintf(text, sizeof text, RT_PROGRESS_BEGIN "%.200s%s%.200s" RT_PROGRESS_END, what, time, more);
     fflush(stderr);
+    write_line(text);
     progress->shown = at;
     progress->drawn = true;
 }
@@ -45,6 +59,6 @@ void rt_progress_show(struct rt_progress *progress, const char *what, int64_t do
 }
 
 void rt_progress_end(struct rt_progress *progress) {
-    if (progress->drawn) fputs("\r\033[K", stderr), fflush(stderr);
+    if (progress->drawn) write_line(RT_PROGRESS_BEGIN RT_PROGRESS_END);
     progress->drawn = false;
 }

@@ -75,6 +75,7 @@ struct rt_private {
     int local_world;                       /* ranks on this machine; 0: the launcher does not say */
     bool json;                             /* warnings are printed as JSON */
     bool broadcast_weights;                /* as in struct rt_options */
+    bool progress;                         /* as in struct rt_options */
     struct rt_meeting *meeting;            /* rendezvous of ranks that were started one by one; else NULL */
     struct rt_mpi_job *mpi;                /* with --comm mpi; else NULL */
     int segment;                           /* descriptor of the host's shared memory with --comm mpi; else -1 */

@@ -334,6 +334,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     private->json = options->json;
     private->segment = -1;
     private->broadcast_weights = options->broadcast_weights;
+    private->progress = options->progress;
     int status = open_rank(rt, options);
     if (status) return fail_open(rt, status);
     *out = rt;

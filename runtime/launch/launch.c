@@ -3,6 +3,7 @@
 #include "launch/launch_private.h"
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "base/reason.h"
 
 #include <errno.h>
@@ -42,6 +43,8 @@ static nfds_t poll_count(const struct launch *job) {
 }
 
 void launch_print(const struct launch *job, const struct rt_diagnostic *item) {
+    bool drawn = job->drawn;
+    relay_clear(&drawn);
     rt_diagnostic_print(item, stderr, job->what->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 
@@ -80,17 +83,20 @@ static int make_segment(struct launch *job) {
     return 0;
 }
 
-/* The ranks' environment: the launcher's and the segment's descriptor. */
+/* The ranks' environment: the launcher's, the segment's descriptor, and whether progress is shown. */
 static int make_environment(struct launch *job) {
     const size_t name = strlen(RT_SHM_FD_VARIABLE "=");
     size_t count = 0, kept = 0;
     while (environ[count]) count++;
-    job->environment = calloc(count + 2, sizeof(*job->environment));
+    job->environment = calloc(count + 3, sizeof(*job->environment));
     if (!job->environment) return report(job, 500, "out of memory", 0);
     for (size_t i = 0; i < count; i++)
         if (strncmp(environ[i], RT_SHM_FD_VARIABLE "=", name) != 0) job->environment[kept++] = environ[i];
     snprintf(job->variable, sizeof job->variable, RT_SHM_FD_VARIABLE "=%d", job->memfd);
-    job->environment[kept] = job->variable;
+    job->environment[kept++] = job->variable;
+    job->shows_progress = rt_progress_is_shown();
+    snprintf(job->progress, sizeof job->progress, RT_PROGRESS_VARIABLE "=%d", RT_PROGRESS_DELAY);
+    if (job->shows_progress && !getenv(RT_PROGRESS_VARIABLE)) job->environment[kept] = job->progress;
     return 0;
 }
 
@@ -152,6 +158,7 @@ static char **make_arguments(const struct rt_launch *what, char *rank_text, char
 static pid_t fork_rank(struct launch *job, int rank, char *const *argv) {
     int ends[2] = {-1, -1};
     if (job->what->ranks > 1 && relay_open(&job->child[rank].relay, ends, job->what->json) != 0) return -1;
+    if (job->shows_progress) job->child[rank].relay.drawn = &job->drawn;
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0) become_rank(job, rank, ends[1], argv, parent);
     const int error = errno;
@@ -284,12 +291,19 @@ static void forward_signals(struct launch *job) {
     }
 }
 
-static int poll_timeout(const struct launch *job) {
+enum { WATCH_MS = 100 };
+
+static int poll_timeout_of(const struct launch *job) {
     for (int r = 0; r < job->what->ranks; r++)
         if (job->child[r].alive && job->child[r].pidfd < 0) return NO_PIDFD_MS;
     if (!job->deadline) return (int)stall_wait_ms(job);
     const int64_t left = job->deadline - rt_now_ms();
     return left > 0 ? (int)left : 0;
+}
+
+static int poll_timeout(const struct launch *job) {
+    const int timeout = poll_timeout_of(job);
+    return job->what->watch && (timeout < 0 || timeout > WATCH_MS) ? WATCH_MS : timeout;
 }
 
 static void pass_output(struct launch *job) {
@@ -311,6 +325,7 @@ static void check_progress(struct launch *job) {
 static void watch(struct launch *job) {
     while (job->alive > 0) {
         if (poll(job->poll, poll_count(job), poll_timeout(job)) > 0) pass_output(job);
+        if (job->what->watch) job->what->watch(job->what->watched);
         forward_signals(job);
         reap(job);
         check_progress(job);
@@ -325,6 +340,7 @@ static void watch(struct launch *job) {
 }
 
 static void clean_up(struct launch *job) {
+    relay_clear(&job->drawn);
     launch_release_signals(job);
     if (job->segment) munmap(job->segment, job->segment_bytes);
     if (job->memfd >= 0) close(job->memfd);

@@ -3,6 +3,8 @@
 
 #include "launch/launch_private.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,6 +39,12 @@ static void write_all(const char *text, size_t count) {
     }
 }
 
+void relay_clear(bool *drawn) {
+    if (!drawn || !*drawn) return;
+    write_all(RT_PROGRESS_BEGIN RT_PROGRESS_END, strlen(RT_PROGRESS_BEGIN RT_PROGRESS_END));
+    *drawn = false;
+}
+
 static bool begins(const struct relay *relay, const char *text) {
     return relay->used >= strlen(text) && memcmp(relay->line, text, strlen(text)) == 0;
 }
@@ -63,6 +71,7 @@ static bool is_error(const struct relay *relay) {
 static void pass_on(struct relay *relay, int rank, bool line_ends) {
     char text[PREFIX_BYTES + LINE_BYTES];
     size_t used = 0;
+    relay_clear(relay->drawn);
     if (!relay->continues) {
         relay->diagnostic = is_diagnostic(relay);
         relay->error = relay->error || is_error(relay);
@@ -74,10 +83,26 @@ static void pass_on(struct relay *relay, int rank, bool line_ends) {
     relay->continues = !line_ends;
 }
 
+/* True if the line so far is a complete line of progress. */
+static bool is_progress(const struct relay *relay) {
+    const size_t end = strlen(RT_PROGRESS_END);
+    return relay->drawn && !relay->continues && begins(relay, RT_PROGRESS_BEGIN) && relay->used > end &&
+           memcmp(relay->line + relay->used - end, RT_PROGRESS_END, end) == 0;
+}
+
+static void pass_progress(struct relay *relay) {
+    *relay->drawn = relay->used > strlen(RT_PROGRESS_BEGIN RT_PROGRESS_END);
+    write_all(relay->line, relay->used);
+    relay->used = 0;
+}
+
 static void take(struct relay *relay, int rank, const char *text, size_t count) {
     for (size_t i = 0; i < count; i++) {
         relay->line[relay->used++] = text[i];
-        if (text[i] == '\n' || relay->used == LINE_BYTES - 1) pass_on(relay, rank, text[i] == '\n');
+        if (is_progress(relay))
+            pass_progress(relay);
+        else if (text[i] == '\n' || relay->used == LINE_BYTES - 1)
+            pass_on(relay, rank, text[i] == '\n');
     }
 }
 

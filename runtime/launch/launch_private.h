@@ -24,6 +24,9 @@ struct relay {
     bool continues;  /* the beginning of the current line was forwarded */
     bool diagnostic; /* the last line belongs to a diagnostic of the runtime: no "[RANK] " prefix */
     bool error;      /* an error was among them, other than that another rank failed (E0911) */
+    /* Lines of progress (base/progress.h) are forwarded as they are, and *drawn says that one stands on the terminal;
+     * NULL: there is none. */
+    bool *drawn;
 };
 
 #define RELAY_ALL (-1) /* in place of a rank: output of all ranks, without prefix */
@@ -70,7 +73,8 @@ struct launch {
     sigset_t mask_before;
     struct sigaction child_before, pipe_before;
     char **environment;
-    char variable[48];
+    char variable[48], progress[24]; /* two of them */
+    bool shows_progress, drawn;      /* stderr is a terminal; a line of progress stands there */
     int alive;
     int exit;          /* exit code of the job so far */
     bool exit_is_weak; /* the exit code only says that another rank failed */
@@ -97,6 +101,9 @@ int relay_open(struct relay *relay, int ends[2], bool json);    /* ends[1] is th
 void relay_become(const struct launch *job, int rank, int end); /* called in the rank's process */
 void relay_read(struct relay *relay, int rank);                 /* forwards available output */
 void relay_close(struct relay *relay, int rank);                /* the rank has ended: forwards the rest */
+
+/* Removes the line of progress from the terminal; `drawn` as in struct relay. */
+void relay_clear(bool *drawn);
 
 /* Ranks without progress. */
 int stall_open(struct launch *job);                            /* 0, or -1: out of memory */

@@ -171,7 +171,8 @@ static void run_rank(struct rank *self) {
                                     .threads = options->threads,
                                     .kernels = options->kernels,
                                     .broadcast_weights = options->broadcast_weights,
-                                    .json = options->json};
+                                    .json = options->json,
+                                    .progress = self->first && !options->quiet};
     struct rt *rt;
     const double start = now_ms();
     int status = rt_open(&rt, self->job->program, &open);

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/progress.h"
 #include "base/safetensors.h"
 #include "core/handshake.h"
 
@@ -129,18 +130,29 @@ static const struct rt_saved_tensor *find_tensor(struct loading *l, enum rt_save
     return NULL;
 }
 
-static int load_kind(struct loading *l, enum rt_saved_kind kind) {
-    for (int i = 0; i < l->kept.n[kind]; i++) {
-        const struct kept *kept = &l->kept.at[kind][i];
-        struct rt_reason why;
-        if (!kept->at) continue;
-        const struct rt_saved_tensor *tensor = find_tensor(l, kind, kept);
-        if (!tensor) return RT_ERROR_MISMATCH;
-        if (!rt_saved_read(l->saved, tensor, &kept->region, kept->stored.start, kept->stored.count, kept->at, &why))
-            return refused(l, &why);
-        rt_at(l->rt, -1); /* a large tensor may take long: counts as progress */
-    }
+static int load_tensor(struct loading *l, enum rt_saved_kind kind, const struct kept *kept) {
+    struct rt_reason why;
+    const struct rt_saved_tensor *tensor = find_tensor(l, kind, kept);
+    if (!tensor) return RT_ERROR_MISMATCH;
+    if (!rt_saved_read(l->saved, tensor, &kept->region, kept->stored.start, kept->stored.count, kept->at, &why))
+        return refused(l, &why);
+    rt_at(l->rt, -1); /* a large tensor may take long: counts as progress */
     return RT_OK;
+}
+
+static int load_kind(struct loading *l, enum rt_saved_kind kind) {
+    const int n = l->kept.n[kind];
+    struct rt_progress progress;
+    char what[80];
+    int status = RT_OK;
+    snprintf(what, sizeof what, "loading %s: tensor", rt_saved_kinds[kind]);
+    rt_progress_begin(&progress, 0, !l->rt->internal->progress);
+    for (int i = 0; i < n && !status; i++) {
+        if (l->kept.at[kind][i].at) status = load_tensor(l, kind, &l->kept.at[kind][i]);
+        rt_progress_show(&progress, what, i + 1, n, "");
+    }
+    rt_progress_end(&progress);
+    return status;
 }
 
 /* What a new run sets when it starts is kept where only parameters are loaded. */

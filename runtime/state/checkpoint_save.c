@@ -9,6 +9,7 @@
 #include "state/checkpoint.h"
 
 #include "base/file.h"
+#include "base/progress.h"
 #include "base/saved_write.h"
 
 #include <errno.h>
@@ -115,7 +116,11 @@ static int gather_part(struct saving *s, const struct kept *kept) {
  * slices of. Returns `status`, or what failed. */
 static int write_kind(struct saving *s, enum rt_saved_kind kind, int status) {
     struct part_file out = {.open = false};
+    struct rt_progress progress;
+    char what[80];
     int lost = RT_OK;
+    snprintf(what, sizeof what, "saving %s: tensor", rt_saved_kinds[kind]);
+    rt_progress_begin(&progress, 0, !s->rt->internal->progress);
     if (!status && s->rt->unit == 0) status = begin_file(s, &out, kind);
     for (int i = 0; i < s->kept.n[kind] && !lost; i++) {
         const struct kept *kept = &s->kept.at[kind][i];
@@ -124,8 +129,10 @@ static int write_kind(struct saving *s, enum rt_saved_kind kind, int status) {
         if (out.open && !lost && is_mine(s->rt, kept))
             rt_saved_output_append(&out.output, kept->flat ? s->part : kept->at, kept->bytes);
         rt_at(s->rt, -1); /* a large file may take long: counts as progress */
+        rt_progress_show(&progress, what, i + 1, s->kept.n[kind], "");
     }
     const int ended = end_file(s, &out, &s->own.kind[kind]);
+    rt_progress_end(&progress);
     free(out.entries);
     return lost ? lost : status ? status : ended;
 }

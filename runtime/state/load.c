@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static int check_source(struct rt *rt, const char *path, const struct rt_json *e
     if (bytes != file->info.bytes) return fail_changed(rt, path);
     rt_json_int(rt_json_member(entry, "ctime_ns"), &ctime);
     if (mtime == file->info.mtime_ns && ctime == file->info.ctime_ns) return RT_OK;
-    if (!rt_hash_reader(file, found, &why)) return fail_reason(rt, path, &why);
+    if (!rt_hash_reader_shown(file, path, !rt->internal->progress, found, &why)) return fail_reason(rt, path, &why);
     return strcmp(found, hash) == 0 ? RT_OK : fail_changed(rt, path);
 }
 
@@ -270,8 +271,13 @@ static int load_all(struct loader *loader) {
     struct rt *rt = loader->rt;
     int status = open_located(loader);
     if (!status && loader->sliced) status = load_slices_open(&loader->slices, rt);
-    for (int w = 0; w < rt->program->nweights && !status; w++)
+    struct rt_progress progress;
+    rt_progress_begin(&progress, 0, !rt->internal->progress);
+    for (int w = 0; w < rt->program->nweights && !status; w++) {
+        rt_progress_show(&progress, "loading weights: tensor", w, rt->program->nweights, "");
         if (rt->rank_class->weights[w] != RT_ABSENT) status = load_weight(loader, w);
+    }
+    rt_progress_end(&progress);
     if (!status && loader->sliced) status = load_slices_check(&loader->slices);
     return status ? status : check_sources(loader);
 }

@@ -9,6 +9,9 @@ import struct
 import subprocess
 import tempfile
 
+import onnx
+from onnx import helper
+
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -136,17 +139,63 @@ def check_progress_of_compile(rankc, work):
     assert re.search(r"\rsearch: \d+ of \d+ plans tried, 0:00:0\d left", text), text
 
 
+def told(*words, code=0):
+    """What a command writes to stderr where RANKC_PROGRESS asks for progress at once, without a terminal."""
+    done = subprocess.run([str(word) for word in words], capture_output=True,
+                          env={**os.environ, "RANKC_PROGRESS": "0"})
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stderr.decode()  # as text, "\\r" would become "\\n"
+
+
+def is_clean(text):
+    """True if every line of progress is removed before anything else is written, and at the end."""
+    return not re.search(r"[^\r\n]\x1b\[K[^\r]", text) and (not text or text.endswith(("\r\x1b[K", "\n")))
+
+
+def check_progress_of_the_rest(rankc, work):
+    """Hashing, loading, checkpoints, runs of verify, and training: with one process, and with two, whose launcher forwards
+    the lines."""
+    onnx.save(helper.make_model(helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", 1, [1, 1024])],
+        [helper.make_tensor_value_info("y", 1, [1, 768])],
+        [helper.make_tensor("w", 1, [1024, 768], bytes(4 * 1024 * 768), raw=True)]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8), work / "large.onnx")
+    text = told(rankc, "compile", work / "large.onnx", "-o", work / "large", "--no-build")
+    assert re.search(r"\rhashing .*large.onnx: MiB 1 of 3, 0:00:00 left\x1b\[K", text) and is_clean(text), text
+    assert told(rankc, "compile", work / "large.onnx", "-o", work / "large", "--no-build", "-q") == ""
+    assert "\rhashing " in told(rankc, "verify", work / "large") and told(rankc, "verify", work / "large", "-q") == ""
+
+    data = TESTS / "training/mlp"
+    for name, plan in (("one", ["--pas", "dp"]), ("two", ["--pas", "tp", "--plan-ngpus", "2"])):
+        call(rankc, "compile", data / "model.onnx", "--train", "-o", work / name, "-q", *plan)
+        train = [rankc, "train", work / name, "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--json",
+                 "--checkpoint-dir", work / f"{name}.saved", "--steps"]
+        first, second = told(*train, 3), told(*train, 5, "--resume", "latest")
+        for what in ("loading weights: tensor 1 of 6", "step 1 of 3, 0:00:0\\d left, loss [\\d.]+", "saving optimizer: tensor 1 of"):
+            assert re.search(rf"\r{what}.*?\x1b\[K", first), (name, what, first)
+        for what in ("loading parameters: tensor", "loading optimizer: tensor", "step 4 of 5"):
+            assert f"\r{what}" in second, (name, what, second)
+        assert is_clean(first) and is_clean(second) and "[0]" not in first + second, (first, second)
+        assert told(*train, 6, "--resume", "latest", "-q") == ""
+    text = told(rankc, "verify", work / "gpt", "--numeric")
+    assert "\rrunning: 1 of 3, the model on one rank\x1b[K" in text and is_clean(text), text
+    # A diagnostic of a rank does not stand behind a line of progress.
+    text = told(rankc, "run", work / "gpt", "--input", f"input_ids={work}/none.npy", code=6)
+    assert re.search(r"(^|\n|\x1b\[K)rankc: error", text) and is_clean(text), text
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
     rankc = pathlib.Path(parser.parse_args().rankc).resolve()
     with tempfile.TemporaryDirectory() as work:
         check_run(rankc, pathlib.Path(work))
-        check_edit(rankc, pathlib.Path(work))
         check_place(rankc, pathlib.Path(work))
         check_train(rankc, pathlib.Path(work))
         check_progress(rankc, pathlib.Path(work))
         check_progress_of_compile(rankc, pathlib.Path(work))
+        check_progress_of_the_rest(rankc, pathlib.Path(work))
+        check_edit(rankc, pathlib.Path(work))
 
 
 main()

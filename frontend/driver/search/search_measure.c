@@ -13,6 +13,7 @@
 #include "ir/base/own.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
+#include "runtime/base/progress.h"
 
 /* Runs of each plan, in turn, so that a time in which the machine is slow concerns all of them; the fastest counts. */
 enum { ROUNDS = 2 };
@@ -22,6 +23,8 @@ struct measuring {
     struct arena *arena;
     const char *work; /* a temporary directory */
     bool trains;
+    int run, runs; /* how many were begun, and will be */
+    struct rt_progress progress;
 };
 
 /* A compiled candidate, and the command that times it. */
@@ -98,11 +101,19 @@ static const char *first_error(const struct diags *diags) {
     return "it cannot be compiled";
 }
 
-static void time_trial(const struct measuring *m, struct trial *trial) {
+/* Called while a program is timed. */
+static void show_trial(void *of) {
+    struct measuring *m = of;
+    rt_progress_show(&m->progress, "measuring: run", m->run, m->runs, "");
+}
+
+static void time_trial(struct measuring *m, struct trial *trial) {
+    const struct subprocess_watch watch = {show_trial, m};
     struct candidate *c = trial->candidate;
+    m->run++;
     const char *said;
     if (c->unmeasured) return;
-    const double seconds = step_seconds(trial->words.at, m->arena, &said) / trial->samples;
+    const double seconds = step_seconds(trial->words.at, &watch, m->arena, &said) / trial->samples;
     if (seconds < 0)
         c->unmeasured = arena_copy(m->arena, said, strcspn(said, "\n"));
     else if (!c->measured || seconds < c->measured)
@@ -117,7 +128,8 @@ static int by_measured(const void *left, const void *right) {
 
 int search_measure(struct search *search, const struct options *options, bool trains, struct arena *arena,
                    struct diags *diags) {
-    struct measuring m = {options, arena, temporary_make("measure", arena, diags), trains};
+    struct measuring m = {
+        .given = options, .arena = arena, .work = temporary_make("measure", arena, diags), .trains = trains};
     struct trial *trials = ARENA_ARRAY(arena, struct trial, search->all.n);
     int n = 0;
     if (!m.work) return -1;
@@ -128,8 +140,11 @@ int search_measure(struct search *search, const struct options *options, bool tr
         if (prepare(&m, &trials[n], n, own) < 0) trials[n].candidate->unmeasured = first_error(own);
         n++;
     }
+    m.runs = ROUNDS * n;
+    rt_progress_begin(&m.progress, 0, options->quiet || options->json);
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < n; i++) time_trial(&m, &trials[i]);
+    rt_progress_end(&m.progress);
     temporary_remove(m.work);
     qsort(search->all.at, (size_t)n, sizeof *search->all.at, by_measured);
     if (search->all.at[0].measured) return 0;
