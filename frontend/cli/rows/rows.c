@@ -18,7 +18,8 @@ static const struct system systems[] = {
 
 static const struct {
     const char *gpu, *machine;
-    double rate, experts, attention;
+    double rate, experts, attention, multiprocessors;
+    double links[3];
 } devices[] = {
 #define DEVICE(...) {__VA_ARGS__},
 #include "frontend/cli/rows/rows_devices.def"
@@ -117,17 +118,31 @@ static void find_expert_weights(struct row *row) {
     row->head = (192 + 128) / 2.0;
 }
 
+/* Layers of the longest stage: each chunk has whole ones. Where that leaves places free, the first and the last stage,
+ * which have the embedding and the head, have fewer. Some publications count these tables as a layer each. */
+static void find_stages(struct row *row) {
+    const bool counted = strstr(row->notes, "(L+2)/pp") || strstr(row->notes, "first/last stage one layer fewer");
+    const double tables = row->pp > 1 && counted ? 2 : 0;
+    row->longest = ceil((row->layers + tables) / row->pp / row->chunks) * row->chunks;
+    row->outer = fmin(ceil((row->longest * row->pp - row->layers) / 2), row->longest);
+}
+
 /* Schedules: the part of 1F1B's bubble, and micro-batches whose activations the first stage holds. */
 static void find_schedule(struct row *row) {
     const char *v = strstr(row->schedule, "v="), *pp = strstr(row->schedule, "vpp=");
     const bool interleaved = strstr(row->schedule, "interleaved"), short_form = strstr(row->schedule, "1f1b-i");
     const double stated = pp ? atof(pp + 4) : v ? atof(v + 2) : 0;
-    row->chunks = row->pp == 1 ? 1 : short_form ? 3 : interleaved ? (stated >= 1 ? stated : 2) : 1;
+    const double each = ceil(row->layers / row->pp), unstated = short_form || fmod(each, 2) ? each : 2;
+    row->chunks = row->pp == 1 ? 1 : interleaved || short_form ? (stated >= 1 ? stated : unstated) : 1;
     row->flying = row->pp == 1 ? 1 : fmin(row->pp, row->micro_batches);
     row->bubble = 1;
     if (strstr(row->schedule, "zb-1p") || strstr(row->schedule, "zb-h1")) row->bubble = 1 / 3.0;
     if (strstr(row->schedule, "zb-2p") || strstr(row->schedule, "zb-h2")) row->bubble = 0, row->flying = 2 * row->pp;
     if (strstr(row->schedule, "zerobubble") || strstr(row->schedule, "zb-v")) row->bubble = 0;
+    /* arXiv 2411.05288, section 5: what each way of dividing the head among the stages adds */
+    if (strstr(row->schedule, "interlaced")) row->flying *= 1.5;
+    if (strstr(row->schedule, "vocab-1")) row->flying += 2;
+    if (strstr(row->schedule, "vocab-2")) row->flying += 1;
     if (strstr(row->schedule, "gpipe") && row->pp > 1) row->flying = row->micro_batches;
 }
 
@@ -146,6 +161,9 @@ static const char *find_sizes(struct row *row) {
     if (!find_experts(row) && (row->ep > 1 || strstr(row->notes, "MoE")))
         return "notes do not say how many experts there are (MoE 128e top8)";
     if (strstr(row->zero, "offload") || strstr(row->notes, "offload")) return "offload is not simulated";
+    row->tuned =
+        !(row->microbatch > 0) && (strstr(row->notes, "microbatch tuned") || strstr(row->notes, "best of a sweep"));
+    if (row->tuned) row->microbatch = 1;
     if (!(row->microbatch > 0)) return "the size of a micro-batch is missing";
     for (int i = 0; i < 5; i++)
         if (!(*ways[i] >= 1)) *ways[i] = 1;
@@ -170,6 +188,10 @@ static const char *complete(struct arena *arena, struct row *row) {
         if (strstr(row->source, system->word) && strstr(row->zero, system->division)) row->system = system;
     diags_init(&none, arena);
     if (machine_read(arena, &none, devices[device].machine, &row->machine) < 0) BUG("a device without a machine");
+    memcpy(row->links, devices[device].links, sizeof row->links);
+    row->multiprocessors = devices[device].multiprocessors;
+    row->fused = row->system->fused || row->machine.rate[MACHINE_FP8] > 0; /* all on devices of after 2022 */
+    row->adapters = strstr(row->model, "LoRA");
     row->device = devices[device].rate;
     row->on_device = devices[device].experts;
     row->fused_rate = devices[device].attention;
@@ -183,9 +205,12 @@ static const char *complete(struct arena *arena, struct row *row) {
     row->recomputes = strncmp(row->recompute, "full", 4) == 0;
     row->selects = strstr(row->recompute, "selective");
     row->selects_attention = strstr(row->recompute, "selective attention");
+    row->selects_products = strstr(row->recompute, "selective op");
+    row->selects_layers = strstr(row->recompute, "selective layer");
     row->sequence =
         (row->system->sequence || strstr(row->recompute, "sequence parallel")) && !strstr(row->recompute, "no sp");
     find_schedule(row);
+    find_stages(row);
     if (!(row->head > 0)) row->head = row->hidden / row->heads;
     if (row->experts > 0)
         find_expert_weights(row);
@@ -219,14 +244,39 @@ static const char *read_row(struct arena *arena, const struct fields *names, con
     return NULL;
 }
 
+struct prediction {
+    double tflops, bytes;
+};
+
+static struct prediction predict_row(const struct row *row) {
+    const double sequences = row->micro_batches * row->microbatch * row->dp;
+    return (struct prediction){row_flops(row) * sequences / row_seconds(row) / row->ngpus / 1e12, row_memory(row)};
+}
+
+/* Completes the row and predicts it; why it cannot be simulated, or NULL. */
+static const char *predict_complete(struct arena *arena, struct row *row, struct prediction *prediction) {
+    const struct row given = *row;
+    const char *missing = complete(arena, row);
+    if (missing) return missing;
+    *prediction = predict_row(row);
+    for (double size = 2; row->tuned && size <= given.global_batch / row->dp; size *= 2) {
+        struct row other = given;
+        other.microbatch = size;
+        if (complete(arena, &other)) continue;
+        const struct prediction larger = predict_row(&other);
+        if (larger.bytes <= other.machine.memory && larger.tflops > prediction->tflops) *prediction = larger;
+    }
+    return NULL;
+}
+
 static void predict(struct arena *arena, struct diags *diags, const struct fields *names, const struct fields *fields,
                     int number, struct strbuf *out) {
     struct row row;
+    struct prediction prediction;
     const char *missing = read_row(arena, names, fields, &row);
-    if (!missing) missing = complete(arena, &row);
+    if (!missing) missing = predict_complete(arena, &row, &prediction);
     if (!missing) {
-        const double bytes = row_memory(&row), sequences = row.micro_batches * row.microbatch * row.dp;
-        const double tflops = row_flops(&row) * sequences / row_seconds(&row) / row.ngpus / 1e12;
+        const double bytes = prediction.bytes, tflops = prediction.tflops;
         if (isfinite(bytes) && isfinite(tflops)) {
             strbuf_printf(out, "%d,%.4g,%.4g,%d\n", number, tflops, bytes / 0x1p30, bytes <= row.machine.memory);
             return;

@@ -6,23 +6,23 @@
 #include <string.h>
 
 /* Constants of all systems and devices, fitted to the published runs. */
-static const double product_rate = 0.827;              /* of the largest products' rate that a layer's reach */
-static const double half_extents[] = {500, 91.7, 144}; /* at which products reach half of that */
-static const double half_head = 20.4;      /* elements of a head at which attention reaches half of its rate */
-static const double misaligned = 3.33;     /* factor of unfused attention if a head is no multiple of 8 elements */
-static const double passes_over_rows = 60; /* bytes per element of the hidden state that other kernels move */
-static const double hidden_reduction = 0.13, hidden_gather = 0.581; /* beside computing */
-static const double hidden_tensor = 0.409, hidden_async = 0.536;    /* of tensor parallelism's exchanges; pipelined */
-static const double latency = 0.000034;
-static const double fp8_rate = 1.1, fp4_rate = 2.03, rowwise_rate = 0.779;
-static const double quantized_bytes = 1, rowwise_bytes = 4.64; /* moved per element of a quantized product */
-static const double between_stages = 0.59; /* the part of the transfers between stages that nothing hides */
+static const double product_rate = 0.661;               /* of the largest products' rate that a layer's reach */
+static const double half_extents[] = {368, 33.6, 66.6}; /* at which products reach half of that */
+static const double half_head = 11.2;         /* elements of a head at which attention reaches half of its rate */
+static const double misaligned = 4.16;        /* factor of unfused attention if a head is no multiple of 8 elements */
+static const double passes_over_rows = 66.5;  /* bytes per element of the hidden state that other kernels move */
+static const double adapters_over_rows = 177; /* and those that apply LoRA's adapters */
+static const double hidden_reduction = 0.179, hidden_gather = 0.288; /* beside computing */
+static const double hidden_tensor = 0.303, hidden_async = 0.461;     /* of tensor parallelism's exchanges; pipelined */
+static const double latency = 0.000005;
+static const double fp8_rate = 1.32, fp4_rate = 2.45;
+static const double quantized_bytes = 2.4, rowwise_bytes = 9.57; /* moved per element of a quantized product */
+static const double between_stages = 0.0865; /* the part of the transfers between stages that nothing hides */
 
 /* Constants of mixtures of experts: the time of their products against dense ones of equal size, bytes that are moved
  * for each element that a token sends, the part of their exchange that nothing hides (with pipeline stages, Megatron
  * overlaps it with another micro-batch), and the links between nodes that a rank uses for it. */
-static const double grouped_products = 2.25, moved_bytes = 6, exposed_alone = 0.77, exposed_in_stages = 0.05,
-                    links_of_exchange = 8;
+static const double grouped_products = 2.12, moved_bytes = 2.52, exposed_in_stages = 0.0361, links_of_exchange = 2.3;
 
 bool row_note(const struct row *row, const char *key, char *value, size_t bytes) {
     const size_t length = strlen(key);
@@ -42,7 +42,7 @@ double row_flops(const struct row *row) {
     const double dense = row->dense_layers * (3 * h * row->dense_ffn - active);
     const double linear = 2 * s * ((row->attention + active) * L + dense), head = 2 * s * h * V;
     const double scores = 4 * s * s * row->head * row->heads * L * row->scored;
-    const double layer = 8 * s * h * h + 4 * s * s * h;
+    const double layer = 8 * s * h * h + 4 * s * s * h, passes = row->adapters ? 2 : 3;
     const struct {
         const char *name;
         double flops;
@@ -50,7 +50,7 @@ double row_flops(const struct row *row) {
         {"atorch_full", L * (layer + 6 * s * h * f) * 4 + 3 * head},
         {"atorch_lora", L * (layer + 6 * s * h * f) * 3 + 2 * head},
         {"tt", 3 * (linear + head + scores)},
-        {"mb_causal", 3 * (linear + head + scores / 2)},
+        {"mb_causal", passes * (linear + head + scores / 2)},
         {"hw_megatron", 96 * s * L * h * h * (1 + s / (6 * h) + V / (16 * L * h))},
         {"model_megatron", 72 * s * L * h * h * (1 + s / (6 * h) + V / (12 * L * h))},
         {"bs_old", 8 * s * L * (12 * h * h + 13 * h)},
@@ -62,6 +62,7 @@ double row_flops(const struct row *row) {
     if (row_note(row, "flops_def", name, sizeof name))
         for (size_t i = 0; i < sizeof definitions / sizeof *definitions; i++)
             if (strcmp(definitions[i].name, name) == 0) return definitions[i].flops;
+    if (strstr(row->notes, "8*size*tok") && row->params > 0) return 8 * row->params * s;
     return 3 * (linear + head + scores);
 }
 
@@ -73,7 +74,6 @@ static double rate_of(const struct row *row) {
     double products = rate[MACHINE_HALF];
     if (strstr(precision, "fp8")) products = (rate[MACHINE_FP8] > 0 ? rate[MACHINE_FP8] : 1.7 * products) * fp8_rate;
     if (strstr(precision, "fp4")) products = rate[MACHINE_FP8] * fp4_rate;
-    if (strstr(precision, "rowwise")) products *= rowwise_rate;
     if (strncmp(precision, "fp32", 4) == 0) products /= 2;
     return products * row->device;
 }
@@ -85,66 +85,107 @@ static double quantizing(const struct row *row, double m, double n, double k) {
     return bytes * (m * k + n * k + m * n) / row->machine.bandwidth;
 }
 
+/* The part of the multiprocessors' time that the tiles of `count` results of (m, n) fill: the last wave of tiles leaves
+ * multiprocessors idle. The library takes the best of a few sizes of tiles; small tiles read their operands more
+ * often. */
+static double filled(const struct row *row, double m, double n, double count) {
+    static const struct {
+        double m, n, rate;
+    } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.85}, {64, 64, 0.7}};
+    double most = 0;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const double all = count * ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
+        const double places = ceil(all / row->multiprocessors) * row->multiprocessors;
+        most = fmax(most, count * m * n / (places * tiles[i].m * tiles[i].n) * tiles[i].rate);
+    }
+    return most;
+}
+
 /* The part of the rate that a product reaches. */
-static double reached_of(double m, double n, double k) {
-    return m / (m + half_extents[0]) * n / (n + half_extents[1]) * k / (k + half_extents[2]);
+static double reached_of(const struct row *row, double m, double n, double k, double count) {
+    return filled(row, m, n, count) * m / (m + half_extents[0]) * n / (n + half_extents[1]) * k / (k + half_extents[2]);
 }
 
-/* Forward, of (m, k) by (k, n). */
-static double product_of(const struct row *row, double m, double n, double k) {
-    return 2 * m * n * k / (rate_of(row) * product_rate * reached_of(m, n, k)) + quantizing(row, m, n, k);
+/* (m, k) by (k, n), one of `count` that run at the same time. */
+static double one_product(const struct row *row, double m, double n, double k, double count) {
+    return 2 * m * n * k / (rate_of(row) * product_rate * reached_of(row, m, n, k, count)) + quantizing(row, m, n, k);
 }
 
-/* Forward, of (tokens of a micro-batch on a rank, k) by (k, n). */
-static double product(const struct row *row, double n, double k) {
-    return product_of(row, row->microbatch * row->seq / row->cp, n, k);
+/* Seconds of a product, forward and in the backward phase: the gradients of the operands. */
+struct product_time {
+    double forward, gradients;
+};
+
+/* (m, k) by (k, n), with weights (k, n). */
+static struct product_time product_of(const struct row *row, double m, double n, double k, double count) {
+    const double rows = one_product(row, m, k, n, count);
+    const double weights = row->adapters ? 0 : one_product(row, k, n, m, count);
+    return (struct product_time){one_product(row, m, n, k, count), rows + weights};
 }
 
-/* An all-gather or a reduce-scatter of `bytes` among ranks. */
+static void add(struct product_time *sum, double times, struct product_time product) {
+    sum->forward += times * product.forward;
+    sum->gradients += times * product.gradients;
+}
+
+/* (tokens of a micro-batch on a rank, k) by (k, n). */
+static struct product_time product(const struct row *row, double n, double k) {
+    return product_of(row, row->microbatch * row->seq / row->cp, n, k, 1);
+}
+
+/* An all-gather or a reduce-scatter of `bytes` among ranks. Without a switch, a device uses the links to its group. */
 static double exchange(const struct row *row, double bytes, double ranks, double stride) {
     if (ranks <= 1) return 0;
-    const struct machine_level link = machine_link(&row->machine, ranks, stride);
+    struct machine_level link = machine_link(&row->machine, ranks, stride);
+    const double *links = row->links;
+    if (ranks * stride <= row->machine.level[0].devices && links[2] > 0)
+        link.bandwidth *= links[ranks > 4 ? 2 : ranks > 2 ? 1 : 0] / links[2];
     return bytes * (ranks - 1) / ranks / link.bandwidth + latency * log2(ranks);
 }
 
-/* Forward, of `rows` rows in each of `experts` experts on a rank. */
-static double experts_products(const struct row *row, double rows, double experts) {
-    const double h = row->hidden, f = row->ffn;
-    return experts * (2 * product_of(row, rows, f, h) + product_of(row, rows, h, f));
+/* `rows` rows in each of `experts` experts on a rank. */
+static void add_experts(struct product_time *sum, const struct row *row, double rows, double experts, double factor) {
+    const double times = factor * experts, h = row->hidden, f = row->ffn;
+    add(sum, 2 * times, product_of(row, rows, f, h, experts));
+    add(sum, times, product_of(row, rows, h, f, experts));
 }
 
 /* All-to-all of the tokens' elements to their experts, or back. */
 static double dispatch(const struct row *row, double bytes) {
     const struct machine *machine = &row->machine;
-    const bool inside = row->ep * row->tp <= machine->level[0].devices || machine->nlevels == 1;
+    const double group = fmin(row->ep * row->tp, row->ngpus / row->pp); /* experts are not divided by tp */
+    const bool inside = group <= machine->level[0].devices || machine->nlevels == 1;
     const double bandwidth =
         inside ? machine->level[0].bandwidth : machine->level[machine->nlevels - 1].bandwidth * links_of_exchange;
-    return row->ep > 1 ? bytes * (row->ep - 1) / row->ep / bandwidth * (row->pp > 1 ? exposed_in_stages : exposed_alone)
-                       : 0;
+    return row->ep > 1 ? bytes * (row->ep - 1) / row->ep / bandwidth * (row->pp > 1 ? exposed_in_stages : 1) : 0;
 }
 
 /* A layer's forward, in parts. */
 struct layer_time {
-    double products, attention, others, exchanges;
+    struct product_time products;
+    double attention, others, exchanges;
 };
 
 static struct layer_time forward_of(const struct row *row) {
     const double h = row->hidden, tp = row->tp, tokens = row->microbatch * row->seq / row->cp;
     const double size = row->head, grouped = row->kv_heads * size, bandwidth = row->machine.bandwidth;
     const double scores = row->microbatch * row->heads / tp * row->seq / row->cp * row->seq;
-    const bool fused = row->system->fused;
+    const bool fused = row->fused;
     struct layer_time time = {0};
     if (row->experts > 0) {
         const double sent = tokens * (row->chosen - row->shared), owned = fmax(row->experts / row->ep, 1);
         const double half = row->attention / 2 / h / tp;
-        time.products = product(row, half, h) + product(row, h, half) +
-                        grouped_products * experts_products(row, sent * row->ep / row->experts, owned) +
-                        experts_products(row, tokens, row->shared);
-        time.others = moved_bytes * sent * h / bandwidth;
+        add(&time.products, 1, product(row, half, h));
+        add(&time.products, 1, product(row, h, half));
+        add_experts(&time.products, row, sent * row->ep / row->experts, owned, grouped_products);
+        if (row->shared > 0) add_experts(&time.products, row, tokens, row->shared, 1);
+        time.others = (moved_bytes * sent * h + 10 * tokens * row->chosen * row->ffn) / bandwidth;
         time.exchanges = 2 * dispatch(row, 2 * sent * h);
     } else {
-        time.products = product(row, (h + 2 * grouped) / tp, h) + product(row, h, h / tp) +
-                        (row->projections - 1) * product(row, row->ffn / tp, h) + product(row, h, row->ffn / tp);
+        add(&time.products, 1, product(row, (h + 2 * grouped) / tp, h));
+        add(&time.products, 1, product(row, h, h / tp));
+        add(&time.products, row->projections - 1, product(row, row->ffn / tp, h));
+        add(&time.products, 1, product(row, h, row->ffn / tp));
         time.others = 10 * tokens * row->ffn / tp / bandwidth;
     }
     time.attention = 4 * scores * row->scored * size * (fused ? 0.5 : 1) /
@@ -153,7 +194,11 @@ static struct layer_time forward_of(const struct row *row) {
     if (!fused) time.attention += scores * 16 / bandwidth; /* scores are written and read four times */
     if (!fused && fmod(size, 8) > 0) time.attention *= misaligned;
     time.others += tokens * passes_over_rows * h / (row->sequence ? tp : 1) / bandwidth;
-    time.exchanges += 4 * exchange(row, 2 * tokens * h, tp, 1) * (1 - (row->overlapped ? hidden_async : hidden_tensor));
+    if (row->adapters) time.others += tokens * adapters_over_rows * h / bandwidth;
+    time.exchanges += 4 * exchange(row, 2 * tokens * h, tp, 1) *
+                      (1 - (!row->system->overlaps ? 0
+                            : row->overlapped      ? hidden_async
+                                                   : hidden_tensor));
     return time;
 }
 
@@ -161,32 +206,51 @@ bool row_divides_head(const struct row *row) {
     return strstr(row->schedule, "interlaced") || strstr(row->schedule, "vocab");
 }
 
-/* The stage that works longest, for a micro-batch. */
-static double stage_seconds(const struct row *row) {
+/* A layer's forward, backward and what recomputation repeats, for a micro-batch. */
+static double layer_seconds(const struct row *row) {
     const struct layer_time f = forward_of(row);
-    const double once = f.products + f.attention + f.others + f.exchanges;
-    const double again = row->recomputes ? once
-                         : row->selects  ? f.attention * (row->system->fused ? 0.9 : 0) + 0.3 * f.others
-                                         : 0;
-    const double device = once + 2 * f.products + 2.5 * f.attention + 2 * f.others + f.exchanges + again;
-    const double layer = row->experts > 0 ? fmax(device, 3 * row->system->host) : device;
-    const double tokens = row->microbatch * row->seq / row->cp, tp = row->tp, layers = row->layers / row->pp;
-    const double head =
-        3 * product(row, row->vocab / tp, row->hidden) + 24 * tokens * row->vocab / tp / row->machine.bandwidth;
-    double seconds = layers * layer + head * (row->pp == 1            ? 1
-                                              : row_divides_head(row) ? 1 / row->pp
-                                                                      : row->system->head);
-    if (strstr(row->schedule, "redis")) seconds = fmax(layers * layer + head / row->pp, head); /* layers are moved */
-    if (row->pp > 1) {
-        const struct machine_level *between = &row->machine.level[row->machine.nlevels - 1];
-        const double devices = row->machine.level[0].devices / tp;
-        seconds += between_stages * 8 * tokens * row->hidden / tp / (between->bandwidth * fmin(8, devices) / 8);
-    }
-    return seconds;
+    const double once = f.products.forward + f.attention + f.others + f.exchanges;
+    const double again = row->recomputes         ? once
+                         : row->selects_layers   ? once / 2
+                         : row->selects_products ? f.products.forward / 2 + f.others
+                         : row->selects          ? f.attention * (row->fused ? 0.9 : 0) + 0.3 * f.others
+                                                 : 0;
+    const double device = once + f.products.gradients + 2.5 * f.attention + 2 * f.others + f.exchanges + again +
+                          (row->recomputes ? 4 : 3) * row->system->gaps;
+    return row->experts > 0 ? fmax(device, 3 * row->system->host) : device;
 }
 
-static double bubble_of(const struct row *row) {
-    return (row->pp - 1) / row->chunks * row->bubble;
+/* The head and the loss, for a micro-batch. */
+static double head_seconds(const struct row *row) {
+    const double tokens = row->microbatch * row->seq / row->cp, columns = row->vocab / row->tp;
+    const struct product_time logits = product(row, columns, row->hidden);
+    return logits.forward + logits.gradients + 24 * tokens * columns / row->machine.bandwidth;
+}
+
+/* Transfers between two stages that nothing hides, for a micro-batch. */
+static double between_seconds(const struct row *row) {
+    if (row->pp == 1) return 0;
+    const double tokens = row->microbatch * row->seq / row->cp, tp = row->tp;
+    const struct machine_level *between = &row->machine.level[row->machine.nlevels - 1];
+    const double devices = row->machine.level[0].devices / tp;
+    return between_stages * 8 * tokens * row->hidden / tp / (between->bandwidth * fmin(8, devices) / 8);
+}
+
+/* The stage that works longest, for a micro-batch: an inner one, or the last one with the head. */
+static double longest_seconds(const struct row *row, double layer, double head) {
+    const double layers = row->longest * layer;
+    if (row->pp == 1) return layers + head;
+    if (strstr(row->schedule, "redis")) return fmax(layers + head / row->pp, head); /* layers are moved */
+    if (row_divides_head(row)) return layers + head / row->pp;
+    return fmax(layers, layers - row->outer * layer + head);
+}
+
+/* All micro-batches: the longest stage works on each of them, and the first one passes all the other stages. */
+static double stages_seconds(const struct row *row) {
+    const double layer = layer_seconds(row), head = head_seconds(row), between = between_seconds(row);
+    const double longest = longest_seconds(row, layer, head) + between;
+    const double all = row->layers * layer + head + row->pp * between;
+    return row->micro_batches * longest + fmax(0, all - longest) / row->chunks * row->bubble;
 }
 
 double row_owned_mlp(const struct row *row) {
@@ -200,18 +264,18 @@ static double weights_of(const struct row *row) {
 
 double row_seconds(const struct row *row) {
     const double weights = weights_of(row), replicas = row->dp * row->cp, micro = row->micro_batches;
-    const double gradient = row->system->wide ? 4 : 2;
-    double seconds = (micro + bubble_of(row)) * stage_seconds(row);
+    const double gradient = row->system->wide ? 4 : 2, hidden = row->system->overlaps ? 1 : 0;
+    double seconds = stages_seconds(row);
     if (row->sharded) {
         const double times = row->pp > 1 ? 1 : micro;
         const double sum = times * (2 * exchange(row, 2 * weights, replicas, row->tp) +
                                     exchange(row, gradient * weights, replicas, row->tp));
-        const double room = hidden_gather * seconds;
-        seconds += fmax(0, sum - room) + (1 - hidden_gather) * 0.3 * fmin(sum, seconds);
+        const double room = hidden * hidden_gather * seconds;
+        seconds += fmax(0, sum - room) + hidden * (1 - hidden_gather) * 0.3 * fmin(sum, seconds);
     } else {
         seconds +=
             (exchange(row, 2 * weights, replicas, row->tp) + exchange(row, gradient * weights, replicas, row->tp)) *
-            (1 - hidden_reduction);
+            (1 - hidden * hidden_reduction);
     }
     seconds += 16 * weights / (row->divided ? replicas : 1) / row->machine.bandwidth;
     return seconds * row->system->time * (row->experts > 0 ? row->system->experts * row->on_device : 1);

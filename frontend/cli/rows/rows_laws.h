@@ -7,8 +7,8 @@
 struct system {
     const char *word, *division;
     double time, network;
-    bool fused, sequence, wide, keeps, divides;
-    double head, states, logits, memory, reserve, experts, host;
+    bool fused, sequence, wide, keeps, divides, overlaps;
+    double states, logits, memory, reserve, experts, host, gaps;
 };
 
 struct row {
@@ -19,6 +19,8 @@ struct row {
     /* what follows from them */
     const struct system *system;
     struct machine machine;
+    double links[3]; /* of a device to others of a group of 2, 4 and 8; 0: a switch */
+    double multiprocessors;
     double device;         /* factors of rows_devices.def: of the rate, */
     double on_device;      /* of the time of experts, */
     double fused_rate;     /* and the part of the rate that fused attention reaches */
@@ -26,6 +28,8 @@ struct row {
     double attention, mlp; /* weights of a layer */
     double projections;    /* of the MLP: 2, or 3 if it is gated */
     double chunks;         /* of a rank (interleaved schedules) */
+    double longest;        /* layers of the longest stage */
+    double outer;          /* layers that the first stage, and the last, have less than that */
     double bubble;         /* the part of 1F1B's bubble that the schedule has */
     double flying;         /* micro-batches whose activations the first stage holds */
     double head;           /* elements of a head */
@@ -34,12 +38,16 @@ struct row {
     double chosen, shared; /* experts of a token, shared ones included; those that all tokens have */
     double dense_layers;   /* the first ones, with a dense MLP of dense_ffn */
     double dense_ffn;
+    bool fused;      /* attention is a fused kernel */
+    bool tuned;      /* the publication took the fastest micro-batch, and does not say which */
+    bool adapters;   /* LoRA: other weights are frozen */
     bool overlapped; /* exchanges of tensor parallelism are pipelined with their products */
     int stage;       /* of ZeRO; -1: none */
     bool sharded;    /* parameters are divided (ZeRO 3, FSDP) */
     bool divided;    /* optimizer states are (ZeRO 1 and above) */
     bool sequence;   /* activations between products are divided among tensor-parallel ranks */
     bool recomputes, selects, selects_attention;
+    bool selects_products, selects_layers; /* torchtitan: every second product is computed again; every second layer */
 };
 
 /* The value behind "key=" in notes, up to the next ';' or '('; false if there is none. */

@@ -6,7 +6,7 @@
 
 /* Fitted to the published runs: the part of a layer's activations that selective recomputation keeps, and bytes of a
  * weight that stay gathered, with its gradient, in pipeline stages. */
-static const double kept_products = 0.257, kept_gathered = 6.18;
+static const double kept_products = 0.235, kept_gathered = 4.25;
 
 /* Bytes of a weight with its gradient and the optimizer's states, in bytes for each weight of a rank. */
 static double state_bytes(const struct row *row) {
@@ -19,20 +19,22 @@ static double state_bytes(const struct row *row) {
     if (row->stage == 2 && strstr(row->precision, "amp")) return 4 + 2 + 12 / replicas;
     if (row->stage == 2) return 2 + 14 / replicas;
     if (row->divided && strstr(row->precision, "amp")) return 4 + 4 + 2 + 8 / replicas;
-    if (row->divided) return 2 + (f32_sums || row->system->keeps ? 4 : 2) + 12 / replicas;
+    if (row->divided) return 2 + (f32_sums ? 2 + 4 : row->system->keeps ? 4 : 2) + 12 / replicas;
     return strncmp(row->precision, "fp32", 4) == 0 ? 16 : 18;
 }
 
-double row_memory(const struct row *row) {
-    const double h = row->hidden, tp = row->tp, pp = row->pp, s = row->seq / row->cp;
-    const double vocab = row_divides_head(row) ? row->vocab / pp : row->vocab;
-    const double tokens = row->microbatch * s, layers = ceil(row->layers / pp), gated = row->projections == 3;
-    const bool f32 = strncmp(row->precision, "fp32", 4) == 0;
-    const bool stores = f32 || !row->system->fused;
-    const double sequence = row->sequence ? tp : 1, norms = (2 * layers + 1) * h;
-    const double weights =
-        (layers * (row->attention + row_owned_mlp(row)) + vocab * h * (pp == 1 && gated ? 2 : 1)) / tp + norms;
-    const double scores = stores ? 5 * row->heads * s * row->seq * row->microbatch / tp : 0;
+/* Bytes of a micro-batch on a rank: what a layer keeps for its gradient, what it needs while it is computed (where
+ * recomputation keeps less), and the logits. */
+struct activations {
+    double kept, working, logits;
+};
+
+static struct activations activations_of(const struct row *row) {
+    const double h = row->hidden, tp = row->tp, s = row->seq / row->cp, tokens = row->microbatch * s;
+    const double vocab = row_divides_head(row) ? row->vocab / row->pp : row->vocab;
+    const bool f32 = strncmp(row->precision, "fp32", 4) == 0, gated = row->projections == 3;
+    const double sequence = row->sequence ? tp : 1;
+    const double scores = f32 || !row->fused ? 5 * row->heads * s * row->seq * row->microbatch / tp : 0;
     /* Korthikanti et al., arXiv 2205.05198, equation 2 */
     const double layer =
         (f32 ? 2 : 1) *
@@ -40,14 +42,30 @@ double row_memory(const struct row *row) {
     const double kept = row->recomputes ? 2 * tokens * h / sequence
                         : row->selects  ? (row->selects_attention ? 1 : kept_products) * (layer - scores)
                                         : layer;
-    const double flying = row->flying * (row->chunks > 1 ? 1 + (pp - 1) / (pp * row->chunks) : 1);
+    return (struct activations){kept, row->recomputes ? layer : 0, row->system->logits * tokens * vocab / tp};
+}
+
+/* Bytes of the weights of `layers` layers and `tables` tables of the vocabulary, with all that belongs to them. */
+static double states_of(const struct row *row, double layers, double tables) {
+    const double h = row->hidden, tp = row->tp, layer = row->attention + row_owned_mlp(row);
+    const double vocab = row_divides_head(row) ? row->vocab / row->pp : row->vocab;
+    const double weights = (layers * layer + tables * vocab * h) / tp + (2 * layers + 1) * h;
     /* gathered: two layers; in stages, all of a stage's weights between micro-batches */
-    const double gathered = !row->sharded ? 0
-                            : pp > 1      ? kept_gathered * weights
-                                          : 12 * (row->attention + row_owned_mlp(row)) / tp;
-    const double state = weights * state_bytes(row) + gathered, working = row->recomputes ? layer : 0;
-    const double logits = row->system->logits * tokens * vocab / tp;
-    const double first = layers * kept * flying + working, last = layers * kept + working + logits;
-    const double activations = pp == 1 ? first + logits : fmax(first, last);
-    return (state + activations) * row->system->memory + row->system->reserve * 0x1p30;
+    const double gathered = !row->sharded ? 0 : row->pp > 1 ? kept_gathered * weights : 12 * layer / tp;
+    return weights * state_bytes(row) + gathered;
+}
+
+double row_memory(const struct row *row) {
+    const struct activations a = activations_of(row);
+    const double pp = row->pp, inner = row->longest, outer = inner - row->outer;
+    const double flying = row->flying * (row->chunks > 1 ? 1 + (pp - 1) / (pp * row->chunks) : 1);
+    double bytes;
+    if (pp == 1) {
+        bytes = states_of(row, outer, row->projections == 3 ? 2 : 1) + outer * a.kept + a.working + a.logits;
+    } else {
+        const double ends = states_of(row, outer, 1) + a.working;
+        bytes = ends + fmax(outer * a.kept * flying, outer * a.kept + a.logits);
+        if (pp > 2) bytes = fmax(bytes, states_of(row, inner, 0) + inner * a.kept * (flying - 1) + a.working);
+    }
+    return bytes * row->system->memory + row->system->reserve * 0x1p30;
 }
