@@ -133,7 +133,7 @@ static void find_schedule(struct row *row) {
     const bool interleaved = strstr(row->schedule, "interleaved"), short_form = strstr(row->schedule, "1f1b-i");
     const double stated = pp ? atof(pp + 4) : v ? atof(v + 2) : 0;
     const double each = ceil(row->layers / row->pp), unstated = short_form || fmod(each, 2) ? each : 2;
-    row->chunks = row->pp == 1 ? 1 : interleaved || short_form ? (stated >= 1 ? stated : unstated) : 1;
+    row->chunks = row->pp == 1 ? 1 : interleaved || short_form ? (stated >= 1 ? fmin(stated, each) : unstated) : 1;
     row->flying = row->pp == 1 ? 1 : fmin(row->pp, row->micro_batches);
     row->bubble = 1;
     if (strstr(row->schedule, "zb-1p") || strstr(row->schedule, "zb-h1")) row->bubble = 1 / 3.0;
