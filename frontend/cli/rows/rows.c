@@ -127,12 +127,20 @@ static void find_stages(struct row *row) {
     row->outer = fmin(ceil((row->longest * row->pp - row->layers) / 2), row->longest);
 }
 
+/* Chunks of a rank with `layers` layers where an interleaved schedule does not say: the smallest number that divides
+ * them. */
+static double unstated_chunks(double layers) {
+    for (int chunks = 2; chunks <= 8; chunks++)
+        if (fmod(layers, chunks) == 0) return chunks;
+    return layers;
+}
+
 /* Schedules: the part of 1F1B's bubble, and micro-batches whose activations the first stage holds. */
 static void find_schedule(struct row *row) {
     const char *v = strstr(row->schedule, "v="), *pp = strstr(row->schedule, "vpp=");
     const bool interleaved = strstr(row->schedule, "interleaved"), short_form = strstr(row->schedule, "1f1b-i");
     const double stated = pp ? atof(pp + 4) : v ? atof(v + 2) : 0;
-    const double each = ceil(row->layers / row->pp), unstated = short_form || fmod(each, 2) ? each : 2;
+    const double each = ceil(row->layers / row->pp), unstated = short_form ? each : unstated_chunks(each);
     row->chunks = row->pp == 1 ? 1 : interleaved || short_form ? (stated >= 1 ? fmin(stated, each) : unstated) : 1;
     row->flying = row->pp == 1 ? 1 : fmin(row->pp, row->micro_batches);
     row->bubble = 1;
@@ -190,7 +198,8 @@ static const char *complete(struct arena *arena, struct row *row) {
     if (machine_read(arena, &none, devices[device].machine, &row->machine) < 0) BUG("a device without a machine");
     memcpy(row->links, devices[device].links, sizeof row->links);
     row->multiprocessors = devices[device].multiprocessors;
-    row->fused = row->system->fused || row->machine.rate[MACHINE_FP8] > 0; /* all on devices of after 2022 */
+    const bool recent = row->machine.rate[MACHINE_FP8] > 0; /* a device of after 2022, when all systems had both */
+    row->fused = row->system->fused || recent;
     row->adapters = strstr(row->model, "LoRA");
     row->device = devices[device].rate;
     row->on_device = devices[device].experts;
@@ -207,8 +216,8 @@ static const char *complete(struct arena *arena, struct row *row) {
     row->selects_attention = strstr(row->recompute, "selective attention");
     row->selects_products = strstr(row->recompute, "selective op");
     row->selects_layers = strstr(row->recompute, "selective layer");
-    row->sequence =
-        (row->system->sequence || strstr(row->recompute, "sequence parallel")) && !strstr(row->recompute, "no sp");
+    row->sequence = (row->system->sequence || recent || strstr(row->recompute, "sequence parallel")) &&
+                    !strstr(row->recompute, "no sp");
     find_schedule(row);
     find_stages(row);
     if (!(row->head > 0)) row->head = row->hidden / row->heads;
