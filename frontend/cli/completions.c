@@ -55,6 +55,40 @@ static const char *operator_names(struct arena *arena) {
     return strbuf_text(&names);
 }
 
+/* "lr=0.001 beta1=0.9<1 steps" as "lr= beta1= steps=". */
+static const char *keys_of(const char *options, struct arena *arena) {
+    struct strbuf keys;
+    strbuf_init(&keys, arena);
+    for (; *options; options += strcspn(options, " "), options += strspn(options, " "))
+        strbuf_printf(&keys, "%s%.*s=", keys.length ? " " : "", (int)strcspn(options, " ="), options);
+    return strbuf_text(&keys);
+}
+
+struct settings {
+    VEC(struct completion_settings) all;
+};
+
+/* Settings behind policies, optimizers and learning-rate schedules. */
+static const struct completion_settings *find_settings(struct arena *arena) {
+    struct settings found = {0};
+    for (int i = 1; i < CHOICES; i++)
+        if (choice_rows[i].group == GROUP_POLICY)
+            VEC_PUSH(arena, &found.all,
+                     ((struct completion_settings){OPT_PAS, choice_rows[i].word,
+                                                   help_policy_settings((enum choice)i, arena)}));
+    for (int i = 0; i < noptimizers; i++)
+        if (!i || strcmp(optimizers[i].name, optimizers[i - 1].name))
+            VEC_PUSH(arena, &found.all,
+                     ((struct completion_settings){OPT_OPTIMIZER, optimizers[i].name,
+                                                   keys_of(optimizers[i].options, arena)}));
+    for (int i = 0; i < RT_LR_SCHEDULES; i++)
+        VEC_PUSH(arena, &found.all,
+                 ((struct completion_settings){OPT_LR_SCHEDULE, rt_lr_schedule_rows[i].name,
+                                               keys_of(rt_lr_schedule_rows[i].options, arena)}));
+    VEC_PUSH(arena, &found.all, (struct completion_settings){0});
+    return found.all.at;
+}
+
 int cli_completions(struct cli *cli) {
     const char *shell = cli->options->operand;
     const struct completion_words words[] = {
@@ -73,7 +107,7 @@ int cli_completions(struct cli *cli) {
     };
     struct strbuf text;
     strbuf_init(&text, cli->arena);
-    if (!help_completions(&text, shell, words, sizeof words / sizeof *words))
+    if (!help_completions(&text, shell, words, sizeof words / sizeof *words, find_settings(cli->arena)))
         return diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown shell %s (%s)", diag_quote(cli->diags, shell),
                           verb_rows[VERB_COMPLETIONS].operand);
     cli_tell(cli, "'meson install' puts this script where %s finds it; by hand: %s", shell,

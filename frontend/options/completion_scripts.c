@@ -9,6 +9,7 @@ struct script {
     struct strbuf *out;
     const struct completion_words *words;
     int n;
+    const struct completion_settings *settings;
 };
 
 static const char *given_words(const struct script *script, int option, enum verb verb) {
@@ -77,13 +78,42 @@ static const char *const bash_start[] = {
     "_rankc() {",
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options='' operands='' words=''",
     "    [ \"$word\" != = ] || word=''", /* bash splits --name=value into three words */
+    "    [ \"$word\" != : ] || word=''",
     "    [ \"$before\" != = ] || before=${COMP_WORDS[COMP_CWORD-2]}",
     "    [ \"${COMP_WORDS[COMP_CWORD]}\" != = ] || before=${COMP_WORDS[COMP_CWORD-1]}",
     "    COMPREPLY=()",
     "    case ${COMP_WORDS[1]} in",
     NULL,
 };
+/* Bash splits words at ":" and "=", so settings are found in the line. What is completed is what stands behind the last
+ * of these, up to the cursor; `ahead` is the part of it that stays. Names of inputs come from the manifest below the
+ * operand: of a file that anybody may have written, only plain names are taken, since compgen expands its words. */
+static const char *const bash_settings[] = {
+    "    local line=${COMP_LINE:0:COMP_POINT} token option last ahead",
+    "    token=${line##* }",
+    "    case $token in",
+    "    --*=*) option=${token%%=*} token=${token#*=} ;;",
+    "    *) line=${line% *} option=${line##* } ;;",
+    "    esac",
+    "    last=${token##*[:,]} ahead=${word%\"$last\"}",
+    "    case $option in",
+    "    --data|--eval-data|--input)",
+    "        case $token in *=*) words='' ;; *)",
+    "            words=$(cat \"${COMP_WORDS[2]}\"/{,*/,*/*/}manifest.json 2>/dev/null |",
+    "                sed -n '/^ *\"inputs\"/,/^ *\\]/s/.*\"name\": \"\\([A-Za-z0-9_.]*\\)\", \"dtype\".*/\\1=/p') ;;",
+    "        esac ;;",
+    "    esac",
+    "    case \"$option $token\" in",
+    NULL,
+};
 static const char *const bash_end[] = {
+    "    esac",
+    "    case $words in",
+    "    *=)",
+    "        [ \"${last#*=}\" = \"$last\" ] || return 0", /* the value of a setting */
+    "        compopt -o nospace 2>/dev/null",
+    "        COMPREPLY=($(compgen -P \"$ahead\" -W \"$words\" -- \"$last\"))",
+    "        return 0 ;;",
     "    esac",
     "    if [ \"${word#-}\" != \"$word\" ]; then words=$options",
     "    elif [ -z \"$words\" ]; then words=$operands",
@@ -105,6 +135,12 @@ static void put_bash(const struct script *script) {
         const char *words = option_rows[i].later ? NULL : words_of(script, &option_rows[i]);
         if (words) strbuf_printf(out, "    --%s) words='%s' ;;\n", option_rows[i].name, words);
     }
+    strbuf_puts(out, "    esac\n");
+    put_lines(out, bash_settings);
+    for (const struct completion_settings *row = script->settings; row->word; row++)
+        if (*row->settings)
+            strbuf_printf(out, "    '--%s %s:'*) words='%s' ;;\n", option_rows[row->option].name, row->word,
+                          row->settings);
     put_lines(out, bash_end);
 }
 
@@ -219,9 +255,10 @@ static void put_fish(const struct script *script) {
     }
 }
 
-bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n) {
+bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n,
+                      const struct completion_settings *settings) {
     static void (*const writers[])(const struct script *) = {put_bash, put_zsh, put_fish};
-    const struct script script = {out, words, n};
+    const struct script script = {out, words, n, settings};
     for (int i = 0; help_shells[i]; i++) {
         if (strcmp(help_shells[i], shell)) continue;
         writers[i](&script);

@@ -27,9 +27,19 @@ struct completion_words {
 };
 enum { COMPLETES_OPERAND = -1 };
 
-/* `rankc completions SHELL`, with those words beside the choices of options.def; false if the shell is not one of
- * help_shells (NULL-terminated). */
-bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n);
+/* Settings behind a word of an option, "adamw:lr=", separated by spaces, each with its "=". */
+struct completion_settings {
+    int option; /* enum option_id */
+    const char *word, *settings;
+};
+
+/* `rankc completions SHELL`, with those words beside the choices of options.def, and in bash with the settings behind
+ * them (which end with a row without a word) and names of a program's inputs behind --data and --input; false if the
+ * shell is not one of help_shells (NULL-terminated). */
+bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n,
+                      const struct completion_settings *settings);
+/* The keys that a policy takes, "tensor= prefer=". */
+const char *help_policy_settings(enum choice policy, struct arena *arena);
 extern const char *const help_shells[];
 
 /* `text` and a line break, wrapped; it begins at column `column`, further lines at `indent`. */

@@ -1,6 +1,8 @@
 /* The settings of --pas: the axes of the mesh, and what else a policy takes. */
 #include "frontend/options/parser.h"
 
+#include "frontend/options/help_text.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +51,26 @@ bool parser_takes_setting(enum choice word, const char *key) {
     for (int i = 0; preference && i < 3; i++)
         if (preference->policies[i] == word && word) return true;
     return false;
+}
+
+const char *help_policy_settings(enum choice policy, struct arena *arena) {
+    static const char *const others[] = {"capacity", "config"};
+    const char *keys = choice_rows[policy].keys;
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    if (!strcmp(keys, "FILE")) return "";
+    for (size_t length; *keys; keys += length + (keys[length] == ',')) {
+        length = strcspn(keys, ",");
+        strbuf_printf(&text, "%.*s= ", (int)length, keys);
+    }
+    for (int i = 0; i < PREFERENCES; i++)
+        if ((!i || strcmp(preferences[i].key, preferences[i - 1].key)) &&
+            parser_takes_setting(policy, preferences[i].key))
+            strbuf_printf(&text, "%s= ", preferences[i].key);
+    for (int i = 0; i < 2; i++)
+        if (parser_takes_setting(policy, others[i])) strbuf_printf(&text, "%s= ", others[i]);
+    if (text.length) text.text[text.length - 1] = 0; /* the last blank */
+    return strbuf_text(&text);
 }
 
 static bool *preference_field(struct options *options, const struct preference *preference) {

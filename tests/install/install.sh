@@ -131,6 +131,12 @@ complete_bash() { bash --norc -c ". '$prefix/share/bash-completion/completions/r
 [ "$(complete_bash 'rankc compile m.onnx --reuse = mo' 5)" = moo ] || fail 'bash: words after ='
 [ "$(complete_bash 'rankc compile m.onnx --reuse =' 4)" = 'match override moo graph' ] || fail 'bash: all words after ='
 [ "$(complete_bash 'rankc compile m.onnx --optimizer adam' 4)" = 'adam adamw' ] || fail 'bash: optimizers'
+# Settings behind a word, and names of inputs of a compiled model: the line, and the word behind the last ":" or "=".
+complete_line() { bash --norc -c ". '$prefix/share/bash-completion/completions/rankc'; COMP_LINE='$1' COMP_POINT=${#1} COMP_WORDS=(rankc ${1#rankc } $2) COMP_CWORD=$3 && _rankc && echo \${COMPREPLY[@]}"; }
+[ "$(complete_line 'rankc compile m.onnx --optimizer adamw:' : 5)" = 'lr= beta1= beta2= eps= weight_decay=' ] || fail 'bash: settings'
+[ "$(complete_line 'rankc compile m.onnx --optimizer=adamw:lr=0.1,we' 0.1,we 4)" = '0.1,weight_decay=' ] || fail 'bash: another setting'
+[ "$(complete_line 'rankc plan m.onnx --pas tp:' : 5)" = 'tensor= prefer=' ] || fail 'bash: settings of a policy'
+[ "$(complete_line 'rankc plan m.onnx --lr-schedule cosine:' : 5)" = 'steps= warmup= min=' ] || fail 'bash: settings of a schedule'
 [ "$(complete_bash 'rankc plan --machine h1' 3)" = 'h100 h100-96' ] || fail 'bash: machines'
 [ "$(complete_bash 'rankc plan --schedule zb-' 3)" = 'zb-h1 zb-h2 zb-v' ] || fail 'bash: schedules'
 [ "$(complete_bash 'rankc ops LayerN' 2)" = LayerNormalization ] || fail 'bash: operators'
