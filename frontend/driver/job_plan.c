@@ -10,8 +10,15 @@ const struct target *job_target(const struct job *job) {
     return target_find(choice_word(job->options->target));
 }
 
+/* The word of --attention; a plan with ring attention has flash attention. */
+static const char *attention_word(const struct job *job) {
+    const bool ring = job->side.plan && job->side.plan->ring_attention;
+    return choice_word(ring && job->options->attention == OPT_ATTENTION_PRODUCTS ? OPT_ATTENTION_FLASH
+                                                                                 : job->options->attention);
+}
+
 static enum attention_kind attention_of(const struct job *job) {
-    return attention_kind_of(choice_word(job->options->attention));
+    return attention_kind_of(attention_word(job));
 }
 
 struct pass_context job_pass_context(struct job *job) {
@@ -155,7 +162,7 @@ int job_describe(struct job *job) {
     job->info = (struct program_info){.model = job->names.model,
                                       .instance = job->names.instance,
                                       .version = RANKC_VERSION,
-                                      .attention = choice_word(options->attention),
+                                      .attention = attention_word(job),
                                       .pas = pas_text(job),
                                       .runtime_cflags = build_cflags,
                                       .runtime_libs = build_libs,
