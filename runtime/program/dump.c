@@ -24,7 +24,8 @@ struct dump {
     struct dump_place *places;
     const struct rt_json **instructions;
     int ntensors, nplaces, ninstructions;
-    FILE *index; /* rank_R.jsonl */
+    int64_t matches[2]; /* of all ranks: places that are wanted, and all places */
+    FILE *index;        /* rank_R.jsonl */
     int64_t step;
     int done;      /* steps written */
     int current;   /* instruction; -1: none */
@@ -347,11 +348,11 @@ static int begin_index(struct dump *d) {
 
 /* The ranks of one host, or of a file system that all see, write into one directory. */
 static int check_match(struct dump *d) {
-    int64_t mine = 0, all = 0;
-    for (int i = 0; i < d->nplaces; i++) mine += d->places[i].wanted;
-    const int status = d->rt->comm->driver->all_reduce(d->rt->comm, &all, &mine, 1, RT_I64, RT_SUM);
+    int64_t mine[2] = {0, d->nplaces};
+    for (int i = 0; i < d->nplaces; i++) mine[0] += d->places[i].wanted;
+    const int status = d->rt->comm->driver->all_reduce(d->rt->comm, d->matches, mine, 2, RT_I64, RT_SUM);
     if (status) return fail_rank(d->self, d->rt, rt_fail_comm(d->rt, d->rt->comm, status));
-    if (all) return RT_OK;
+    if (d->matches[0]) return RT_OK;
     return fail_with(d->self, EXIT_USAGE, RT_CODE_USAGE,
                      "--dump-tensors: no tensor or node of the program matches '%s'; instructions and their nodes are "
                      "in manifest.json",
@@ -409,10 +410,11 @@ static void tell_fused(const struct dump *d) {
 }
 
 static void tell_written(const struct dump *d) {
-    int n = 0;
-    for (int i = 0; i < d->nplaces; i++) n += d->places[i].wanted;
-    fprintf(stderr, "rankc: dumped %d tensor%s of %d of rank 0, %d step%s, to '%s'\n", n, n == 1 ? "" : "s", d->nplaces,
-            d->done, d->done == 1 ? "" : "s", rt_quote_text(d->directory).text);
+    char ranks[64] = "";
+    if (d->rt->world > 1) snprintf(ranks, sizeof ranks, ", counted on each of %d ranks", d->rt->world);
+    fprintf(stderr, "rankc: dumped %lld tensor%s of %lld%s, %d step%s, to '%s'\n", (long long)d->matches[0],
+            d->matches[0] == 1 ? "" : "s", (long long)d->matches[1], ranks, d->done, d->done == 1 ? "" : "s",
+            rt_quote_text(d->directory).text);
     tell_fused(d);
 }
 

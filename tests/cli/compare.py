@@ -3,6 +3,7 @@ that would lead out of the directory."""
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -136,9 +137,16 @@ def check_errors(rankc, work):
     call(rankc, "compare", work / "one.dump", work / "none", code=6)
     index = work / "one.dump/rank_0.jsonl"
     text = index.read_text()
-    for bad in text.replace('"file": "step_1', '"file": "../step_1'), text.replace("[[0, 2]]", "[[0, 3]]"), text[:-9], "{}":
+    for bad in text.replace('"file": "step_1', '"file": "../step_1'), text.replace("[[0, 2]]", "[[0, 3]]"), "{}\n":
         index.write_text(bad)
         call(rankc, "compare", work / "one.dump", work / "one.dump", code=3)
+    index.write_text(text[:-9])  # the process was killed
+    out, error = call(rankc, "compare", work / "one.dump", work / "one.dump")
+    assert "the last line is incomplete and left out" in error and out.startswith("0 of "), (out, error)
+    assert int(out.split()[2]) == len(text.splitlines()) - 1, out
+    call(rankc, "compile", MODELS / "gpt2.onnx", "-o", work / "stages", "-q", "--pas", "pp", "--plan-ngpus", 2)
+    _, error = call(rankc, "run", work / "stages", "--random-inputs", "--dump-tensors", "*lm_head*", "--dump-dir", work / "s")
+    assert re.search(r"dumped [1-9]\d* tensors? of \d+, counted on each of 2 ranks", error), error  # all of them on rank 1
 
 
 def main():

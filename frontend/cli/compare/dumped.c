@@ -103,7 +103,11 @@ static int read_rank(struct dumped *dumped, int64_t rank, struct cli *cli) {
         return diag_refusal(cli->diags, 389, EXIT_MALFORMED, path, &why);
     for (char *line = bytes, *end; *line; line = end, number++) {
         end = line + strcspn(line, "\n");
-        if (*end) *end++ = 0;
+        if (!*end) {
+            diag_remark(cli->diags, path, "the last line is incomplete and left out: the rank ended while it wrote");
+            break;
+        }
+        *end++ = 0;
         const struct rt_json_document *entry = own_json_text(cli->arena, line, &why);
         if (!entry || !read_entry(dumped, rt_json_root(entry), cli->arena))
             return refuse_line(dumped, rank, number + 1, cli);
