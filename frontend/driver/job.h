@@ -81,6 +81,8 @@ int job_attach_text_weights(struct job *job);
 
 /* Sets job->runtime_ngpus, the number of ranks in all. E0204 unless it is a multiple of the mesh's size. */
 int job_ranks(struct job *job);
+/* E0200 if a given option contradicts what the plan of --load-plan or --refine says of the whole program. 0, or -1. */
+int job_check_plan(const struct job *job, const struct plan *plan);
 /* Parses the options of training into job->training. If the graph is not trained: E0200 for any of them
  * but the number of micro-batches, which enters the graph. */
 int job_read_training(struct job *job);

@@ -80,13 +80,24 @@ static int zero_stage(const struct options *options) {
 
 /* E0200 if an option of the whole program is given and the plan of --load-plan says otherwise; `of_plan` 0: it does not
  * say. */
-static int check_option(const struct job *job, enum option_id option, int64_t value, const char *field,
-                        int64_t of_plan) {
+static int check_option(const struct job *job, const struct plan *plan, enum option_id option, int64_t value,
+                        const char *field, int64_t of_plan) {
     if (!job->options->given[option] || !of_plan || value == of_plan) return 0;
     return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s %lld contradicts the plan in %s, whose %s is %lld",
-                      option_rows[option].name, (long long)value,
-                      diag_quote(job->diags, (job->side.plan ? job->side.plan : job->side.refine)->file), field,
+                      option_rows[option].name, (long long)value, diag_quote(job->diags, plan->file), field,
                       (long long)of_plan);
+}
+
+int job_check_plan(const struct job *job, const struct plan *plan) {
+    const struct options *options = job->options;
+    const int pipelines = schedule_pipelines(plan->schedule ? plan->schedule : options->schedule);
+    const int64_t micro_batches = options->accumulate / pipelines;
+    return check_option(job, plan, OPT_ACCUMULATE, micro_batches, "micro_batches", plan->micro_batches) < 0 ||
+                   check_option(job, plan, OPT_USE_ZERO, options->use_zero, "zero_level", plan->zero_level) < 0 ||
+                   check_option(job, plan, OPT_ZERO_NGROUPS, options->zero_ngroups, "zero_ngroups",
+                                plan->zero_ngroups) < 0
+               ? -1
+               : 0;
 }
 
 /* What --load-plan or --refine decides for the whole program takes the place of the options' defaults. The plan of
@@ -98,11 +109,7 @@ static int read_plan(struct job *job) {
     if (options->recompute && job->side.plan)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--load-plan and --recompute contradict each other: the plan says what is recomputed");
-    const int pipelines = schedule_pipelines(plan->schedule ? plan->schedule : options->schedule);
-    if (check_option(job, OPT_ACCUMULATE, options->accumulate / pipelines, "micro_batches", plan->micro_batches) < 0 ||
-        check_option(job, OPT_USE_ZERO, options->use_zero, "zero_level", plan->zero_level) < 0 ||
-        check_option(job, OPT_ZERO_NGROUPS, options->zero_ngroups, "zero_ngroups", plan->zero_ngroups) < 0)
-        return -1;
+    if (job_check_plan(job, plan) < 0) return -1;
     plan_apply_training(&job->training, plan);
     return 0;
 }
@@ -125,7 +132,8 @@ static int check_outputs(const struct job *job) {
 static int read_inference(struct job *job) {
     const struct plan *plan = job->side.plan ? job->side.plan : job->side.refine;
     const int64_t given = job->options->accumulate, of_plan = plan ? plan->micro_batches : 0;
-    if (refuse_training(job) < 0 || check_option(job, OPT_ACCUMULATE, given, "micro_batches", of_plan) < 0) return -1;
+    if (refuse_training(job) < 0 || check_option(job, plan, OPT_ACCUMULATE, given, "micro_batches", of_plan) < 0)
+        return -1;
     if (of_plan || given) job->graph->micro_batches = (int)(of_plan ? of_plan : given > 1 ? given : 0);
     return job->graph->micro_batches ? check_outputs(job) : 0;
 }

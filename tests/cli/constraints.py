@@ -115,13 +115,16 @@ def refined():
                                  {"tensor": "in0", "dim": 7, "ways": 2, "axis": "tensor"}]}), "--pas", "tp:tensor=2"), 3, "E0424")):
         done = run(*args)
         assert done.returncode == code and text in done.stderr, (args, done.stderr)
-    for pas, more in (("hybrid:tensor=2,pipeline=2", ["--recompute", "full"]), ("hybrid:tensor=2,data=2", ["--use-zero", "1"])):
+    for pas, more in (("hybrid:tensor=2,pipeline=2", ["--recompute", "full"]), ("hybrid:tensor=2,data=2", ["--use-zero", "1", "--zero-ngroups", "2"])):
         whole, again = FOLDER / "whole.json", FOLDER / "again.json"
-        for words in ([*more, "--save-plan", whole], ["--refine", whole, "--save-plan", again]):
-            done = run("--train", "--pas", pas, "--runtime-ngpus", "8", "--accumulate", "4", *map(str, words), model=A.training)
+        for words in ([pas, *more, "--save-plan", whole], [pas, "--refine", whole, "--save-plan", again],
+                      ["autodist", "--plan-ngpus", 4, "--refine", whole, "--save-plan", again]):
+            done = run("--train", "--runtime-ngpus", "8", "--accumulate", "4", "--pas", *map(str, words), model=A.training)
             assert done.returncode == 0, done.stderr
-        assert json.loads(whole.read_text())["nodes"] == json.loads(again.read_text())["nodes"], pas
-        assert json.loads(again.read_text()).get("zero_level") == json.loads(whole.read_text()).get("zero_level"), pas
+            given, kept = json.loads(whole.read_text()), words[-1].exists() and json.loads(words[-1].read_text())
+            assert all(given.get(key) == kept.get(key) for key in ("mesh", "nodes", "zero_level", "zero_ngroups", "micro_batches")), words
+        done = run("--train", "--runtime-ngpus", "8", "--accumulate", "2", "--pas", "autodist", "--plan-ngpus", "4", "--refine", str(whole), model=A.training)
+        assert done.returncode == 2 and "contradicts the plan" in done.stderr, done.stderr
     # two pipelines: the plan's mesh and micro-batches are those of one of them
     half, found = FOLDER / "half.json", FOLDER / "found.json"
     words = ("--train", "--accumulate", "4", "--save-plan")

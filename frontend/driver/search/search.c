@@ -413,13 +413,14 @@ static int measure(const struct searching *s) {
     return outcome.refused ? diag_error(s->diags, 430, EXIT_LIMIT, "--pas autodist", "%s", outcome.refused) : 0;
 }
 
-/* E0430, with the plan that needs the least memory among those that were planned. */
+/* E0430, with the plan that needs the least memory among those that were planned; if none was, with the reason of one
+ * that was tried, else of one that constraints exclude. */
 static int refuse(const struct searching *s) {
     const struct search *search = s->search;
     const struct candidate *least = NULL, *any = NULL;
     for (int i = 0; i < search->all.n; i++) {
         const struct candidate *c = &search->all.at[i];
-        if (c->refused && !any) any = c;
+        if (c->refused && (!any || (any->step == SEARCH_BOUNDED && c->step != SEARCH_BOUNDED))) any = c;
         if (!c->refused && c->step == SEARCH_PLANNED && (!least || c->memory < least->memory)) least = c;
     }
     if (!least)
@@ -483,13 +484,15 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (search_read(model, options, &one, &search->machine, arena, diags) < 0) return -1;
     s.models = &models;
     VEC_PUSH(arena, &models.all, model);
-    const struct plan *partial = model->job.side.refine;
+    const struct plan *partial = model->job.side.constraints ? model->job.side.constraints->refine : NULL;
+    const struct job asked = {.options = options, .arena = arena, .diags = diags};
+    if (partial && job_check_plan(&asked, partial) < 0) return -1;
     struct options *refined = ARENA_NEW(arena, struct options);
     *refined = partial ? search_refined(options, partial) : *options;
     s.options = search->given = options = refined;
     search_list(search, options, model->job.graph->train, search_experts(model), arena);
     if (search_constrain(search, options, arena, diags) < 0 ||
-        (partial && search_keep_mesh(search, partial, diags) < 0))
+        (partial && search_keep_partial(search, partial, diags) < 0))
         return -1;
     refuse_short(&s);
     rt_progress_begin(&progress, 0, options->quiet || options->json);

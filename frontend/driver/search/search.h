@@ -131,8 +131,9 @@ int search_constrain(struct search *search, const struct options *options, struc
 /* What a partial plan (--refine) decides for the whole program, as if the options gave it. */
 struct options search_refined(const struct options *options, const struct plan *partial);
 
-/* Refuses the candidates whose mesh has other sizes of the axes of the partial plan. 0, or -1 after E0432 if all do. */
-int search_keep_mesh(struct search *search, const struct plan *partial, struct diags *diags);
+/* Refuses the candidates whose mesh has other sizes of the axes of the partial plan, or that have other micro-batches.
+ * 0, or -1 after E0432 if all do. */
+int search_keep_partial(struct search *search, const struct plan *partial, struct diags *diags);
 
 /* The candidate's base: Note [Search]. */
 struct candidate search_base(const struct candidate *candidate);

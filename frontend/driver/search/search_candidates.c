@@ -71,6 +71,7 @@ struct options search_options(const struct options *given, const struct candidat
     options_divide_batch(&options);
     options.sequence_parallel = candidate->sequence_parallel;
     options.use_zero = candidate->zero;
+    if (!candidate->zero) options.zero_ngroups = 1;
     options.recompute = candidate->recompute;
     options.schedule = candidate->schedule;
     return options;
@@ -230,6 +231,7 @@ int search_constrain(struct search *search, const struct options *options, struc
 struct options search_refined(const struct options *options, const struct plan *partial) {
     struct options refined = *options;
     if (partial->zero_level) refined.use_zero = partial->zero_level, refined.given[OPT_USE_ZERO] = true;
+    if (partial->zero_ngroups) refined.zero_ngroups = partial->zero_ngroups, refined.given[OPT_ZERO_NGROUPS] = true;
     if (partial->schedule) refined.schedule = partial->schedule, refined.given[OPT_SCHEDULE] = true;
     if (partial->micro_batches) {
         refined.accumulate = partial->micro_batches * schedule_pipelines(partial->schedule);
@@ -249,16 +251,18 @@ static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
     return true;
 }
 
-int search_keep_mesh(struct search *search, const struct plan *partial, struct diags *diags) {
+int search_keep_partial(struct search *search, const struct plan *partial, struct diags *diags) {
     int kept = 0;
     for (int i = 0; i < search->all.n; i++) {
         struct candidate *c = &search->all.at[i];
-        const bool has = has_mesh(c, &partial->mesh);
-        if (!has && !c->refused) c->refused = "--refine: the partial plan has another mesh";
+        if (!has_mesh(c, &partial->mesh) && !c->refused) c->refused = "--refine: the partial plan has another mesh";
+        if (partial->micro_batches && !c->refused &&
+            search_micro_batches(search->given, c) != partial->micro_batches * search_law(c).copies)
+            c->refused = "--refine: the partial plan has another number of micro-batches";
         kept += !c->refused;
     }
     if (kept) return 0;
-    return diag_error(diags, 432, EXIT_LIMIT, "--refine", "no candidate has the mesh of %s",
+    return diag_error(diags, 432, EXIT_LIMIT, "--refine", "no candidate has the mesh and the micro-batches of %s",
                       diag_quote(diags, partial->file));
 }
 

@@ -28,6 +28,23 @@ int64_t search_experts(const struct search_model *model) {
     return experts;
 }
 
+/* Checks the constraints with the whole model. A partial plan may name nodes of the backward phase and of updates too:
+ * it is checked with a graph that has them. */
+static int check_constraints(const struct search_model *model, struct arena *arena, struct diags *diags) {
+    const struct constraints *constraints = model->job.side.constraints;
+    if (!constraints) return 0;
+    if (!constraints->refine || !model->job.graph->train)
+        return constraints_check(constraints, model->job.graph, diags);
+    struct arena *scratch = arena_scratch(arena);
+    struct job whole = model->job;
+    whole.graph = graph_copy(model->job.graph, scratch), whole.verifying = VERIFY_NEVER;
+    const struct pass_context context = job_pass_context(&whole);
+    const bool sound = pipeline_run(whole.graph, &context, pass_find("prune")) == 0 &&
+                       constraints_check(constraints, whole.graph, diags) == 0;
+    arena_release(arena, scratch);
+    return sound ? 0 : -1;
+}
+
 int search_read(struct search_model *model, const struct options *options, const struct candidate *candidate,
                 const struct machine *machine, struct arena *arena, struct diags *diags) {
     const struct candidate one = {.ways = {1, 1, candidate->ways[SEARCH_EXPERT], candidate->ways[SEARCH_DATA], 1},
@@ -40,8 +57,10 @@ int search_read(struct search_model *model, const struct options *options, const
     *of_one = search_options(options, &one, arena);
     *model = (struct search_model){
         .of = *candidate, .job = {.options = of_one, .arena = arena, .diags = own}, .machine = *machine};
-    if (job_read(&model->job) < 0 || job_simplify(&model->job) < 0 ||
-        (model->job.side.constraints && constraints_check(model->job.side.constraints, model->job.graph, own) < 0)) {
+    bool read = job_read(&model->job) == 0;
+    model->job.side.refine = NULL;
+    read = read && job_simplify(&model->job) == 0 && check_constraints(model, arena, own) == 0;
+    if (!read) {
         diags_append(diags, own);
         return -1;
     }
@@ -99,6 +118,7 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     diags_init(diags, scratch);
     if (times) shorten(graph, &model->repeated, times);
     bool planned = job_take(job, &model->job, graph) == 0;
+    job->side.refine = NULL; /* search_refined has what it decides for the whole program */
     job->side.machine = model->machine;
     planned = planned && job_plan_ranks(job) == 0;
     if (planned) {
