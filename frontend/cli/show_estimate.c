@@ -18,6 +18,7 @@ static int64_t bytes(const struct rt_json *estimate, const char *key) {
 
 /* "1.23 s", "4.56 ms", "7.89 us" */
 static const char *duration(struct arena *arena, double seconds) {
+    if (seconds < 1e-9) seconds = 0; /* rounding of a difference */
     const double scale = seconds >= 1 || seconds <= 0 ? 1 : seconds >= 1e-3 ? 1e3 : 1e6;
     return arena_printf(arena, "%.3g %s", seconds * scale, scale == 1 ? "s" : scale == 1e3 ? "ms" : "us");
 }
