@@ -162,7 +162,10 @@ def check_progress_of_the_rest(rankc, work):
         opset_imports=[helper.make_opsetid("", 17)], ir_version=8), work / "large.onnx")
     text = told(rankc, "compile", work / "large.onnx", "-o", work / "large", "--no-build")
     assert re.search(r"\rhashing .*large.onnx: MiB 1 of 3, 0:00:00 left\x1b\[K", text) and is_clean(text), text
-    assert told(rankc, "compile", work / "large.onnx", "-o", work / "large", "--no-build", "-q") == ""
+    for words in (["-q"], ["--json"]):
+        assert told(rankc, "compile", work / "large.onnx", "-o", work / "large", "--reuse", "override", *words) == "", words
+    built = told(rankc, "compile", work / "large.onnx", "-o", work / "large", "--reuse", "override")
+    assert "\rcompiling: " in built and is_clean(built), built
     assert "\rhashing " in told(rankc, "verify", work / "large") and told(rankc, "verify", work / "large", "-q") == ""
 
     data = TESTS / "training/mlp"
