@@ -63,7 +63,7 @@ static void occupy_standard_streams(void) {
 static void keep_freed_memory(void) {
 #ifdef __GLIBC__
     mallopt(M_TRIM_THRESHOLD, 1 << 28);
-    mallopt(M_MMAP_THRESHOLD, 1 << 28);
+    mallopt(M_MMAP_THRESHOLD, 1 << 25); /* the most that is allowed */
 #endif
 }
 
