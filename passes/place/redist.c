@@ -127,12 +127,12 @@ static bool gathers_again(const struct redist *redist, int tensor, const struct 
 }
 
 /* The key in `made`. Inputs and stored tensors are on all stages: each stage converts them by itself, and nothing is
- * sent between stages. What is cut flat is gathered in each phase that needs it whole, and so is not kept. */
+ * sent between stages. What is cut flat is gathered in each phase that needs more of it, and so is not kept. */
 static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
     const char *key = layout_key(redist, tensor, layout);
     if (gathers_again(redist, tensor, layout))
         return arena_printf(redist->graph->arena, "%s in backward @%d", key, redist->stage);
-    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout))
+    if (layout_flat_axes(&redist->graph->tensors.at[tensor].layout) & ~layout_flat_axes(layout))
         key = arena_printf(redist->graph->arena, "%s in %s", key, phase_names[redist->phase]);
     if (redist->graph->tensors.at[tensor].producer >= 0) return key;
     return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);

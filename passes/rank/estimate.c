@@ -14,9 +14,11 @@ struct estimation {
     bool alone; /* one rank at a time computes */
 };
 
-/* Bytes of the class' part of an operand; 0: it is left out. */
-static double bytes_of(const struct graph *graph, const struct rank_class *class, int tensor) {
-    return tensor < 0 ? 0 : (double)rankplan_bytes(class, graph, tensor);
+/* Bytes of the rank's part of an operand; 0: it is left out. */
+static double bytes_of(const struct estimation *e, const struct rank_class *class, int tensor) {
+    if (tensor < 0) return 0;
+    return (double)rankplan_bytes(class, e->plan->graph, tensor) *
+           rankplan_slice(e->plan->graph, tensor, e->units / e->groups);
 }
 
 /* Collectives ------------------------------------------------------------------------------------------------------ */
@@ -33,13 +35,12 @@ static double ranks_along(const struct estimation *e, int axis, double *stride) 
 
 /* Seconds of the collective, if nothing else is done. A Transfer is posted: what it costs is its latency. */
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
-    const struct graph *graph = e->plan->graph;
     const int moved = op_moved_input(node), result = node->outputs[0];
     double stride;
     const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_level link = machine_link(e->machine, ranks, stride);
     if (ranks < 2) return 0;
-    const double in = bytes_of(graph, class, moved), out = bytes_of(graph, class, result), most = in > out ? in : out;
+    const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result), most = in > out ? in : out;
     const double times = node->op->passes * (ranks - 1) / ranks + node->op->whole_passes;
     const double runs = (double)attr_int(node, "runs", 1);
     return runs * link.latency + times * most / machine_curve_at(&link.by_size, most / runs, link.bandwidth);
@@ -52,7 +53,7 @@ static double ring_seconds(const struct estimation *e, const struct rank_class *
     const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_level link = machine_link(e->machine, ranks, stride);
     const int n = op_ring_tensors(node, tensors);
-    for (int i = 0; i < n; i++) bytes += bytes_of(e->plan->graph, class, tensors[i]);
+    for (int i = 0; i < n; i++) bytes += bytes_of(e, class, tensors[i]);
     return ranks * n / 2 * link.latency +
            (ranks - 1) * bytes / machine_curve_at(&link.by_size, bytes / (n / 2), link.bandwidth);
 }
@@ -88,7 +89,8 @@ static void add_begun(const struct estimation *e, struct span *span, double bega
  * gather before the last. */
 static void add_work(const struct estimation *e, const struct rank_class *class, const struct node *node,
                      struct span *span, double *begun_at, double *gathering, double *busy_until) {
-    const struct kernel_work work = kernel_work(e->plan->graph, class, node, e->machine, e->alone);
+    const struct kernel_work work =
+        kernel_work(e->plan->graph, class, node, e->machine, e->units / e->groups, e->alone);
     const double runs = (double)attr_int(node, "runs", 1), last = work.seconds / runs;
     span->computing += work.seconds - last;
     begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
@@ -215,8 +217,8 @@ static double walk_of(const struct graph *graph, const struct timeline *timeline
 
 /* What measured steps say of this machine's estimates. */
 static void correct(struct estimate *estimate, double factor) {
-    double *const seconds[] = {&estimate->step, &estimate->computing, &estimate->communicating, &estimate->hidden,
-                               &estimate->waiting};
+    double *const seconds[] = {&estimate->step,          &estimate->computing, &estimate->updating,
+                               &estimate->communicating, &estimate->hidden,    &estimate->waiting};
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] *= factor;
 }
 
@@ -249,6 +251,7 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
         const double step = walk_of(graph, &timeline) + length_of(&once) + exposed;
         if (step <= longest) continue;
         longest = estimate.step = step;
+        estimate.updating = once.computing;
         estimate.computing = once.computing + micro_batches * repeated.computing;
         estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating;
         estimate.hidden = once.begun - exposed + micro_batches * repeated.hidden;

@@ -11,6 +11,7 @@
 struct estimate {
     double step;
     double computing;     /* kernels of forward, backward, recomputation and update */
+    double updating;      /* those of the update, once a step; a part of `computing` */
     double communicating; /* collectives that nothing hides */
     double hidden;        /* collectives beside which something is computed; not a part of `step` */
     double waiting;       /* for other pipeline stages */

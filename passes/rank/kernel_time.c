@@ -13,6 +13,7 @@ struct kernel {
     const struct node *node;
     const struct machine *machine;
     struct dims dims;
+    int units; /* of a ZeRO group */
     bool alone;
 };
 
@@ -60,9 +61,17 @@ static double excess_of(const struct kernel *kernel) {
 
 /* Traffic ---------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the class' part of an operand; 0: it is left out. */
+/* Bytes of the rank's part of an operand; 0: it is left out. */
 static double bytes_of(const struct kernel *kernel, int tensor) {
-    return tensor < 0 ? 0 : (double)rankplan_bytes(kernel->class, kernel->graph, tensor);
+    if (tensor < 0) return 0;
+    return (double)rankplan_bytes(kernel->class, kernel->graph, tensor) *
+           rankplan_slice(kernel->graph, tensor, kernel->units);
+}
+
+static double elements_of(const struct kernel *kernel, int tensor) {
+    if (tensor < 0) return 0;
+    return (double)rankplan_elements(kernel->class, kernel->graph, tensor) *
+           rankplan_slice(kernel->graph, tensor, kernel->units);
 }
 
 /* Bytes that the node moves. An embedding reads only the rows that it looks up. */
@@ -104,10 +113,8 @@ static double operations_per_element(const struct kernel *kernel) {
 static double elementwise_seconds(const struct kernel *kernel) {
     double most = 0;
     if (!isfinite(kernel->machine->elementwise)) return 0;
-    for (int k = 0; k < kernel->node->ninputs + kernel->node->noutputs; k++) {
-        const int tensor = operand_of(kernel->node, k);
-        if (tensor >= 0) most = fmax(most, (double)rankplan_elements(kernel->class, kernel->graph, tensor));
-    }
+    for (int k = 0; k < kernel->node->ninputs + kernel->node->noutputs; k++)
+        most = fmax(most, elements_of(kernel, operand_of(kernel->node, k)));
     return most * operations_per_element(kernel) / kernel->machine->elementwise;
 }
 
@@ -211,8 +218,9 @@ static double product_seconds(const struct kernel *kernel, struct kernel_work *w
 }
 
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
-                               const struct machine *machine, bool alone) {
-    struct kernel kernel = {.graph = graph, .class = class, .node = node, .machine = machine, .alone = alone};
+                               const struct machine *machine, int units, bool alone) {
+    struct kernel kernel = {
+        .graph = graph, .class = class, .node = node, .machine = machine, .units = units, .alone = alone};
     struct kernel_work work = {0};
     struct windows windows;
     const char *why;
@@ -231,14 +239,14 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
 }
 
 struct kernel_size kernel_size(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    struct kernel kernel = {.graph = graph, .class = class, .node = node};
+    struct kernel kernel = {.graph = graph, .class = class, .node = node, .units = 1};
     struct windows windows;
     double read = 0, written = 0, most = 0;
     const char *why;
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
         const int tensor = operand_of(node, k);
         *(k < node->ninputs ? &read : &written) += bytes_of(&kernel, tensor);
-        if (tensor >= 0) most = fmax(most, (double)rankplan_elements(class, graph, tensor));
+        most = fmax(most, elements_of(&kernel, tensor));
     }
     if (node->op->kind == OP_COMM) return (struct kernel_size){.bytes = fmax(read, written)};
     struct kernel_size size = {.bytes = written + (node->op->id == OP_Gather ? written : read)};

@@ -12,9 +12,9 @@ struct kernel_work {
     double seconds;
 };
 
-/* The work of a node that computes; alone: while no other rank does. */
+/* The work of a node that computes; units: of a ZeRO group; alone: while no other rank computes. */
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
-                               const struct machine *machine, bool alone);
+                               const struct machine *machine, int units, bool alone);
 
 /* Floating-point operations of a node on a rank of the class, and bytes of the parts that it reads and writes. Of a
  * collective: no operations, and the bytes of the larger of operand and result. */

@@ -130,6 +130,10 @@ bool rankplan_moves_slices(const struct graph *graph, const struct node *node);
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);
 
+/* The part of the class' elements of a tensor that a rank has: less than 1 for what ZeRO cuts, in groups of so many
+ * scale units. */
+double rankplan_slice(const struct graph *graph, int tensor, int units);
+
 /* Bytes of all arenas of a rank of the class, with that many scale units and groups of ZeRO. */
 int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups);
 

@@ -66,12 +66,12 @@ def optimum():
         common = ["--model-config", model, "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim",
                   "seq=256", "--dim", "batch=2"] + (["--mem-limit", limit] if limit else [])
         best = None
-        schedules = (None, "interleaved", "zb-h1")
+        schedules = (None, "interleaved", "zb-h1", "zb-h2", "zb-v")
         for tensor, pipeline, zero, recompute, schedule, sequence in itertools.product(
                 (1, 2, 4), (1, 2, 4), (0, 1, 3), (None, "full"), schedules, (False, True)):
             if devices % (tensor * pipeline) or (zero and tensor * pipeline == devices):
                 continue
-            if (schedule and (pipeline == 1 or (recompute and schedule == "zb-h1"))) or (sequence and tensor == 1):
+            if (schedule and (pipeline == 1 or (recompute and schedule.startswith("zb-")))) or (sequence and tensor == 1):
                 continue
             axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("pipeline", pipeline)) if s > 1]
             args = ["--pas", "hybrid:" + ",".join(axes) if axes else "dp", "--runtime-ngpus", str(devices),
@@ -131,17 +131,50 @@ def optimum_of_mixtures():
     assert all(p["rejected"] for p in got["search"]["plans"][1:])
 
 
+def optimum_of_groups():
+    """With slow links between nodes, the search finds the best of all ZeRO stages and groups; --require takes one."""
+    devices, model = 8, {**SMALL, "model_type": "llama"}
+    machine = {"format": 1, "name": "x", "memory": 1e12, "bandwidth": 2e12, "traffic": 0.8, "launch": 4e-6, "attention": 0.5,
+               "overlap": 0.5, "rates": {"f64": 1e13, "f32": 1e13, "half": 2e14, "fp8": 2e14},
+               "peaks": {"f64": 1e13, "f32": 1e13, "half": 3e14, "fp8": 3e14}, "half_extents": [0, 0, 0],
+               "levels": [{"devices": 4, "bandwidth": 2e11, "latency": 1e-5}, {"bandwidth": 2e9, "latency": 1e-4}]}
+    with tempfile.TemporaryDirectory() as directory:
+        files = [os.path.join(directory, name) for name in ("config.json", "machine.json")]
+        for file, value in zip(files, (model, machine)):
+            with open(file, "w") as text:
+                json.dump(value, text)
+        common = ["--model-config", files[0], "--machine", files[1], "--amp", "bf16", "--global-batch", "64", "--dim", "batch=2",
+                  "--runtime-ngpus", str(devices), "--recompute", "none"]
+        for limit in ([], ["--mem-limit", "460M"]):
+            best = (math.inf, "")
+            for tensor, zero, groups in itertools.product((1, 2, 4), range(4), (1, 2, 4)):
+                units = devices // tensor
+                if units % groups or groups == units or (groups > 1 and not zero):
+                    continue
+                args = ["--pas", f"hybrid:tensor={tensor}" if tensor > 1 else "dp", "--use-zero", str(zero)]
+                args += ["--zero-ngroups", str(groups)] if groups > 1 else []
+                found = plan(*common, *limit, *args)
+                if found and found["estimate"]["step_s"] < best[0]:
+                    best = found["estimate"]["step_s"], " ".join(args)
+            got = plan(*common, *limit, "--pas", "autodist", "--forbid", "pipeline,context,sequence-parallel")
+            chosen = got["search"]["plans"][0]["options"]
+            print(f"groups {limit}: search {got['estimate']['step_s']:.5g} ({chosen}), optimum {best[0]:.5g} ({best[1]})")
+            assert got["estimate"]["step_s"] <= best[0] * 1.0001
+        required = plan(*common, "--pas", "autodist", "--require", "zero=3,zero-groups=2")["search"]["plans"][0]["options"]
+        assert "--use-zero 3 --zero-ngroups 2" in required, required
+
+
 def constraints():
     """--forbid and --require choose among the candidates; each must concern one."""
     words = ("--model-config", "gpt2", "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim", "seq=256",
              "--pas", "autodist", "--runtime-ngpus", "4")
 
-    # the best 20, and the best of each of five kinds
+    # the best 20, and the best of each of seven kinds
     one = plan(*words, "--forbid", "tensor,pipeline,context", "--require", "recompute=full")
     assert one["plan_ngpus"] == 1 and one["runtime_ngpus"] == 4
     found = one["search"]
     plans = found["plans"]
-    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 + 5 <= found["candidates"], found
+    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 + 7 <= found["candidates"], found
     assert plans[0]["step_s"] == one["estimate"]["step_s"] and "--recompute full" in plans[0]["options"], plans[0]
     assert all(p["rejected"] for p in plans[1:]) and "search" not in plan(*words[:-4], "--pas", "dp"), plans
     two = plan(*words, "--require", "tensor=2,pipeline", "--forbid", "schedule=zb-h1")
@@ -243,7 +276,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
     for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum,
-                 optimum_of_mixtures):
+                 optimum_of_mixtures, optimum_of_groups):
         case()
 
 

@@ -88,16 +88,22 @@ static bool has_slower_base(const struct candidate *c, const struct candidate *t
 
 /* The same of the rest of the candidate. */
 static bool is_rest_alike(const struct candidate *c, const struct candidate *than) {
-    return c->zero == than->zero && c->schedule == than->schedule &&
+    return c->zero == than->zero && c->groups == than->groups && c->schedule == than->schedule &&
            c->ways[SEARCH_PIPELINE] == than->ways[SEARCH_PIPELINE] &&
            c->ways[SEARCH_CONTEXT] * c->units == than->ways[SEARCH_CONTEXT] * than->units;
 }
 
+/* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
+static double zero_ranks(const struct candidate *c) {
+    const double units = search_law(c).copies * c->units / (double)c->groups;
+    return units * c->ways[SEARCH_CONTEXT] * c->ways[SEARCH_DATA];
+}
+
 /* Bytes of weights, gradients and optimizer states of a rank, by the plan of the candidate's base or of one with other
- * micro-batches, recomputation, or ranks along context. ZeRO divides them among the ranks of all replica axes. */
+ * micro-batches, recomputation, or ranks along context. */
 static double states(const struct candidate *c, const struct outcome *base) {
     const double held = (double)search_law(c).copies / c->ways[SEARCH_PIPELINE], *part = base->part;
-    const double ranks = search_law(c).copies * c->units * c->ways[SEARCH_CONTEXT] * (double)c->ways[SEARCH_DATA];
+    const double ranks = zero_ranks(c);
     return held *
            (part[OUTCOME_WEIGHTS] / (c->zero == 3 ? ranks : 1) + part[OUTCOME_GRADIENTS] / (c->zero >= 2 ? ranks : 1) +
             part[OUTCOME_OPTIMIZER] / (c->zero >= 1 ? ranks : 1));
@@ -109,7 +115,8 @@ static double activations(const struct candidate *c, const struct outcome *base,
     const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
     const double of_layers = base->layers ? base->layers * base->layer[OUTCOME_OTHERS] : all;
     if (stages == 1) return all + (share - 1) * of_layers;
-    return all - of_layers + search_law(c).kept * share * of_layers * fmin(stages, micro_batches) / stages;
+    const struct schedule_law law = search_law(c);
+    return all - of_layers + law.kept * share * of_layers * fmin(law.flight * stages, micro_batches) / stages;
 }
 
 /* What a candidate needs at least, by the plan of a base `of` with the same recomputation and fewer sequences, or fewer
@@ -143,21 +150,27 @@ static void bound_by(const struct searching *s, const struct candidate *of) {
 
 /* Steps ------------------------------------------------------------------------------------------------------------ */
 
-/* Seconds in which scale units exchange the gradients, and with ZeRO 3 the parameters, of a rank. From ZeRO 2 on
- * gradients are reduced in each micro-batch, beside little, with ZeRO 3 parameters are gathered twice in each, beside
- * what one layer computes. */
+/* Seconds of as many collectives with one pass each over so many bytes, along an axis of the mesh. */
+static double passing(const struct searching *s, double times, double bytes, double ways, double stride) {
+    const struct machine_level link = machine_link(&s->search->machine, ways, stride);
+    return s->search->machine.correction * times * (bytes * (ways - 1) / ways / link.bandwidth + link.latency);
+}
+
+/* Seconds in which scale units exchange the gradients, and with ZeRO 3 the parameters, of a rank. They are reduced
+ * beside the last micro-batch; from ZeRO 2 on in each micro-batch, beside little, and with ZeRO 3 parameters are
+ * gathered twice in each, beside what one layer computes. ZeRO groups sum what each rank has of the gradients once,
+ * with ZeRO 1 after the last micro-batch. */
 static double exchanging(const struct searching *s, const struct candidate *c, double parameters, double micro_batches,
                          double worked) {
     double stride = 1;
     for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
     stride /= search_law(c).copies;
-    const double ways = c->units * search_law(c).copies;
-    const struct machine_level link = machine_link(&s->search->machine, ways, stride);
+    const double ways = c->units * search_law(c).copies / (double)c->groups, room = worked * s->search->machine.overlap;
     const double times = c->zero == 3 ? 3 * micro_batches : c->zero == 2 ? micro_batches + 1 : 2;
-    const double seconds =
-        s->search->machine.correction * times * (parameters * (ways - 1) / ways / link.bandwidth + link.latency);
-    const double hidden = fmin(worked * s->search->machine.overlap, seconds);
-    return seconds - (c->zero == 3 ? hidden / 2 : c->zero == 2 ? 0 : hidden);
+    const double within = passing(s, times, parameters, ways, stride);
+    const double between = c->groups > 1 ? passing(s, 2, parameters / ways, c->groups, stride * ways) : 0;
+    const double hidden = c->zero == 3 ? fmin(room, within) / 2 : c->zero == 2 ? 0 : fmin(room / micro_batches, within);
+    return within - hidden + fmax(0, between - (c->zero >= 2 ? room / micro_batches : 0));
 }
 
 /* The layers that the slowest stage takes as long as. Stages have whole layers; what is no layer takes as long as
@@ -171,8 +184,13 @@ static double slowest_stage(double rest, int layers, int stages) {
     return best;
 }
 
+/* Seconds of the micro-batches of a step, without the update. */
+static double working(const double part[OUTCOME_PARTS]) {
+    return part[OUTCOME_STEP] - part[OUTCOME_UPDATE];
+}
+
 double search_rest(const struct outcome *outcome) {
-    return outcome->part[OUTCOME_STEP] / outcome->layer[OUTCOME_STEP] - outcome->layers;
+    return working(outcome->part) / working(outcome->layer) - outcome->layers;
 }
 
 static double samples_of(const struct candidate *c) {
@@ -185,13 +203,14 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(s->options, c);
     const double *part = base->part, parameters = part[OUTCOME_WEIGHTS] * law.copies / stages;
     const double ways = c->units * law.copies;
-    double longest = part[OUTCOME_STEP] / stages;
+    double longest = working(part) / stages;
     if (stages > 1 && base->layers)
-        longest = law.chunks / law.copies * base->layer[OUTCOME_STEP] *
+        longest = law.chunks / law.copies * working(base->layer) *
                   slowest_stage(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * law.chunks / law.copies);
     const double worked = micro * longest / base->micro_batches;
     double seconds = worked * (1 + law.waiting * (stages - 1) / micro);
     if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(s, c, parameters, micro, worked);
+    seconds += part[OUTCOME_UPDATE] * law.copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * samples_of(c));
     c->memory = states(c, base) + activations(c, base, micro, 1);
 }
@@ -480,7 +499,8 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (options->mem_limit) search->limit = (double)options->mem_limit;
     struct models models = {0};
     struct search_model *model = ARENA_NEW(arena, struct search_model);
-    const struct candidate one = {.ways = {1, 1, 1, 1, 1}, .units = 1, .batch = search_smallest_batch(options)};
+    const struct candidate one = {
+        .ways = {1, 1, 1, 1, 1}, .units = 1, .groups = 1, .batch = search_smallest_batch(options)};
     if (search_read(model, options, &one, &search->machine, arena, diags) < 0) return -1;
     s.models = &models;
     VEC_PUSH(arena, &models.all, model);

@@ -6,8 +6,8 @@
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
  *   --global-batch G    without --dim batch=B, sizes of micro-batches are searched too: G = B x micro-batches x units
- *   --use-zero, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid, --require,
- *   --constraints, --refine, --measure-topk
+ *   --use-zero, --zero-ngroups, --recompute, --schedule, --sequence-parallel, --mem-limit, --search-time, --forbid,
+ *   --require, --constraints, --refine, --measure-topk
  *
  * Note [Search]
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
@@ -45,7 +45,8 @@ enum outcome_part {
     OUTCOME_GRADIENTS,
     OUTCOME_OPTIMIZER,
     OUTCOME_OTHERS,
-    OUTCOME_LEAST, /* seconds of the step if kernels took no time to start and reached their rates at all sizes */
+    OUTCOME_UPDATE, /* seconds of the step that are once a step: the update of the parameters */
+    OUTCOME_LEAST,  /* seconds of the step if kernels took no time to start and reached their rates at all sizes */
     OUTCOME_PARTS
 };
 struct outcome {
@@ -62,7 +63,7 @@ struct candidate {
     int batch; /* sequences of a micro-batch; 0: as given */
     enum search_form form;
     bool sequence_parallel;
-    int zero;
+    int zero, groups;                 /* --use-zero, --zero-ngroups */
     const char *recompute, *schedule; /* NULL: none; the default */
     enum search_step step;            /* that `seconds` and `memory` are from */
     const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
@@ -145,13 +146,13 @@ int search_smallest_batch(const struct options *options);
 /* Micro-batches of a scale unit in a step, at least 1. */
 int64_t search_micro_batches(const struct options *given, const struct candidate *candidate);
 
-/* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, the part of its waiting.
- * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
- * memory. */
+/* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, the part of its waiting,
+ * times the micro-batches in flight. `kept`: times the activations of as many micro-batches in a program without
+ * stages, where more of them share memory. */
 struct schedule_law {
     const char *name;
     int chunks, copies;
-    double waiting, kept;
+    double waiting, flight, kept;
 };
 struct schedule_law search_law(const struct candidate *candidate);
 

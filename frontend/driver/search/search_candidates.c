@@ -71,7 +71,7 @@ struct options search_options(const struct options *given, const struct candidat
     options_divide_batch(&options);
     options.sequence_parallel = candidate->sequence_parallel;
     options.use_zero = candidate->zero;
-    if (!candidate->zero) options.zero_ngroups = 1;
+    options.zero_ngroups = candidate->groups;
     options.recompute = candidate->recompute;
     options.schedule = candidate->schedule;
     return options;
@@ -80,7 +80,7 @@ struct options search_options(const struct options *given, const struct candidat
 struct candidate search_base(const struct candidate *candidate) {
     struct candidate base = *candidate;
     base.ways[SEARCH_PIPELINE] = base.units = 1;
-    base.zero = 0;
+    base.zero = 0, base.groups = 1;
     base.schedule = NULL;
     return base;
 }
@@ -97,11 +97,14 @@ bool search_same_base(const struct candidate *a, const struct candidate *b) {
 }
 
 struct schedule_law search_law(const struct candidate *candidate) {
-    static const struct schedule_law laws[] = {
-        {"interleaved", 2, 1, 0.5, 1.7}, {"zb-h1", 1, 1, 1.0 / 3, 1.4}, {"chimera", 2, 2, 0.7, 1.4}};
+    static const struct schedule_law laws[] = {{"interleaved", 2, 1, 0.5, 1, 1.7},
+                                               {"zb-h1", 1, 1, 1.0 / 3, 1, 1.4},
+                                               {"zb-h2", 1, 1, 0, 2, 1},
+                                               {"zb-v", 2, 1, 1.0 / 6, 1, 1.8},
+                                               {"chimera", 2, 2, 0.7, 1, 1.4}};
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (same_text(laws[i].name, candidate->schedule)) return laws[i];
-    return (struct schedule_law){"1f1b", 1, 1, 1, 1.2};
+    return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1.2};
 }
 
 /* Constraints ------------------------------------------------------------------------------------------------------ */
@@ -124,6 +127,11 @@ static const char *ways_of(const struct candidate *c, int axis, struct arena *ar
 static const char *zero_of(const struct candidate *c, int axis, struct arena *arena) {
     (void)axis;
     return number(c->zero, 0, arena);
+}
+
+static const char *groups_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis;
+    return number(c->groups, 1, arena);
 }
 
 static const char *recompute_of(const struct candidate *c, int axis, struct arena *arena) {
@@ -153,10 +161,11 @@ static const char *sequence_of(const struct candidate *c, int axis, struct arena
 }
 
 static const struct trait traits[] = {
-    {"tensor", ways_of, SEARCH_TENSOR}, {"context", ways_of, SEARCH_CONTEXT},   {"expert", ways_of, SEARCH_EXPERT},
-    {"data", ways_of, SEARCH_DATA},     {"pipeline", ways_of, SEARCH_PIPELINE}, {"batch", batch_of, 0},
-    {"cut", form_of, SEARCH_MIRRORED},  {"attention", form_of, SEARCH_HEADS},   {"zero", zero_of, 0},
-    {"recompute", recompute_of, 0},     {"schedule", schedule_of, 0},           {"sequence-parallel", sequence_of, 0}};
+    {"tensor", ways_of, SEARCH_TENSOR},   {"context", ways_of, SEARCH_CONTEXT},   {"expert", ways_of, SEARCH_EXPERT},
+    {"data", ways_of, SEARCH_DATA},       {"pipeline", ways_of, SEARCH_PIPELINE}, {"batch", batch_of, 0},
+    {"cut", form_of, SEARCH_MIRRORED},    {"attention", form_of, SEARCH_HEADS},   {"zero", zero_of, 0},
+    {"zero-groups", groups_of, 0},        {"recompute", recompute_of, 0},         {"schedule", schedule_of, 0},
+    {"sequence-parallel", sequence_of, 0}};
 enum { TRAITS = sizeof traits / sizeof *traits };
 
 /* What candidates must have or not have, such as zero=3: `value` NULL: any. */
@@ -314,13 +323,35 @@ static void add_schedules(const struct listing *l, struct candidate candidate) {
     const struct {
         const char *name;
         bool listed;
-    } schedules[] = {{varies ? NULL : l->options->schedule, true},
-                     {"interleaved", varies},
-                     {"zb-h1", varies && !candidate.recompute},
-                     {"chimera", varies && has_two_pipelines(l, &candidate)}};
+    } schedules[] = {
+        {varies ? NULL : l->options->schedule, true}, {"interleaved", varies},
+        {"zb-h1", varies && !candidate.recompute},    {"zb-h2", varies && !candidate.recompute},
+        {"zb-v", varies && !candidate.recompute},     {"chimera", varies && has_two_pipelines(l, &candidate)}};
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
         candidate.schedule = schedules[s].name;
         if (schedules[s].listed) VEC_PUSH(l->arena, &l->search->all, candidate);
+    }
+}
+
+/* True if the candidate may have that many ZeRO groups: those whose ranks fill the domains of a level, since links are
+ * slower beyond it; on machines of one level any groups that are of equal size and more than one scale unit each. */
+static bool may_have_groups(const struct listing *l, const struct candidate *c, int groups) {
+    const struct machine *machine = &l->search->machine;
+    bool fills = machine->nlevels == 1;
+    if (c->units % groups || c->units == groups) return false;
+    for (int i = 0; i < machine->nlevels - 1; i++)
+        fills = fills || machine->level[i].devices == unit_size(c) * (c->units / groups);
+    return fills;
+}
+
+static void add_groups(const struct listing *l, struct candidate candidate) {
+    const bool varies = candidate.zero && !l->options->given[OPT_ZERO_NGROUPS];
+    const int most = varies ? candidate.units : 1;
+    candidate.groups = candidate.zero && !varies ? (int)l->options->zero_ngroups : 1;
+    add_schedules(l, candidate);
+    for (int groups = 2; groups < most; groups++) {
+        candidate.groups = groups;
+        if (may_have_groups(l, &candidate, groups)) add_schedules(l, candidate);
     }
 }
 
@@ -331,7 +362,7 @@ static void add_zeros(const struct listing *l, struct candidate candidate) {
     candidate.zero = (int)l->options->use_zero;
     for (int zero = 0; zero <= (varies ? 3 : 0); zero++) {
         if (varies) candidate.zero = zero;
-        add_schedules(l, candidate);
+        add_groups(l, candidate);
     }
 }
 

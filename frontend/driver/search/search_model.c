@@ -49,6 +49,7 @@ int search_read(struct search_model *model, const struct options *options, const
                 const struct machine *machine, struct arena *arena, struct diags *diags) {
     const struct candidate one = {.ways = {1, 1, candidate->ways[SEARCH_EXPERT], candidate->ways[SEARCH_DATA], 1},
                                   .units = 1,
+                                  .groups = 1,
                                   .batch = candidate->batch,
                                   .recompute = options->recompute};
     struct options *of_one = ARENA_NEW(arena, struct options);
@@ -82,7 +83,8 @@ static void measure(const struct job *job, const struct candidate *candidate, st
     outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
     if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1)
         part[OUTCOME_LEAST] = least_step(job);
-    part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_MEMORY] = (double)job->estimate.memory;
+    part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
+    part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
         const int64_t *bytes = job->plan.classes[c].bytes;
         const double others = (double)(bytes[RT_ACTIVATIONS] + bytes[RT_COMMUNICATION] + bytes[RT_SCRATCH]);

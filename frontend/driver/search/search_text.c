@@ -2,6 +2,7 @@
 #include "frontend/driver/search/search.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { SHORT_LIST = 5 };
 
@@ -13,11 +14,12 @@ static const char *bytes_text(struct arena *arena, double bytes) {
 static const char *words_of(const struct candidate *candidate, const struct options *given, struct arena *arena) {
     const struct options options = search_options(given, candidate, arena);
     const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
-    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
+    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
                         (long long)options.runtime_ngpus,
                         candidate->batch > 1 ? arena_printf(arena, " --dim batch=%d", candidate->batch) : "",
                         candidate->sequence_parallel ? " --sequence-parallel" : "",
                         candidate->zero ? arena_printf(arena, " --use-zero %d", candidate->zero) : "",
+                        candidate->groups > 1 ? arena_printf(arena, " --zero-ngroups %d", candidate->groups) : "",
                         candidate->recompute ? " --recompute " : "", candidate->recompute ? candidate->recompute : "",
                         schedule ? " --schedule " : "", schedule ? schedule : "");
 }
@@ -71,12 +73,20 @@ static bool is_by_heads(const struct candidate *c) {
     return c->form == SEARCH_HEADS;
 }
 
+static bool has_groups(const struct candidate *c) {
+    return c->groups > 1;
+}
+
+static bool is_zero_bubble(const struct candidate *c) {
+    return c->ways[SEARCH_PIPELINE] > 1 && c->schedule && strncmp(c->schedule, "zb-", 3) == 0;
+}
+
 static bool is_twofold(const struct candidate *c) {
     return search_law(c).copies > 1;
 }
 
 static bool (*const kinds[])(const struct candidate *) = {has_experts, has_larger_batch, is_mirrored, is_by_heads,
-                                                          is_twofold};
+                                                          has_groups,  is_zero_bubble,   is_twofold};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Per candidate: true for the first `least`, and for the first of each kind. */
