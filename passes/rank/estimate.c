@@ -5,6 +5,7 @@
 
 #include "ir/timeline.h"
 #include "passes/rank/kernel_time.h"
+#include "passes/rank/reuse.h"
 
 /* What an estimate is made from. */
 struct estimation {
@@ -72,69 +73,85 @@ static double length_of(const struct span *span) {
     return span->computing + span->communicating;
 }
 
+/* A rank's way through a segment. begun_at, gathering: per tensor, after how many seconds of computing its collective
+ * began, 0: it did not in this segment; how long the gather takes. The links are busy until `busy_until`. */
+struct walk {
+    const struct estimation *e;
+    const struct rank_class *class;
+    struct reuse *reuse; /* NULL: as in struct kernel_work */
+    struct span span;
+    double *begun_at, *gathering, busy_until;
+};
+
 /* Adds a collective that began at a place of what is computed. Collectives take place one after the other on the links,
- * until `busy_until`, beside what was computed since. */
-static void add_begun(const struct estimation *e, struct span *span, double began, double seconds, double runs,
-                      double *busy_until) {
-    const double begin = began > *busy_until ? began : *busy_until;
-    const double room = (span->computing - begin) * e->machine->overlap;
+ * beside what was computed since. */
+static void add_begun(struct walk *walk, double began, double seconds, double runs) {
+    const double begin = began > walk->busy_until ? began : walk->busy_until;
+    const double room = (walk->span.computing - begin) * walk->e->machine->overlap;
     const double most = runs > 1 ? seconds * (1 - 1 / runs) : seconds;
     const double hidden = room <= 0 ? 0 : room < most ? room : most;
-    *busy_until = begin + seconds;
-    span->hidden += hidden;
-    span->communicating += seconds - hidden;
+    walk->busy_until = begin + seconds;
+    walk->span.hidden += hidden;
+    walk->span.communicating += seconds - hidden;
 }
 
 /* Adds a node that computes. A product in runs of rows begins its sum behind the first run, and waits for its operand's
  * gather before the last. */
-static void add_work(const struct estimation *e, const struct rank_class *class, const struct node *node,
-                     struct span *span, double *begun_at, double *gathering, double *busy_until) {
+static void add_work(struct walk *walk, const struct node *node) {
+    const struct estimation *e = walk->e;
+    struct span *span = &walk->span;
     const struct kernel_work work =
-        kernel_work(e->plan->graph, class, node, e->machine, e->units / e->groups, e->alone);
+        kernel_work(e->plan->graph, walk->class, node, e->machine, e->units / e->groups, walk->reuse, e->alone);
     const double runs = (double)attr_int(node, "runs", 1), last = work.seconds / runs;
     span->computing += work.seconds - last;
-    begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
+    walk->begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
     if (attr_find(node, "gather_axis"))
-        add_begun(e, span, begun_at[node->inputs[0]], gathering[node->inputs[0]], runs, busy_until);
+        add_begun(walk, walk->begun_at[node->inputs[0]], walk->gathering[node->inputs[0]], runs);
     span->computing += last;
     span->flops += work.flops;
     span->causal_flops += work.causal_flops;
     span->by_type[work.type] += work.flops;
 }
 
-static struct span span_of(const struct estimation *e, const struct rank_class *class, const struct segment *segment) {
+static void add_node(struct walk *walk, const struct node *node) {
+    const bool gathers = node->op->id == OP_AllGather && attr_int(node, "runs", 1) > 1;
+    const bool starts = gathers || node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
+                        node->op->id == OP_ReduceScatterStart;
+    if (node->op->ring) {
+        add_work(walk, node);
+        walk->span.communicating += ring_seconds(walk->e, walk->class, node);
+    } else if (starts) {
+        walk->begun_at[node->outputs[0]] = 1e-30 + walk->span.computing;
+        if (gathers) walk->gathering[node->outputs[0]] = seconds_of(walk->e, walk->class, node);
+    } else if (op_communicates(node->op)) {
+        const double seconds = seconds_of(walk->e, walk->class, node);
+        const double began = attr_int(node, "begun", 0) ? walk->begun_at[op_moved_input(node)] : -1;
+        if (began == 0)
+            walk->span.begun += seconds;
+        else if (began < 0)
+            walk->span.communicating += seconds;
+        else
+            add_begun(walk, began, seconds, (double)attr_int(node, "runs", 1));
+    } else {
+        add_work(walk, node);
+    }
+}
+
+static struct span span_of(const struct estimation *e, const struct rank_class *class, const struct segment *segment,
+                           struct reuse *reuse) {
     const struct graph *graph = e->plan->graph;
-    struct span span = {0};
-    double *begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1), busy_until = 0;
-    double *gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1);
+    struct walk walk = {.e = e, .class = class, .reuse = reuse};
+    walk.begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1);
+    walk.gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1);
     for (int i = segment->first; i < segment->end; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (!rankplan_part(class, node) || e->plan->moves_nothing[id] || node->op->kind == OP_VIEW) continue;
         if (segment->phase < PHASE_REDUCE && stage_part(node, segment->chunk) == STAGE_NONE) continue;
-        const bool gathers = node->op->id == OP_AllGather && attr_int(node, "runs", 1) > 1;
-        const bool starts = gathers || node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
-                            node->op->id == OP_ReduceScatterStart;
-        if (node->op->ring) {
-            add_work(e, class, node, &span, begun_at, gathering, &busy_until);
-            span.communicating += ring_seconds(e, class, node);
-        } else if (starts) {
-            begun_at[node->outputs[0]] = 1e-30 + span.computing;
-            if (gathers) gathering[node->outputs[0]] = seconds_of(e, class, node);
-        } else if (op_communicates(node->op)) {
-            const double seconds = seconds_of(e, class, node);
-            const double began = attr_int(node, "begun", 0) ? begun_at[op_moved_input(node)] : -1;
-            if (began == 0)
-                span.begun += seconds;
-            else if (began < 0)
-                span.communicating += seconds;
-            else
-                add_begun(e, &span, began, seconds, (double)attr_int(node, "runs", 1), &busy_until);
-        } else {
-            add_work(e, class, node, &span, begun_at, gathering, &busy_until);
-        }
+        add_node(&walk, node);
+        if (reuse) reuse_touch(reuse, graph, node);
     }
-    return span;
+    return walk.span;
 }
 
 /* Products of the forward phase of the whole model, in a micro-batch of a scale unit. */
@@ -162,14 +179,16 @@ static const struct rank_class *slowest(const struct estimation *e, int coordina
     const struct rankplan *plan = e->plan;
     const struct rank_class *found = NULL;
     struct span *tried = ARENA_ARRAY(plan->graph->arena, struct span, plan->graph->segments.n + 1);
+    const bool caches = e->machine->by_size.n > 0; /* else memory is as fast for all distances */
     double longest = -1;
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];
         double seconds = 0;
         if (class->coordinate != coordinate) continue;
+        struct reuse reuse = caches ? reuse_begin(plan->graph, class, plan->graph->arena) : (struct reuse){0};
         for (int s = 0; s < class->nsegments; s++) {
             const struct segment *segment = &plan->graph->segments.at[class->segments[s]];
-            tried[s] = span_of(e, class, segment);
+            tried[s] = span_of(e, class, segment, caches ? &reuse : NULL);
             seconds += length_of(&tried[s]) * (segment->phase >= PHASE_REDUCE ? 1 : micro_batches);
         }
         if (seconds <= longest) continue;
@@ -187,7 +206,7 @@ static void count_executed(const struct estimation *e, int micro_batches, struct
     for (int c = 0; c < plan->nclasses; c++)
         for (int s = 0; s < plan->classes[c].nsegments; s++) {
             const struct segment *segment = &plan->graph->segments.at[plan->classes[c].segments[s]];
-            const struct span span = span_of(e, &plan->classes[c], segment);
+            const struct span span = span_of(e, &plan->classes[c], segment, NULL);
             const double times = segment->phase >= PHASE_REDUCE ? 1 : micro_batches;
             of_class[c].flops += times * span.flops;
             of_class[c].causal_flops += times * span.causal_flops;

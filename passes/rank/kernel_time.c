@@ -14,6 +14,7 @@ struct kernel {
     const struct machine *machine;
     struct dims dims;
     int units; /* of a ZeRO group */
+    const struct reuse *reuse;
     bool alone;
 };
 
@@ -74,18 +75,29 @@ static double elements_of(const struct kernel *kernel, int tensor) {
            rankplan_slice(kernel->graph, tensor, kernel->units);
 }
 
-/* Bytes that the node moves. An embedding reads only the rows that it looks up. */
-static double traffic_of(const struct kernel *kernel) {
+/* How many times the bytes of an operand are moved. An embedding reads only the rows that it looks up. */
+static double times_moved(const struct kernel *kernel, int k) {
     const struct node *node = kernel->node;
+    const bool looks_up = node->op->id == OP_Gather;
     const bool in_place = kernel->machine->writes > 1 && node->op->kind == OP_ELEMENTWISE;
-    double read = 0, written = 0, moved = 0;
-    for (int k = 0; k < node->ninputs; k++) read += (k ? runs_of(kernel) : 1) * bytes_of(kernel, node->inputs[k]);
-    for (int k = 0; k < node->noutputs; k++) {
-        const bool replaces = in_place && rankplan_in_place(kernel->class, kernel->graph, node, k) >= 0;
-        written += bytes_of(kernel, node->outputs[k]);
-        moved += bytes_of(kernel, node->outputs[k]) * (replaces ? 1 : kernel->machine->writes);
+    if (k < node->ninputs) return looks_up ? 0 : k ? runs_of(kernel) : 1;
+    const bool replaces = in_place && rankplan_in_place(kernel->class, kernel->graph, node, k - node->ninputs) >= 0;
+    return (replaces ? 1 : kernel->machine->writes) + looks_up;
+}
+
+/* An operand comes from the cache, or the memory, that keeps as many bytes as were touched since its own. */
+static double moving_seconds(const struct kernel *kernel) {
+    const int operands = kernel->node->ninputs + kernel->node->noutputs;
+    double all = 0, seconds = 0;
+    for (int k = 0; k < operands; k++) all += times_moved(kernel, k) * bytes_of(kernel, operand_of(kernel->node, k));
+    for (int k = 0; k < operands; k++) {
+        const int tensor = operand_of(kernel->node, k);
+        const double bytes = times_moved(kernel, k) * bytes_of(kernel, tensor);
+        if (!(bytes > 0)) continue;
+        const double distance = kernel->reuse ? fmax(reuse_distance(kernel->reuse, tensor), all) : all;
+        seconds += bytes / machine_bandwidth(kernel->machine, distance, kernel->alone);
     }
-    return (node->op->id == OP_Gather ? written : read) + moved;
+    return seconds;
 }
 
 /* Elementwise expressions ------------------------------------------------------------------------------------------ */
@@ -174,8 +186,11 @@ static bool find_windows(const struct kernel *kernel, struct windows *windows) {
         return true;
     }
     if (op != OP_MaxPool && op != OP_MaxPoolGrad) return false;
+    int dims;
+    const int64_t *window = attr_ints(node, "window", &dims);
     *windows = (struct windows){.kernel = op == OP_MaxPool ? MACHINE_POOLING : MACHINE_POOLING_GRADIENT};
-    windows->flops = dims_flops(&kernel->dims, node->op->flops) * share_of(kernel);
+    windows->flops = elements_of(kernel, op == OP_MaxPool ? node->outputs[0] : node->inputs[1]);
+    for (int d = 0; d < dims; d++) windows->flops *= (double)window[d];
     return true;
 }
 
@@ -218,15 +233,20 @@ static double product_seconds(const struct kernel *kernel, struct kernel_work *w
 }
 
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
-                               const struct machine *machine, int units, bool alone) {
-    struct kernel kernel = {
-        .graph = graph, .class = class, .node = node, .machine = machine, .units = units, .alone = alone};
+                               const struct machine *machine, int units, const struct reuse *reuse, bool alone) {
+    struct kernel kernel = {.graph = graph,
+                            .class = class,
+                            .node = node,
+                            .machine = machine,
+                            .units = units,
+                            .reuse = reuse,
+                            .alone = alone};
     struct kernel_work work = {0};
     struct windows windows;
     const char *why;
     if (dims_bind(graph->arena, graph, node, &kernel.dims, &why) < 0) return work;
     const bool product = kernel_is_product(node, &kernel.dims);
-    const double bytes = traffic_of(&kernel), moving = bytes / machine_bandwidth(machine, bytes, alone);
+    const double moving = moving_seconds(&kernel);
     double arithmetic = product ? product_seconds(&kernel, &work) : elementwise_seconds(&kernel);
     if (find_windows(&kernel, &windows)) {
         const double measured = windows_seconds(&kernel, &windows);

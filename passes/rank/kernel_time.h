@@ -4,6 +4,7 @@
 
 #include "passes/plan/machine.h"
 #include "passes/rank/rankplan.h"
+#include "passes/rank/reuse.h"
 
 /* A node, as a rank of the class executes it. */
 struct kernel_work {
@@ -12,9 +13,10 @@ struct kernel_work {
     double seconds;
 };
 
-/* The work of a node that computes; units: of a ZeRO group; alone: while no other rank computes. */
+/* The work of a node that computes; units: of a ZeRO group; reuse: what was touched before it, NULL: its operands are
+ * where a kernel that is executed again and again finds them; alone: while no other rank computes. */
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
-                               const struct machine *machine, int units, bool alone);
+                               const struct machine *machine, int units, const struct reuse *reuse, bool alone);
 
 /* Floating-point operations of a node on a rank of the class, and bytes of the parts that it reads and writes. Of a
  * collective: no operations, and the bytes of the larger of operand and result. */
