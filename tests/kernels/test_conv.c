@@ -296,6 +296,46 @@ static void test_weight_gradient_is_adjoint(void **state) {
     }
 }
 
+static int64_t below(int64_t n) {
+    return (int64_t)test_random((uint64_t)n);
+}
+
+/* Both gradients of shapes that nobody chose, of few channels and of more. */
+static void test_gradients_of_random_shapes(void **state) {
+    (void)state;
+    struct rt *rt = test_open("reference");
+    for (int i = 0; i < 400; i++) {
+        struct shape s = {1 + below(3), 1 + below(4), below(3) ? 1 : 1 + below(10), 1 + below(6), 4 - (int)below(2)};
+        for (int d = 0; d < s.ndim - 2; d++) {
+            s.k[d] = 1 + below(5), s.stride[d] = 1 + below(4), s.dilation[d] = 1 + below(3);
+            s.begin[d] = below(4), s.end[d] = below(4);
+            s.x[d] = (s.k[d] - 1) * s.dilation[d] + 1 + below(40);
+        }
+        check_adjoint(rt, &s);
+        check_weights_are_adjoint(rt, &s);
+    }
+    test_close(rt);
+}
+
+/* An infinite element of x reaches only the weights whose window elements read it. */
+static void test_gradient_beside_infinity(void **state) {
+    (void)state;
+    enum { ROWS = 6, COLUMNS = 7, TAPS = 9 };
+    struct rt *rt = test_open("reference");
+    static const int64_t x_dims[] = {1, 1, ROWS, COLUMNS}, w_dims[] = {1, 1, 3, 3}, one[] = {1, 1};
+    float x[ROWS * COLUMNS], dy[ROWS * COLUMNS], dw[TAPS];
+    for (int at = 0; at < ROWS * COLUMNS; at++) {
+        for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = i == at ? INFINITY : 1, dy[i] = 1;
+        assert_int_equal(rt_conv_weight_grad_f32(rt, dw, x, dy, 4, x_dims, w_dims, x_dims, 1, one, one, one), RT_OK);
+        for (int k = 0; k < TAPS; k++) {
+            const int row = at / COLUMNS - (k / 3 - 1), column = at % COLUMNS - (k % 3 - 1);
+            const bool reads = row >= 0 && row < ROWS && column >= 0 && column < COLUMNS;
+            assert_true(reads ? isinf(dw[k]) : isfinite(dw[k]));
+        }
+    }
+    test_close(rt);
+}
+
 /* Cuts and threads ------------------------------------------------------------------------------------------------ */
 
 /* Sample by sample, group by group, and in two parts of a group's output channels: the same bits as all at once. */
@@ -415,6 +455,8 @@ int main(void) {
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_transpose_is_adjoint),
         cmocka_unit_test(test_weight_gradient_is_adjoint),
+        cmocka_unit_test(test_gradients_of_random_shapes),
+        cmocka_unit_test(test_gradient_beside_infinity),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_empty),

@@ -124,6 +124,71 @@ static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, c
     return 0;
 }
 
+/* Note [Phases of a transposed convolution]
+ * Elements of a transposed convolution whose indices leave the same remainders by the strides are computed by the same
+ * window elements, and so are a convolution without strides of x: the window is turned around, and has every element
+ * whose distance is a multiple of the stride. With few input channels each phase is computed directly (Note [Direct
+ * convolution]); a sum is over the input channels and these window elements from the last to the first. */
+#define PHASE_CHANNELS 4 /* output channels at a time */
+#define MOST_PHASES    16
+#define PHASE_RESULTS  16384 /* elements of a phase that are collected on the stack */
+
+/* The elements of the window, along one dimension, that a phase has, from the last one down. */
+struct phase_taps {
+    int64_t last, step;
+};
+
+/* The phase along dimension d at that remainder: 0 if no element of the window or of y belongs to it. */
+static int phase_along(struct rt_window *phase, struct phase_taps *taps, const struct rt_window *w, int d, int64_t at) {
+    int64_t step = 1, first = 0, stride = w->stride[d], dilation = w->dilation[d];
+    while (step * dilation % stride) step++;
+    while (first < w->k[d] && (at + w->begin[d] - first * dilation) % stride) first++;
+    if (first >= w->k[d] || at >= w->x[d]) return 0;
+    phase->k[d] = (w->k[d] - first + step - 1) / step;
+    *taps = (struct phase_taps){first + (phase->k[d] - 1) * step, step};
+    phase->x[d] = w->y[d];
+    phase->y[d] = (w->x[d] - at + stride - 1) / stride;
+    phase->stride[d] = 1;
+    phase->dilation[d] = phase->k[d] > 1 ? step * dilation / stride : 1;
+    phase->begin[d] = -((at + w->begin[d] - taps->last * dilation) / stride);
+    return 1;
+}
+
+/* A phase: its elements of y begin at row at[0] and column at[1]. */
+struct conv_phase {
+    struct rt_conv conv;
+    struct rt_direct direct;
+    struct phase_taps taps[2];
+    int64_t at[2];
+};
+
+/* Lists the phases that have window elements. Negative: they cannot be computed directly; the answer depends on output
+ * channels and samples as little as that of rt_conv_direct_plan. */
+static int find_phases(struct conv_phase phases[MOST_PHASES], const struct rt_conv *conv, size_t element) {
+    const struct rt_window *w = &conv->window;
+    int n = 0;
+    if (conv->c < 1 || conv->c > RT_DIRECT_CHANNELS || w->y_plane == 0 || w->x[2] > PHASE_RESULTS / PHASE_CHANNELS)
+        return -1;
+    if (w->stride[1] > MOST_PHASES || w->stride[2] > MOST_PHASES || w->stride[1] * w->stride[2] > MOST_PHASES)
+        return -1;
+    for (int64_t p = 0; p < w->stride[1] * w->stride[2]; p++) {
+        struct conv_phase *phase = &phases[n];
+        struct rt_window *window = &phase->conv.window;
+        *phase = (struct conv_phase){.conv = *conv, .at = {p / w->stride[2], p % w->stride[2]}};
+        if (!phase_along(window, &phase->taps[0], w, 1, phase->at[0]) ||
+            !phase_along(window, &phase->taps[1], w, 2, phase->at[1]))
+            continue;
+        window->x_plane = w->y_plane;
+        window->y_plane = window->y[1] * window->y[2];
+        window->taps = window->k[1] * window->k[2];
+        phase->conv.depth = conv->c * window->taps;
+        phase->conv.pointwise = 0;
+        if (!rt_conv_direct_plan(&phase->direct, &phase->conv, element)) return -1;
+        n++;
+    }
+    return n;
+}
+
 /* LIBRARY_ADD, LIBRARY: the library's products of that dtype. */
 #define T           float
 #define SUFFIX      f32

@@ -13,10 +13,15 @@
  * columns. Window element k of the pixel at f = row * width + column is then at f plus an offset that depends on k
  * only, for every stride. f runs over whole bands: the few columns beyond those of y are computed and dropped.
  *
- * Terms are added in the same order and with the same roundings as by the product: the results have the same bits. */
-#define FEW          8 /* input channels */
+ * Terms are added in the same order and with the same roundings as by the product: the results have the same bits.
+ *
+ * The gradient of weights that belong to one input channel is computed from the same band: the sums of a few window
+ * elements stay in registers while the pixels are added. Pixel f goes to lane f % (64 / element size), whatever the
+ * instruction set; the lanes are added at the end. Columns beyond those of y are left out, as x need not be finite. */
 #define BAND_BYTES   65536
 #define MOST_VECTORS 8
+#define WEIGHED      4096 /* pixels of a band, whose products with x are added up for weights */
+#define TOGETHER     5    /* window elements whose sums stay in registers */
 
 /* The layout, except for what depends on the number of rows; each plane has room for a tile behind its last row. */
 static struct rt_direct layout(const struct rt_conv *conv) {
@@ -35,11 +40,15 @@ static struct rt_direct layout(const struct rt_conv *conv) {
 
 static int is_direct(const struct rt_conv *conv) {
     const struct rt_window *w = &conv->window;
-    if (conv->c > FEW || conv->pointwise || w->taps > RT_DIRECT_TAPS) return 0;
+    if (conv->c > RT_DIRECT_CHANNELS || conv->pointwise || w->taps > RT_DIRECT_TAPS) return 0;
     if (w->k[0] > 1 || w->x[0] > 1 || w->begin[0]) return 0; /* three dimensions */
     for (int d = 1; d < 3; d++)
         if (w->y[d] > 1 << 16 || w->stride[d] > 64 || w->dilation[d] > 1 << 16) return 0;
     return 1;
+}
+
+int rt_conv_direct_weighs(struct rt_direct *direct, const struct rt_conv *conv, size_t element) {
+    return conv->c == 1 && rt_conv_direct_plan(direct, conv, element) && direct->width <= WEIGHED;
 }
 
 int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element) {
@@ -60,56 +69,66 @@ int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, si
     return 1;
 }
 
-#define T      float
-#define PREFIX direct_f32
+#define T       float
+#define INTEGER int32_t
+#define PREFIX  direct_f32
 #define TARGET
 #define BYTES 16
 #include "conv_direct.inc"
 
-#define T      double
-#define PREFIX direct_f64
+#define T       double
+#define INTEGER int64_t
+#define PREFIX  direct_f64
 #define TARGET
 #define BYTES 16
 #include "conv_direct.inc"
 
 #ifdef __x86_64__
 
-#define T      float
-#define PREFIX direct_f32_avx2
-#define TARGET __attribute__((target("avx2")))
-#define BYTES  32
+#define T       float
+#define INTEGER int32_t
+#define PREFIX  direct_f32_avx2
+#define TARGET  __attribute__((target("avx2")))
+#define BYTES   32
 #include "conv_direct.inc"
 
-#define T      double
-#define PREFIX direct_f64_avx2
-#define TARGET __attribute__((target("avx2")))
-#define BYTES  32
+#define T       double
+#define INTEGER int64_t
+#define PREFIX  direct_f64_avx2
+#define TARGET  __attribute__((target("avx2")))
+#define BYTES   32
 #include "conv_direct.inc"
 
-#define T      float
-#define PREFIX direct_f32_avx512
-#define TARGET __attribute__((target("avx512f")))
-#define BYTES  64
+#define T       float
+#define INTEGER int32_t
+#define PREFIX  direct_f32_avx512
+#define TARGET  __attribute__((target("avx512f")))
+#define BYTES   64
 #include "conv_direct.inc"
 
-#define T      double
-#define PREFIX direct_f64_avx512
-#define TARGET __attribute__((target("avx512f")))
-#define BYTES  64
+#define T       double
+#define INTEGER int64_t
+#define PREFIX  direct_f64_avx512
+#define TARGET  __attribute__((target("avx512f")))
+#define BYTES   64
 #include "conv_direct.inc"
 
-#define WIDEST(s)                                                                                                      \
-    (__builtin_cpu_supports("avx512f") ? direct_##s##_avx512_band                                                      \
-     : __builtin_cpu_supports("avx2")  ? direct_##s##_avx2_band                                                        \
-                                       : direct_##s##_band)
+#define WIDEST(s, what)                                                                                                \
+    (__builtin_cpu_supports("avx512f") ? direct_##s##_avx512_##what                                                    \
+     : __builtin_cpu_supports("avx2")  ? direct_##s##_avx2_##what                                                      \
+                                       : direct_##s##_##what)
 #else
-#define WIDEST(s) direct_##s##_band
+#define WIDEST(s, what) direct_##s##_##what
 #endif
 
 #define DEFINE_DIRECT(T, s)                                                                                            \
     void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
                             int64_t first, int64_t rows) {                                                             \
-        (WIDEST(s))(y, x, w, conv, direct, first, rows);                                                               \
+        (WIDEST(s, band))(y, x, w, conv, direct, first, rows);                                                         \
+    }                                                                                                                  \
+    void rt_conv_direct_weigh_##s(T *dw, const T *x, const T *dy, const struct rt_conv *conv,                          \
+                                  const struct rt_direct *direct, int64_t x_sample, int64_t y_sample) {                \
+        (WIDEST(s, weigh))(dw, x, dy, conv, direct, x_sample, y_sample);                                               \
     }
 
 DEFINE_DIRECT(float, f32)

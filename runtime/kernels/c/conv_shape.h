@@ -35,7 +35,7 @@ static inline int rt_window_inside(const struct rt_window *window, int dim, int6
 void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
 
 /* Direct convolution (conv_direct.c): layout of a band of x, for at most `most` rows of y; in elements. */
-enum { RT_DIRECT_TAPS = 128 };
+enum { RT_DIRECT_TAPS = 128, RT_DIRECT_CHANNELS = 8 /* input channels of a group, at most */ };
 struct rt_direct {
     int64_t most;
     int64_t phases[2];              /* stride planes, by row and by column */
@@ -48,10 +48,16 @@ struct rt_direct {
 /* 0: rt_conv_direct does not apply. The answer does not depend on how the tensors are cut. */
 int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
 
-/* Computes rows [first, first + rows) of all m output channels of one group. */
+/* The same for rt_conv_direct_weigh, the gradient of the weights: one input channel in each group. */
+int rt_conv_direct_weighs(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
+
+/* Computes rows [first, first + rows) of all m output channels of one group; the weights' gradient of one output
+ * channel, where samples are so many elements apart. */
 #define RT_DECLARE_DIRECT(T, s)                                                                                        \
     void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
-                            int64_t first, int64_t rows);
+                            int64_t first, int64_t rows);                                                              \
+    void rt_conv_direct_weigh_##s(T *dw, const T *x, const T *dy, const struct rt_conv *conv,                          \
+                                  const struct rt_direct *direct, int64_t x_sample, int64_t y_sample);
 
 RT_DECLARE_DIRECT(float, f32)
 RT_DECLARE_DIRECT(double, f64)
