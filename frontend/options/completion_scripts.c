@@ -31,8 +31,27 @@ static const char *words_of(const struct script *script, const struct option *ro
 }
 
 static bool takes_file(const struct option *row) {
-    return row->kind == OPTION_PATH || row->kind == OPTION_FILES;
+    return row->kind == OPTION_PATH;
 }
+
+/* Takes INPUT=FILE; the inputs are known where the verb's operand is a compiled model. */
+static bool names_inputs(const struct option *row) {
+    return row->kind == OPTION_FILES;
+}
+
+/* True if settings follow words of the option; "adamw:lr=". */
+static bool has_settings(const struct script *script, int option) {
+    for (const struct completion_settings *row = script->settings; row->word; row++)
+        if (row->option == option && *row->settings) return true;
+    return false;
+}
+
+/* The names of inputs, each with "=", in the manifests up to two directories below the operand. Anybody may have
+ * written them: only plain names are taken, since compgen of bash expands its words. With "/." behind it, no operand is
+ * an action of find, such as -delete. */
+#define FIND_INPUTS                                                                                                    \
+    "/.\" -maxdepth 3 -name manifest.json -exec "                                                                      \
+    "sed -n '/^ *\"inputs\"/,/^ *\\]/s/.*\"name\": \"\\([A-Za-z0-9_.]*\\)\", \"dtype\".*/\\1=/p' '{}' + 2>/dev/null"
 
 static bool is_offered(const struct option *row, enum verb verb) {
     return option_of_verb(row, verb) && !row->later;
@@ -86,8 +105,7 @@ static const char *const bash_start[] = {
     NULL,
 };
 /* Bash splits words at ":" and "=", so settings are found in the line. What is completed is what stands behind the last
- * of these, up to the cursor; `ahead` is the part of it that stays. Names of inputs come from the manifest below the
- * operand: of a file that anybody may have written, only plain names are taken, since compgen expands its words. */
+ * of these, up to the cursor; `ahead` is the part of it that stays. */
 static const char *const bash_settings[] = {
     "    local line=${COMP_LINE:0:COMP_POINT} token option last ahead",
     "    token=${line##* }",
@@ -96,13 +114,6 @@ static const char *const bash_settings[] = {
     "    *) line=${line% *} option=${line##* } ;;",
     "    esac",
     "    last=${token##*[:,]} ahead=${word%\"$last\"}",
-    "    case $option in",
-    "    --data|--eval-data|--input)",
-    "        case $token in *=*) words='' ;; *)",
-    "            words=$(cat \"${COMP_WORDS[2]}\"/{,*/,*/*/}manifest.json 2>/dev/null |",
-    "                sed -n '/^ *\"inputs\"/,/^ *\\]/s/.*\"name\": \"\\([A-Za-z0-9_.]*\\)\", \"dtype\".*/\\1=/p') ;;",
-    "        esac ;;",
-    "    esac",
     "    case \"$option $token\" in",
     NULL,
 };
@@ -137,6 +148,10 @@ static void put_bash(const struct script *script) {
     }
     strbuf_puts(out, "    esac\n");
     put_lines(out, bash_settings);
+    for (int i = 0; i < OPTIONS; i++)
+        if (names_inputs(&option_rows[i]) && !option_rows[i].later)
+            strbuf_printf(out, "    '--%s '*=*) words='' ;;\n    '--%s '*) words=$(find \"${COMP_WORDS[2]}%s) ;;\n",
+                          option_rows[i].name, option_rows[i].name, FIND_INPUTS);
     for (const struct completion_settings *row = script->settings; row->word; row++)
         if (*row->settings)
             strbuf_printf(out, "    '--%s %s:'*) words='%s' ;;\n", option_rows[row->option].name, row->word,
@@ -166,8 +181,12 @@ static void put_zsh_option(const struct script *script, const struct option *row
         strbuf_puts(out, row->bare ? "::" : ":"); /* "::": the value may be left out */
         put_zsh_text(out, *row->metavar ? row->metavar : row->name);
         strbuf_putc(out, ':');
-        if (words)
+        if (has_settings(script, (int)(row - option_rows)))
+            strbuf_printf(out, " _rankc_settings %s", row->name);
+        else if (words)
             strbuf_printf(out, "(%s)", words);
+        else if (names_inputs(row))
+            strbuf_puts(out, " _rankc_input");
         else if (takes_file(row))
             strbuf_puts(out, "_files");
     }
@@ -186,6 +205,28 @@ static void put_zsh_verb(const struct script *script, enum verb verb) {
         strbuf_puts(out, "            '1:file:_files'\n        ;;\n");
 }
 
+/* The function that completes settings behind a word of the option $1. */
+static void put_zsh_settings(const struct script *script) {
+    struct strbuf *out = script->out;
+    strbuf_puts(out, "_rankc_settings() {\n    case $1:$PREFIX in\n");
+    for (const struct completion_settings *row = script->settings; row->word; row++)
+        if (*row->settings)
+            strbuf_printf(out, "    (%s:%s:*) set -- %s ;;\n", option_rows[row->option].name, row->word, row->settings);
+    for (int i = 0; i < OPTIONS; i++)
+        if (has_settings(script, i))
+            strbuf_printf(out, "    (%s:*) compadd -- %s; return ;;\n", option_rows[i].name,
+                          words_of(script, &option_rows[i]));
+    strbuf_puts(out, "    esac\n    compset -P '*[:,]'\n    [[ $PREFIX = *=* ]] || compadd -S '' -- $@\n}\n");
+}
+
+static const char *const zsh_input[] = {
+    "_rankc_input() {",
+    "    if compset -P '*='; then _files",
+    "    else compadd -S '' -- $(find \"$words[2]" FIND_INPUTS ")",
+    "    fi",
+    "}",
+    NULL,
+};
 static const char *const zsh_middle[] = {
     "    )",
     "    if ((CURRENT == 2)); then",
@@ -207,7 +248,10 @@ static const char *const zsh_end[] = {
 
 static void put_zsh(const struct script *script) {
     struct strbuf *out = script->out;
-    strbuf_puts(out, "#compdef rankc\n_rankc() {\n    local -a verbs\n    verbs=(\n");
+    strbuf_puts(out, "#compdef rankc\n");
+    put_zsh_settings(script);
+    put_lines(out, zsh_input);
+    strbuf_puts(out, "_rankc() {\n    local -a verbs\n    verbs=(\n");
     for (int i = 0; i < VERBS; i++) {
         if (verb_rows[i].later) continue;
         strbuf_printf(out, "        '%s:", verb_rows[i].name);
@@ -235,13 +279,42 @@ static void put_fish_option(const struct script *script, enum verb verb, const s
     if (row->letter) strbuf_printf(out, " -s %c", row->letter);
     if (words)
         strbuf_printf(out, " %s-a '%s'", row->bare ? "" : "-x ", words);
+    else if (names_inputs(row))
+        strbuf_puts(out, " -x -a '(__rankc_inputs)'");
     else if (row->kind != OPTION_FLAG && !row->bare)
         strbuf_puts(out, takes_file(row) ? " -r" : " -x");
     put_fish_text(out, row->help);
+    for (const struct completion_settings *behind = script->settings; behind->word; behind++)
+        if (&option_rows[behind->option] == row && *behind->settings)
+            strbuf_printf(
+                out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -l %s -x -a '(__rankc_settings %s %s)'\n",
+                verb_rows[verb].name, row->name, behind->word, behind->settings);
 }
+
+/* What the functions print completes the whole value. */
+static const char *const fish_start[] = {
+    "function __rankc_value",
+    "    string replace -r '^--[^=]*=' '' -- (commandline -ct)",
+    "end",
+    "function __rankc_settings",
+    "    set -l value (__rankc_value)",
+    "    string match -q -- \"$argv[1]:*\" $value; or return",
+    "    string match -qr '=[^:,]*$' -- $value; and return",
+    "    printf '%s\\n' (string replace -r '[^:,]*$' '' -- $value)$argv[2..-1]",
+    "end",
+    "function __rankc_inputs",
+    "    set -l words (commandline -opc)",
+    "    set -l value (string match -r '([^=]*=)(.*)' -- (__rankc_value))",
+    "    if test -z \"$value\"; find \"$words[3]" FIND_INPUTS,
+    "    else; printf '%s\\n' $value[2](__fish_complete_path $value[3])",
+    "    end",
+    "end",
+    NULL,
+};
 
 static void put_fish(const struct script *script) {
     struct strbuf *out = script->out;
+    put_lines(out, fish_start);
     for (int v = 0; v < VERBS; v++) {
         const char *operands = operand_words(script, (enum verb)v);
         if (verb_rows[v].later) continue;

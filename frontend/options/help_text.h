@@ -33,9 +33,9 @@ struct completion_settings {
     const char *word, *settings;
 };
 
-/* `rankc completions SHELL`, with those words beside the choices of options.def, and in bash with the settings behind
- * them (which end with a row without a word) and names of a program's inputs behind --data and --input; false if the
- * shell is not one of help_shells (NULL-terminated). */
+/* `rankc completions SHELL`, with those words beside the choices of options.def, the settings behind them (which end
+ * with a row without a word), and names of a program's inputs behind --data and --input; false if the shell is not one
+ * of help_shells (NULL-terminated). */
 bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n,
                       const struct completion_settings *settings);
 /* The keys that a policy takes, "tensor= prefer=". */
