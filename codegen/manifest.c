@@ -157,6 +157,27 @@ static int64_t live_at(const struct rank_class *class, int position) {
     return class->live[RT_ACTIVATIONS][position] + class->live[RT_COMMUNICATION][position];
 }
 
+/* Writes "slots", the bytes of a slot of each set (Note [Slots in memory] in slots.h): [enum rt_slot_kind, chunk,
+ * activations, communication]; and "inputs", the bytes of the copies of inputs that are held during the whole step. */
+static void put_slots(json *writer, const struct rank_class *class) {
+    int64_t strides[RT_SLOT_SETS][RT_ARENAS] = {{0}}, inputs = class->held[RT_ACTIVATIONS];
+    for (int i = 0; i < class->kept.n; i++) {
+        const struct plan_place *place = &class->place[class->kept.at[i]];
+        if (place->stride) strides[place->set][place->arena] = place->stride;
+    }
+    rt_json_key(writer, "slots");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int set = 0; set < RT_SLOT_SETS; set++) {
+        const int64_t *bytes = strides[set];
+        const int64_t entry[] = {set / RT_MAX_CHUNKS, set % RT_MAX_CHUNKS, bytes[RT_ACTIVATIONS],
+                                 bytes[RT_COMMUNICATION]};
+        inputs -= class->schedule->slots[set] * bytes[RT_ACTIVATIONS];
+        if (bytes[RT_ACTIVATIONS] || bytes[RT_COMMUNICATION]) rt_json_put_dims(writer, entry, 4);
+    }
+    rt_json_close(writer, ']');
+    put_int(writer, "inputs", inputs);
+}
+
 /* "live": memory over the order of nodes (struct rank_class). An entry is one of `each` positions: where the most is
  * live. */
 static void put_live(json *writer, const struct rank_class *class, int positions) {
@@ -177,6 +198,7 @@ static void put_live(json *writer, const struct rank_class *class, int positions
         rt_json_close(writer, ']');
     }
     put_int(writer, "held", class->held[RT_ACTIVATIONS] + class->held[RT_COMMUNICATION]);
+    put_slots(writer, class);
     rt_json_close(writer, '}');
 }
 
@@ -570,11 +592,23 @@ static void put_files(json *writer, const struct program *program) {
 
 /* Text ------------------------------------------------------------------------------------------------------------- */
 
+/* Writes the peaks with which profiles of runs compare, as in a machine file. */
+static void put_machine(json *writer, const struct machine *machine) {
+    rt_json_key(writer, "machine");
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "name", machine->name);
+    rt_json_key(writer, "bandwidth"), rt_json_put_real(writer, machine->bandwidth);
+    machine_put_types(writer, "rates", machine->rate);
+    machine_put_types(writer, "peaks", machine->peak);
+    rt_json_close(writer, '}');
+}
+
 /* What only a program reads, as it runs: a plan without one can do without. */
 static void put_for_runs(json *writer, const struct manifest *manifest) {
     put_instructions(writer, manifest->plan);
     manifest_put_work(writer, manifest->plan);
     manifest_put_dump(writer, manifest->plan);
+    if (manifest->machine) put_machine(writer, manifest->machine);
     if (manifest->info->training) put_all_values(writer, manifest->plan);
 }
 

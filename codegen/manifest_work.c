@@ -12,7 +12,14 @@ static void put_class(struct rt_json_writer *writer, const struct rankplan *plan
         const int64_t instruction = number++;
         if (!rankplan_part(class, node)) continue;
         const struct kernel_size size = kernel_size(graph, class, node);
-        rt_json_put_dims(writer, (int64_t[]){instruction, node->phase, (int64_t)size.flops, (int64_t)size.bytes}, 4);
+        const int64_t entry[] = {instruction,
+                                 node->phase,
+                                 (int64_t)size.flops,
+                                 (int64_t)size.bytes,
+                                 class->live[RT_ACTIVATIONS][i],
+                                 class->live[RT_COMMUNICATION][i],
+                                 class->live[RT_SCRATCH][i]};
+        rt_json_put_dims(writer, entry, sizeof entry / sizeof *entry);
     }
     rt_json_close(writer, ']');
 }

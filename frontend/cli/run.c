@@ -14,8 +14,10 @@
 #include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/integrity.h"
+#include "passes/plan/machine.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/reason.h"
 #include "runtime/launch.h"
 
@@ -198,6 +200,7 @@ static int become_program(struct command *command, const struct compiled_model *
 static struct command mpirun_command(const struct command *program, const struct compiled_model *compiled,
                                      struct cli *cli) {
     struct command command = {0};
+    rt_progress_pass_on();
     add_word(&command, cli->arena, "mpirun");
     add_word(&command, cli->arena, "-n");
     add_word(&command, cli->arena, arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
@@ -322,8 +325,23 @@ static void warn_of_edit(const struct compiled_model *compiled, const char *prog
 
 /* ---- running ---- */
 
-static int run_compiled(const struct compiled_model *compiled, struct cli *cli) {
+/* --profile=h100: sets *profile to the text of its machine file, since programs know no machines by name. Other values
+ * stay: files, which the program reads, and "". */
+static int find_machine(const char **profile, struct cli *cli) {
+    struct machine machine;
+    if (!*profile || !**profile || strchr(*profile, '/') || strchr(*profile, '.') || access(*profile, F_OK) == 0)
+        return 0;
+    if (machine_read_of(cli->arena, cli->diags, "--profile", *profile, &machine)) return -1;
+    *profile = machine_text(cli->arena, &machine);
+    return *profile ? 0 : diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+}
+
+static int run_compiled(const struct compiled_model *compiled, struct cli *all) {
+    struct options options = *all->options;
+    struct cli here = *all, *cli = &here;
     struct command command = {0};
+    here.options = &options;
+    if (find_machine(&options.profile, cli)) return -1;
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
     if (access(program, X_OK)) {
         diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "cannot find the program %s: %s",

@@ -183,9 +183,9 @@ int job_describe(struct job *job) {
 
 struct manifest job_manifest(const struct job *job, const struct program *program) {
     /* the manifest of a program has no estimate */
-    const bool estimated = job->side.machine.name && !program;
-    return (struct manifest){.estimate = estimated ? &job->estimate : NULL,
-                             .machine = estimated ? &job->side.machine : NULL,
+    const bool known = job->side.machine.name != NULL;
+    return (struct manifest){.estimate = known && !program ? &job->estimate : NULL,
+                             .machine = known ? &job->side.machine : NULL,
                              .plan = &job->plan,
                              .decided = &job->decided,
                              .sources = &job->sources,

@@ -61,11 +61,11 @@ static struct machine gpu_of(const struct known_machine *row) {
                                        .latency = row->latency_between * 1e-6}}};
 }
 
-static int unknown_name(struct diags *diags, const char *name) {
+static int unknown_name(struct diags *diags, const char *option, const char *name) {
     const char *names[MACHINES + 1] = {NULL};
     for (int i = 0; i < MACHINES; i++) names[i] = known_machines[i].name;
     const char *near = str_nearest(name, names);
-    diag_error(diags, 396, EXIT_USAGE, "--machine", "%s is neither a known machine nor a .json file",
+    diag_error(diags, 396, EXIT_USAGE, option, "%s is neither a known machine nor a .json file",
                diag_quote(diags, name));
     if (near) diag_help(diags, "did you mean '%s'?", near);
     for (int i = 0; i < MACHINES; i++) diag_note(diags, "known: %s", names[i]);
@@ -252,15 +252,20 @@ static int read_file(struct arena *arena, struct diags *diags, const char *path,
 }
 
 int machine_read(struct arena *arena, struct diags *diags, const char *name_or_file, struct machine *machine) {
+    return machine_read_of(arena, diags, "--machine", name_or_file, machine);
+}
+
+int machine_read_of(struct arena *arena, struct diags *diags, const char *option, const char *name_or_file,
+                    struct machine *machine) {
     const size_t length = strlen(name_or_file);
     if (length > 5 && strcmp(name_or_file + length - 5, ".json") == 0)
         return read_file(arena, diags, name_or_file, machine);
     for (int i = 0; i < MACHINES; i++)
         if (strcmp(known_machines[i].name, name_or_file) == 0) return *machine = gpu_of(&known_machines[i]), 0;
-    return unknown_name(diags, name_or_file);
+    return unknown_name(diags, option, name_or_file);
 }
 
-static void put_types(struct rt_json_writer *writer, const char *key, const double numbers[MACHINE_TYPES]) {
+void machine_put_types(struct rt_json_writer *writer, const char *key, const double numbers[MACHINE_TYPES]) {
     rt_json_key(writer, key);
     rt_json_open(writer, '{', RT_JSON_INLINE);
     for (int t = 0; t < MACHINE_TYPES; t++) rt_json_key(writer, type_names[t]), rt_json_put_real(writer, numbers[t]);
@@ -300,8 +305,8 @@ const char *machine_text(struct arena *arena, const struct machine *machine) {
         const double number = *(const double *)((const char *)machine + number_keys[i].field);
         if (isfinite(number)) rt_json_key(writer, number_keys[i].key), rt_json_put_real(writer, number);
     }
-    put_types(writer, "rates", machine->rate);
-    put_types(writer, "peaks", machine->peak);
+    machine_put_types(writer, "rates", machine->rate);
+    machine_put_types(writer, "peaks", machine->peak);
     rt_json_key(writer, "half_extents");
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < 3; i++) rt_json_put_real(writer, machine->half_extents[i]);

@@ -25,6 +25,7 @@
 #define PASSES_PLAN_MACHINE_H
 
 #include "ir/ir.h"
+#include "runtime/base/json.h"
 
 /* Types between which the speed of products differs: f64; f32; f16 and bf16; 8-bit floats. */
 enum machine_type { MACHINE_F64, MACHINE_F32, MACHINE_HALF, MACHINE_FP8, MACHINE_TYPES };
@@ -87,9 +88,15 @@ extern const struct machine machine_default;
 /* Reads a name of machines.def or a file whose name ends with .json: 0, or -1 after E0396: an unknown name, a file that
  * cannot be read, a key that is unknown, missing or out of range (with its line). Memory is of the arena. */
 int machine_read(struct arena *arena, struct diags *diags, const char *name_or_file, struct machine *machine);
+/* The same for another option, "--profile". */
+int machine_read_of(struct arena *arena, struct diags *diags, const char *option, const char *name_or_file,
+                    struct machine *machine);
 
 /* The machine as the text of such a file, in the arena; NULL when memory ran out. */
 const char *machine_text(struct arena *arena, const struct machine *machine);
+
+/* Writes numbers of each type, "rates" or "peaks", as such a file has them. */
+void machine_put_types(struct rt_json_writer *writer, const char *key, const double numbers[MACHINE_TYPES]);
 
 /* The type in which products of those numbers are computed: f32, where the machine has no products of theirs. */
 enum machine_type machine_type_of(const struct machine *machine, enum rt_dtype dtype);

@@ -493,9 +493,11 @@ void memplan_make(struct rankplan *plan) {
         for (int a = 0; a < RT_ARENAS; a++) class->held[a] = class->bytes[a] - class->held[a];
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);
+        class->live[RT_SCRATCH] = ARENA_ARRAY(graph->arena, int64_t, graph->order.n + 1);
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, node) : 0;
+            class->live[RT_SCRATCH][i] = scratch;
             if (scratch > class->bytes[RT_SCRATCH]) class->bytes[RT_SCRATCH] = scratch;
         }
         class->bytes[RT_SCRATCH] = class->bytes[RT_SCRATCH] ? padded(class->bytes[RT_SCRATCH]) : 0;

@@ -66,7 +66,8 @@ struct rank_class {
     int64_t slot_bytes[RT_SLOT_SETS][RT_ARENAS]; /* size of one slot of each set */
     VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
     /* Of ACTIVATIONS and COMMUNICATION, per position in the order: bytes of the values that are live there and lie in
-     * no slot. NULL for other arenas. Activations may lie where COMMUNICATION is free. */
+     * no slot; of SCRATCH: those of the node's workspace. NULL for other arenas. Activations may lie where
+     * COMMUNICATION is free. */
     int64_t *live[RT_ARENAS];
     int64_t held[RT_ARENAS]; /* bytes that are taken during the whole step: by slots, and by copies of inputs */
 };

@@ -1,5 +1,6 @@
 #include "progress.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,61 @@ static double now(void) {
     return (double)at.tv_sec * 1e3 + (double)at.tv_nsec * 1e-6;
 }
 
-bool rt_progress_is_shown(void) {
+static bool is_terminal(int fd) {
     const char *terminal = getenv("TERM");
-    return getenv(RT_PROGRESS_VARIABLE) || (terminal && strcmp(terminal, "dumb") != 0 && isatty(STDERR_FILENO));
+    return terminal && strcmp(terminal, "dumb") != 0 && isatty(fd);
+}
+
+bool rt_progress_is_shown(void) {
+    return getenv(RT_PROGRESS_VARIABLE) || is_terminal(STDERR_FILENO);
+}
+
+/* Set for all shells and launchers alike, so that one mechanism tells a process what its stderr leads to. */
+static void ask_for_lines(void) {
+    char delay[24];
+    snprintf(delay, sizeof delay, "%d", RT_PROGRESS_DELAY);
+    setenv(RT_PROGRESS_VARIABLE, delay, 0);
+}
+
+void rt_progress_pass_on(void) {
+    if (rt_progress_is_shown()) ask_for_lines();
+}
+
+/* The name and the parent of a process; false if there is none. */
+static bool read_process(long pid, char name[64], long *parent) {
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    const bool read = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    const char *first = strchr(line, '('), *last = strrchr(line, ')'); /* a name may contain either */
+    if (!read || !first || !last || sscanf(last, ") %*c %ld", parent) != 1) return false;
+    snprintf(name, 64, "%.*s", (int)(last - first - 1), first + 1);
+    return true;
+}
+
+static bool is_launcher(const char *name) {
+    static const char *const launchers[] = {"mpirun", "mpiexec", "orterun", "prterun", "prte"};
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (strncmp(name, launchers[i], strlen(launchers[i])) == 0) return true;
+    return false;
+}
+
+/* A launcher connects the stderr of its ranks to pipes. Its own is that of the nearest ancestor with its name: there
+ * are proxies and scripts between the two. Ranks on other hosts have no such ancestor. */
+void rt_progress_find_launcher(void) {
+    enum { ANCESTORS = 8 };
+    char name[64] = "", path[64];
+    long pid = (long)getppid(), parent = 0;
+    for (int i = 0; i < ANCESTORS && pid > 1 && read_process(pid, name, &parent) && !is_launcher(name); i++)
+        pid = parent;
+    if (!is_launcher(name)) return;
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", pid, STDERR_FILENO);
+    const int fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (is_terminal(fd)) ask_for_lines();
+    close(fd);
 }
 
 void rt_progress_begin(struct rt_progress *progress, int64_t done, bool off) {
@@ -56,6 +109,10 @@ void rt_progress_show(struct rt_progress *progress, const char *what, int64_t do
     char text[80];
     snprintf(text, sizeof text, "%s %lld of %lld", what, (long long)done, (long long)all);
     rt_progress_say(progress, text, per_one * (double)(all - done) / 1000, more);
+}
+
+void rt_progress_clear(void) {
+    if (rt_progress_is_shown()) write_line(RT_PROGRESS_BEGIN RT_PROGRESS_END);
 }
 
 void rt_progress_end(struct rt_progress *progress) {

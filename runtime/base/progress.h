@@ -3,7 +3,8 @@
  *
  * The variable RT_PROGRESS_VARIABLE has the milliseconds after which the line is shown, also where stderr is no
  * terminal. A rank of several writes to a pipe of the launcher, which sets it if its own stderr is a terminal, and
- * forwards lines from RT_PROGRESS_BEGIN to RT_PROGRESS_END as they are (launch/launch_output.c). */
+ * forwards lines from RT_PROGRESS_BEGIN to RT_PROGRESS_END as they are (launch/launch_output.c). An MPI launcher
+ * forwards all bytes: its ranks find out whether it does so to a terminal. */
 #ifndef RT_BASE_PROGRESS_H
 #define RT_BASE_PROGRESS_H
 
@@ -31,6 +32,12 @@ void rt_progress_say(struct rt_progress *progress, const char *what, double left
 
 /* True if such a line is shown: RT_PROGRESS_VARIABLE is set, or stderr is a terminal that can show it. */
 bool rt_progress_is_shown(void);
+/* Sets RT_PROGRESS_VARIABLE, unless it is set, for processes whose stderr is forwarded to that of this one. */
+void rt_progress_pass_on(void);
+/* In a rank of an MPI launcher: does that if stderr of the launcher, on this host, is a terminal. */
+void rt_progress_find_launcher(void);
+/* Removes a line that another process may have drawn. */
+void rt_progress_clear(void);
 /* Removes the line. Call it before anything else is written to the terminal. */
 void rt_progress_end(struct rt_progress *progress);
 

@@ -7,6 +7,8 @@
 #include "base/checked.h"
 #include "base/cores.h"
 #include "base/diagnostic.h"
+#include "base/progress.h"
+#include "comm/mpi_library.h"
 #include "kernels/c/kernels.h"
 #include "comm/comm_mpi.h"
 #include "comm/join_mpi.h"
@@ -102,6 +104,7 @@ void rt_warn(const struct rt *rt, int code, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (rt_mpi_launched()) rt_progress_clear(); /* rank 0's, which no launcher removes */
     rt_diagnostic_print(&item, stderr, rt->internal->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 

@@ -4,6 +4,7 @@
 #include "launch/launch_private.h"
 
 #include "base/exit_code.h"
+#include "base/progress.h"
 #include "base/reason.h"
 
 #include <errno.h>
@@ -26,7 +27,8 @@ struct command {
     int pidfd; /* -1: none */
 };
 
-static void print_error(const struct command *command, int code, const char *text) {
+static void print_error(struct command *command, int code, const char *text) {
+    relay_clear(&command->job.drawn);
     const struct rt_diagnostic item = {.code = code, .text = text};
     rt_diagnostic_print(&item, stderr, command->what->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
@@ -47,6 +49,7 @@ static void become(struct command *command, int output, pid_t parent) {
 static int start(struct command *command) {
     int ends[2];
     if (relay_open(&command->relay, ends, command->what->json) != 0) return -1;
+    if (rt_progress_is_shown()) command->relay.drawn = &command->job.drawn;
     fflush(NULL); /* otherwise the child would print buffered output again */
     const pid_t parent = getpid();
     command->pid = fork();

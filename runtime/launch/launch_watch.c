@@ -10,6 +10,7 @@
 #include "launch/launch_private.h"
 
 #include "base/exit_code.h"
+#include "base/progress.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ static void end_rank(int number) {
 
 static void observe(const struct rt_launch *what, const struct position *at, int end, pid_t rank) {
     struct rt_launch local = *what;
-    struct launch job = {.what = &local, .number = &at->rank};
+    struct launch job = {.what = &local, .number = &at->rank, .drawn = rt_progress_is_shown()};
     if (map_segment(&job, rank, at->segment)) return;
     local.ranks = (int)atomic_load(&rt_shared_header(job.segment)->size);
     if (at->place < 0 || at->place >= local.ranks) return;

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/location.h"
+#include "base/progress.h"
 #include "comm/comm_shared.h"
 #include "comm/mpi_library.h"
 #include "core/threads.h"
@@ -87,29 +88,43 @@ static int copy_outputs(struct rank *self, struct rt *rt) {
     return status ? fail_rank(self, rt, status) : RT_OK;
 }
 
-/* A step is timed from barrier to barrier, so rank 0 measures the slowest rank. */
-static int run_steps(struct rank *self, struct rt *rt) {
+/* A step is timed from barrier to barrier, so rank 0 measures the slowest rank. Steps below 0 are warm-up.
+ */
+static int run_step(struct rank *self, struct rt *rt, int step) {
     const struct main_options *options = &self->job->options;
     void **outputs = rt_keeps_outputs(rt) ? self->no_outputs : self->output_data;
-    for (int i = -options->warmup; i < options->repeat; i++) {
-        int status = rt->comm->driver->barrier(rt->comm);
-        if (i >= 0) trace_begin_step(self->trace, i + 1), dump_begin_step(self->dump, i + 1);
-        const double start = now_ms();
-        if (!status)
-            status = rt_infer_step(rt, self->job->input_data, outputs);
-        else
-            rt_fail_comm(rt, rt->comm, status);
-        if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
-        if (status) return fail_rank(self, rt, status);
-        const double took = now_ms() - start;
-        RT_TRY(trace_end_step(self->trace));
-        RT_TRY(dump_end_step(self->dump));
-        if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = took;
-        if (self->first && options->verbose)
-            fprintf(stderr, "rankc: %s %d: %.3f ms\n", i < 0 ? "warm-up" : "step",
-                    i < 0 ? i + options->warmup + 1 : i + 1, took);
+    int status = rt->comm->driver->barrier(rt->comm);
+    if (step >= 0) trace_begin_step(self->trace, step + 1), dump_begin_step(self->dump, step + 1);
+    const double start = now_ms();
+    if (!status)
+        status = rt_infer_step(rt, self->job->input_data, outputs);
+    else
+        rt_fail_comm(rt, rt->comm, status);
+    if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
+    if (status) return fail_rank(self, rt, status);
+    const double took = now_ms() - start;
+    RT_TRY(trace_end_step(self->trace));
+    RT_TRY(dump_end_step(self->dump));
+    if (self->first && step >= 0) self->job->step_ms[self->job->nsteps++] = took;
+    if (self->first && options->verbose)
+        fprintf(stderr, "rankc: %s %d: %.3f ms\n", step < 0 ? "warm-up" : "step",
+                step < 0 ? step + options->warmup + 1 : step + 1, took);
+    return RT_OK;
+}
+
+/* With --verbose, a line per step shows how far the run is. */
+static int run_steps(struct rank *self, struct rt *rt) {
+    const struct main_options *options = &self->job->options;
+    const int64_t all = (int64_t)options->warmup + options->repeat;
+    struct rt_progress progress;
+    int status = RT_OK;
+    rt_progress_begin(&progress, 0, !rt->internal->progress || options->verbose);
+    for (int i = -options->warmup; i < options->repeat && !status; i++) {
+        status = run_step(self, rt, i);
+        rt_progress_show(&progress, "step", i + options->warmup + 1, all, "");
     }
-    return copy_outputs(self, rt);
+    rt_progress_end(&progress);
+    return status ? status : copy_outputs(self, rt);
 }
 
 /* Peak resident memory of this process in bytes. getrusage() is not used because its value survives exec and may be the
@@ -483,6 +498,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
         return exit;
     }
     if (!exit && job.options.steps) stop_catch_signals();
+    if (!exit && !is_loopback(&job) && rt_mpi_launched()) rt_progress_find_launcher();
     if (!exit) exit = settle_world(&job, &failure);
     if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
     if (!exit) exit = default_world(&job, &failure);

@@ -4,6 +4,8 @@
 #include "program/main.h"
 
 #include "base/diagnostic.h"
+#include "base/progress.h"
+#include "comm/mpi_library.h"
 
 #include <errno.h>
 #include <float.h>
@@ -58,6 +60,7 @@ void failure_print(const struct failure *failure, bool json) {
                                        .where = failure->where[0] ? failure->where : NULL,
                                        .notes = notes,
                                        .nnotes = failure->help[0] != 0};
+    if (rt_mpi_launched()) rt_progress_clear(); /* rank 0's, which no launcher removes */
     rt_diagnostic_print(&item, stderr, json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 
@@ -125,7 +128,8 @@ static const struct option_row rows[] = {
     {"--trace-steps", "A:B", OPTION_WINDOW, FIELD(trace_first), 0,
      "steps of --trace and --profile; default: the first 10 that are executed"},
     {"--profile", "[=MACHINE]", OPTION_FILE, FIELD(profile), 0,
-     "print where the time of the traced steps went, by operator and layer; against the peaks of a machine file"},
+     "print where the time of the traced steps went, by operator and layer, against the peaks of a machine "
+     "file or of the --machine of the compile"},
     {"--dump-tensors", "GLOB", OPTION_TEXT, FIELD(dump_tensors), 0,
      "write the values of tensors whose name, or whose node's name, matches; in training of all steps"},
     {"--dump-dir", "DIR", OPTION_TEXT, FIELD(dump_dir), 0, "directory of --dump-tensors; default dump"},

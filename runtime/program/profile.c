@@ -26,7 +26,8 @@ struct profile {
     double step_ns; /* of all ranks and steps */
     double inside;  /* of instructions */
     struct rows layers, operators;
-    double flops_per_s, bytes_per_s; /* of a rank at most; 0: unknown */
+    double flops_per_s, bytes_per_s;      /* of a rank at most; 0: unknown */
+    char machine[2 * RT_QUOTE_BYTES + 8]; /* whose peaks these are */
 };
 
 /* Rows */
@@ -132,21 +133,45 @@ static const char *type_name(enum rt_dtype dtype) {
     return dtype == RT_F64 ? "f64" : dtype == RT_F16 || dtype == RT_BF16 ? "half" : "f32";
 }
 
-bool profile_compare(struct profile *profile, const char *path, enum rt_dtype dtype, struct rt_reason *why) {
-    void *bytes;
-    size_t count;
-    if (!rt_file_read(path, MACHINE_LIMIT, &bytes, &count, why)) return false;
-    struct rt_json_document *document = rt_json_parse(bytes, count, why);
+static bool take_peaks(struct profile *profile, const struct rt_json *machine, enum rt_dtype dtype) {
+    profile->flops_per_s = number_of(rt_json_member(machine, "peaks"), type_name(dtype));
+    if (!(profile->flops_per_s > 0))
+        profile->flops_per_s = number_of(rt_json_member(machine, "rates"), type_name(dtype));
+    profile->bytes_per_s = number_of(machine, "bandwidth");
+    return profile->flops_per_s > 0 && profile->bytes_per_s > 0;
+}
+
+/* "h100", "this machine (here.json)", "h100 (--machine of the compile)". */
+static void set_machine(struct profile *profile, const char *name, const char *source) {
+    const struct rt_quoted first = rt_quote_text(name ? name : source ? source : "a machine without a name");
+    if (name && source)
+        snprintf(profile->machine, sizeof profile->machine, "%s (%s)", first.text, rt_quote_text(source).text);
+    else
+        snprintf(profile->machine, sizeof profile->machine, "%s", first.text);
+}
+
+bool profile_compare(struct profile *profile, const char *machine, enum rt_dtype dtype, struct rt_reason *why) {
+    const bool is_file = *machine != '{';
+    void *bytes = NULL;
+    size_t count = strlen(machine);
+    if (is_file && !rt_file_read(machine, MACHINE_LIMIT, &bytes, &count, why)) return false;
+    struct rt_json_document *document = rt_json_parse(is_file ? bytes : machine, count, why);
     free(bytes);
     if (!document) return false;
     const struct rt_json *root = rt_json_root(document);
-    profile->flops_per_s = number_of(rt_json_member(root, "peaks"), type_name(dtype));
-    if (!(profile->flops_per_s > 0)) profile->flops_per_s = number_of(rt_json_member(root, "rates"), type_name(dtype));
-    profile->bytes_per_s = number_of(root, "bandwidth");
+    const bool has_peaks = take_peaks(profile, root, dtype);
+    set_machine(profile, rt_json_text(rt_json_member(root, "name")), is_file ? machine : NULL);
     rt_json_free(document);
-    return (profile->flops_per_s > 0 && profile->bytes_per_s > 0) ||
+    return has_peaks ||
            rt_refuse(why, "'%s' is not a machine file: it has no \"rates\" and \"bandwidth\" (see 'rankc profile')",
-                     rt_quote_text(path).text);
+                     rt_quote_text(machine).text);
+}
+
+void profile_compare_compiled(struct profile *profile, const struct manifest *manifest, enum rt_dtype dtype) {
+    const struct rt_json *machine = rt_json_member(rt_json_root(manifest->document), "machine");
+    const char *name = rt_json_text(rt_json_member(machine, "name"));
+    if (!name || !take_peaks(profile, machine, dtype)) return;
+    set_machine(profile, name, "--machine of the compile");
 }
 
 /* Printing */
@@ -207,8 +232,10 @@ void profile_print(const struct profile *profile, FILE *file) {
             profile->steps, profile->steps == 1 ? "" : "s", profile->world, profile->world == 1 ? "" : "s",
             mean(profile, step) / 1e6, mean(profile, outside) / 1e6, percent(outside, step));
     if (profile->bytes_per_s > 0)
-        fprintf(file, "peaks of a rank: %.1f GFLOP/s, %.2f GB/s\n", profile->flops_per_s / 1e9,
-                profile->bytes_per_s / 1e9);
+        fprintf(file, "peaks of a rank: %.1f GFLOP/s, %.2f GB/s, of %s\n", profile->flops_per_s / 1e9,
+                profile->bytes_per_s / 1e9, profile->machine);
+    else
+        fprintf(file, "peaks are not known: --profile=MACHINE names a machine, or a file that 'rankc profile' wrote\n");
     print_rows(profile, "operator", &profile->operators, file);
     print_rows(profile, "layer", &profile->layers, file);
 }
@@ -242,6 +269,7 @@ void profile_put(struct rt_json_writer *w, const struct profile *profile) {
     put_real(w, "step_ms", mean(profile, profile->step_ns) / 1e6);
     put_real(w, "instructions_ms", mean(profile, profile->inside) / 1e6);
     if (profile->bytes_per_s > 0) {
+        rt_json_key(w, "machine"), rt_json_put_text(w, profile->machine);
         put_real(w, "peak_flops_per_s", profile->flops_per_s);
         put_real(w, "peak_bytes_per_s", profile->bytes_per_s);
     }

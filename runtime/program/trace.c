@@ -355,6 +355,7 @@ static int give_profile(struct trace *trace, const struct trace_all *all, const 
     struct rt_reason why;
     job->profile = profile_make(all, names);
     if (!job->profile) return fail_with(trace->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    if (!*machine) profile_compare_compiled(job->profile, &job->manifest, dtype);
     if (!*machine || profile_compare(job->profile, machine, dtype, &why)) return RT_OK;
     return fail_reason(trace->self, RT_CODE_MACHINE, &why);
 }

@@ -86,11 +86,30 @@ struct trace_names {
     struct trace_work {
         int phase; /* enum phase; -1: unknown */
         int64_t flops, bytes;
-    } * work; /* [class * ninstructions + instruction] */
+        int64_t live[RT_ARENAS]; /* bytes that are live meanwhile, without slots: of activations and what follows */
+    } * work;                    /* [class * ninstructions + instruction] */
+    struct trace_kept {
+        int64_t inputs; /* bytes of activations that are held during the whole step */
+        int nslots;
+        struct trace_slot {
+            enum rt_slot_kind kind;
+            int chunk;
+            int64_t bytes[RT_ARENAS]; /* of one slot */
+        } * slots;
+    } * kept; /* of each class */
 };
 extern const char *const trace_phases[];
 bool trace_names_read(struct trace_names *names, const struct manifest *manifest, int nclasses);
 void trace_names_free(struct trace_names *names);
+
+/* trace_memory.c: the memory of a rank, by arena, from `at` on. */
+struct trace_memory {
+    int64_t at; /* ns */
+    int64_t bytes[RT_ARENAS];
+};
+/* *memory: a row for each instruction, and one for the end of each step; the caller frees it. False: out of memory. */
+bool trace_memory_make(struct trace_memory **memory, int64_t *n, const struct trace_part *part,
+                       const struct trace_names *names);
 
 /* trace_write.c: writes a file in the Trace Event Format, which Perfetto and chrome://tracing read. False: errno says
  * why. */
@@ -98,8 +117,10 @@ bool trace_write(const char *path, const struct trace_all *all, const struct tra
 
 /* profile.c: where the time of the steps went. NULL: out of memory. */
 struct profile *profile_make(const struct trace_all *all, const struct trace_names *names);
-/* Compares with the peaks of a machine file, such as `rankc profile` writes: of products of that type, and of memory.
- * False, and `why`: the file cannot be read. */
-bool profile_compare(struct profile *profile, const char *path, enum rt_dtype dtype, struct rt_reason *why);
+/* Compares with the peaks of a machine, of products of that type and of memory: `machine` is a machine file such as
+ * `rankc profile` writes, or the text of one, which begins with "{". False, and `why`: it cannot be read. */
+bool profile_compare(struct profile *profile, const char *machine, enum rt_dtype dtype, struct rt_reason *why);
+/* The same with the machine of the compile (--machine), if there was one. */
+void profile_compare_compiled(struct profile *profile, const struct manifest *manifest, enum rt_dtype dtype);
 
 #endif

@@ -74,14 +74,26 @@ static bool read_instructions(struct trace_names *names, const struct rt_json *l
     return true;
 }
 
-/* An entry of "work": [instruction, phase, operations, bytes]. */
-static void read_entry(struct trace_names *names, int class, const struct rt_json *entry) {
-    int64_t field[4] = {-1, 0, 0, 0};
+/* The numbers of a list, at most `most` of them; returns how many. */
+static int read_numbers(const struct rt_json *list, int64_t *numbers, int most) {
     int n = 0;
-    for (const struct rt_json *f = entry->first; f && n < 4; f = f->next, n++) rt_json_int(f, &field[n]);
-    if (n < 4 || field[0] < 0 || field[0] >= names->ninstructions || field[1] < 0 || field[1] >= PHASES) return;
+    for (const struct rt_json *f = list->kind == RT_JSON_ARRAY ? list->first : NULL; f && n < most; f = f->next, n++)
+        rt_json_int(f, &numbers[n]);
+    return n;
+}
+
+/* An entry of "work": [instruction, phase, operations, bytes, activations, communication, scratch]; older manifests
+ * lack the last three. */
+static void read_entry(struct trace_names *names, int class, const struct rt_json *entry) {
+    int64_t field[7] = {-1};
+    if (read_numbers(entry, field, 7) < 4 || field[0] < 0 || field[0] >= names->ninstructions || field[1] < 0 ||
+        field[1] >= PHASES)
+        return;
     names->work[(int64_t) class * names->ninstructions + field[0]] =
-        (struct trace_work){(int)field[1], field[2], field[3]};
+        (struct trace_work){(int)field[1],
+                            field[2],
+                            field[3],
+                            {[RT_ACTIVATIONS] = field[4], [RT_COMMUNICATION] = field[5], [RT_SCRATCH] = field[6]}};
 }
 
 static bool read_work(struct trace_names *names, const struct rt_json *classes, int nclasses) {
@@ -97,11 +109,35 @@ static bool read_work(struct trace_names *names, const struct rt_json *classes, 
     return names->work != NULL;
 }
 
+/* "live" of a class: what is held beside that. */
+static bool read_kept(struct trace_kept *kept, const struct rt_json *live) {
+    const struct rt_json *slots = rt_json_member(live, "slots");
+    rt_json_int(rt_json_member(live, "inputs"), &kept->inputs);
+    if (!slots || slots->kind != RT_JSON_ARRAY) return true;
+    if (!(kept->slots = calloc((size_t)slots->count + 1, sizeof *kept->slots))) return false;
+    for (const struct rt_json *entry = slots->first; entry; entry = entry->next) {
+        int64_t field[4] = {-1};
+        if (read_numbers(entry, field, 4) < 4 || field[0] < 0 || field[0] >= RT_SLOT_KINDS) continue;
+        kept->slots[kept->nslots++] = (struct trace_slot){
+            (enum rt_slot_kind)field[0], (int)field[1], {[RT_ACTIVATIONS] = field[2], [RT_COMMUNICATION] = field[3]}};
+    }
+    return true;
+}
+
+static bool read_all_kept(struct trace_names *names, const struct rt_json *classes, int nclasses) {
+    bool ok = (names->kept = calloc((size_t)nclasses + 1, sizeof *names->kept)) != NULL;
+    const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
+    for (int c = 0; ok && class && c < nclasses; class = class->next, c++)
+        ok = read_kept(&names->kept[c], rt_json_member(class, "live"));
+    return ok;
+}
+
 bool trace_names_read(struct trace_names *names, const struct manifest *manifest, int nclasses) {
     const struct rt_json *root = rt_json_root(manifest->document);
     *names = (struct trace_names){0};
     if (read_instructions(names, rt_json_member(root, "instructions")) &&
-        read_work(names, rt_json_member(root, "work"), nclasses))
+        read_work(names, rt_json_member(root, "work"), nclasses) &&
+        read_all_kept(names, rt_json_member(root, "classes"), nclasses))
         return true;
     trace_names_free(names);
     return false;
@@ -111,5 +147,7 @@ void trace_names_free(struct trace_names *names) {
     for (int i = 0; i < names->ninstructions && names->instructions; i++) free(names->instructions[i].layer);
     free(names->instructions);
     free(names->work);
+    for (int c = 0; c < names->nclasses && names->kept; c++) free(names->kept[c].slots);
+    free(names->kept);
     *names = (struct trace_names){0};
 }

@@ -1,5 +1,6 @@
 /* The Trace Event Format, as JSON object: an event of phase "X" (complete) has begin and duration in microseconds, and
- * events of one track (pid, tid) nest. Phase "M" names processes and tracks. */
+ * events of one track (pid, tid) nest. Phase "C" has the values of a counter from its time on. Phase "M" names
+ * processes and tracks. */
 #define _GNU_SOURCE 1
 
 #include "program/trace.h"
@@ -145,6 +146,33 @@ static void put_process(const struct output *out, const struct trace_about *abou
     }
 }
 
+/* Memory over time, as a counter with a value for each arena that the rank has. */
+static bool put_memory(const struct output *out, const struct trace_part *part) {
+    static const char *const arenas[] = {
+#define ARENA(ID, name) #name,
+#include "base/arenas.def"
+#undef ARENA
+    };
+    struct trace_memory *memory;
+    int64_t n;
+    bool has[RT_ARENAS] = {false};
+    if (!trace_memory_make(&memory, &n, part, out->names)) return false;
+    for (int64_t i = 0; i < n; i++)
+        for (int a = 0; a < RT_ARENAS; a++) has[a] = has[a] || memory[i].bytes[a];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t *bytes = memory[i].bytes;
+        if (i && memcmp(bytes, memory[i - 1].bytes, sizeof memory[i].bytes) == 0) continue;
+        put_head(out, "C", TRACK_STEPS);
+        put_time(out->file, "ts", memory[i].at - out->start);
+        fputs(", \"name\": \"memory\", \"args\": {", out->file);
+        for (int a = 0, some = 0; a < RT_ARENAS; a++)
+            if (has[a]) fprintf(out->file, "%s\"%s\": %" PRId64, some++ ? ", " : "", arenas[a], bytes[a]);
+        fputs("}}", out->file);
+    }
+    free(memory);
+    return true;
+}
+
 static int64_t first_time(const struct trace_all *all) {
     int64_t first = INT64_MAX;
     for (int r = 0; r < all->world; r++)
@@ -161,7 +189,8 @@ static double uncertainty(const struct trace_all *all) {
     return (double)most / 1e3;
 }
 
-static void put_all(struct output *out, const struct trace_all *all, const char *title) {
+static bool put_all(struct output *out, const struct trace_all *all, const char *title) {
+    bool ok = true;
     out->start = first_time(all);
     fprintf(
         out->file,
@@ -174,15 +203,18 @@ static void put_all(struct output *out, const struct trace_all *all, const char 
         out->class = part->about.class;
         put_process(out, &part->about);
         for (int64_t i = 0; i < part->about.n; i++) put_event(out, &part->events[i]);
+        ok = ok && put_memory(out, part);
     }
     fputs("\n]}\n", out->file);
+    return ok;
 }
 
 static bool write_file(struct output *out, const char *path, const struct trace_all *all, const char *title) {
     if (!(out->file = fopen(path, "we"))) return false;
     errno = 0;
-    put_all(out, all, title);
-    bool ok = fflush(out->file) == 0 && !ferror(out->file);
+    bool ok = put_all(out, all, title);
+    if (!ok) errno = ENOMEM;
+    ok = fflush(out->file) == 0 && !ferror(out->file) && ok;
     const int error = errno;
     if (fclose(out->file) != 0) return false;
     errno = error;

@@ -5,9 +5,13 @@ import os
 import pathlib
 import pty
 import re
+import select
+import shutil
+import signal
 import struct
 import subprocess
 import tempfile
+import time
 
 import onnx
 from onnx import helper
@@ -187,6 +191,66 @@ def check_progress_of_the_rest(rankc, work):
     assert re.search(r"(^|\n|\x1b\[K)rankc: error", text) and is_clean(text), text
 
 
+MPI_OF_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+def read_until(pattern, seconds, *words, **environment):
+    """What a command writes to stderr, a terminal, until that stands there or the time is over. Then it is ended."""
+    ours, theirs = pty.openpty()
+    text, end = "", time.monotonic() + seconds
+    child = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=theirs,
+                             env={**os.environ, "TERM": "xterm", **environment}, start_new_session=True)
+    os.close(theirs)
+    try:
+        while time.monotonic() < end and not re.search(pattern, text):
+            if select.select([ours], [], [], 0.1)[0]:
+                text += os.read(ours, 4096).decode()
+    except OSError: # the other end is closed: it has ended by itself
+        pass
+    os.killpg(child.pid, signal.SIGTERM)
+    try:
+        while os.read(ours, 4096):
+            pass
+    except OSError: # the other end is closed
+        pass
+    child.wait(timeout=60)
+    os.close(ours)
+    return text
+
+
+def check_progress_under_mpirun(rankc, work):
+    """Rank 0 alone tells how far a run is; unless it is told to, only if standard error of mpirun is a terminal."""
+    data = TESTS / "training/mlp"
+    program, run = next((work / "two").glob("*/_/build/train")), next((work / "gpt").glob("*/_/build/run"))
+    data = ["--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy"]
+    train, infer = [*data, "--threads", 1, "--json", "--steps"], ["--random-inputs", "--threads", 1, "--json", "--repeat"]
+    line, many = r"\rstep \d+ of 100000000, \d+:\d\d:\d\d left, loss [-\d.e]+\x1b\[K", 100000000
+    os.environ.update(MPI_OF_ROOT)
+    for name in ("mpirun.openmpi", "mpiexec.mpich"):
+        if not shutil.which(name):
+            continue
+        mpirun = [name, "-n", 2]
+        for words, loss in ([program, *train], r", loss [-\d.e]+"), ([run, *infer], ""):
+            text = told(*mpirun, *words, 4)
+            assert re.search(rf"\rstep 1 of 4, 0:00:0\d left{loss}\x1b\[K", text) and is_clean(text), (name, text)
+            numbers = re.findall(r"\rstep (\d+) of 4", text)
+            assert numbers == sorted(set(numbers)), (name, numbers)  # of one rank
+            assert told(*mpirun, *words, 4, "--quiet") == "", name
+        text = read_until(line, 60, *mpirun, program, *train, many)
+        assert re.search(line, text), (name, text)
+        # mpirun's stderr is no terminal, though that of the shell that started it is
+        text = read_until(line, 3, "sh", "-c", '"$@" 2>&1 >/dev/null | cat >&2', "sh", *mpirun, program, *train, many)
+        assert "\rstep" not in text, (name, text)
+        (work / name).mkdir()
+        (work / name / "mpirun").write_text(f'#!/bin/sh\nexec {name} "$@"\n')
+        (work / name / "mpirun").chmod(0o755)
+        for more in ([], ["--restarts", 1, "--checkpoint-dir", work / name / "saved"]):
+            text = read_until(line, 60, rankc, "train", work / "two", *train, many, "--comm", "mpi", *more,
+                              PATH=f"{work}/{name}:{os.environ['PATH']}")
+            assert re.search(line, text) and is_clean(text[:text.rindex("\r")]), (name, text)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rankc", required=True)
@@ -198,6 +262,7 @@ def main():
         check_progress(rankc, pathlib.Path(work))
         check_progress_of_compile(rankc, pathlib.Path(work))
         check_progress_of_the_rest(rankc, pathlib.Path(work))
+        check_progress_under_mpirun(rankc, pathlib.Path(work))
         check_edit(rankc, pathlib.Path(work))
 
 

@@ -2,6 +2,7 @@
 import argparse
 import json
 import pathlib
+import re
 import resource
 import subprocess
 import tempfile
@@ -52,6 +53,30 @@ def rank_class(manifest, rank):
     return rank % len(manifest["work"])
 
 
+def check_memory(trace, manifest, ranks, in_flight=None):
+    """Each rank has counters of its memory: what is stored is there all the time, and what is live has the plan's peak.
+    in_flight: of each stage, micro-batches whose values are kept at the same time."""
+    for rank in range(ranks):
+        counters = [e for e in trace["traceEvents"] if e["ph"] == "C" and e["pid"] == rank]
+        assert len(counters) > 4 and all(e["name"] == "memory" for e in counters), counters
+        assert [e["ts"] for e in counters] == sorted(e["ts"] for e in counters)
+        about = manifest["classes"][rank_class(manifest, rank)]
+        planned, live = about["memory"], about["live"]
+        for kind in ("weights", "gradients", "optimizer"):
+            assert {e["args"].get(kind, 0) for e in counters} == {planned[kind]}, (kind, counters[0], planned)
+        assert max(e["args"].get("scratch", 0) for e in counters) <= planned["scratch"]
+        together = [e["args"].get("activations", 0) + e["args"].get("communication", 0) for e in counters]
+        assert max(together) <= planned["activations"] + planned["communication"] + live["inputs"], (together, planned)
+        assert together[-1] == live["inputs"], together  # behind the last step
+        slots = sum(slot[2] + slot[3] for slot in live["slots"])
+        if not slots:
+            assert max(together) == live["held"] + max(a + c for a, c in zip(live["activations"], live["communication"])), (together, live)
+        if in_flight:
+            assert slots and live["held"] == slots * in_flight[rank] + live["inputs"], (live, in_flight)
+            assert max(together) >= live["held"] > max(together) - slots - max(
+                a + c for a, c in zip(live["activations"], live["communication"])), (together, live)
+
+
 def check_collectives(trace):
     """A collective ends on no rank before it began on all."""
     both = [[s for s in spans(trace, rank, COMMUNICATION) if s["name"] == "all_reduce"] for rank in range(2)]
@@ -82,6 +107,27 @@ def check_errors(run, work):
     assert "E0396" in call(*run, f"--profile={work}/machine.json", code=3)[1]
 
 
+def check_machines(rankc, run, work):
+    """A profile says whose peaks it compares with: a file's, a named machine's, those of the compile, or nobody's."""
+    peaks = lambda *words: re.search("^peaks .*", call(*words)[0], re.M)[0]
+    (work / "peak.json").write_text(json.dumps({"bandwidth": 1e10, "rates": {"f32": 1e11}}))
+    assert peaks(*run, f"--profile={work}/peak.json") == f"peaks of a rank: 100.0 GFLOP/s, 10.00 GB/s, of {work}/peak.json"
+    (work / "peak.json").write_text(json.dumps({"name": "mine", "bandwidth": 1e10, "rates": {"f32": 2e11}, "peaks": {"f32": 3e11}}))
+    assert peaks(*run, f"--profile={work}/peak.json") == f"peaks of a rank: 300.0 GFLOP/s, 10.00 GB/s, of mine ({work}/peak.json)"
+    # data sheets: 67 TFLOP/s in f32 and 3.35 TB/s; 19.5 and 2
+    assert peaks(*run, "--profile=h100") == "peaks of a rank: 67000.0 GFLOP/s, 3350.00 GB/s, of h100"
+    unknown = call(*run, "--profile=h10", code=2)[1]
+    assert "E0396" in unknown and "--> --profile" in unknown and "did you mean 'h100'" in unknown, unknown
+    assert peaks(*run, "--profile").startswith("peaks are not known"), "no machine was named"
+    other = work / "for a machine"
+    call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", other, "--dim", "batch=2", "--dim", "seq=11", "--machine", "a100-80",
+         "-q")
+    run = [rankc, "run", other, "--random-inputs"]
+    assert peaks(*run, "--profile") == "peaks of a rank: 19500.0 GFLOP/s, 2000.00 GB/s, of a100-80 (--machine of the compile)"
+    assert json.loads(call(*run, "--profile", "--json")[0])["profile"]["machine"] == "a100-80 (--machine of the compile)"
+    assert peaks(*run, "--profile=h100").endswith("of h100")
+
+
 def check_run(rankc, work):
     model = work / "gpt"
     call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", model, "--dim", "batch=2", "--dim", "seq=11", "--pas",
@@ -95,11 +141,12 @@ def check_run(rankc, work):
         assert out.splitlines()[0] == plain.strip(), "tracing changes results"
         trace = json.loads(trace.read_text())
         check_spans(trace, manifest, 2, [2, 3])
+        check_memory(trace, manifest, 2)
         check_collectives(trace)
     text = call(*run, "--repeat", 3, "--profile")[0]
     assert "profile of 3 steps, mean of 2 ranks" in text and "  MatMul " in text, text
     (work / "peak.json").write_text(json.dumps({"bandwidth": 1e10, "rates": {"f32": 1e11}}))
-    assert "peaks of a rank: 100.0 GFLOP/s, 10.00 GB/s" in call(*run, f"--profile={work}/peak.json")[0]
+    check_machines(rankc, run, work)
     check_errors(run, work)
 
 
@@ -115,6 +162,7 @@ def check_train(rankc, work):
     assert result["losses"] == plain, "tracing changes losses"
     trace = json.loads((work / "t.json").read_text())
     check_spans(trace, manifest, 2, list(range(1, 11)), 2)  # the first ten steps
+    check_memory(trace, manifest, 2, [2, 1])  # 1f1b: the first stage is one micro-batch ahead
     names = {s["name"] for rank in range(2) for s in spans(trace, rank, COMMUNICATION)}
     assert {"post_send", "post_receive", "wait"} <= names, names
     assert result["profile"]["steps"] == 10 and result["profile"]["ranks"] == 2
