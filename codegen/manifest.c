@@ -37,7 +37,8 @@ static void open_list(json *writer, const char *key) {
     rt_json_open(writer, '[', RT_JSON_LINES);
 }
 
-static void put_training(json *writer, const struct training *training) {
+/* `module`: the loss is the caller's. */
+static void put_training(json *writer, const struct training *training, bool module) {
     rt_json_key(writer, "training");
     rt_json_open(writer, '{', RT_JSON_INLINE);
     put(writer, "optimizer", training->optimizer.text);
@@ -60,6 +61,7 @@ static void put_training(json *writer, const struct training *training) {
     put_int(writer, "bucket_bytes", training->bucket_bytes);
     rt_json_key(writer, "clip_grad_norm");
     rt_json_put_real(writer, training->clip_grad_norm);
+    if (module) rt_json_key(writer, "module"), rt_json_put_bool(writer, true);
     rt_json_close(writer, '}');
 }
 
@@ -623,7 +625,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put(writer, "target", manifest->target->name);
     put(writer, "attention", manifest->info->attention);
     put(writer, "pas", manifest->info->pas);
-    if (manifest->info->training) put_training(writer, manifest->info->training);
+    if (manifest->info->training) put_training(writer, manifest->info->training, graph_gradient_inputs(graph) > 0);
     if (graph->micro_batches) put_int(writer, "micro_batches", graph->micro_batches);
     if (graph->product_runs) put_int(writer, "product_runs", graph->product_runs);
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)

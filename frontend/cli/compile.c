@@ -54,10 +54,14 @@ static int print_json(const struct compiled_model *compiled, const char *program
     return cli_print_json(cli, writer);
 }
 
-/* Prints the command that starts the program, with a file for every input. */
+/* Prints the command that starts the program, with a file for every input; only a program of the user runs a module. */
 static void print_command(const struct compiled_model *compiled, const char *directory, struct cli *cli) {
     const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
-    const bool trains = rt_json_member(compiled->root, "training");
+    const struct rt_json *trains = rt_json_member(compiled->root, "training");
+    if (rt_json_member(trains, "module")) {
+        printf("call it from a program: %s/model.h declares its functions\n", directory);
+        return;
+    }
     printf("%s it with: rankc %s %s", trains ? "train" : "run", trains ? "train" : "run", directory);
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next) {
         const char *name = rt_json_text(rt_json_member(input, "name"));

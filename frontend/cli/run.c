@@ -346,7 +346,7 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *all) 
     if (access(program, X_OK)) {
         diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "cannot find the program %s: %s",
                    diag_quote(cli->diags, program), strerror(errno));
-        diag_help(cli->diags, "build it with 'make -C DIR', or run 'rankc compile' again");
+        diag_help(cli->diags, "build it with 'make -C %s', or run 'rankc compile' again", compiled->directory);
         return -1;
     }
     warn_of_edit(compiled, program, cli);

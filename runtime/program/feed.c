@@ -27,9 +27,8 @@ static int check_names(struct rank *self, const struct feed_options *options) {
         for (int i = 0; i < job->program->ninputs; i++)
             known = known || file_for(options->specs[s], job->manifest.inputs[i]);
         if (known) continue;
-        fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "%s names an input that the model does not have", options->name);
-        failure_where(&self->failure, "%s", rt_quote_text(options->specs[s]).text);
-        return self->status;
+        return self->status = rt_status_of_exit(inputs_unknown(options->name, options->specs[s], job->manifest.inputs,
+                                                               job->program->ninputs, &self->failure));
     }
     return RT_OK;
 }
@@ -41,9 +40,10 @@ static int open_input(struct feed *feed, struct rank *self, const struct feed_op
     const char *name = job->manifest.inputs[input], *file = find_file(options, name);
     struct rt_reason why;
     if (!file) {
-        fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "an input has no data: %s is missing", options->name);
-        failure_where(&self->failure, "%s", rt_quote_text(name).text);
-        return self->status;
+        const struct rt_port *port = &job->program->inputs[input];
+        return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "needs %s %s=FILE (samples of %s %s)", options->name,
+                         rt_quote_text(name).text, rt_dtypes[port->dtype].name,
+                         shape_format(port->ndim - (port->ndim > 0), port->dims + 1).text);
     }
     if (rt_data_open(&feed->data[input], &job->program->inputs[input], feed->batch, file, &why)) return RT_OK;
     fail_reason(self, RT_CODE_INPUT, &why);

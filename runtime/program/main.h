@@ -81,6 +81,10 @@ struct shape_text {
 };
 struct shape_text shape_format(int ndim, const int64_t *dims);
 
+/* NAME=FILE of `option` ("--input", "--data") names none of the inputs. Sets a failure, with the nearest name. */
+int inputs_unknown(const char *option, const char *argument, const char *const *names, int count,
+                   struct failure *failure);
+
 /* Reads the --input files into one tensor per port, converted to the port's dtype; its shape is checked. With
  * --random-inputs the others are made (rt_random_fill). */
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,

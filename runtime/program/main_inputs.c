@@ -210,10 +210,11 @@ static int find_port(const char *argument, const char *const *names, int count) 
     return best;
 }
 
-static int unknown_input(const char *argument, const char *const *names, int count, struct failure *failure) {
+int inputs_unknown(const char *option, const char *argument, const char *const *names, int count,
+                   struct failure *failure) {
     const char *equals = strchr(argument, '=');
     if (!equals)
-        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--input needs NAME=FILE, not '%s'",
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs NAME=FILE, not '%s'", option,
                            rt_quote_text(argument).text);
     char word[128];
     snprintf(word, sizeof word, "%.*s", (int)(equals - argument < 127 ? equals - argument : 127), argument);
@@ -248,7 +249,7 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
     for (int i = 0; i < options->inputs.n; i++) {
         const char *argument = options->inputs.at[i];
         const int port = find_port(argument, names, program->ninputs);
-        if (port < 0) return unknown_input(argument, names, program->ninputs, failure);
+        if (port < 0) return inputs_unknown("--input", argument, names, program->ninputs, failure);
         if (inputs[port].data)
             return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "input '%s' is given twice",
                                rt_quote_text(names[port]).text);

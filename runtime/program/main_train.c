@@ -343,8 +343,11 @@ static int check_options(struct trainer *t) {
                         : !o->eval_data.n && o->eval_every          ? "--eval-every needs --eval-data"
                         : !o->eval_data.n && o->eval_steps          ? "--eval-steps needs --eval-data"
                                                                     : NULL;
-    if (!t->rt->program->training)
-        return fail_with(t->self, EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
+    if (!t->rt->program->training) {
+        fail_with(t->self, EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
+        failure_help(&t->self->failure, "compile the model again with --train; --instance-name keeps both");
+        return t->self->status;
+    }
     if (t->rt->program->training->seeds)
         return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE,
                          "the program does not compute a loss: compile it with --loss, or call its forward and "

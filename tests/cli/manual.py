@@ -1,4 +1,5 @@
-"""The examples of the manual pages (frontend/options/manual.def): each is run, in order, and each is in its page. Every verb has one."""
+"""The manual pages (frontend/options/manual.def): each example is run, in order, and is in its page, and every verb has one; the
+files of the pages are there afterwards, under these names."""
 import argparse
 import os
 import pathlib
@@ -8,7 +9,9 @@ import subprocess
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+DEFINITIONS = (SOURCE / "frontend/options/manual.def").read_text()
 ROW = re.compile(r'^(EXAMPLE|SHOWN)\((\w+), ((?:"[^"\n]*"\s*)+),', re.M)  # adjacent literals are one
+FILE = re.compile(r'^MANUAL_FILE\(\w+, "([^" ]+)"', re.M)  # with capitals in place of numbers and names
 
 
 def main():
@@ -16,7 +19,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     rankc = os.path.abspath(parser.parse_args().rankc)
     rows = [(kind, verb, "".join(re.findall('"([^"]*)"', command)))
-            for kind, verb, command in ROW.findall((SOURCE / "frontend/options/manual.def").read_text())]
+            for kind, verb, command in ROW.findall(DEFINITIONS)]
     with tempfile.TemporaryDirectory(prefix="rankc-manual-") as work:
         work = pathlib.Path(work)
         (work / "bin").mkdir()
@@ -39,6 +42,11 @@ def main():
             assert command in pages[verb], f"{command} is not in the page of {verb}"
             if kind == "EXAMPLE":
                 call(command)
+        with open(work / ".rankc/gpt2/_/rank_0.c", "a") as source:
+            source.write("/* edited */\n")
+        call("rankc compile gpt2.onnx --pas tp --plan-ngpus 2 --reuse override --no-build -q")
+        for name in FILE.findall(DEFINITIONS):
+            assert list(work.rglob(re.sub("[A-Z]+", "*", name))), f"no file is called {name}"
         verbs = set(re.findall(r"rankc-(\w+)\(1\)", call("rankc help --man").replace("\\-", "-")))
         assert verbs == set(pages), f"without an example: {verbs - set(pages)}"
     print(f"{len(rows)} examples of {len(pages)} verbs")

@@ -485,9 +485,9 @@ def refused(bench):
     said = program.train(2, status=3, data=["--data", f"x={short}", "--data", f"target={target}"])
     expect("input 'target' has 14 samples, but input 'x' has 5" in said, said)
     said = program.train(2, status=2, data=["--data", f"x={x}"])
-    expect("an input has no data: --data is missing" in said, said)
+    expect("needs --data target=FILE (samples of f32 [" in said, said)
     said = program.train(2, *program.data("--eval-data")[:2], status=2)
-    expect("an input has no data: --eval-data is missing" in said, said)
+    expect("needs --eval-data target=FILE (samples of f32 [" in said, said)
     for rate in "1e39", "nan", "-1", "inf":
         said = program.train(2, "--lr", rate, status=2)
         expect(f"--lr needs a number from 0 to the largest f32, not '{rate}'" in said, said)
