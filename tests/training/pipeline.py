@@ -279,12 +279,43 @@ def name_of(row):
     return " ".join([f"tensor={tensor} pipeline={pipeline} units={units} zero={zero} {schedule} recompute={recompute} accumulate={accumulate}", *more])
 
 
+INTRODUCTION = f"""# Training in pipeline stages: schedules compared
+
+[guide-train.md](guide-train.md#pipeline-stages-and-schedules) says how stages and schedules are chosen and what they
+do. `tests/training/pipeline.py --product --table` writes this page.
+
+## Losses
+
+Losses and gradient norms of {STEPS} steps with {ACCUMULATE} micro-batches per scale unit. The columns tensor and pipeline are the ways of
+these mesh axes, units the scale units, ZeRO and recompute the values of `--use-zero` and `--recompute`. Every run equals
+the same plan without stages bit for bit (a pipeline of `chimera` counts as a scale unit there). The last column compares
+with one rank that sees the same micro-batches: the largest relative difference; 0 means that the bits are equal.
+
+"""
+WAITING = """
+## Waiting
+
+Units of time that ranks wait in a step of m micro-batches on p ranks, counted in the timeline. The forward pass of a stage,
+and each of the two parts of its backward pass, takes one unit. *With the wait*: all ranks begin and end a step together,
+as they do in rankc because of the losses and of the norm of `--clip-grad-norm`. *Without*: if steps overlapped, a rank
+would wait only between its first pass and its last. A *slot* is the memory of one micro-batch in a stage; `[4,1]` are
+the slots of the two stages of a rank.
+
+"""
+MEMORY = """
+## Memory of activations
+
+Llama 3 8B in 4 stages, 8 micro-batches of one sequence of 4096 tokens, as `rankc plan` prints it: GiB of activations and of
+values in communication, on the rank with the most; *times* is the ratio to `1f1b`. *Slots* are those of each rank's
+stages. Zero-bubble schedules have slots of other numbers for two kinds of values: *first*, for activations that the
+gradients of weights do not need; *second*, for what the first part of a backward pass computes for the second.
+
+"""
+
+
 def waiting(o, table):
     """Bubbles of the timeline with equal times, in units."""
-    table.write("\n## Waiting\n\nUnits of time that ranks wait in a step of m micro-batches on p ranks, from the timeline: forward, backward and weight\n"
-                "segments take 1 each. *With the wait*: all ranks begin and end a step together, as they do, for the losses and for the norm\nof "
-                "`--clip-grad-norm`. *Without*: steps overlap, so that a rank waits only between its first segment and its last.\n\n"
-                "| p | m | schedule | with the wait | without | slots of each rank's stages |\n|---|---|---|---|---|---|\n")
+    table.write(WAITING + "| p | m | schedule | with the wait | without | slots of each rank's stages |\n|---|---|---|---|---|---|\n")
     for p, m, schedule in itertools.product((2, 4), (4, 8, 16), ("1f1b", "zb-h1", "zb-h2", "zb-v")):
         with tempfile.TemporaryDirectory() as work:
             step, own, slots = zero_bubble(o, work, "gpt2", schedule, p, m)
@@ -292,10 +323,7 @@ def waiting(o, table):
 
 
 def memory(o, table):
-    table.write("\n## Memory of activations\n\nLlama 3 8B in 4 stages on GPUs, 8 micro-batches of one sequence of 4096 tokens: GiB of activations on the rank "
-                "with the\nmost, and how often those under `1f1b`. *First* and *second*: slots for values that gradients of weights do not need, and\nfor "
-                "those that the first part of a backward pass computes for the second.\n\n"
-                "| recompute | schedule | GiB | times | slots | first | second |\n|---|---|---|---|---|---|---|\n")
+    table.write(MEMORY + "| recompute | schedule | GiB | times | slots | first | second |\n|---|---|---|---|---|---|---|\n")
     for recompute, schedule in itertools.product(("none", "full"), ("1f1b", "zb-h1", "zb-h2", "zb-v", "chimera")):
         options = [] if recompute == "none" else ["--recompute", recompute]
         got, shown = activations(o, schedule, *options)
@@ -305,10 +333,8 @@ def memory(o, table):
 
 def write_table(o, path, results):
     with open(path, "w", encoding="utf-8") as table:
-        table.write("# Training in pipeline stages\n\nWritten by `tests/training/pipeline.py --product --table`: losses and gradient norms of "
-                    f"{STEPS} steps with\n{ACCUMULATE} micro-batches per unit, each against the same plan without stages, with which they must be "
-                    "equal bit for bit.\nThe last column is the largest relative difference from one rank that sees the same micro-batches.\n\n"
-                    "| model | tensor | pipeline | units | ZeRO | schedule | recompute | from one rank |\n|---|---|---|---|---|---|---|---|\n")
+        table.write(INTRODUCTION + "| model | tensor | pipeline | units | ZeRO | schedule | recompute | from one rank |\n"
+                    "|---|---|---|---|---|---|---|---|\n")
         for (case, *row), said in results.items():
             worst = "0" if said == "equal to one rank" else said.split("; ")[1].split()[0]
             table.write(f"| {case} | {' | '.join(map(str, row[:6]))} | {worst} |\n")

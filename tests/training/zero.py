@@ -299,22 +299,30 @@ def write_tables(path, options, equal, memory, prefetched):
                         f"{' | '.join(map(str, found or [''] * len(DISTANCES)))} |\n")
 
 
-INTRODUCTION = """# ZeRO
+INTRODUCTION = """# ZeRO: losses and memory of its stages
 
-Written by `tests/training/zero.py --table`: the recorded GPT-2 and Llama of tests/training, trained for six steps of made-up
-tokens, with `--use-zero` 0, 1, 2 and 3.
+[guide-train.md](guide-train.md#zero) says what `--use-zero` does and how it is used. This page compares its stages 0 to 3
+in runs of six steps: the GPT-2 and Llama of tests/training, on random tokens. `tests/training/zero.py --table` writes it.
+
+A *unit* is a scale unit, a group of ranks that holds one copy of the model; under `dp` that is one rank. "Micro-batches,
+options" are the micro-batches of a unit in a step (`--accumulate`), and `--clip-grad-norm` (clip), `--recompute full`
+(recompute) and `--amp bf16` (amp).
 """
-LOSSES = """"exact": losses have the bits of one rank's that sees the same micro-batches. A number: the largest relative difference of
-a loss; at most 1e-5 is allowed, with --amp DESIGN 8's bound. Losses of stage 1 have the bits of those of stage 0.
+LOSSES = """All losses are compared with those of one rank that sees the same micro-batches. "exact": they are equal bit for bit. A
+number is the largest relative difference of a loss. At most 1e-5 is allowed; with amp, twice the difference between one
+rank and the same graph in f64, plus 8 times bf16's precision (2^-7). Losses of stages 0 and 1 are equal bit for bit.
 """
-MEMORY = """Bytes of rank 0, as `rankc show` prints them, with four micro-batches. They equal an exact expectation: parameters of fewer
-than 1024 elements stay whole, slices are rounded up to 16 elements, and tensors begin at multiples of 64 bytes; weights include
-constants. The formula is the ZeRO paper's for f32 and Adam, with nothing rounded and nothing left whole: of P parameters on N
-ranks that would hold them alike, 4P + 4P + 8P bytes, divided by N where the stage divides them.
+MEMORY = """Bytes of rank 0, as `rankc show` prints them, with four micro-batches. The test computes them from the shapes of the
+parameters, and they agree exactly: parameters of fewer than 1024 elements stay whole, slices are rounded up to 16 elements,
+and tensors begin at multiples of 64 bytes; weights include constants. "Formula" is the sum by the ZeRO paper
+([arXiv 1910.02054](https://arxiv.org/abs/1910.02054)) for f32 and Adam, with nothing rounded and nothing left whole: P
+parameters take 4P bytes of weights, 4P of gradients and 8P of optimizer states, each divided by N where the stage divides
+it. N is the number of ranks that hold the same parameters without ZeRO.
 """
-PREFETCHED = """`--zero-prefetch N` begins to gather the parameters of stage 3 N operators before they are used. Losses and norms have the
-same bits for every N. The columns are bytes of activations and communication of rank 0, as `rankc show` prints them, by N: gathered
-parameters live longer.
+PREFETCHED = """In stage 3, `--zero-prefetch N` gathers the parameters of the next N operators that have any while an operator computes.
+Losses and gradient norms are equal bit for bit for every N ("equal"). The other columns are the bytes of activations and
+communication of rank 0, as `rankc show` prints them, for N = 0, 1, 2, 8 and 1000: the earlier parameters are gathered,
+the longer they take memory.
 """
 
 
