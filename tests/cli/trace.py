@@ -203,6 +203,7 @@ def check_cuda(rankc, work):
     assert result["losses"] == plain and result["profile"]["steps"] == 2, result
     trace = json.loads((work / "t.json").read_text())
     check_spans(trace, manifest, 2, [2, 3], 2)
+    check_memory(trace, manifest, 2)
     assert all(any(s["dur"] > 0 for s in spans(trace, rank, INSTRUCTIONS)) for rank in range(2))
 
 
