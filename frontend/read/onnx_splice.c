@@ -10,8 +10,10 @@ enum {
     MODEL_GRAPH = 7,
     MODEL_CONFIGURATION = 26,
     GRAPH_NODE = 1,
+    NODE_METADATA = 9,
     NODE_DEVICE_CONFIGURATIONS = 10,
-    NAME = 1 /* of DeviceConfigurationProto, and configuration_id of NodeDeviceConfigurationProto */
+    /* of DeviceConfigurationProto; configuration_id of NodeDeviceConfigurationProto; key of StringStringEntryProto */
+    NAME = 1
 };
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_LENGTH = 2, WIRE_32 = 5, VARINT_MOST = 10 };
@@ -111,14 +113,16 @@ static bool is_named(const struct field *message, const char *name) {
 }
 
 static void splice_node(struct arena *arena, struct pieces *pieces, const struct onnx_splice *splice,
-                        const struct field *node, const struct onnx_message *added) {
+                        const struct field *node, int64_t index) {
     const unsigned char *at = node->value;
     struct pieces inner = {0};
     struct field field;
     while (take_field(&at, node->end, &field))
-        if (field.number != NODE_DEVICE_CONFIGURATIONS || !is_named(&field, splice->configuration))
+        if ((field.number != NODE_DEVICE_CONFIGURATIONS && field.number != NODE_METADATA) ||
+            !is_named(&field, splice->configuration))
             add(arena, &inner, field.start, (size_t)(field.end - field.start));
-    add_message(arena, &inner, NODE_DEVICE_CONFIGURATIONS, added);
+    add_message(arena, &inner, NODE_METADATA, &splice->notes[index]);
+    add_message(arena, &inner, NODE_DEVICE_CONFIGURATIONS, &splice->nodes[index]);
     add_pieces(arena, pieces, GRAPH_NODE, &inner);
 }
 
@@ -130,7 +134,7 @@ static void splice_graph(struct arena *arena, struct pieces *pieces, const struc
     int64_t node = 0;
     while (take_field(&at, graph->end, &field))
         if (field.number == GRAPH_NODE)
-            splice_node(arena, &inner, splice, &field, &splice->nodes[node++]);
+            splice_node(arena, &inner, splice, &field, node++);
         else
             add(arena, &inner, field.start, (size_t)(field.end - field.start));
     add_pieces(arena, pieces, MODEL_GRAPH, &inner);

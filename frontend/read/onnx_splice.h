@@ -12,10 +12,11 @@ struct onnx_message {
 };
 
 struct onnx_splice {
-    const char *configuration;        /* messages of this name are removed from the model and its nodes */
+    const char *configuration;        /* messages of this name or key are removed from the model and its nodes */
     int64_t ir_version;               /* at least */
     struct onnx_message added;        /* to ModelProto.configuration */
     const struct onnx_message *nodes; /* to NodeProto.device_configurations, by index in the main graph */
+    const struct onnx_message *notes; /* to NodeProto.metadata_props, with the key `configuration` */
 };
 
 /* Writes the opened model to the file `path`: 0, or -1 after a diagnostic (E0611 it cannot be written, E0604 the model

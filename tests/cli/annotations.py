@@ -62,7 +62,7 @@ def fields(data):
 def without_annotations(data, version):
     """The model without messages of configuration NAME, with that ir_version."""
     def node(value):
-        return b"".join(whole for f, v, whole in fields(value) if f != 10 or next(fields(v))[1] != NAME)
+        return b"".join(whole for f, v, whole in fields(value) if f not in (9, 10) or next(fields(v))[1] != NAME)
 
     def graph(value):
         return b"".join(message(1, node(v)) if f == 1 else whole for f, v, whole in fields(value))
@@ -181,6 +181,28 @@ def check_newest(path):
     onnx.checker.check_model(str(path), full_check=True)
 
 
+def notes_of(path):
+    """The annotation of each node in words, which viewers of models show as metadata."""
+    graph = next(v for f, v, _ in fields(path.read_bytes()) if f == 7)
+    found = {}
+    for f, v, _ in fields(graph):
+        if f == 1:
+            entries = [dict((k, text.decode()) for k, text, _ in fields(entry)) for g, entry, _ in fields(v) if g == 9]
+            found[next(name for g, name, _ in fields(v) if g == 3).decode()] = [e[2] for e in entries if e[1] == NAME.decode()]
+    return found
+
+
+def check_notes(test):
+    """A linear layer that makes features is split by columns of its weight, the one behind it by rows (Megatron-LM)."""
+    notes = notes_of(test.round_trip(GPT2, "hybrid:tensor=2,pipeline=2"))
+    assert all(len(n) == 1 for n in notes.values()), notes
+    for layer, stage in (0, 0), (1, 1):
+        up, down = (notes[f"/transformer/h.{layer}/mlp/{name}/Gemm"][0] for name in ("c_fc", "c_proj"))
+        assert "input 1 split in dimension 1 along tensor (2)" in up and up.endswith(f"; pipeline stage {stage}"), up
+        assert "input 1 split in dimension 0 along tensor (2)" in down and down.endswith(f"; pipeline stage {stage}"), down
+    assert notes["/transformer/h.0/ln_1/LayerNormalization"] == ["whole on every device; pipeline stage 0"], notes
+
+
 def check_results(test):
     """A compile writes the model too, also when it reuses an earlier result; weights in other files are copied."""
     out, result = test.directory / "written/model.onnx", test.directory / "out"
@@ -256,6 +278,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         test = Test(str(Path(arguments.rankc).resolve()), directory)
+        check_notes(test)
         check_written(test)
         check_results(test)
         check_read(test)

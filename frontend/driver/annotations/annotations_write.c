@@ -160,6 +160,40 @@ static struct onnx_message annotate_node(struct writer *w, const Onnx__NodeProto
     return (struct onnx_message){bytes, count};
 }
 
+/* "input 1 split in dimension 0 along tensor (2)" */
+static void note_splits(const struct writer *w, const Onnx__NodeProto *node, const char *what, char **names, size_t n,
+                        struct strbuf *note) {
+    for (size_t i = 0; i < n; i++) {
+        const char *key = key_of(w->arena, onnx_node_name(node, &w->count), onnx_text(names[i]));
+        const int at = map_get(&w->tensors, key, strlen(key));
+        for (int c = 0; at >= 0 && c < w->found.at[at]->ncuts; c++) {
+            const struct annotated_cut *cut = &w->found.at[at]->cut[c];
+            const struct mesh *mesh = &w->annotations->mesh;
+            strbuf_printf(note, "%s%s %d split in dimension %d along %s (%d)", note->length ? "; " : "", what, (int)i,
+                          cut->dim, mesh->axis[cut->axis].name, mesh->axis[cut->axis].size);
+        }
+    }
+}
+
+/* The annotation of a node in words, as an entry of its metadata: viewers show that. */
+static struct onnx_message describe_node(const struct writer *w, const Onnx__NodeProto *node) {
+    const bool stages = mesh_pipeline_axis(&w->annotations->mesh) >= 0;
+    Onnx__StringStringEntryProto out;
+    struct strbuf note;
+    strbuf_init(&note, w->arena);
+    note_splits(w, node, "input", node->input, node->n_input, &note);
+    note_splits(w, node, "output", node->output, node->n_output, &note);
+    if (!note.length) strbuf_puts(&note, "whole on every device");
+    if (stages) strbuf_printf(&note, "; pipeline stage %d", stage_of(w, node));
+    onnx__string_string_entry_proto__init(&out);
+    out.key = ANNOTATIONS_CONFIGURATION;
+    out.value = note.text;
+    const size_t count = onnx__string_string_entry_proto__get_packed_size(&out);
+    unsigned char *bytes = ARENA_ARRAY(w->arena, unsigned char, count + 1);
+    onnx__string_string_entry_proto__pack(&out, bytes);
+    return (struct onnx_message){bytes, count};
+}
+
 static struct onnx_message configuration(const struct writer *w) {
     const int devices = mesh_size(&w->annotations->mesh);
     Onnx__DeviceConfigurationProto out;
@@ -225,16 +259,19 @@ int annotations_write(const struct annotations *annotations, struct onnx_model *
                       struct diags *diags) {
     const Onnx__GraphProto *graph = model->proto->graph;
     struct writer w = {.annotations = annotations, .model = model, .arena = model->arena};
-    struct onnx_message *nodes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1);
+    struct onnx_message *nodes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1),
+                        *notes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1);
     if (place_data(model, path, w.arena, diags) < 0) return -1;
     map_init(&w.tensors, w.arena), map_init(&w.nodes, w.arena), map_init(&w.stages, w.arena);
     onnx_count_names(graph, w.arena, &w.count);
     index_annotations(&w, diags);
     for (size_t i = 0; i < graph->n_node; i++) nodes[i] = annotate_node(&w, graph->node[i]);
+    for (size_t i = 0; i < graph->n_node; i++) notes[i] = describe_node(&w, graph->node[i]);
     const struct onnx_splice splice = {.configuration = ANNOTATIONS_CONFIGURATION,
                                        .ir_version = ANNOTATIONS_IR_VERSION,
                                        .added = configuration(&w),
-                                       .nodes = nodes};
+                                       .nodes = nodes,
+                                       .notes = notes};
     return onnx_splice(model, &splice, path);
 }
 
