@@ -42,6 +42,13 @@ static void bind_name(struct tmpl_env *port, struct names *names, const char *na
     tmpl_set(port, "remark", shown ? arena_printf(names->arena, " '%s'", name) : "");
 }
 
+/* The shape of a tensor that has the micro-batches of a training step along dimension 0. */
+static const char *batch_shape(const struct graph *graph, const struct tensor *tensor, int accumulate) {
+    const bool repeats = accumulate > 1 && tensor->ndim > 0;
+    return arena_printf(graph->arena, "(%s%s)", repeats ? arena_printf(graph->arena, "%d * ", accumulate) : "",
+                        extents(graph->arena, tensor, ""));
+}
+
 static void bind_port(struct tmpl_env *port, const struct graph *graph, const struct ports *ports, int i,
                       struct names *names) {
     const struct tensor *tensor = &graph->tensors.at[ports->tensors[i]];
@@ -67,7 +74,7 @@ int ports_input_gradients(const struct graph *graph) {
     return n;
 }
 
-void ports_bind(struct tmpl_env *env, const struct graph *graph) {
+void ports_bind(struct tmpl_env *env, const struct graph *graph, int accumulate) {
     const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics;
     const char *const *outputs = graph->output_names.at;
     const struct ports all[] = {
@@ -82,6 +89,10 @@ void ports_bind(struct tmpl_env *env, const struct graph *graph) {
     for (size_t p = 0; p < sizeof all / sizeof *all; p++) {
         tmpl_list(env, all[p].list);
         tmpl_setf(env, all[p].count, "%d", all[p].n);
-        for (int i = 0; i < all[p].n; i++) bind_port(tmpl_entry(env, all[p].list), graph, &all[p], i, &names);
+        for (int i = 0; i < all[p].n; i++) {
+            struct tmpl_env *port = tmpl_entry(env, all[p].list);
+            bind_port(port, graph, &all[p], i, &names);
+            tmpl_set(port, "batch", batch_shape(graph, &graph->tensors.at[all[p].tensors[i]], accumulate));
+        }
     }
 }

@@ -494,7 +494,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);
     tmpl_set(env, "arch", info->arch ? info->arch : "");
-    ports_bind(env, graph);
+    ports_bind(env, graph, info->training ? info->training->accumulate : 1);
     tmpl_set(env, "module", graph_gradient_inputs(graph) ? "yes" : "");
     bind_micro_batches(env, graph);
     bind_training(env, graph, info->training);

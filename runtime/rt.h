@@ -104,6 +104,9 @@ int rt_rank(const struct rt *rt);
 int rt_world(const struct rt *rt);
 int rt_units(const struct rt *rt);
 
+/* The number of this rank's scale unit. */
+int rt_scale_unit(const struct rt *rt);
+
 /* Runs one inference step. `inputs` and `outputs` have one pointer per port to a complete, row-major tensor of the
  * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied. With
  * several micro-batches (rt_program.micro_batches) dimension 0 of each tensor is that many times as large as the
@@ -114,12 +117,12 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
 
 /* Training ---------------------------------------------------------------------------------------------------------
  *
- * A program with a loss: rt_train_step runs a whole step. Or in parts: rt_gradients; then, in this order, any of
- * rt_sync_shard_grad, rt_scale_grads, rt_clip_gnorm; then rt_optimizer_step. A program without a loss: rt_zero_grad;
- * then rt_forward and rt_backward alternately, once per micro-batch; then the same functions. All are collective over
- * the job's ranks. rt_infer_step in between overwrites gradients that are reduced already, and those of a program with
- * a loss that was compiled for one micro-batch per step: rt_sync_shard_grad, rt_clip_gnorm and rt_optimizer_step then
- * return RT_ERROR_USAGE. */
+ * A program with a loss: rt_train_batch and rt_train_step run a whole step. Or in parts: rt_gradients; then, in this
+ * order, any of rt_sync_shard_grad, rt_scale_grads, rt_clip_gnorm; then rt_optimizer_step. A program without a loss:
+ * rt_zero_grad; then rt_forward and rt_backward alternately, once per micro-batch; then the same functions. All are
+ * collective over the job's ranks. rt_infer_step in between overwrites gradients that are reduced already, and those of
+ * a program with a loss that was compiled for one micro-batch per step: rt_sync_shard_grad, rt_clip_gnorm and
+ * rt_optimizer_step then return RT_ERROR_USAGE. */
 
 /* A loss scale: factor() is called with the loss of a micro-batch before its backward pass and returns what the loss,
  * and so its gradient, is multiplied with. With pipeline stages the result matters on the ranks that
@@ -136,6 +139,24 @@ struct rt_scale {
  * with dummies alone adds nothing to it. scale may be NULL. */
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses);
+
+/* What a training step returns. All ranks of the job get the same, also those of pipeline stages that do not compute
+ * the loss. */
+struct rt_train_result {
+    double loss;          /* mean over the micro-batches of all scale units, unscaled */
+    double gradient_norm; /* global, before clipping */
+    double learning_rate; /* with the schedule's factor; of parameters without one of their own */
+    double loss_scale;    /* NaN: the program does not scale losses */
+    bool skipped;         /* no update, because the gradient norm was not finite; only with a loss scale */
+    /* Steps so far and the micro-batches of all scale units in them, checkpoints that were loaded included: for struct
+     * rt_position. */
+    int64_t step, micro_batches;
+};
+
+/* rt_train_step with one pointer per input to a tensor of the whole step: dimension 0 is `accumulate` times as large as
+ * the port's, and the micro-batches of this rank's scale unit follow each other. An input without dimensions is the
+ * same for all. result may be NULL. */
+int rt_train_batch(struct rt *rt, const void *const *inputs, struct rt_train_result *result);
 
 /* The same without reduction and update: gradients stay in memory for the functions below. */
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,

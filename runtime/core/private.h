@@ -107,6 +107,7 @@ struct rt_private {
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */
     int accumulate;        /* micro-batches per step and scale unit */
+    double *losses;        /* of these, in rt_train_batch */
     struct rt_observer *observers;
     /* If not NULL, called before the update of a training step whose loss or gradient norm is not finite on at least
      * one rank. Called on all ranks. */
@@ -234,6 +235,12 @@ int rt_execute(struct rt *rt, const struct rt_call *call);
  * once the device has finished. */
 int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs);
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
+
+/* rt_take_inputs for the program's inputs; each tensor has all micro-batches of the step, this one at its place. */
+int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro);
+
+/* What the training step that has just ended returns; losses: of this scale unit's micro-batches. Collective. */
+int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_result *result);
 
 /* Micro-batches of rt_infer_step, and the port of the tensors that it takes or gives: those of all micro-batches. */
 int rt_inferred_micro_batches(const struct rt_program *program);

@@ -372,6 +372,10 @@ int rt_units(const struct rt *rt) {
     return rt->units->size;
 }
 
+int rt_scale_unit(const struct rt *rt) {
+    return rt->unit;
+}
+
 /* The two communicators may be the same object. */
 static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
     if (arenas && arenas != host) arenas->driver->close(arenas);
@@ -400,6 +404,7 @@ void rt_close(struct rt *rt) {
     free(private->flat_at);
     free(rt->slice);
     free(private->given);
+    free(private->losses);
     rt_free_joined(rt);
     free(private->requests);
     free(private);

@@ -167,6 +167,16 @@ int rt_end_step(struct rt *rt, int threads, int status) {
     return status;
 }
 
+int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro) {
+    for (int i = 0; i < rt->program->ninputs; i++) {
+        const struct rt_port *port = &rt->program->inputs[i];
+        const unsigned char *input = inputs[i];
+        if (input && port->ndim) input += (size_t)micro * port_bytes(port);
+        RT_TRY(take_input(rt, i, input));
+    }
+    return RT_OK;
+}
+
 /* Inference -------------------------------------------------------------------------------------------------------- */
 
 int rt_inferred_micro_batches(const struct rt_program *program) {
@@ -188,13 +198,7 @@ struct tensors {
 static int take_inputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
     rt->internal->control[RT_MICRO] = (double)((int64_t)micro * rt->units->size + rt->unit);
-    for (int i = 0; i < rt->program->ninputs; i++) {
-        const struct rt_port *port = &rt->program->inputs[i];
-        const unsigned char *input = tensors->inputs[i];
-        if (port->ndim && micro) input += (size_t)micro * port_bytes(port);
-        RT_TRY(take_input(rt, i, input));
-    }
-    return RT_OK;
+    return rt_take_micro_batch(rt, tensors->inputs, micro);
 }
 
 /* Where the output of all micro-batches goes; NULL: nowhere. */

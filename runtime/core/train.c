@@ -2,6 +2,7 @@
 #include "core/private.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Numbers */
 
@@ -25,6 +26,9 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
                             "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
                             micro_batches, schedule->repeat_first < schedule->repeat_end ? "at least " : "",
                             schedule->micro_batches);
+    double *losses = realloc(rt->internal->losses, (size_t)micro_batches * sizeof *losses);
+    if (!losses) return rt_fail_memory(rt);
+    rt->internal->losses = losses;
     rt->internal->accumulate = micro_batches;
     return RT_OK;
 }
@@ -119,10 +123,12 @@ static int check_gradients(struct rt *rt) {
 
 /* Micro-batches */
 
-/* A call of the training functions. The last three are NULL where the caller has none. */
+/* A call of the training functions. Inputs come by micro-batch (samples) or in tensors of the whole step (batch); both
+ * are NULL if neither forward nor backward is executed. The others may be NULL. */
 struct training_call {
-    const void *const *const *samples; /* by micro-batch; NULL: neither forward nor backward is executed */
-    const unsigned char *is_dummy;     /* by micro-batch */
+    const void *const *const *samples;
+    const void *const *batch;
+    const unsigned char *is_dummy; /* by micro-batch */
     const struct rt_scale *scale;
     double *losses;
     int backwards[PHASE_WEIGHT + 1][RT_MAX_CHUNKS]; /* by phase and chunk of the rank: backward segments so far */
@@ -164,6 +170,7 @@ static bool is_real(const struct training_call *call, int micro) {
 static int enter_micro_batch(struct rt *rt, const struct training_call *call, int micro) {
     rt->internal->control[RT_REAL] = is_real(call, micro);
     set_controls(rt, micro);
+    if (call->batch) return rt_take_micro_batch(rt, call->batch, micro);
     return rt_take_inputs(rt, 0, rt->program->ninputs, call->samples[micro]);
 }
 
@@ -278,7 +285,7 @@ static void read_losses(const struct rt *rt, const unsigned char *is_dummy, doub
 
 /* Repeats the step's gradients from zero sums, without counting its micro-batches twice. */
 static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
-    struct training_call call = {attempt->samples, attempt->is_dummy, attempt->scale, NULL, {{0}}};
+    struct training_call call = {.samples = attempt->samples, .is_dummy = attempt->is_dummy, .scale = attempt->scale};
     const int64_t micro_batches = rt->internal->micro_batches;
     RT_TRY(run_gradients(rt, REDUCE, &call));
     rt->internal->micro_batches = micro_batches;
@@ -310,12 +317,39 @@ static int train(struct rt *rt, unsigned later, struct training_call *call) {
 
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                  const struct rt_scale *scale, double *losses) {
-    return train(rt, 0, &(struct training_call){samples, is_dummy, scale, losses, {{0}}});
+    struct training_call call = {.samples = samples, .is_dummy = is_dummy, .scale = scale, .losses = losses};
+    return train(rt, 0, &call);
 }
 
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses) {
-    return train(rt, REDUCE | UPDATE, &(struct training_call){samples, is_dummy, scale, losses, {{0}}});
+    struct training_call call = {.samples = samples, .is_dummy = is_dummy, .scale = scale, .losses = losses};
+    return train(rt, REDUCE | UPDATE, &call);
+}
+
+int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_result *result) {
+    const struct rt_private *private = rt->internal;
+    double mine = 0, all;
+    for (int j = 0; j < private->accumulate; j++) mine += losses[j];
+    const int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM);
+    if (status) return rt_fail_comm(rt, rt->units, status);
+    *result = (struct rt_train_result){
+        .loss = all / ((double)private->accumulate * rt->units->size),
+        .gradient_norm = rt_gradient_norm(rt),
+        .learning_rate = rt_learning_rate(rt),
+        .loss_scale = rt_metric(rt, RT_LOSS_SCALE),
+        .skipped = rt_metric(rt, RT_SKIPPED) > 0,
+        .step = private->trained,
+        .micro_batches = private->micro_batches,
+    };
+    return RT_OK;
+}
+
+int rt_train_batch(struct rt *rt, const void *const *inputs, struct rt_train_result *result) {
+    struct rt_train_result unread;
+    struct training_call call = {.batch = inputs, .losses = rt->internal->losses};
+    RT_TRY(train(rt, REDUCE | UPDATE, &call));
+    return rt_find_train_result(rt, rt->internal->losses, result ? result : &unread);
 }
 
 /* Modules */

@@ -34,9 +34,9 @@ struct trainer {
 /* Metrics */
 
 struct metrics {
+    struct rt_train_result of;
     int64_t step, samples; /* `samples`: of the step, over all scale units */
-    double loss, norm, lr, ms;
-    double skipped, scale; /* NaN: the program does not skip steps, does not scale losses */
+    double ms;
 };
 
 static bool end_line(struct rt_json_writer *w, FILE *log) {
@@ -70,11 +70,11 @@ static bool write_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
     start_line(&w, m->step);
-    put_number(&w, "loss", m->loss);
-    put_number(&w, "grad_norm", m->norm);
-    put_number(&w, "lr", m->lr);
-    if (!isnan(m->scale)) put_number(&w, "loss_scale", m->scale);
-    if (!isnan(m->skipped)) rt_json_key(&w, "skipped"), rt_json_put_bool(&w, m->skipped != 0);
+    put_number(&w, "loss", m->of.loss);
+    put_number(&w, "grad_norm", m->of.gradient_norm);
+    put_number(&w, "lr", m->of.learning_rate);
+    if (!isnan(m->of.loss_scale)) put_number(&w, "loss_scale", m->of.loss_scale);
+    if (t->rt->program->training->metrics > RT_SKIPPED) rt_json_key(&w, "skipped"), rt_json_put_bool(&w, m->of.skipped);
     put_number(&w, unit[0] == 't' ? "tokens_per_s" : "samples_per_s", speed);
     put_number(&w, "ms", m->ms);
     return end_line(&w, t->log);
@@ -89,8 +89,8 @@ static bool print_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
     printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.*f %s/s%s\n", (long long)m->step,
-           without_sign(m->loss), without_sign(m->norm), m->lr, m->ms, speed < 100 ? 2 : 0, speed, unit,
-           m->skipped > 0 ? ", skipped" : "");
+           without_sign(m->of.loss), without_sign(m->of.gradient_norm), m->of.learning_rate, m->ms, speed < 100 ? 2 : 0,
+           speed, unit, m->of.skipped ? ", skipped" : "");
     return fflush(stdout) == 0;
 }
 
@@ -99,14 +99,18 @@ static bool prints_steps(const struct main_options *options) {
     return !options->json && !options->quiet;
 }
 
+static bool is_finite(const struct metrics *m) {
+    return isfinite(m->of.loss) && isfinite(m->of.gradient_norm);
+}
+
 static bool report_step(struct trainer *t, const struct metrics *m) {
     struct job *job = t->self->job;
-    const bool stops = !isfinite(m->loss) || !isfinite(m->norm); /* such a step is always reported */
+    const bool stops = !is_finite(m); /* such a step is always reported */
     if (!job->nsteps) job->first_step = m->step;
-    job->losses[job->nsteps] = m->loss;
+    job->losses[job->nsteps] = m->of.loss;
     job->step_ms[job->nsteps++] = m->ms;
     char loss[40];
-    snprintf(loss, sizeof loss, ", loss %.6g", without_sign(m->loss));
+    snprintf(loss, sizeof loss, ", loss %.6g", without_sign(m->of.loss));
     rt_progress_show(&t->progress, "step", m->step, t->options->steps, loss);
     if (m->step % t->options->log_every && m->step != t->options->steps && !stops) return true;
     return t->log ? write_step(t, m) : !prints_steps(&job->options) || print_step(t, m);
@@ -121,8 +125,8 @@ static int check_written(struct trainer *t, bool written) {
 
 /* A non-finite loss or gradient norm ends the run, also after its last step: no checkpoint is saved. */
 static int check_finite(struct trainer *t, const struct metrics *m) {
-    const bool lost = !isfinite(m->loss);
-    const double value = lost ? m->loss : m->norm;
+    const bool lost = !isfinite(m->of.loss);
+    const double value = lost ? m->of.loss : m->of.gradient_norm;
     if (isfinite(value)) return RT_OK;
     char rank[64] = "";
     if (t->found.found) snprintf(rank, sizeof rank, "; the first such value was on rank %d", t->found.rank);
@@ -171,7 +175,6 @@ static int train_step(struct trainer *t) {
     struct rt *rt = t->rt;
     struct metrics m = {.step = rt->internal->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
     const int64_t first = rt->internal->micro_batches;
-    double mine = 0;
     for (int j = 0; j < t->accumulate; j++)
         RT_TRY(feed_read(&t->feed, t->self, j, first + (int64_t)j * t->units + rt->unit));
     trace_begin_step(t->self->trace, m.step);
@@ -179,18 +182,13 @@ static int train_step(struct trainer *t) {
     const double start = now_ms();
     int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
     if (status) return fail_step(t, status, first);
-    for (int j = 0; j < t->accumulate; j++) mine += t->losses[j];
-    RT_TRY(sum_units(t, mine, &m.loss));
-    m.loss /= (double)t->accumulate * t->units;
+    status = rt_find_train_result(rt, t->losses, &m.of);
+    if (status) return fail_rank(t->self, rt, status);
     m.ms = now_ms() - start;
     RT_TRY(trace_end_step(t->self->trace));
     RT_TRY(dump_end_step(t->self->dump));
-    m.norm = rt_gradient_norm(rt);
-    m.skipped = rt_metric(rt, RT_SKIPPED);
-    m.scale = rt_metric(rt, RT_LOSS_SCALE);
-    m.lr = rt_learning_rate(rt);
     if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
-    if (m.skipped > 0 || (isfinite(m.loss) && isfinite(m.norm))) return RT_OK;
+    if (m.of.skipped || is_finite(&m)) return RT_OK;
     RT_TRY(finish_save(t)); /* of an earlier step */
     return check_finite(t, &m);
 }

@@ -178,9 +178,15 @@ def check_ports(rankc, d, names):
     (d / "m.onnx").write_bytes(put_bytes(made.SerializeToString()))
     run([rankc, "compile", "m.onnx", "-o", "out", "--no-build"], d)
     result = d / "out" / "m" / "_"
+    check_header(rankc, d, result, "tensors", len(names))
+
+
+def check_header(rankc, d, result, struct, n):
+    """A struct of model.h has n ports, each with a constant; C and C++ take the header."""
     header = (result / "model.h").read_text("ascii")
-    fields = re.findall(r"^    (?:const )?float \*(\w+);", header, re.M)
-    expect(len(fields) == len(names) and len(set(fields)) == len(names), "model.h lacks a port")
+    members = re.search(rf"^struct m_{struct} {{\n(.*?)^}};", header, re.M | re.S)
+    fields = re.findall(r"^    (?:const )?float \*(\w+); /\* [^/]* \*/$", members[1], re.M)
+    expect(len(fields) == n and len(set(fields)) == n and members[1].count("\n") == n, f"struct m_{struct} lacks a port")
     for field in fields:
         expect(re.fullmatch(r"(?!evil\d$)[a-z][a-z0-9_]{0,39}", field), f"model.h has a field {field}")
         expect(re.search(rf"^    m_(?:INPUT|OUTPUT)_{field},", header, re.M), f"model.h has no constant of {field}")
@@ -189,6 +195,18 @@ def check_ports(rankc, d, names):
     if shutil.which("g++"):
         run(["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++",
              f"-I{include}", result / "model.h"], d)
+
+
+def check_batch(rankc, d, names):
+    """Inputs of a training program: the loss is the mean of their sum times a parameter."""
+    nodes = [m.node("Sum", "", "sum"), m.node("Mul", "sum weight", "product"),
+             m.node("ReduceMean", "product", "loss", keepdims=0)]
+    nodes[0].input[:] = names
+    made = m.model(nodes, inputs=[m.value(n) for n in names], outputs=[m.value("loss", ())],
+                   initializers=[m.tensor("weight", [4], [1.0] * 4)])
+    (d / "m.onnx").write_bytes(put_bytes(made.SerializeToString()))
+    run([rankc, "compile", "m.onnx", "-o", "out", "--no-build", "--train", "--optimizer", "sgd:lr=1", "--accumulate", "2"], d)
+    check_header(rankc, d, d / "out" / "m" / "_", "batch", len(names))
 
 
 def check_paths(rankc, d):
@@ -228,6 +246,8 @@ def main():
             check_model(rankc, Path(own) / "m", names, [[], ["--pas", "hybrid:tensor=2"]])
             (Path(own) / "i").mkdir()
             check_ports(rankc, Path(own) / "i", names)
+            (Path(own) / "b").mkdir()
+            check_batch(rankc, Path(own) / "b", names)
             if not arguments.random:
                 (Path(own) / "p").mkdir()
                 check_paths(rankc, Path(own) / "p")

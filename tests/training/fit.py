@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""Training from C through the typed struct of model.h: samples/train/fit.c against PyTorch's recorded losses, and batch.c.
+
+    fit.py --rankc RANKC
+
+The sample trains 20 steps: losses, gradient norms and learning rates are PyTorch's in f64 within 1e-5, as in train.py. A run that is
+stopped after 8 steps and goes on from its checkpoint prints the same lines. batch.c shows what each rank is given."""
+import argparse
+import functools
+import glob
+import os
+import re
+import shutil
+import sys
+
+from harness import HERE, Wrong, call, expect, folder_of, model_of, ranks_of, recorded, report, split_plan
+from nonfinite import flags
+
+BOUND = 1e-5
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SAMPLE, RANKS = os.path.join(ROOT, "samples", "train", "fit.c"), os.path.join(HERE, "batch.c")
+# Plan, micro-batches of a unit, options.
+CASES = [("dp@1", 1, []), ("dp@1", 4, []), ("tp:tensor=2@1", 4, []), ("dp@3", 4, ["--use-zero", "3"]),
+         ("data:data=2@2", 1, ["--use-zero", "1"]), ("hybrid:tensor=2,pipeline=2@2", 4, ["--use-zero", "2"]),
+         ("pp:pipeline=2@1", 4, ["--schedule", "interleaved"]), ("pp:pipeline=2@1", 4, ["--schedule", "zb-h1"])]
+LINE = re.compile(r"step (\d+): loss (\S+), gradient norm (\S+), learning rate (\S+)")
+
+
+def build(rankc, source, plan, accumulate, options, work):
+    """Compiles the recorded GPT-2 as gpt2, and the program with it; the directory of the first and the path of the second."""
+    (policy, units), reference = split_plan(plan), recorded("gpt2")
+    model, program = os.path.join(work, "gpt2.onnx"), os.path.join(work, "program")
+    shutil.copy(model_of("gpt2"), model)
+    call(rankc, "compile", model, "-o", work, "-q", "--no-build", "--train", "--pas", policy, "--runtime-ngpus",
+         str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--optimizer", reference["optimizer"],
+         "--clip-grad-norm", str(reference["clip_grad_norm"]), *options)
+    code = os.path.join(work, "gpt2", "_")
+    call("cc", "-O0", "-Wall", "-Werror", "-I", code, "-I", ROOT, source, os.path.join(code, "model.c"),
+         *sorted(glob.glob(os.path.join(code, "rank_*.c"))), *flags(rankc), "-o", program)
+    return code, program
+
+
+def data_files():
+    return [os.path.join(folder_of("gpt2"), f"{name}.npy") for name in ("input_ids", "labels")]
+
+
+def train(built, steps, units, *checkpoints):
+    return call(built[1], built[0], str(steps), *data_files(), str(units), *checkpoints).stdout.splitlines()
+
+
+def check_pytorch(lines, expected):
+    """Largest relative difference."""
+    worst = 0
+    expect(len(lines) == len(expected["loss"]), f"{len(lines)} steps")
+    for number, line in enumerate(lines):
+        step, *found = LINE.fullmatch(line).groups()
+        expect(int(step) == number + 1, f"step {step} is line {number + 1}")
+        for key, ours in zip(("loss", "grad_norm", "lr"), map(float, found)):
+            value = expected[key][number]
+            worst = max(worst, abs(ours - value) / abs(value))
+            if not worst <= BOUND:
+                raise Wrong(f"step {step}: {key} {ours}, PyTorch {value}")
+    return worst
+
+
+def check(rankc, plan, accumulate, options, work):
+    units, checkpoints = split_plan(plan)[1], os.path.join(work, "checkpoints")
+    built = build(rankc, SAMPLE, plan, accumulate, options, work)
+    lines = train(built, 20, units)
+    worst = check_pytorch(lines, recorded("gpt2")["steps"][str(units * accumulate)]["f64"])
+    expect(train(built, 8, units, checkpoints) + train(built, 20, units, checkpoints) == lines, "a run that goes on prints other lines")
+    return f"{worst:.1e}"
+
+
+def check_ranks(rankc, work):
+    plan = "hybrid:tensor=2,pipeline=2@2"
+    code, program = build(rankc, RANKS, plan, 4, ["--use-zero", "3"], work)
+    call("cc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", code, "-I", ROOT, SAMPLE, RANKS, *flags(rankc))
+    return call(program, code, *data_files()).stdout.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    options = parser.parse_args()
+    checks = [(" ".join(map(str, case)), functools.partial(check, options.rankc, *case)) for case in CASES]
+    return report([*checks, ("ranks", functools.partial(check_ranks, options.rankc))])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
