@@ -42,11 +42,14 @@ static void bind_name(struct tmpl_env *port, struct names *names, const char *na
     tmpl_set(port, "remark", shown ? arena_printf(names->arena, " '%s'", name) : "");
 }
 
-/* The shape of a tensor that has the micro-batches of a training step along dimension 0. */
-static const char *batch_shape(const struct graph *graph, const struct tensor *tensor, int accumulate) {
-    const bool repeats = accumulate > 1 && tensor->ndim > 0;
-    return arena_printf(graph->arena, "(%s%s)", repeats ? arena_printf(graph->arena, "%d * ", accumulate) : "",
-                        extents(graph->arena, tensor, ""));
+/* The shape of a tensor that has the micro-batches of a training step along dimension 0. Without dimensions an input is
+ * the same for all, and an output has an element for each. */
+static const char *batch_shape(const struct graph *graph, const struct ports *ports, int i, int accumulate) {
+    const struct tensor *tensor = &graph->tensors.at[ports->tensors[i]];
+    const bool shared = !tensor->ndim && strcmp(ports->list, "inputs") == 0;
+    const char *each = extents(graph->arena, tensor, "");
+    if (accumulate == 1 || shared) return arena_printf(graph->arena, "(%s)", each);
+    return arena_printf(graph->arena, "(%d%s%s)", accumulate, tensor->ndim ? " * " : "", each);
 }
 
 static void bind_port(struct tmpl_env *port, const struct graph *graph, const struct ports *ports, int i,
@@ -92,7 +95,7 @@ void ports_bind(struct tmpl_env *env, const struct graph *graph, int accumulate)
         for (int i = 0; i < all[p].n; i++) {
             struct tmpl_env *port = tmpl_entry(env, all[p].list);
             bind_port(port, graph, &all[p], i, &names);
-            tmpl_set(port, "batch", batch_shape(graph, &graph->tensors.at[all[p].tensors[i]], accumulate));
+            tmpl_set(port, "batch", batch_shape(graph, &all[p], i, accumulate));
         }
     }
 }

@@ -138,6 +138,14 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
 
 /* Classes ---------------------------------------------------------------------------------------------------------- */
 
+/* The chunk of the class that computes the tensor, by the class' own numbers. */
+static int chunk_of(const struct rankplan *plan, const struct rank_class *class, int tensor) {
+    const int producer = plan->graph->tensors.at[tensor].producer;
+    for (int c = 0; c < class->nchunks && producer >= 0; c++)
+        if (class->chunks[c] == plan->graph->nodes.at[producer].stage) return c;
+    return 0;
+}
+
 static const char *places(const struct rankplan *plan, const struct rank_class *class, bool inputs, int n,
                           const int *tensors) {
     struct strbuf out;
@@ -146,10 +154,11 @@ static const char *places(const struct rankplan *plan, const struct rank_class *
         const struct plan_place *place = &class->place[tensors[i]];
         bool given = inputs && place->arena == RT_CALLER; /* read in the caller's memory, not copied */
         if (place->offset < 0 || given)
-            strbuf_printf(&out, "%s{%s, RT_ABSENT, 0, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
+            strbuf_printf(&out, "%s{%s, RT_ABSENT, 0, 0, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
-            strbuf_printf(&out, "%s{%s, %lld, %lld, %d}", i ? ", " : "", plan_arena_enumerators[place->arena],
-                          (long long)place->offset, (long long)place->stride, place->set);
+            strbuf_printf(&out, "%s{%s, %lld, %lld, %d, %d}", i ? ", " : "", plan_arena_enumerators[place->arena],
+                          (long long)place->offset, (long long)place->stride, place->set,
+                          inputs ? 0 : chunk_of(plan, class, tensors[i]));
     }
     return n ? strbuf_text(&out) : "{0}";
 }

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 16 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 17 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
  * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
@@ -73,6 +73,7 @@ struct rt_place {
     size_t offset;
     size_t stride; /* bytes from one slot to the next (Note [Slots] in base/schedule.h); 0: it is in no slot */
     int set;       /* of slots, in one of which it is (rt_slot_set) */
+    int chunk;     /* of an output: which computes it, by the rank's own numbers */
 };
 
 /* What ranks execute of one phase without a break, for one micro-batch or once per step. */

@@ -155,8 +155,10 @@ struct rt_train_result {
 
 /* rt_train_step with one pointer per input to a tensor of the whole step: dimension 0 is `accumulate` times as large as
  * the port's, and the micro-batches of this rank's scale unit follow each other. An input without dimensions is the
- * same for all. result may be NULL. */
-int rt_train_batch(struct rt *rt, const void *const *inputs, struct rt_train_result *result);
+ * same for all. outputs likewise has one pointer per output, to a tensor of the whole step (of one without dimensions,
+ * such as the loss: an element for each micro-batch); NULL: not copied. With pipeline stages an output is copied on the
+ * ranks of the stage that computes it, and the memory of others is left alone. outputs and result may be NULL. */
+int rt_train_batch(struct rt *rt, const void *const *inputs, void *const *outputs, struct rt_train_result *result);
 
 /* The same without reduction and update: gradients stay in memory for the functions below. */
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,

@@ -239,6 +239,10 @@ int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 /* rt_take_inputs for the program's inputs; each tensor has all micro-batches of the step, this one at its place. */
 int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro);
 
+/* After a forward segment: rt_give_outputs for the outputs that the rank's current chunk computes. Each tensor has all
+ * micro-batches of the step, this one at its place. */
+int rt_give_micro_batch(struct rt *rt, void *const *outputs, int micro);
+
 /* What the training step that has just ended returns; losses: of this scale unit's micro-batches. Collective. */
 int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_result *result);
 

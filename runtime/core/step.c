@@ -177,6 +177,16 @@ int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro) {
     return RT_OK;
 }
 
+int rt_give_micro_batch(struct rt *rt, void *const *outputs, int micro) {
+    for (int i = 0; i < rt->program->noutputs; i++) {
+        unsigned char *output = outputs[i];
+        if (!output || rt->rank_class->outputs[i].chunk != rt->internal->chunk) continue;
+        output += (size_t)micro * port_bytes(&rt->program->outputs[i]);
+        RT_TRY(rt_give_outputs(rt, i, 1, &(void *){output}));
+    }
+    return RT_OK;
+}
+
 /* Inference -------------------------------------------------------------------------------------------------------- */
 
 int rt_inferred_micro_batches(const struct rt_program *program) {

@@ -128,6 +128,7 @@ static int check_gradients(struct rt *rt) {
 struct training_call {
     const void *const *const *samples;
     const void *const *batch;
+    void *const *outputs;          /* of the whole step */
     const unsigned char *is_dummy; /* by micro-batch */
     const struct rt_scale *scale;
     double *losses;
@@ -182,6 +183,7 @@ static int begin_forward(struct rt *rt, void *context, int micro) {
  * that does not compute the loss they have no meaning; the micro-batch's last forward segment is that of the loss. */
 static int end_forward(struct rt *rt, void *context, int micro) {
     const struct training_call *call = context;
+    if (call->outputs) RT_TRY(rt_give_micro_batch(rt, call->outputs, micro));
     return call->losses ? fetch(rt, &call->losses[micro], 0, rt->program->outputs[0].dtype) : RT_OK;
 }
 
@@ -345,9 +347,9 @@ int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_re
     return RT_OK;
 }
 
-int rt_train_batch(struct rt *rt, const void *const *inputs, struct rt_train_result *result) {
+int rt_train_batch(struct rt *rt, const void *const *inputs, void *const *outputs, struct rt_train_result *result) {
     struct rt_train_result unread;
-    struct training_call call = {.batch = inputs, .losses = rt->internal->losses};
+    struct training_call call = {.batch = inputs, .outputs = outputs, .losses = rt->internal->losses};
     RT_TRY(train(rt, REDUCE | UPDATE, &call));
     return rt_find_train_result(rt, rt->internal->losses, result ? result : &unread);
 }

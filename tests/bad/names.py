@@ -206,7 +206,7 @@ def check_batch(rankc, d, names):
                    initializers=[m.tensor("weight", [4], [1.0] * 4)])
     (d / "m.onnx").write_bytes(put_bytes(made.SerializeToString()))
     run([rankc, "compile", "m.onnx", "-o", "out", "--no-build", "--train", "--optimizer", "sgd:lr=1", "--accumulate", "2"], d)
-    check_header(rankc, d, d / "out" / "m" / "_", "batch", len(names))
+    check_header(rankc, d, d / "out" / "m" / "_", "batch", len(names) + 1) # and the loss
 
 
 def check_paths(rankc, d):

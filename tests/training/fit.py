@@ -4,7 +4,8 @@
     fit.py --rankc RANKC
 
 The sample trains 20 steps: losses, gradient norms and learning rates are PyTorch's in f64 within 1e-5, as in train.py. A run that is
-stopped after 8 steps and goes on from its checkpoint prints the same lines. batch.c shows what each rank is given."""
+stopped after 8 steps and goes on from its checkpoint prints the same lines. batch.c shows what each rank is given, and outputs.c
+outputs beside the loss."""
 import argparse
 import functools
 import glob
@@ -16,21 +17,39 @@ import sys
 from harness import HERE, Wrong, call, expect, folder_of, model_of, ranks_of, recorded, report, split_plan
 from nonfinite import flags
 
+try:
+    import onnx
+except ImportError:
+    onnx = None
+
 BOUND = 1e-5
 ROOT = os.path.dirname(os.path.dirname(HERE))
-SAMPLE, RANKS = os.path.join(ROOT, "samples", "train", "fit.c"), os.path.join(HERE, "batch.c")
+SAMPLE = os.path.join(ROOT, "samples", "train", "fit.c")
+RANKS, OUTPUTS = os.path.join(HERE, "batch.c"), os.path.join(HERE, "outputs.c")
 # Plan, micro-batches of a unit, options.
 CASES = [("dp@1", 1, []), ("dp@1", 4, []), ("tp:tensor=2@1", 4, []), ("dp@3", 4, ["--use-zero", "3"]),
          ("data:data=2@2", 1, ["--use-zero", "1"]), ("hybrid:tensor=2,pipeline=2@2", 4, ["--use-zero", "2"]),
          ("pp:pipeline=2@1", 4, ["--schedule", "interleaved"]), ("pp:pipeline=2@1", 4, ["--schedule", "zb-h1"])]
+# Plan, options, ranks that compute the loss, the logits, and the first layer.
+GIVEN = [("dp@1", [], "1 1 1"), ("hybrid:tensor=2,pipeline=2@1", [], "2 2 2"),
+         ("pp:pipeline=2@1", ["--schedule", "interleaved"], "1 1 1"), ("pp:pipeline=2@1", ["--schedule", "zb-v"], "1 1 1")]
 LINE = re.compile(r"step (\d+): loss (\S+), gradient norm (\S+), learning rate (\S+)")
+
+
+def add_outputs(model):
+    """Writes GPT-2 with two more outputs: the logits, and what attention adds in the first layer."""
+    made = onnx.load(model_of("gpt2"))
+    for name in ("/model/lm_head/MatMul_output_0", "/model/transformer/h.0/attn/c_proj/Reshape_1_output_0"):
+        made.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    onnx.save(made, model)
 
 
 def build(rankc, source, plan, accumulate, options, work):
     """Compiles the recorded GPT-2 as gpt2, and the program with it; the directory of the first and the path of the second."""
     (policy, units), reference = split_plan(plan), recorded("gpt2")
     model, program = os.path.join(work, "gpt2.onnx"), os.path.join(work, "program")
-    shutil.copy(model_of("gpt2"), model)
+    if not os.path.exists(model):
+        shutil.copy(model_of("gpt2"), model)
     call(rankc, "compile", model, "-o", work, "-q", "--no-build", "--train", "--pas", policy, "--runtime-ngpus",
          str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--optimizer", reference["optimizer"],
          "--clip-grad-norm", str(reference["clip_grad_norm"]), *options)
@@ -79,12 +98,24 @@ def check_ranks(rankc, work):
     return call(program, code, *data_files()).stdout.strip()
 
 
+def check_outputs(rankc, plan, options, expected, work):
+    add_outputs(os.path.join(work, "gpt2.onnx"))
+    code, program = build(rankc, OUTPUTS, plan, 4, options, work)
+    ranks = ranks_of(split_plan(plan)[0])
+    said = call(program, code, str(ranks), *data_files()).stdout.strip()
+    expect(said == f"{expected} of {ranks} ranks, 0 wrong", said)
+    return said
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     options = parser.parse_args()
     checks = [(" ".join(map(str, case)), functools.partial(check, options.rankc, *case)) for case in CASES]
-    return report([*checks, ("ranks", functools.partial(check_ranks, options.rankc))])
+    checks.append(("ranks", functools.partial(check_ranks, options.rankc)))
+    if onnx:
+        checks += [(f"outputs {case[0]} {' '.join(case[1])}", functools.partial(check_outputs, options.rankc, *case)) for case in GIVEN]
+    return report(checks)
 
 
 if __name__ == "__main__":
