@@ -44,7 +44,7 @@ const char *split_refused(const struct graph *graph, const struct dims *dims, co
     if (splits[other].factor != split->factor) return arena_printf(graph->arena, "it is already split along %s", name);
     if (dims_has_windows(dims, split->factor))
         return arena_printf(graph->arena, "it is read in windows, and already split along %s", name);
-    return arena_printf(graph->arena, "the parts along %s cannot be divided so", name);
+    return arena_printf(graph->arena, "the parts along %s are too small or too unlike to be divided again", name);
 }
 
 /* Names of splits -------------------------------------------------------------------------------------------------- */

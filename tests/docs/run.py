@@ -6,13 +6,13 @@ the guide says.
 With --build the commands run with what `meson install` puts into a directory, as if it were installed.
 
 A guide's commands run one after the other in a directory of its own that has samples/ and the models of samples/models.
-Output is stdout and stderr together; "..." as a line stands for any lines; [N] after the output is an exit status other than
-0. --bless writes what the commands print into the guides (blocks with "..." stay as they are). Indented lines without "$ " that begin
-with a program's name are commands too: they must succeed, whatever they print. Behind a line <!-- not run: REASON --> an
-indented block is passed over. A guide that begins with the
-line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line, which may ask for
-a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply, and
-links must lead somewhere."""
+Lines directly behind a command that begin with "> " belong to it. Output is stdout and stderr together; "..." as a line
+stands for any lines; [N] after the output is an exit status other than 0. --bless writes what the commands print into the
+guides (blocks with "..." stay as they are). Indented lines without "$ " that begin with a program's name are commands too:
+they must succeed, whatever they print. Behind a line <!-- not run: REASON --> an indented block is passed over. A guide that
+begins with the line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line,
+which may ask for a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply, and links must lead
+somewhere."""
 import argparse
 import functools
 import math
@@ -33,11 +33,13 @@ INDENT = "    "
 
 
 def commands(block):
-    """(command, expected output) of each line that begins with "$ "."""
+    """(command, expected output) of each line that begins with "$ ", and of those that continue it."""
     found = []
     for line in block.splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
+        elif line.startswith("> ") and not found[-1][1]:
+            found[-1] = f"{found[-1][0]}\n{line[2:]}", []
         else:
             found[-1][1].append(line)
     return found
@@ -95,7 +97,7 @@ def follow(guide, source, env, bless):
                 if expected is None:
                     new.append(command)
                 else:
-                    new += [f"$ {command}", *(expected if "..." in expected else lines)]
+                    new += ["$ " + command.replace("\n", "\n> "), *(expected if "..." in expected else lines)]
             if bless:
                 text = text.replace(block, "".join(f"{indent}{line}\n" for line in new), 1)
     if bless:

@@ -101,6 +101,18 @@ static const char *first_error(const struct diags *diags) {
     return "it cannot be compiled";
 }
 
+/* "E0382: index 64 is out of range" of the diagnostic, in JSON, that the output of a program begins with. */
+static const char *first_said(struct arena *arena, const char *output) {
+    struct rt_reason why;
+    const char *line = arena_copy(arena, output, strcspn(output, "\n"));
+    struct rt_json_document *document = *line == '{' ? own_json_text(arena, line, &why) : NULL;
+    const struct rt_json *root = document ? rt_json_root(document) : NULL;
+    const char *code = rt_json_text(rt_json_member(root, "code")), *text = rt_json_text(rt_json_member(root, "text"));
+    if (code && text) line = arena_printf(arena, "%s: %s", code, text);
+    if (document) arena_release(arena, document);
+    return line;
+}
+
 /* Called while a program is timed. */
 static void show_trial(void *of) {
     struct measuring *m = of;
@@ -115,7 +127,7 @@ static void time_trial(struct measuring *m, struct trial *trial) {
     if (c->unmeasured) return;
     const double seconds = step_seconds(trial->words.at, &watch, m->arena, &said) / trial->samples;
     if (seconds < 0)
-        c->unmeasured = arena_copy(m->arena, said, strcspn(said, "\n"));
+        c->unmeasured = first_said(m->arena, said);
     else if (!c->measured || seconds < c->measured)
         c->measured = seconds;
 }

@@ -6,8 +6,17 @@
 
 enum { SHORT_LIST = 5 };
 
+/* "73.3 GiB", "331 KiB" */
 static const char *bytes_text(struct arena *arena, double bytes) {
-    return arena_printf(arena, "%.3g GiB", bytes / (1024.0 * 1024 * 1024));
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    for (; unit < 4 && bytes >= 999.5; unit++) bytes /= 1024;
+    return arena_printf(arena, "%.3g %s", bytes, units[unit]);
+}
+
+/* "0.0139 s", "33.8 us" */
+static const char *seconds_text(struct arena *arena, double seconds) {
+    return seconds < 1e-3 ? arena_printf(arena, "%.3g us", seconds * 1e6) : arena_printf(arena, "%.3g s", seconds);
 }
 
 /* "--pas hybrid:tensor=2 --runtime-ngpus 4 --use-zero 1 --recompute full" */
@@ -31,8 +40,9 @@ static const char *share_of(const struct candidate *candidate) {
 
 /* "0.0123 s a micro-batch, predicted 0.0114 s (-7 %)" */
 static const char *measured_text(const struct candidate *candidate, struct arena *arena) {
-    return arena_printf(arena, "%.3g s a %s, predicted %.3g s (%+.0f %%)", candidate->measured, share_of(candidate),
-                        candidate->seconds, 100 * (candidate->seconds / candidate->measured - 1));
+    return arena_printf(arena, "%s a %s, predicted %s (%+.0f %%)", seconds_text(arena, candidate->measured),
+                        share_of(candidate), seconds_text(arena, candidate->seconds),
+                        100 * (candidate->seconds / candidate->measured - 1));
 }
 
 /* Why the candidate is not the chosen one. */
@@ -51,9 +61,9 @@ static const char *verdict(const struct search *search, const struct candidate *
     if (candidate->measured)
         return arena_printf(arena, "measured %.3g times as slow: %s, %s", candidate->measured / chosen->measured,
                             measured_text(candidate, arena), bytes_text(arena, candidate->memory));
-    return arena_printf(arena, "%s%.3g times as slow: %.3g s a %s, %s",
-                        planned && !chosen->measured ? "" : "predicted ", candidate->seconds / chosen->seconds,
-                        candidate->seconds, share_of(candidate), bytes_text(arena, candidate->memory));
+    return arena_printf(arena, "%s%.3g times as slow: %s a %s, %s", planned && !chosen->measured ? "" : "predicted ",
+                        candidate->seconds / chosen->seconds, seconds_text(arena, candidate->seconds),
+                        share_of(candidate), bytes_text(arena, candidate->memory));
 }
 
 /* Kinds of candidates. The best of each is reported, that the user sees why it is not chosen. */
@@ -167,11 +177,12 @@ void search_explain(const struct search *search, const struct options *options, 
     int planned = 0, more = 0;
     for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].step == SEARCH_PLANNED;
     const bool *shown = find_shown(search, options->verbose ? search->all.n : least, arena);
+    const char *time = chosen->measured
+                           ? measured_text(chosen, arena)
+                           : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds), share_of(chosen));
     diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidates, %d planned completely",
-                words_of(chosen, options, arena),
-                chosen->measured ? measured_text(chosen, arena)
-                                 : arena_printf(arena, "%.3g s a %s", chosen->seconds, share_of(chosen)),
-                search->machine.name, bytes_text(arena, chosen->memory), search->all.n, planned);
+                words_of(chosen, options, arena), time, search->machine.name, bytes_text(arena, chosen->memory),
+                search->all.n, planned);
     for (int i = 1; i < search->all.n; i++) {
         more += !shown[i];
         if (shown[i])
