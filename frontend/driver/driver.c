@@ -65,6 +65,9 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
         for (int i = 0; i < npasses; i++) names[i] = passes[i].name;
         const char *near = str_nearest(options->dump_after, names);
         diag_error(diags, 206, EXIT_USAGE, NULL, "unknown pass %s", diag_quote(diags, options->dump_after));
+        const char *known = "";
+        for (int i = 0; i < npasses; i++) known = arena_printf(arena, "%s%s%s", known, i ? ", " : "", names[i]);
+        diag_note(diags, "passes, in order: %s", known);
         if (near) diag_help(diags, "did you mean '%s'?", near);
         return -1;
     }
