@@ -64,6 +64,8 @@ enum rt_dtype job_dtype(const struct job *job);
 int job_read_text(struct job *job, const char *path);
 /* The directory that contains the text. */
 const char *job_text_directory(const struct job *job);
+/* True if the text is the graph.rir of a compiled model: a manifest.json lies beside it. */
+bool job_text_is_compiled(const struct job *job);
 /* E0201 for options that text IR already determines (--dim, --bind, --loss), E0412 for --train of one that is not
  * trained. */
 int job_check_text_options(const struct job *job);

@@ -108,9 +108,10 @@ int job_open(struct job *job) {
                           "the text is a graph with a plan; --numeric and verify need the one-device graph");
     if (job->whole)
         job->graph->mesh.naxes = 0;
-    else if (job->graph->level < PLACED)
+    else if (job->graph->level < PLACED) {
+        if (job_text_is_compiled(job)) job->graph->mesh.naxes = 0; /* of the plan that was compiled */
         set_mesh(job);
-    else
+    } else
         job->side.own_mesh = true; /* the text's partitions refer to it */
     return 0;
 }

@@ -72,14 +72,17 @@ static int list_copied_files(struct job *job, const char *directory, const struc
     return -1;
 }
 
-/* If there is a manifest.json beside the text, which then is the graph of a compiled model, lists the files of its
- * weights: 1; 0 if there is none; -1 after a diagnostic. */
+bool job_text_is_compiled(const struct job *job) {
+    struct stat info;
+    return lstat(arena_printf(job->arena, "%s/manifest.json", job_text_directory(job)), &info) == 0;
+}
+
+/* Lists the files of a compiled model's weights: 1; 0 if the text is not its graph; -1 after a diagnostic. */
 static int list_compiled_files(struct job *job) {
     const char *directory = job_text_directory(job);
     struct rt_reason why;
-    struct stat info;
     bool intact;
-    if (lstat(arena_printf(job->arena, "%s/manifest.json", directory), &info) < 0) return 0;
+    if (!job_text_is_compiled(job)) return 0;
     struct rt_json_document *manifest = own_sealed(job->arena, directory, "manifest.json", &intact, &why);
     if (!manifest) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
     if (!intact)

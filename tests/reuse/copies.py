@@ -258,6 +258,9 @@ def from_reference(program, work):
     compiled(program, text, f"{work}/again", *PLANS["tp of 2"])
     expect(outputs(program, name, f"{work}/again", f"{work}/got") == want, "other outputs")
     rankc(program, "verify", f"{work}/again").must(0)
+    compiled(program, text, f"{work}/plain")
+    with open(f"{instance(f'{work}/plain')}/manifest.json") as file:
+        expect(json.load(file)["plan_ngpus"] == 1, "the mesh is that of the plan of the result")
     shutil.copy(text, f"{work}/alone.rir")
     done = rankc(program, *compile_command(f"{work}/alone.rir", f"{work}/x")).must(3, "E0345")
     expect("help: edit graph.rir in a copy of the directory" in done.stderr, done.stderr)
