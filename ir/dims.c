@@ -124,10 +124,17 @@ static const char *parse_dim(const char *s, struct pattern *pattern, struct patt
     return *s ? s + 1 : syntax_error(pattern, pattern->why ? pattern->why : "a ( is not closed", s);
 }
 
-/* Parses one alternative; returns what follows it, NULL at the end of the text or at a syntax error. */
-static const char *parse_alternative(const char *s, struct pattern *pattern) {
-    *pattern = (struct pattern){0};
+static struct pattern_tensor *add_tensor(struct pattern *pattern) {
     struct pattern_tensor *tensor = &pattern->tensor[pattern->ntensors++];
+    tensor->n = 0;
+    return tensor;
+}
+
+/* Parses one alternative; returns what follows it, NULL at the end of the text or at a syntax error. Sets what it has,
+ * since the whole is large and nodes are bound many times. */
+static const char *parse_alternative(const char *s, struct pattern *pattern) {
+    pattern->ntensors = pattern->ninputs = 0, pattern->why = NULL;
+    struct pattern_tensor *tensor = add_tensor(pattern);
     for (s = skip_space(s); *s && *s != '|'; s = skip_space(s)) {
         bool arrow = s[0] == '-' && s[1] == '>';
         if (arrow) pattern->ninputs = pattern->ntensors;
@@ -137,7 +144,7 @@ static const char *parse_alternative(const char *s, struct pattern *pattern) {
                 pattern->why = "too many tensors";
                 return NULL;
             }
-            tensor = &pattern->tensor[pattern->ntensors++];
+            tensor = add_tensor(pattern);
             continue;
         }
         if (tensor->n > RT_MAX_NDIM) {

@@ -143,6 +143,70 @@ struct graph *graph_copy(const struct graph *graph, struct arena *arena) {
     return copy;
 }
 
+/* Calls `visit` for each place in the graph that has a tensor's id. */
+static void visit_tensors(struct graph *graph, void (*visit)(int *id, int *new), int *new) {
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) visit(&node->inputs[k], new);
+        for (int k = 0; k < node->noutputs; k++) visit(&node->outputs[k], new);
+    }
+    for (int i = 0; i < graph->inputs.n; i++) visit(&graph->inputs.at[i], new);
+    for (int i = 0; i < graph->outputs.n; i++) visit(&graph->outputs.at[i], new);
+    for (int i = 0; i < graph->controls.n; i++) visit(&graph->controls.at[i], new);
+    for (int i = 0; i < graph->updates.n; i++)
+        visit(&graph->updates.at[i].weight, new), visit(&graph->updates.at[i].value, new);
+    for (int i = 0; i < graph->parameters.n; i++)
+        visit(&graph->parameters.at[i].weight, new), visit(&graph->parameters.at[i].gradient, new);
+}
+
+static void mark_id(int *id, int *new) {
+    if (*id >= 0) new[*id] = 1;
+}
+
+static void renumber_id(int *id, int *new) {
+    if (*id >= 0) *id = new[*id];
+}
+
+/* Ids for the `n` things that are marked by 1 in new[]; -1 for the others. */
+static void number_marked(int *new, int n) {
+    for (int i = 0, next = 0; i < n; i++) new[i] = new[i] ? next++ : -1;
+}
+
+void graph_compact(struct graph *graph) {
+    int *tensors = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1), ntensors = 0;
+    int *nodes = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1), nnodes = 0, kept = 0;
+    if (graph->level >= SEGMENTED) BUG("a graph with segments is compacted");
+    visit_tensors(graph, mark_id, tensors);
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (tensors[t]) mark_id(&graph->tensors.at[t].copy_of, tensors);
+    for (int i = 0; i < graph->order.n; i++) nodes[graph->order.at[i]] = 1;
+    number_marked(tensors, graph->tensors.n);
+    number_marked(nodes, graph->nodes.n);
+    visit_tensors(graph, renumber_id, tensors);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        struct tensor *tensor = &graph->tensors.at[t];
+        if (tensors[t] < 0) continue;
+        renumber_id(&tensor->producer, nodes), renumber_id(&tensor->copy_of, tensors);
+        graph->tensors.at[ntensors++] = *tensor;
+    }
+    for (int i = 0; i < graph->nodes.n; i++) {
+        if (nodes[i] < 0) continue;
+        renumber_id(&graph->nodes.at[i].origin, nodes);
+        graph->nodes.at[nnodes++] = graph->nodes.at[i];
+    }
+    graph->tensors.n = ntensors, graph->nodes.n = nnodes;
+    for (int i = 0; i < graph->order.n; i++) renumber_id(&graph->order.at[i], nodes);
+    for (int i = 0; i < graph->members.n; i++) {
+        struct member member = graph->members.at[i];
+        renumber_id(&member.node, nodes);
+        if (member.node >= 0) graph->members.at[kept++] = member;
+    }
+    graph->members.n = kept, kept = 0;
+    for (int i = 0; i < graph->recomputed.n; i++)
+        if (nodes[graph->recomputed.at[i]] >= 0) graph->recomputed.at[kept++] = nodes[graph->recomputed.at[i]];
+    graph->recomputed.n = kept;
+}
+
 bool tensor_shape_fits(int ndim, const int64_t *dims) {
     int64_t elements, bytes;
     return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;

@@ -282,6 +282,10 @@ int graph_add_copy(struct graph *graph, const struct node *node);
  * the values of constants and weights are shared, so the arena of `graph` must outlive the copy. */
 struct graph *graph_copy(const struct graph *graph, struct arena *arena);
 
+/* Removes the nodes that are not live, and the tensors that nothing has to do with any more, from a graph of a level
+ * before SEGMENTED; the others get new ids, in the order of the old ones. */
+void graph_compact(struct graph *graph);
+
 /* The tensor of a control (runtime/base/controls.def). The first call adds the tensors of all controls. */
 int graph_control(struct graph *graph, enum rt_control control);
 

@@ -126,4 +126,5 @@ void shorten(struct graph *graph, const struct repeated *repeated, const int *ti
         if (!gone[i]) graph->order.at[n++] = graph->order.at[i];
     graph->order.n = n;
     keep_inputs(graph, readers);
+    graph_compact(graph);
 }

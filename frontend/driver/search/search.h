@@ -164,6 +164,10 @@ struct search_model {
     struct job job;
     struct machine machine;
     struct repeated repeated; /* blocks of its graph */
+    /* The graph with as many repetitions as most shortened ones have at least, which are then copied from it in a time
+     * that does not depend on the layers. NULL: there is none that has the same blocks. */
+    struct graph *stem;
+    struct repeated of_stem;
 };
 
 /* Reads the model as the candidate needs it. 0, or -1 after diagnostics. What it remarks is in model->job.diags. */

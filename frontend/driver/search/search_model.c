@@ -45,6 +45,20 @@ static int check_constraints(const struct search_model *model, struct arena *are
     return sound ? 0 : -1;
 }
 
+/* Makes model->stem. */
+static void make_stem(struct search_model *model, struct arena *arena) {
+    const struct repeated *all = &model->repeated, *left = &model->of_stem;
+    int *times = ARENA_ARRAY(arena, int, all->all.n + 1);
+    for (int b = 0; b < all->all.n; b++) times[b] = RECOMPUTED + 1;
+    model->stem = graph_copy(model->job.graph, arena);
+    shorten(model->stem, all, times);
+    repeated_find(model->stem, arena, RECOMPUTED, &model->of_stem);
+    bool same = all->all.n == left->all.n;
+    for (int b = 0; b < all->all.n && same; b++)
+        same = left->all.at[b].nodes == all->all.at[b].nodes && left->all.at[b].times == times[b];
+    if (!same) model->stem = NULL;
+}
+
 int search_read(struct search_model *model, const struct options *options, const struct candidate *candidate,
                 const struct machine *machine, struct arena *arena, struct diags *diags) {
     const struct candidate one = {.ways = {1, 1, candidate->ways[SEARCH_EXPERT], candidate->ways[SEARCH_DATA], 1},
@@ -66,6 +80,7 @@ int search_read(struct search_model *model, const struct options *options, const
         return -1;
     }
     repeated_find(model->job.graph, arena, RECOMPUTED, &model->repeated);
+    make_stem(model, arena);
     return 0;
 }
 
@@ -103,6 +118,15 @@ const char *search_first_error(const struct diags *diags, struct arena *arena) {
     return "it cannot be planned";
 }
 
+/* A copy of the model's graph with times[b] repetitions of block b, NULL: all. */
+static struct graph *copy_of(const struct search_model *model, const int *times, struct arena *arena) {
+    bool from_stem = times && model->stem;
+    for (int b = 0; b < model->repeated.all.n && from_stem; b++) from_stem = times[b] <= RECOMPUTED + 1;
+    struct graph *graph = graph_copy(from_stem ? model->stem : model->job.graph, arena);
+    if (times) shorten(graph, from_stem ? &model->of_stem : &model->repeated, times);
+    return graph;
+}
+
 /* Plans the candidate for the model with times[b] repetitions of block b, NULL: all. The job is in an arena of its own,
  * in `arena`. NULL with the reason in *outcome if it cannot be planned. */
 static struct job *plan_with(const struct search_model *model, const struct options *given,
@@ -112,13 +136,12 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     struct diags *diags = ARENA_NEW(scratch, struct diags);
     struct options *options = ARENA_NEW(scratch, struct options);
     struct job *job = ARENA_NEW(scratch, struct job);
-    struct graph *graph = graph_copy(model->job.graph, scratch);
+    struct graph *graph = copy_of(model, times, scratch);
     *options = search_options(given, candidate, scratch);
     *job = (struct job){.options = options, .arena = scratch, .diags = diags};
     job->verifying = times ? VERIFY_NEVER : VERIFY_END;
     *outcome = (struct outcome){0};
     diags_init(diags, scratch);
-    if (times) shorten(graph, &model->repeated, times);
     bool planned = job_take(job, &model->job, graph) == 0;
     job->side.refine = NULL; /* search_refined has what it decides for the whole program */
     job->side.machine = model->machine;
