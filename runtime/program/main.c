@@ -166,11 +166,19 @@ static void end_watch(struct job *job) {
     job->watch = -1;
 }
 
+static bool is_loopback(const struct job *job) {
+    return strcmp(job->options.comm, "loopback") == 0;
+}
+
 /* --verbose */
 static void tell_loaded(const struct job *job, const struct rt *rt) {
+    const bool shared = strcmp(rt->comm->driver->name, "shared") == 0; /* by threads, too */
     fprintf(stderr, "rankc: loaded in %.1f ms: %d rank%s, %d thread%s per rank, transport %s, kernels %s\n",
             job->load_ms, rt->world, rt->world == 1 ? "" : "s", rt->threads, rt->threads == 1 ? "" : "s",
-            rt->comm->driver->name, job->options.kernels);
+            !shared            ? rt->comm->driver->name
+            : is_loopback(job) ? "loopback"
+                               : "shm",
+            job->options.kernels);
 }
 
 static void run_rank(struct rank *self) {
@@ -234,10 +242,6 @@ static int run_loopback(struct job *job, struct rank *ranks, struct failure *fai
     if (error == ENOMEM) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory for %d ranks", world);
     if (!error) return first_cause(ranks, world, failure);
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
-}
-
-static bool is_loopback(const struct job *job) {
-    return strcmp(job->options.comm, "loopback") == 0;
 }
 
 /* Determines rank and world from options or environment and checks them, before any file is read. World 0: loopback
