@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Training from C through the typed struct of model.h: samples/train/fit.c against PyTorch's recorded losses, and batch.c.
 
-    fit.py --rankc RANKC
+    fit.py --rankc RANKC [--target c|cuda] [CHECK...]
 
 The sample trains 20 steps: losses, gradient norms and learning rates are PyTorch's in f64 within 1e-5, as in train.py. A run that is
 stopped after 8 steps and goes on from its checkpoint prints the same lines. batch.c shows what each rank is given, and outputs.c
@@ -14,13 +14,14 @@ import re
 import shutil
 import sys
 
-from harness import HERE, Wrong, call, expect, folder_of, model_of, ranks_of, recorded, report, split_plan
+from harness import COMM, HERE, Wrong, call, expect, folder_of, model_of, ranks_of, recorded, report, split_plan
 from nonfinite import flags
 
 try:
     import onnx
-except ImportError:
-    onnx = None
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
 
 BOUND = 1e-5
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -44,18 +45,26 @@ def add_outputs(model):
     onnx.save(made, model)
 
 
-def build(rankc, source, plan, accumulate, options, work):
+def model_parts(rankc, target, code):
+    """What a program is linked with to have the model: sources, or what make builds of them for GPUs."""
+    if target == "c":
+        return [os.path.join(code, "model.c"), *sorted(glob.glob(os.path.join(code, "rank_*.c"))), *flags(rankc)]
+    include = next(flag for flag in flags(rankc) if flag.startswith("-I"))
+    call("make", "-s", "-C", code, "build/model.a", f"RANKC_CFLAGS={include}")
+    return [os.path.join(code, "build", "model.a"), *flags(rankc), "-lstdc++", "-lgomp"]
+
+
+def build(rankc, target, source, plan, accumulate, options, work):
     """Compiles the recorded GPT-2 as gpt2, and the program with it; the directory of the first and the path of the second."""
     (policy, units), reference = split_plan(plan), recorded("gpt2")
     model, program = os.path.join(work, "gpt2.onnx"), os.path.join(work, "program")
     if not os.path.exists(model):
         shutil.copy(model_of("gpt2"), model)
-    call(rankc, "compile", model, "-o", work, "-q", "--no-build", "--train", "--pas", policy, "--runtime-ngpus",
+    call(rankc, "compile", model, "-o", work, "-q", "--no-build", "--train", "--target", target, "--pas", policy, "--runtime-ngpus",
          str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--optimizer", reference["optimizer"],
          "--clip-grad-norm", str(reference["clip_grad_norm"]), *options)
     code = os.path.join(work, "gpt2", "_")
-    call("cc", "-O0", "-Wall", "-Werror", "-I", code, "-I", ROOT, source, os.path.join(code, "model.c"),
-         *sorted(glob.glob(os.path.join(code, "rank_*.c"))), *flags(rankc), "-o", program)
+    call("cc", "-O0", "-Wall", "-Werror", "-I", code, "-I", ROOT, source, *model_parts(rankc, target, code), "-o", program)
     return code, program
 
 
@@ -82,25 +91,25 @@ def check_pytorch(lines, expected):
     return worst
 
 
-def check(rankc, plan, accumulate, options, work):
+def check(rankc, target, plan, accumulate, options, work):
     units, checkpoints = split_plan(plan)[1], os.path.join(work, "checkpoints")
-    built = build(rankc, SAMPLE, plan, accumulate, options, work)
+    built = build(rankc, target, SAMPLE, plan, accumulate, options, work)
     lines = train(built, 20, units)
     worst = check_pytorch(lines, recorded("gpt2")["steps"][str(units * accumulate)]["f64"])
     expect(train(built, 8, units, checkpoints) + train(built, 20, units, checkpoints) == lines, "a run that goes on prints other lines")
     return f"{worst:.1e}"
 
 
-def check_ranks(rankc, work):
+def check_ranks(rankc, target, work):
     plan = "hybrid:tensor=2,pipeline=2@2"
-    code, program = build(rankc, RANKS, plan, 4, ["--use-zero", "3"], work)
+    code, program = build(rankc, target, RANKS, plan, 4, ["--use-zero", "3"], work)
     call("cc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", code, "-I", ROOT, SAMPLE, RANKS, *flags(rankc))
     return call(program, code, *data_files()).stdout.strip()
 
 
-def check_outputs(rankc, plan, options, expected, work):
+def check_outputs(rankc, target, plan, options, expected, work):
     add_outputs(os.path.join(work, "gpt2.onnx"))
-    code, program = build(rankc, OUTPUTS, plan, 4, options, work)
+    code, program = build(rankc, target, OUTPUTS, plan, 4, options, work)
     ranks = ranks_of(split_plan(plan)[0])
     said = call(program, code, str(ranks), *data_files()).stdout.strip()
     expect(said == f"{expected} of {ranks} ranks, 0 wrong", said)
@@ -110,12 +119,17 @@ def check_outputs(rankc, plan, options, expected, work):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
+    parser.add_argument("--target", default="c", choices=COMM)
+    parser.add_argument("checks", nargs="*", help="their names; else all")
     options = parser.parse_args()
-    checks = [(" ".join(map(str, case)), functools.partial(check, options.rankc, *case)) for case in CASES]
-    checks.append(("ranks", functools.partial(check_ranks, options.rankc)))
-    if onnx:
-        checks += [(f"outputs {case[0]} {' '.join(case[1])}", functools.partial(check_outputs, options.rankc, *case)) for case in GIVEN]
-    return report(checks)
+    checks = [(" ".join([plan, str(accumulate), *further]), check, (plan, accumulate, further)) for plan, accumulate, further in CASES]
+    checks.append(("ranks", check_ranks, ()))
+    checks += [(" ".join(["outputs", plan, *further]), check_outputs, (plan, further, given)) for plan, further, given in GIVEN]
+    unknown = set(options.checks) - {name for name, *_ in checks}
+    if unknown:
+        parser.error(f"no such check: {unknown}")
+    return report((name, functools.partial(function, options.rankc, options.target, *arguments))
+                  for name, function, arguments in checks if not options.checks or name in options.checks)
 
 
 if __name__ == "__main__":
