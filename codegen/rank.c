@@ -14,11 +14,21 @@
  * is the index into "instructions" of manifest.json, which names the ONNX node. Communication records the current
  * number, so that a report on a waiting rank can say what it waits for. */
 
+/* What the addresses of a role in all calls have in common. */
+enum likeness {
+    SAME_ADDRESS,
+    SAME_ARENA, /* they differ in the offset */
+    SAME_SLOT,  /* in arena and offset */
+    NOTHING_SAME
+};
+
 /* A pointer variable of a generated function. */
 struct role {
     const int *tensors; /* by call: the tensor that it points to */
     const char *name;
-    bool fixed, written; /* one address in all calls; the tensor is written by the step */
+    const char *alias; /* the variable that has the same address in every call: of a view's operand; NULL: none */
+    bool constant;     /* the step does not write the tensor */
+    enum likeness likeness;
 };
 
 /* A function being generated: a segment, or a layer. */
@@ -55,17 +65,27 @@ static const int *slot_tensors(struct function *function, int i, int slot) {
     return tensors;
 }
 
+static bool is_input(const struct plan_place *place) {
+    return place->arena == RT_CALLER;
+}
+
 static const struct plan_place *place_in(const struct function *function, const int *tensors, int call) {
     return &function->plan->classes[function->source->classes[call / function->times]].place[tensors[call]];
 }
 
-static bool one_address(const struct function *function, const int *tensors) {
-    const struct plan_place *first = place_in(function, tensors, 0);
-    for (int call = 1; call < function->calls; call++)
-        if (place_in(function, tensors, call)->offset != first->offset ||
-            place_in(function, tensors, call)->arena != first->arena)
-            return false;
-    return true;
+static enum likeness compare_places(const struct plan_place *a, const struct plan_place *b) {
+    if (a->set != b->set || a->stride != b->stride) return NOTHING_SAME;
+    if (a->arena != b->arena) return SAME_SLOT;
+    return a->offset != b->offset ? SAME_ARENA : SAME_ADDRESS;
+}
+
+static enum likeness likeness_of(const struct function *function, const int *tensors) {
+    enum likeness least = SAME_ADDRESS;
+    for (int call = 1; call < function->calls; call++) {
+        const enum likeness here = compare_places(place_in(function, tensors, 0), place_in(function, tensors, call));
+        if (here > least) least = here;
+    }
+    return least;
 }
 
 /* What an address adds to the offset for the slot of the micro-batch. */
@@ -81,15 +101,20 @@ static const char *slice_start(const struct function *function, int tensor) {
                         (long long)rankplan_elements(function->class, function->plan->graph, tensor));
 }
 
-/* The variable in whose memory a view, or what is computed in place, lies; NULL: the tensor has memory of its own, or
- * shares that of nothing that the function has named. */
-static const char *viewed(const struct function *function, int tensor) {
+/* True if the tensors of two roles lie in the same memory in every call. */
+static bool share_memory(const struct function *function, const int *a, const int *b) {
     const int *root = function->plan->root;
-    if (root[tensor] == tensor) return NULL;
-    for (int r = function->roles.n - 1; r >= 0; r--) {
-        const int other = function->roles.at[r].tensors[0];
-        if (other != tensor && root[other] == root[tensor]) return function->roles.at[r].name;
-    }
+    for (int call = 0; call < function->calls; call++)
+        if (a[call] == b[call] || root[a[call]] != root[b[call]]) return false;
+    return true;
+}
+
+/* The role in whose memory a view, or what is computed in place, lies; NULL: the tensor has memory of its own, or
+ * shares that of nothing that the function has named. */
+static const struct role *viewed(const struct function *function, const int *tensors) {
+    if (function->plan->root[tensors[0]] == tensors[0]) return NULL;
+    for (int r = function->roles.n - 1; r >= 0; r--)
+        if (share_memory(function, function->roles.at[r].tensors, tensors)) return &function->roles.at[r];
     return NULL;
 }
 
@@ -112,31 +137,53 @@ static const char *shape_text(const struct function *function, int tensor) {
     return sizes_shown(function->arena, strbuf_text(&out));
 }
 
-/* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
- * the step. The offset is a constant if the role is fixed, else a field of the row of the call. */
-static void declare(struct function *function, const struct role *role) {
+/* True if the tensors of two roles begin at the same address in every call, and their elements have one C type. */
+static bool begin_together(const struct function *function, const int *a, const int *b) {
+    const struct tensor *first = tensor_at(function, a[0]), *other = tensor_at(function, b[0]);
+    if (first->dtype != other->dtype || layout_flat_axes(&first->layout) || layout_flat_axes(&other->layout))
+        return false;
+    for (int call = 0; call < function->calls; call++)
+        if (compare_places(place_in(function, a, call), place_in(function, b, call)) != SAME_ADDRESS) return false;
+    return true;
+}
+
+/* The address of a role: a constant if it is the same in all calls; else a field of the row of the call says what
+ * differs. */
+static const char *role_address(const struct function *function, const struct role *role) {
+    const struct plan_place *place = place_in(function, role->tensors, 0);
+    struct arena *arena = function->arena;
+    const char *field = arena_printf(arena, "at->%s", role->name);
+    const char *slot = slot_text(arena, place), *start = slice_start(function, role->tensors[0]);
+    const char *offset = role->likeness == SAME_ADDRESS ? arena_printf(arena, "%lld", (long long)place->offset) : field;
+    if (is_input(place)) return arena_printf(arena, "rt->inputs[%s]", offset);
+    if (place->arena == PLAN_FLAT) return arena_printf(arena, "rt->slice[%s]", offset);
+    if (role->likeness <= SAME_ARENA)
+        return arena_printf(arena, "(%s + %s%s)%s", plan_arena_names[place->arena], offset, slot, start);
+    if (role->likeness == NOTHING_SAME) slot = arena_printf(arena, " + rt->slot[%s.set] * %s.stride", field, field);
+    return arena_printf(arena, "(rt->arena[%s.arena] + %s.offset%s)%s", field, field, slot, start);
+}
+
+/* Declares the variable of a role, with a comment on the shape. `whole`: the variable in whose memory it lies, NULL if
+ * there is none. */
+static void declare(struct function *function, const struct role *role, const char *whole) {
     struct strbuf *body = &function->body;
     const int tensor = role->tensors[0];
     const struct tensor *t = tensor_at(function, tensor);
-    const struct plan_place *place = place_in(function, role->tensors, 0);
-    const bool input = place->arena == RT_CALLER, constant = !role->written || input;
-    const char *type = arena_printf(function->arena, "%s%s", constant ? "const " : "", rt_dtypes[t->dtype].c_type);
-    const char *offset = role->fixed ? arena_printf(function->arena, "%lld", (long long)place->offset)
-                                     : arena_printf(function->arena, "at->%s", role->name);
-    strbuf_printf(body, "%s *%s = (%s *)", type, role->name, type);
-    if (input)
-        strbuf_printf(body, "rt->inputs[%s];  // ", offset);
-    else if (place->arena == PLAN_FLAT)
-        strbuf_printf(body, "rt->slice[%s];  // ", offset);
+    const char *type =
+        arena_printf(function->arena, "%s%s", role->constant ? "const " : "", rt_dtypes[t->dtype].c_type);
+    strbuf_printf(body, "%s *%s = ", type, role->name);
+    if (role->alias)
+        strbuf_printf(body, "%s;  // ", role->alias);
     else
-        strbuf_printf(body, "(%s + %s%s)%s;  // ", plan_arena_names[place->arena], offset,
-                      slot_text(function->arena, place), slice_start(function, tensor));
+        strbuf_printf(body, "(%s *)%s;  // ", type, role_address(function, role));
     strbuf_printf(body, "%s%s", shape_text(function, tensor),
                   function->plan->packing[tensor] == RT_PLAIN ? "" : " in panels");
     if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
-    const char *whole = viewed(function, tensor);
     const bool computed = t->producer >= 0 && !function->plan->moves_nothing[t->producer];
-    if (whole) strbuf_printf(body, ", %s %s", computed ? "in place of" : "a view of", whole);
+    if (role->alias)
+        strbuf_puts(body, computed ? ", in place" : ", a view");
+    else if (whole)
+        strbuf_printf(body, ", %s %s", computed ? "in place of" : "a view of", whole);
     if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name)) strbuf_printf(body, " %s", t->name);
     strbuf_putc(body, '\n');
 }
@@ -180,11 +227,16 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     const int known = map_get(&function->known, (const char *)tensors, bytes);
     if (known >= 0) return &function->roles.at[known];
     map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
-    const enum tensor_kind kind = tensor_at(function, tensors[0])->kind;
-    struct role role = {.tensors = tensors, .fixed = one_address(function, tensors), .written = kind == TENSOR_VALUE};
+    const struct role *whole = viewed(function, tensors);
+    struct role role = {.tensors = tensors, .likeness = likeness_of(function, tensors)};
+    role.constant = tensor_at(function, tensors[0])->kind != TENSOR_VALUE || is_input(place_in(function, tensors, 0));
     role.name = names_take(&function->names, words_of(function, i, tensors), word_of_kind(function, tensors[0]));
+    if (whole && begin_together(function, tensors, whole->tensors)) {
+        role.alias = whole->name;
+        role.constant = whole->constant;
+    }
+    declare(function, &role, whole ? whole->name : NULL);
     VEC_PUSH(function->arena, &function->roles, role);
-    declare(function, &role);
     return &function->roles.at[function->roles.n - 1];
 }
 
@@ -267,6 +319,47 @@ static struct function new_function(const struct rankplan *plan, const struct so
     return function;
 }
 
+/* True if the row of a call has a field for the role. */
+static bool has_field(const struct role *role) {
+    return role->likeness != SAME_ADDRESS && !role->alias;
+}
+
+static const char *field_type(const struct role *role) {
+    static const char *const types[] = {
+        [SAME_ARENA] = "size_t", [SAME_SLOT] = "struct rt_address", [NOTHING_SAME] = "struct rt_place"};
+    return types[role->likeness];
+}
+
+enum { ROW_COLUMNS = 120, ROW_INDENT = 5 }; /* of a row of a table of offsets: "    {1, 2, 3}," */
+
+/* The field of a role in the row of a call. */
+static const char *field_text(const struct function *function, const struct role *role, int call) {
+    const struct plan_place *place = place_in(function, role->tensors, call);
+    const char *slot = role->likeness == NOTHING_SAME
+                           ? arena_printf(function->arena, ", %lld, %d", (long long)place->stride, place->set)
+                           : "";
+    if (role->likeness == SAME_ARENA) return arena_printf(function->arena, "%lld", (long long)place->offset);
+    return arena_printf(function->arena, "{%s, %lld%s}", plan_arena_enumerators[place->arena], (long long)place->offset,
+                        slot);
+}
+
+/* The fields of a call, in lines. */
+static const char *row_text(const struct function *function, int call) {
+    struct strbuf row;
+    size_t column = ROW_INDENT;
+    strbuf_init(&row, function->arena);
+    for (int r = 0; r < function->roles.n; r++) {
+        const struct role *role = &function->roles.at[r];
+        if (!has_field(role)) continue;
+        const char *field = field_text(function, role, call);
+        const bool fits = column + strlen(field) + strlen(", },") <= ROW_COLUMNS;
+        if (row.length) strbuf_puts(&row, fits ? ", " : ",\n ");
+        column = (fits ? column : ROW_INDENT) + strlen(field) + strlen(", ");
+        strbuf_puts(&row, field);
+    }
+    return strbuf_text(&row);
+}
+
 /* Binds the table of offsets, a field for each role that is not fixed and a row for each call. True if it has
  * fields. */
 static bool bind_offsets(const struct function *function, struct tmpl_env *env) {
@@ -275,21 +368,16 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
     tmpl_list(env, "fields");
     for (int r = 0; r < function->roles.n; r++) {
         const struct role *role = &function->roles.at[r];
-        if (role->fixed) continue;
+        if (!has_field(role)) continue;
         struct tmpl_env *field = tmpl_entry(env, "fields");
         tmpl_set(field, "field", role->name);
+        tmpl_set(field, "type", field_type(role));
         tmpl_set(field, "shape", shape_text(function, role->tensors[0]));
         differ = true;
     }
     for (int call = 0; call < function->calls; call++) {
-        struct strbuf row;
-        strbuf_init(&row, function->arena);
-        for (int r = 0; r < function->roles.n; r++)
-            if (!function->roles.at[r].fixed)
-                strbuf_printf(&row, "%s%lld", row.length ? ", " : "",
-                              (long long)place_in(function, function->roles.at[r].tensors, call)->offset);
         struct tmpl_env *entry = tmpl_entry(env, "rows");
-        tmpl_set(entry, "row", strbuf_text(&row));
+        tmpl_set(entry, "row", row_text(function, call));
         tmpl_setf(entry, "instruction", "%d", function->source->instructions[call / function->times][0].number);
     }
     tmpl_setf(env, "calls", "%d", function->calls);

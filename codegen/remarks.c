@@ -125,7 +125,7 @@ const char *remarks_value_name(const struct graph *graph, int tensor) {
     const struct node *node = &graph->nodes.at[t->producer];
     const char *dot = strrchr(t->name, '.');                      /* of a value that a pass added */
     if (node->op->kind == OP_COMM && dot && graph->provenances.n) /* called after the value that it moves */
-        return joined(graph, remarks_value_name(graph, op_moved_input(node)), "", dot + 1);
+        return joined(graph, remarks_value_name(graph, op_moved_input(remarks_origin(graph, node))), "", dot + 1);
     const struct provenance *from = dot ? NULL : fused_provenance(graph, t, node);
     if (from && *from->scope) return joined(graph, from->scope, "", from->word);
     from = provenance_of(graph, node->name, &suffix);

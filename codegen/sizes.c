@@ -140,6 +140,12 @@ static bool multiplies_heads(const struct sizes *sizes, const struct node *node)
            !tensor_is_stored(&all[node->inputs[0]]) && !tensor_is_stored(&all[node->inputs[1]]);
 }
 
+/* Of these, the products of queries and keys: (batch, heads, T, size of a head) x (batch, heads, size of a head, T). */
+static bool multiplies_keys(const struct sizes *sizes, const struct node *node) {
+    return multiplies_heads(sizes, node) && is_called(sizes, node->outputs[0], -1, "T") &&
+           is_called(sizes, node->outputs[0], -2, "T") && !is_called(sizes, node->inputs[0], -1, "T");
+}
+
 /* What operands of operators say. */
 static const struct role {
     bool (*is)(const struct sizes *sizes, const struct node *node);
@@ -151,6 +157,7 @@ static const struct role {
     {attends, 0, -1, "HS", "size of a head"},
     {attends, 2, -1, "HS", "size of a head"},
     {multiplies_heads, 0, -3, "NH", "heads of attention"},
+    {multiplies_keys, 0, -1, "HS", "size of a head"},
     {looks_up_tokens, 0, 0, "V", "vocabulary"},
     {looks_up_tokens, 0, 1, "C", "features of a position"},
 };

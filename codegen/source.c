@@ -13,15 +13,19 @@ const char *source_function(const struct graph *graph, const struct segment *seg
     return arena_printf(graph->arena, "%s_chunk%d_%d", phase, schedule_number(graph, segment->chunk), source);
 }
 
+/* Values lie in one of two arenas, according to whether they or others at the same time are communicated, and some in
+ * slots of micro-batches. Calls may differ in that: the place is then read from a table. */
+static int kind_of_arena(int arena) {
+    return arena == RT_COMMUNICATION ? RT_ACTIVATIONS : arena;
+}
+
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
                       const struct instruction *instruction) {
     strbuf_puts(out, instruction->text);
     for (int t = 0; t < instruction->tensors.n; t++) {
         int tensor = instruction->tensors.at[t];
         const struct tensor *type = &plan->graph->tensors.at[tensor];
-        const struct plan_place *place = &class->place[tensor];
-        strbuf_printf(out, "|%d:%d:%d:%d:%lld:", (int)type->dtype, (int)type->kind, (int)place->arena, place->set,
-                      (long long)place->stride);
+        strbuf_printf(out, "|%d:%d:%d:", (int)type->dtype, (int)type->kind, kind_of_arena(class->place[tensor].arena));
         for (int d = 0; d < type->ndim; d++) strbuf_printf(out, "%lld ", (long long)class->dims[tensor][d]);
     }
 }
@@ -61,6 +65,11 @@ static void find_instructions(struct source *source, const struct rankplan *plan
     source->n = all.n;
 }
 
+static void put_place(struct strbuf *out, const struct plan_place *place) {
+    strbuf_printf(out, "%d:%lld:%d:%lld ", place->arena, (long long)place->offset, place->set,
+                  (long long)place->stride);
+}
+
 /* A text that is equal for alike classes. It includes the addresses of updates, which are copies at fixed addresses. */
 static const char *kind_of(const struct source *source, const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
@@ -75,9 +84,11 @@ static const char *kind_of(const struct source *source, const struct rankplan *p
         strbuf_printf(&out, "\n%s%d ", all_stages ? "=" : "+", all[i].number - (all_stages ? 0 : all[0].number));
         instruction_kind(&out, plan, class, &all[i]);
     }
-    for (int i = 0; i < graph->updates.n; i++)
-        strbuf_printf(&out, "\n%lld <- %lld", (long long)class->place[graph->updates.at[i].weight].offset,
-                      (long long)class->place[graph->updates.at[i].value].offset);
+    for (int i = 0; i < graph->updates.n; i++) {
+        strbuf_puts(&out, "\n");
+        put_place(&out, &class->place[graph->updates.at[i].weight]);
+        put_place(&out, &class->place[graph->updates.at[i].value]);
+    }
     strbuf_puts(&out, kernels_text(source->kernels));
     return strbuf_text(&out);
 }

@@ -672,6 +672,7 @@ struct placement dims_placement_wanted(const struct graph *graph, const struct d
                                        int operand, int axis) {
     const int input = node->inputs[operand];
     if (is_own(graph, input, axis)) return (struct placement){.kind = PLACED_OWN};
+    if (node->op->onto && operand == 0) return dims_placement_given(graph, dims, node, 0, axis);
     if (node->split[axis].factor == SPLIT_FLAT)
         return (struct placement){.kind = input >= 0 && is_one_element(graph, input) ? PLACED_WHOLE : PLACED_FLAT};
     if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
@@ -685,7 +686,8 @@ struct placement dims_placement_given(const struct graph *graph, const struct di
                                       int output, int axis) {
     if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
     if (node->split[axis].factor == SPLIT_FLAT)
-        return node->op->id == OP_SumSquares ? placement_partial_sum() : (struct placement){.kind = PLACED_FLAT};
+        return node->op->id == OP_SumSquares || node->op->onto ? placement_partial_sum()
+                                                               : (struct placement){.kind = PLACED_FLAT};
     if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
     return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
 }

@@ -95,6 +95,7 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     }
     char result = result_letter(node->op, o);
     if (result == 'b') return RT_BOOL;
+    if (result == 'd') return RT_F64;
     if (result == 's') return RT_F32;
     if (result == 'u') return RT_U8;
     if (result == 'l') return RT_I64;

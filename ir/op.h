@@ -67,6 +67,7 @@ struct op {
     /* output 0 overwrites input 0, unless another node still reads that (Note [On the operand] in rankplan_make.c) */
     bool in_place;
     bool halves; /* the kernel has 16-bit float variants; for others pass promote_to_f32 inserts casts to f32 */
+    bool onto;   /* the result is added to input 0, which has the result's layout: a partial sum if that is one */
     enum op_linear linear;
     bool commutes;    /* commutative: the two operands may be exchanged */
     const char *fold; /* the equal reduction of row programs (ir/expr/row_program.h); NULL: none */

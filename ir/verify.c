@@ -286,7 +286,7 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
         check_window(v, halo, tensor, axis, window, &by_factor);
     } else if (dim >= 0) {
         if (split->depth == 0) check_parts(v, dims, node, o, tensor, split->factor, dim);
-    } else if (!is_input && reduced) {
+    } else if (reduced && (!is_input || (o == 0 && node->op->onto))) {
         enum rt_reduce needs = factor->kind == FACTOR_SUM ? RT_SUM : factor->kind == FACTOR_MAX ? RT_MAX : RT_MIN;
         if (held.kind != PLACED_PARTIAL || held.reduce != needs)
             fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
@@ -326,7 +326,7 @@ static bool is_like_result(const struct tensor *operand, const struct tensor *re
 /* A node whose ranks compute slices of the elements: operands of one element are whole, the others have the same
  * slices as the result, or give a partial sum of squares. */
 static void check_flat(struct verifier *v, const struct node *node, int axis) {
-    const bool sums = node->op->id == OP_SumSquares;
+    const bool sums = node->op->id == OP_SumSquares || node->op->onto;
     if (!sums && node->op->kind != OP_ELEMENTWISE) return fail(v, "is cut flat, but is not elementwise");
     for (int k = 0; k < node->noutputs; k++) {
         const enum placement_kind given = kind_along(v, node->outputs[k], axis);
@@ -339,6 +339,11 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
         const struct tensor *operand = tensor_at(v, node->inputs[k]);
         const bool one = tensor_elements(operand) == 1;
         const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
+        if (k == 0 && node->op->onto) {
+            if (kind != kind_along(v, node->outputs[0], axis))
+                fail(v, "'%s' is not laid out as the sum", operand->name);
+            continue;
+        }
         if (one ? kind != PLACED_WHOLE && kind != PLACED_OWN
                 : kind != PLACED_FLAT || (!sums && !is_like_result(operand, tensor_at(v, node->outputs[0]))))
             fail(v, "'%s' is not cut as the result is", operand->name);

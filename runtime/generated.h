@@ -68,6 +68,12 @@ struct rt_state {
 
 #define RT_ABSENT ((size_t)-1) /* offset of a weight, state or port that ranks of a class do not hold */
 
+/* An address in a rank's memory, in bytes from the start of an arena. */
+struct rt_address {
+    enum rt_arena arena;
+    size_t offset;
+};
+
 struct rt_place {
     enum rt_arena arena;
     size_t offset;

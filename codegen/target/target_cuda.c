@@ -109,6 +109,7 @@ static int64_t scratch_of(const struct graph *graph, const struct rank_class *cl
     } rows[] = {{OP_MatMul, product_bytes},
                 {OP_Attention, attention_bytes},
                 {OP_SumSquares, square_bytes},
+                {OP_AddSquares, square_bytes},
                 {OP_ReduceSum, reduce_bytes},
                 {OP_ReduceProd, reduce_bytes},
                 {OP_ReduceMax, reduce_bytes},

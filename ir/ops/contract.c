@@ -246,6 +246,14 @@ DIMS_FN(dims_sum_all) {
     return 0;
 }
 
+DIMS_FN(dims_add_squares) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[1]];
+    (void)why;
+    dims->operand[1].ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++) dims_set(&dims->operand[1], d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
+    return 0;
+}
+
 EVAL(eval_sum_squares) {
     struct number sum = {true, 0, 0};
     for (int64_t i = 0; i < tensor_elements(eval->in[0]); i++) {

@@ -23,6 +23,7 @@ DIMS_FN(dims_class_terms);
 DIMS_FN(dims_class_terms_grad);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
+DIMS_FN(dims_add_squares);
 DIMS_FN(dims_arg);
 DIMS_FN(dims_det);
 DIMS_FN(dims_det_grad);

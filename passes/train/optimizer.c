@@ -152,14 +152,16 @@ static const char *name_for(const struct optimizing *o, const struct parameter *
  * factor. */
 static int global_norm(struct optimizing *o) {
     struct attr to = attr_of_text("to", "f64");
-    int total = build_scalar(&o->builder, RT_F64, 0);
-    for (int i = 0; i < o->graph->parameters.n && total >= 0; i++) {
+    int total = -1;
+    for (int i = 0; i < o->graph->parameters.n; i++) {
         o->builder.node = name_for(o, &o->graph->parameters.at[i], "norm");
         int squares = build(&o->builder, OP_SumSquares, 1, &o->graph->parameters.at[i].gradient, 1, &to);
-        total = squares < 0 ? -1 : build2(&o->builder, OP_Add, total, squares);
+        if (squares < 0) return -1;
+        total = i ? build2(&o->builder, OP_Add, total, squares) : squares;
+        if (total < 0) return -1;
     }
     o->builder.node = "optimizer";
-    total = total < 0 ? -1 : build1(&o->builder, OP_Sqrt, total);
+    total = build1(&o->builder, OP_Sqrt, total);
     return total < 0 ? -1 : build2(&o->builder, OP_Mul, total, o->mean);
 }
 

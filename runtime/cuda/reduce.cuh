@@ -149,8 +149,10 @@ static inline int rt_cumprod_grad(struct rt *rt, T *dx, const T *x, const T *dy,
     });
 }
 
-/* Partial sums are in SCRATCH. Unaligned elements and the remainder of the last vector are added one by one. */
-template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
+/* *y = *before + sum, or the sum if `before` is NULL. Partial sums are in SCRATCH. Unaligned elements and the remainder
+ * of the last vector are added one by one. */
+template <class T>
+static inline int rt_add_squares(struct rt *rt, double *y, const double *before, const T *x, int64_t n) {
     constexpr int width = RT_WIDTH(T);
     const int64_t whole = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width * width;
     double *part = (double *)rt->arena[RT_SCRATCH];
@@ -170,7 +172,7 @@ template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, co
         double sum = 0;
         RT_EACH(i, RT_SQUARE_BLOCKS) sum += part[i];
         sum = rt_block_fold(sum, rt_sum_of());
-        if (threadIdx.x == 0) *y = sum;
+        if (threadIdx.x == 0) *y = before ? *before + sum : sum;
     });
 }
 
@@ -317,7 +319,10 @@ static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int
         return rt_cumprod_grad(rt, dx, x, dy, outer, c, inner, exclusive, reverse);                                    \
     }                                                                                                                  \
     RT_ON_CALL int rt_sum_squares_##s(struct rt *rt, double *y, const T *x, int64_t n) {                               \
-        return rt_sum_squares(rt, y, x, n);                                                                            \
+        return rt_add_squares(rt, y, NULL, x, n);                                                                      \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_add_squares_##s(struct rt *rt, double *y, const double *sum, const T *x, int64_t n) {            \
+        return rt_add_squares(rt, y, sum, x, n);                                                                       \
     }
 
 RT_CUDA_SOFTMAX(float, f32)

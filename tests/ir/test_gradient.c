@@ -254,6 +254,7 @@ static void test_rows_are_differentiable(void **state) {
     static const char *const later[] = {"Fused",
                                         "Attention",
                                         "SumSquares",
+                                        "AddSquares",
                                         "ConvWeightGrad",
                                         "MaxPoolGrad",
                                         "GatherGrad",

@@ -297,6 +297,9 @@ RT_DECLARE_ROPE(uint16_t, fp16)
 /* Sum of the squares of all n elements in f64: blocks of 2^14 elements in the order above, then the blocks in order. */
 void rt_sum_squares_f32(double *y, const float *x, int64_t n);
 void rt_sum_squares_f64(double *y, const double *x, int64_t n);
+/* The same, added to `sum`; in place too. */
+void rt_add_squares_f32(double *y, const double *sum, const float *x, int64_t n);
+void rt_add_squares_f64(double *y, const double *sum, const double *x, int64_t n);
 
 #define RT_DECLARE_REDUCE(T, s)                                                                                        \
     void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,       \

@@ -106,7 +106,7 @@ enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
             for (int l = 0; l < width; l++) sum[l] += sum[l + width];                                                  \
         return sum[0];                                                                                                 \
     }                                                                                                                  \
-    void rt_sum_squares_##s(double *y, const T *x, int64_t n) {                                                        \
+    static double sum_squares_##s(const T *x, int64_t n) {                                                             \
         double part[SQUARE_PARTS], total = 0;                                                                          \
         for (int64_t first = 0; first < n; first += SQUARE_PARTS * SQUARE_BLOCK) {                                     \
             const int64_t left = n - first, blocks = min_i64(SQUARE_PARTS, (left + SQUARE_BLOCK - 1) / SQUARE_BLOCK);  \
@@ -115,7 +115,13 @@ enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
                     square_block_##s(x + first + b * SQUARE_BLOCK, min_i64(SQUARE_BLOCK, left - b * SQUARE_BLOCK));    \
             for (int64_t b = 0; b < blocks; b++) total += part[b];                                                     \
         }                                                                                                              \
-        *y = total;                                                                                                    \
+        return total;                                                                                                  \
+    }                                                                                                                  \
+    void rt_sum_squares_##s(double *y, const T *x, int64_t n) {                                                        \
+        *y = sum_squares_##s(x, n);                                                                                    \
+    }                                                                                                                  \
+    void rt_add_squares_##s(double *y, const double *sum, const T *x, int64_t n) {                                     \
+        *y = *sum + sum_squares_##s(x, n);                                                                             \
     }
 
 DEFINE_SUM_SQUARES(float, f32)

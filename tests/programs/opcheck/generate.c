@@ -259,10 +259,15 @@ static void write_sources(struct generator *g, const struct trial *cut, const ch
     }
 }
 
+/* False where no plan divides the factor: a whole sum so far cannot be made the partial one that the result is. */
+static bool can_split(const struct trial *cut, const struct node_split *split) {
+    return !cut->node->op->onto && op_can_split(cut->node->op, cut->dims, split);
+}
+
 static void try_cut(struct generator *g, const struct trial *cut) {
     const struct factor *factor = &cut->dims->factor[cut->split.factor];
     if (factor->extent % (cut->split.blocks * cut->split.grain) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
-        !op_can_split(cut->node->op, cut->dims, &cut->split))
+        !can_split(cut, &cut->split))
         return;
     const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
                                      (long long)cut->split.blocks, (long long)cut->split.grain);
@@ -327,8 +332,7 @@ static void try_nest(struct generator *g, const struct trial *cut, const char *a
     splits[outer] = cut->split;
     splits[outer].grain *= grain;
     if (factor->extent % (splits[outer].blocks * splits[outer].grain) ||
-        !dims_can_split(cut->dims, &splits[outer], mesh.axis[outer].size) ||
-        !op_can_split(cut->node->op, cut->dims, &splits[outer]) ||
+        !dims_can_split(cut->dims, &splits[outer], mesh.axis[outer].size) || !can_split(cut, &splits[outer]) ||
         !dims_can_nest(cut->dims, &mesh, splits, inner, &cut->split))
         return;
     const char *parts[2]; /* by level */

@@ -860,6 +860,7 @@ REFERENCE = {
     "ReduceMin": reduction(np.min),
     "ReduceProd": reduction(np.prod),
     "SumSquares": lambda x, a: np.square(x).sum(),
+    "AddSquares": lambda total, x, a: total + np.square(x).sum(),
     "ArgMax": argument(np.argmax),
     "ArgMin": argument(np.argmin),
     "TopK": topk,
