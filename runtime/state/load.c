@@ -257,8 +257,12 @@ static int open_located(struct loader *loader) {
     void *text;
     size_t bytes;
     if (!loader->nsources || !loader->reads) return RT_OK;
-    if (!rt_file_read_below(loader->rt->internal->directory, "location.json", (size_t)1 << 30, &text, &bytes, &why))
-        return fail_reason(loader->rt, "location.json", &why);
+    const char *directory = loader->rt->internal->directory;
+    if (!rt_file_read_below(directory, "location.json", (size_t)1 << 30, &text, &bytes, &why)) {
+        if (why.kind != RT_REASON_SYSTEM) return fail_reason(loader->rt, "location.json", &why);
+        return rt_fail_code(loader->rt, RT_ERROR_SYSTEM, RT_CODE_MODEL, "%s, in the program's directory '%s'", why.text,
+                            rt_quote_text(directory).text);
+    }
     struct rt_json_document *location = rt_json_parse(text, bytes, &why);
     free(text);
     int status =
