@@ -7,8 +7,9 @@ from measure import largest_load
 
 INTRODUCTION = """# Benchmarks
 
-Written by `bench/bench.py`; do not edit. To repeat: build with `--buildtype release`, then
-`bench/bench.py --build BUILD`.
+The speed of compiled programs on CPUs beside ONNX Runtime, PyTorch and MPI, and the time of compiling and restarting. This
+page is written by `bench/bench.py`; do not edit it. To repeat the measurements, build rankc with `--buildtype release`,
+then run `bench/bench.py --build BUILD`; its `--help` says what else it needs.
 
 Two programs are compared by running them alternately: A, B, A, B, and so on. *B / A* is the ratio of their times in one
 such round, given as the median of all rounds (minimum to maximum): **above 1, A is faster**. Times are medians of many

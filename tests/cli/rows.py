@@ -20,15 +20,17 @@ NAMES = ("source,model,params,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,ngp
          "microbatch,global_batch,recompute,precision,tflops_per_gpu,mfu_or_hfu,mem_gb,tokens_per_s_per_gpu,notes")
 PAGE = """# Published training runs, as `rankc plan --rows` predicts them
 
-Written by `tests/cli/rows.py --rows FILE.csv --table docs/published-rows.md`: relative errors by source. Rows with offload
-are left empty.
+`rankc plan --rows` ([autodist.md](autodist.md#published-runs-of-other-systems)) predicts the throughput and memory of training
+runs that others published. This page, written by `tests/cli/rows.py --rows FILE.csv --table docs/published-rows.md`, has
+the relative errors by source. A row of the table FILE.csv, which is not in this repository, is one run. Rows with offload
+to the host's memory are left empty.
 
 The laws (frontend/cli/rows/rows_laws.c, rows_memory.c) have constants of systems and devices (rows_systems.def,
-rows_devices.def) and a few that hold for all; none belongs to a row. They were fitted to the same rows, so the errors below
-say how well a few constants describe the table. How well rows are predicted that the constants were not fitted to
-(`tests/cli/rows_fit.py --build BUILD --rows FILE.csv --leave-out`; a source that is left out takes the constants of a
-system that only it has with it, and is predicted with those of an unknown system; a fit holds the other constants near
-their present values, which saw all rows, so these errors are somewhat low):
+rows_devices.def) and a few that hold for all; none belongs to a row. They were fitted to the same rows, so the last table
+says how well a few constants describe these runs, not how well new runs are predicted. The next table says how well rows
+are predicted that the constants were not fitted to (`tests/cli/rows_fit.py --build BUILD --rows FILE.csv --leave-out`). If
+a source is left out, and a system occurs only there, it is predicted with the constants of an unknown system. A fit holds
+the other constants near their present values, which saw all rows, so these errors are somewhat low:
 
 | fitted to | predicted | rows | TFLOP/s: median | 90 % | dense models | 90 % | memory: median | 90 % |
 |---|---|---|---|---|---|---|---|---|

@@ -19,13 +19,16 @@ HEAD = """# Recognised operators
 Exporters decompose attention, norms, rotary position embeddings and activations. Pass `recognise` replaces each
 decomposition by one operator. This table, written by `tests/models/recognised.py --table`, counts them in small models
 of HuggingFace transformers 5.23 as PyTorch 2.15 exports them: `dynamo` and `dynamo23` are the default exporter at opset 18
-and 23, `legacy` is `dynamo=False` at opset 17. A bold entry has fewer operators than PyTorch computed. An empty entry means
-that the model has none, or that the exporter refuses the model (cohere, glm and whisper in the legacy exporter).
+and 23, `legacy` is `dynamo=False` at opset 17. Recognised operators have kernels of their own, and attention is split by
+heads. An entry with fewer operators than PyTorch computed would be bold. An empty entry means that the model has none, or
+that the exporter refuses the model (cohere, glm and whisper in the legacy exporter).
+<!-- not run: they need PyTorch and take an hour -->
 
     python3 tests/models/export_today.py --out models
     python3 tests/models/recognised.py --rankc build/frontend/rankc --table docs/recognition.md models/*/
 
-`rankc compile -v` reports what nearly fits a pattern: the node, and the first operand that is not what the pattern expects.
+For a model of your own, `rankc compile -v` reports subgraphs that nearly match a pattern: the node, and the first operand
+that is not what the pattern expects.
 The patterns are in [recognise.def](../passes/rewrite/recognise.def) and, for the scores of attention, in
 [recognise_attention.c](../passes/rewrite/recognise_attention.c).
 """

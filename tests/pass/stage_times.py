@@ -19,19 +19,19 @@ PAGE = """# Measured times of stages, through the simulator of schedules
 
 Written by `tests/pass/stage_times.py --times FILE.csv --rows FILE.csv --table docs/stage-times.md`. The simulator that
 proves schedules and draws timelines (ir/timeline.h) gets the measured times of the forward and the backward phase of
-each stage. The time of a step is compared with the one that the reported throughput means. Source: artifact of
-"Balancing Pipeline Parallelism with Vocabulary Parallelism" (arXiv 2411.05288; 8 A100, 8 stages, 128 micro-batches,
+each stage. The simulated time of a step is compared with the time that follows from the reported throughput. Source:
+artifact of "Balancing Pipeline Parallelism with Vocabulary Parallelism" (arXiv 2411.05288; 8 A100, 8 stages, 128 micro-batches,
 1F1B).
 
 Times of stages and throughput are separate measurements. Where the busiest stage alone takes longer than the reported
-step, they cannot come from one run ("no" in the last column); the bound of 5 % is for the others. This criterion finds
+step, they cannot come from one run ("no" in the last column); the aim of 5 % is for the others. This criterion finds
 times of stages that are too long, not those that are too short. So the baseline with 2048 tokens and a vocabulary of
-256000 stays in the count, though its reported step is 1.5 times as long as the simulated one; why is not known. The
+256000 stays in the count, though its reported step is 1.5 times as long as the simulated one, for unknown reasons. The
 criterion was chosen after the errors had been seen; the last line counts all runs too.
 
 In the methods that divide the vocabulary among all stages (vocab, synctwice, interlaced), the time of the output layer,
-which the artifact lists apart, is added to the backward phase of each stage. This simplifies: there it is a
-pass of its own with a barrier. The rows of plain 1F1B (base, redis) are the stronger evidence.
+which the artifact lists apart, is added to the backward phase of each stage. This is a simplification: in the artifact
+it is a pass of its own with a barrier. The rows of plain 1F1B (base, redis) are the stronger evidence.
 
 | tokens | vocabulary | method | busiest stage, s | simulated step, s | reported, s | error | waiting | one run |
 |---|---|---|---|---|---|---|---|---|

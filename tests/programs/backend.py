@@ -384,7 +384,8 @@ def table(results, collected):
     """The document: counts by group, by operator, and reasons."""
     tests = f"the cases that onnx {onnx.__version__} collects" if collected else "ONNX's backend tests"
     lines = [f"# ONNX backend tests{' of today' if collected else ''}", "",
-             f"Written by `tests/programs/backend.py {'--collect ' if collected else ''}--table`. Every model of {tests} that",
+             "The onnx package has a test suite for programs that execute ONNX models. This page is written by `tests/programs/backend.py",
+             f"{'--collect ' if collected else ''}--table`: of {tests}, every model that",
              "has reference data is compiled, run, and compared. Tolerances, relative and absolute: 1e-3 and 1e-7 for f32 and",
              "f64 (ONNX's own), 2^-9 and 1e-6 for f16, 2^-6 and 1e-6 for bf16; all other types must be equal. Results of",
              "operators that draw random numbers are tested for their properties.", "",

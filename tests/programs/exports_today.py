@@ -168,10 +168,11 @@ def sweep(options, folder, plans):
 
 HEAD = """# Exports of today
 
-Small models with random weights, exported by the newest tools, compiled under plans and compared with PyTorch. This page is
-written by `tests/programs/exports_today.py --table`, which says how results are compared. `dynamo` is the default exporter
-of PyTorch 2.15, `legacy` is `dynamo=False`; models are those of transformers 5.23, torchvision 0.29, diffusers 0.42, and
-modules of PyTorch. Mixtures of experts are transformers' with `_experts_implementation` "batched_mm" or "eager".
+Does rankc compile the models that PyTorch exports today? Here are small models with random weights, exported by the newest
+tools, compiled under plans and compared with PyTorch. This page is written by `tests/programs/exports_today.py --table`,
+which says how results are compared. `dynamo` is the default exporter of PyTorch 2.15, `legacy` is `dynamo=False`. Models are
+those of transformers 5.23, torchvision 0.29, diffusers 0.42, and modules of PyTorch. Mixtures of experts are transformers' with `_experts_implementation` "batched_mm" or "eager".
+<!-- not run: they take hours and need PyTorch -->
 
     python3 tests/models/export_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_modules_today.py --out models --forms dynamo,legacy
@@ -182,9 +183,9 @@ modules of PyTorch. Mixtures of experts are transformers' with `_experts_impleme
 
 {summary}
 
-The column of a plan is the share of the model's weights that the fullest rank holds, if the outputs are equal; else what is
-wrong. "error" is the largest error on one rank as a share of its bound; above 1, all elements are within rtol 1e-4 and atol 1e-5.
-"compile" is CPU seconds of `rankc compile` for one rank, the C compiler at -O1 included. The operators are those after pass
+The column of a plan has the share of the model's weights that the fullest rank holds, if the outputs are equal, else what is
+wrong. "hybrid 8" is `hybrid:tensor=2,data=2,pipeline=2`. "error" is the largest error on one rank as a share of its bound; above
+1, all elements are within rtol 1e-4 and atol 1e-5. "compile" is CPU seconds of `rankc compile` for one rank, the C compiler at -O1 included. The operators are those after pass
 `recognise`: a attention, n norms (LayerNorm, RMSNorm), r rotary embeddings, f activation functions, e products of experts,
 u recurrences.
 """

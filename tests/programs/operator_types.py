@@ -259,10 +259,10 @@ def check(args, key, sample, dtype):
 def table(results):
     counts = collections.Counter(kind for _, _, kind, _ in results)
     lines = ["# Types of operators", "",
-             "Written by `tests/programs/operator_types.py --table`: for each operator of ONNX "
-             f"{onnx.__version__} and each type variable",
-             "of its inputs, the smallest node test in each type that the schema allows, except strings and complex numbers.",
-             "Expected values are those of onnx's reference evaluator; \"not compared\" are types in which it does not compute.",
+             "The data types in which operators work, and in which they are refused. Written by `tests/programs/operator_types.py --table`:",
+             f"for each operator of ONNX {onnx.__version__} and each type variable of its inputs, the smallest node test is compiled and run in each",
+             "type that the schema allows, except strings and complex numbers. Expected values are those of onnx's reference evaluator;",
+             "\"not compared\" are types in which it does not compute.",
              "", ", ".join(f"{counts[kind]} {kind}" for kind in OUTCOMES) + ".", "",
              "| operator | variable | " + " | ".join(OUTCOMES) + " |", "| --- " * 6 + "|"]
     cells = collections.defaultdict(lambda: collections.defaultdict(list))

@@ -28,6 +28,15 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+HEAD = """# Models under plans
+
+Written by `tests/programs/sweep.py --table`. Each model is compiled under each plan (tp2: `--pas tp --plan-ngpus 2`), run and
+verified. The outputs of every entry with a number equal PyTorch's (rtol 1e-4, atol 1e-5); **failed** means that they do
+not. The number is the largest error divided by its bound, `2 max|one - ref| + 8 eps max|ref|`, where `one` is the result
+of one rank and `ref` that of the graph in f64 on one rank.
+
+"""
+
 
 def row_rule(one, plan, ranks):
     """A rule file beside the one-rank program `one`: its first convolution in parts of rows; sums over rows stay whole."""
@@ -108,10 +117,7 @@ class Sweep:
         plans = list(dict.fromkeys(plan for _, plan in self.results))
         models = list(dict.fromkeys(model for model, _ in self.results))
         with open(path, "w") as table:
-            table.write("# Models under plans\n\nWritten by `tests/programs/sweep.py --table`. The outputs of every "
-                        "entry equal\nPyTorch's (rtol 1e-4, atol 1e-5). The number is the largest error divided by its bound, "
-                        "2 max|one - ref| + 8 eps max|ref|,\nwhere `one` is the result of one rank and `ref` that of the graph in "
-                        "f64 on one rank.\n\n")
+            table.write(HEAD)
             table.write("| model | " + " | ".join(plans) + " |\n|" + "---|" * (len(plans) + 1) + "\n")
             for model in models:
                 table.write(f"| {model} | " + " | ".join(self.results.get((model, p), "") for p in plans) + " |\n")

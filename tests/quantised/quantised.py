@@ -257,13 +257,23 @@ def record(root):
 
 HEAD = """# Quantised models
 
-Written by `tests/quantised/quantised.py --table`: models with random weights, quantised by onnxruntime.quantization and
-its matmul_nbits_quantizer, against ONNX Runtime. "off" is the largest difference from ONNX Runtime on the graph as it is
-written (optimisation off), in units of the last quantisation: its scale if the result is dequantised, else 1/255 of the
-result's range. It should be at most 1; more (dynamic quantisation of Llama) comes from attention, whose sums rankc rounds
-elsewhere, before a quantisation. "off, fused" is the difference from ONNX Runtime with its own fusions, which round
-differently: where a value lies between two steps, a step more or less spreads through the layers behind it. "tp 2" is the largest difference between two ranks
-and one, in the same unit. Bytes: initializers in the file; weights per rank as `rankc show` says, on one rank and on two.
+rankc compiles models whose weights, or weights and activations, are 8-bit or 4-bit integers, as the tools of ONNX Runtime
+write them: `rankc compile` needs no option for that, and weights stay about as small in the compiled program. This table,
+written by `tests/quantised/quantised.py --table`, compares small models with random weights with ONNX Runtime. Forms:
+
+- `qdq`, `qoperator`, `dynamic`: onnxruntime.quantization to 8 bits, statically with QuantizeLinear and DequantizeLinear,
+  statically with operators such as QLinearMatMul, and dynamically;
+- `nbits4`, `nbits4-zero`, `nbits8`, `nbits4-qdq`: weights of matrix products in blocks of 4 or 8 bits, by
+  matmul_nbits_quantizer.
+
+"off" is the largest difference from ONNX Runtime without graph optimisation, in units of the last quantisation: its scale if
+the result is dequantised, else 1/255 of the result's range. It should be at most 1. It is more for dynamic quantisation of
+Llama, where rankc and ONNX Runtime round attention's sums differently before a quantisation. "off, fused" is the difference
+from ONNX Runtime with its own fusions, which round differently: a value between two steps may become a step more or less,
+which spreads through the following layers. "tp 2" is the largest difference between two ranks and one, in the same unit.
+Sizes are in bytes: initializers in the file, and weights per rank as `rankc show` prints them, on one rank and on two.
+"products" are the operators that compute the matrix products: IntMatMul and IntConv multiply integers, DequantMatMul expands
+weights while it multiplies.
 
 | model | form | off | off, fused | tp 2 | file | weights | weights, tp 2 | products |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |

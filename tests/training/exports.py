@@ -53,14 +53,20 @@ def kept(results, key, check):
         return results[key]
     return checked
 
+HEAD = """# Training PyTorch exports
+
+Written by `tests/training/exports.py --table`. Models are exported by PyTorch, and trained for 20 steps by PyTorch in f64 and
+by rankc in f32 (`rankc compile --train`). Every entry is the largest relative difference of a loss or gradient norm; the
+bound is 1e-5. The suffix of an export names the exporter: PyTorch's with default options, with optimize=False (plain), or
+the older one (legacy). `PLAN@U` is a plan with U scale units.
+
+"""
+
 
 def write_table(path, plans, results):
     """A row for each export and optimizer, a column for each plan."""
     with open(path, "w") as table:
-        table.write("# Training PyTorch exports\n\nWritten by `tests/training/exports.py --table`. Models are exported, and trained for "
-                    "20 steps by PyTorch in f64 and\nby rankc in f32. Every entry is the largest relative difference of a loss "
-                    "or gradient norm; the bound is 1e-5. The suffix\nnames the exporter: PyTorch's with default options, with "
-                    "optimize=False (plain), or the older one (legacy).\n\n")
+        table.write(HEAD)
         table.write("| export | optimizer | " + " | ".join(plans) + " |\n|---|---|" + "---|" * len(plans) + "\n")
         for case, optimizer in dict.fromkeys((case, optimizer) for case, optimizer, _ in results):
             cells = " | ".join(results[case, optimizer, plan] for plan in plans)

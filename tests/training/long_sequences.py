@@ -136,15 +136,25 @@ def check(o, known, row, work):
     options += ["--schedule", schedule] if stages > 1 else []
     return compare(trained(o.rankc, steps, policy, units, ACCUMULATE, options, work), known[micro_batches, *kernels], known[micro_batches])
 
+HEAD = f"""# Training with divided sequences
+
+Context parallelism and sequence parallelism ([sequence-parallel.md](sequence-parallel.md)) compared with one rank. Written by
+`tests/training/long_sequences.py --product --table`: a Llama with 6 heads, 2 of keys and values, is trained for 10 steps of
+SGD on sequences of {LENGTH} tokens, with {ACCUMULATE} micro-batches of {BATCH} sequences per unit. Losses, gradient norms and
+every parameter
+after the last step of a plan (p) are compared with those of one rank in f64 (ref) and in f32 (one); the bound is
+`max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|`. The last columns are the largest relative differences of a loss and of a
+norm from one rank in f32. Plans with ring attention use flash attention, and so does the one rank that they are compared with.
+With `--sequence-parallel`, the axis tensor also divides the sequence.
+
+| axes | options | pipeline | units | ZeRO | schedule | recompute | loss | norm |
+|---|---|---|---|---|---|---|---|---|
+"""
+
 
 def write_table(path, results):
     with open(path, "w", encoding="utf-8") as table:
-        table.write("# Training with divided sequences\n\nWritten by `tests/training/long_sequences.py --product --table`: a Llama with 6 heads, 2 of keys "
-                    f"and values, is trained for\n10 steps of SGD on sequences of {LENGTH} tokens, with {ACCUMULATE} micro-batches of {BATCH} sequences per "
-                    "unit. Losses, gradient norms and every\nparameter after the last step of a plan (p) differ from those of one rank in f64 (ref) by at most "
-                    "twice as much as those of one\nrank in f32 (one), apart from rounding: `max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|`. The last columns are the largest relative differences of a loss\nand of a norm "
-                    "from one rank in f32. One rank has flash attention where a plan has ring attention, which is that. With `--sequence-parallel`, the axis tensor\ndivides the sequence too.\n\n"
-                    "| axes | options | pipeline | units | ZeRO | schedule | recompute | loss | norm |\n|---|---|---|---|---|---|---|---|---|\n")
+        table.write(HEAD)
         for (axes, stages, units, zero, schedule, recompute, *options), said in results.items():
             cells = [axes, " ".join(options), stages, units, zero, schedule, recompute, *said.split()]
             table.write(f"| {' | '.join(map(str, cells))} |\n")
