@@ -330,10 +330,13 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
     struct staging s = {.graph = graph, .axis = mesh_pipeline_axis(&graph->mesh), .nodes = graph->nodes.n};
     if (s.axis < 0 || graph->mesh.axis[s.axis].size == 1) return 0;
     s.stages = schedule_chunks(graph);
-    if (graph_gradient_inputs(graph))
-        return diag_error(context->diags, 415, EXIT_UNSUPPORTED, graph->name,
-                          "a model without a loss cannot be trained in pipeline stages: the functions that a caller "
-                          "composes have no schedule");
+    if (graph_gradient_inputs(graph)) {
+        diag_error(context->diags, 415, EXIT_UNSUPPORTED, graph->name,
+                   "a model without a loss cannot be trained in pipeline stages: the functions that a caller "
+                   "composes have no schedule");
+        diag_help(context->diags, "--loss adds one, such as --loss cross_entropy:logits=VALUE,labels=INPUT");
+        return -1;
+    }
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (node->stage != STAGE_ALL) node->stage = stage_in(&s, node->phase, node->stage);
