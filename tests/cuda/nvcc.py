@@ -39,6 +39,11 @@ FLAGS = ("-O3 -Werror all-warnings "
          "-Xcompiler -Wall,-Wextra,-Wno-missing-field-initializers,-Wno-unused-function,-Werror")
 
 
+def architecture(name):
+    """As generated Makefiles have it: with -arch=sm_90a nvcc compiles twice, for sm_90a and to PTX of compute_90."""
+    return ["-gencode", f"arch={name.replace('sm_', 'compute_')},code={name}"]
+
+
 def generate(args, model, out, *options, status=0):
     """The program's directory; None where rankc says that it will not, and `status` permits that."""
     command = [args.rankc, "compile", model, "-o", out, "-q", "--no-build", "--target", "cuda", "--arch", args.arch, *options]
@@ -165,7 +170,7 @@ def check_operators(args, work, _):
         directory = generate(args, os.path.join(folder, "whole.rir"), folder)
         source, out = os.path.join(directory, "rank_0.cu"), os.path.join(folder, "whole.o")
         flags = [*FLAGS.replace("-O3", "-O0").split(), "-Xptxas", "-O0"]
-        seconds += timed("nvcc", "-std=c++20", "--extended-lambda", f"-arch={args.arch}", *flags, "-I", args.include, "-c", "-o", out, source)
+        seconds += timed("nvcc", "-std=c++20", "--extended-lambda", *architecture(args.arch), *flags, "-I", args.include, "-c", "-o", out, source)
     return f"{seconds:.1f} s"
 
 
@@ -193,7 +198,7 @@ def compile_together(args, programs, work):
         lines.append(f'namespace source_{number} {{\n#include "{os.path.abspath(source)}"\n}}')
     with open(os.path.join(work, "all.cu"), "w") as file:
         file.write("\n".join(lines) + "\n")
-    return timed("nvcc", "-std=c++20", "--extended-lambda", f"-arch={args.arch}", *FLAGS.split(), "-I", args.include, "-c", "-o",
+    return timed("nvcc", "-std=c++20", "--extended-lambda", *architecture(args.arch), *FLAGS.split(), "-I", args.include, "-c", "-o",
                  os.path.join(work, "all.o"), os.path.join(work, "all.cu"))
 
 
