@@ -6,7 +6,7 @@
 Every case is a model under a policy: the source of rank 0 compiles; the first case's program links, in at most 30 s of nvcc's time
 for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth" is a small transformer of 2, 12 and 24 layers: the
 compilers take as long for all. Case "operators" is the samples of
-all operators (opcheck/samples.def), in all types, compiled without optimisation. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
+all operators (opcheck/samples.def), in all types, compiled without optimisation, that of device code too. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
 of a model compiled together, and prints a table; --only GLOB takes some of them. Exit status 77 where there is no nvcc."""
 import argparse
 import fnmatch
@@ -169,7 +169,7 @@ def check_operators(args, work, _):
         call(args.generate, folder, types)
         directory = generate(args, os.path.join(folder, "whole.rir"), folder)
         source, out = os.path.join(directory, "rank_0.cu"), os.path.join(folder, "whole.o")
-        flags = [*FLAGS.replace("-O3", "-O0").split(), "-Xptxas", "-O0"]
+        flags = [*FLAGS.replace("-O3", "-O0").split(), "-Xcicc", "-O0", "-Xptxas", "-O0"]
         seconds += timed("nvcc", "-std=c++20", "--extended-lambda", *architecture(args.arch), *flags, "-I", args.include, "-c", "-o", out, source)
     return f"{seconds:.1f} s"
 

@@ -36,7 +36,7 @@ def build_library(path, *sources, include=()):
 def build_cudnn(work):
     """Builds the library that stands in for cuDNN in `work`; the environment in which programs are compiled and run with it."""
     build_library(os.path.join(work, "libcudnn.so.9"), "cudnn.cpp", "cudnn_graph.cpp")
-    return {"NVCC": os.path.join(HERE, "host", "nvcc"), "NVCCFLAGS": "-O0", "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work}
+    return {"NVCC": os.path.join(HERE, "host", "nvcc"), "NVCCFLAGS": os.environ.get("NVCCFLAGS", "-O0"), "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work}
 
 
 def by_type(doc, dtypes, check):
