@@ -162,7 +162,8 @@ static void begin_watch(const struct job *job, const struct rt *rt) {
 
 /* What follows may take long, such as waiting for the others in MPI_Finalize. */
 static void end_watch(struct job *job) {
-    if (job->watch >= 0) close(job->watch);
+    if (job->watch < 0) return; /* such as of ranks that are threads, which share the job */
+    close(job->watch);
     job->watch = -1;
 }
 
