@@ -219,6 +219,7 @@ def measured():
             scale = {"s": 1, "us": 1e-6}
             times = [(float(measured) * scale[a], float(predicted) * scale[b]) for measured, a, predicted, b in notes]
             assert len(times) == 2 and 0 < times[0][0] <= times[1][0], done.stderr
+            assert re.search(r", [\d.]+ KiB a rank", done.stderr) and "e-0" not in done.stderr, done.stderr  # of a small model
             with open(file) as text:
                 machine = json.load(text)
             factor = math.prod(is_ / was for is_, was in times) ** 0.5
