@@ -136,28 +136,37 @@ const char *remarks_value_name(const struct graph *graph, int tensor) {
 
 /* "layers.*.attn" of "layers.0.attn" and "layers.3.attn"; the first if they differ in the number of components. */
 static const char *pattern_of(struct arena *arena, const char *first, const char *last) {
+    static const char separators[] = "./";
     struct strbuf out;
     strbuf_init(&out, arena);
     const char *a = first, *b = last;
     while (*a && *b) {
-        const size_t length = strcspn(a, "."), other = strcspn(b, ".");
-        if (!a[length] != !b[other]) return first;
+        const size_t length = strcspn(a, separators), other = strcspn(b, separators);
+        if (a[length] != b[other]) return first;
         if (length == other && memcmp(a, b, length) == 0)
             strbuf_add(&out, a, length);
         else
             strbuf_putc(&out, '*');
         a += length;
         b += other;
-        if (*a) strbuf_putc(&out, '.'), a++, b++;
+        if (*a) strbuf_putc(&out, *a), a++, b++;
     }
     return *a || *b ? first : strbuf_text(&out);
+}
+
+/* Of nodes whose last component differs, which may be a number for each, the first's. */
+static const char *plain_names(struct arena *arena, const char *first, const char *last) {
+    const char *pattern = pattern_of(arena, first, last);
+    const size_t length = strlen(pattern);
+    if (!str_is_plain(first)) return "";
+    return !str_is_plain(last) || (length && pattern[length - 1] == '*') ? first : pattern;
 }
 
 const char *remarks_nodes(const struct graph *graph, const struct node *first, const struct node *last) {
     const char *suffix;
     const struct provenance *a = provenance_of(graph, first->name, &suffix);
     const struct provenance *b = provenance_of(graph, last->name, NULL);
-    if (!a || !*a->scope) return str_is_plain(first->name) ? first->name : "";
+    if (!a || !*a->scope) return plain_names(graph->arena, first->name, last->name);
     const char *scope = b ? pattern_of(graph->arena, a->scope, b->scope) : a->scope;
     return arena_printf(graph->arena, "%s%s", scope, str_is_plain(suffix) ? suffix : "");
 }
