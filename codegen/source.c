@@ -127,3 +127,10 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
         shared->classes[shared->nclasses++] = c;
     }
 }
+
+void sources_number(struct sources *sources, const struct rankplan *plan, const struct target *target) {
+    if (plan->nclasses == 1)
+        *sources = (struct sources){.n = 1, .of_class = ARENA_ARRAY(plan->graph->arena, int, 1)};
+    else
+        sources_find(sources, plan, target);
+}

@@ -30,6 +30,10 @@ struct sources {
 /* Finds the sources of all classes, in order of their first classes. All memory is in the graph's arena. */
 void sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target);
 
+/* For a plan from which no sources are generated: sets `n` and `of_class`, and only where classes may differ the
+ * rest. */
+void sources_number(struct sources *sources, const struct rankplan *plan, const struct target *target);
+
 /* The file name of a source: "rank_0.c". */
 const char *source_name(struct arena *arena, const struct target *target, int source);
 

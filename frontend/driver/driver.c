@@ -29,11 +29,11 @@ static int plan(const struct options *options, struct arena *arena, struct diags
         *planned = found->job;
         diags_append(diags, (*planned)->diags);
         (*planned)->diags = diags;
-        return job_plan_sources(*planned);
+        return job_number_sources(*planned);
     }
     struct job *job = *planned = ARENA_NEW(arena, struct job);
     *job = (struct job){.options = options, .arena = arena, .diags = diags};
-    return job_read(job) < 0 ? -1 : job_plan(job);
+    return job_read(job) < 0 || job_plan_ranks(job) < 0 ? -1 : job_number_sources(job);
 }
 
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json,

@@ -104,6 +104,8 @@ int job_simplify(struct job *job);
 int job_plan_ranks(struct job *job);
 /* Finds which ranks of the plan share a source file. Also checks that the model's files did not change. */
 int job_plan_sources(struct job *job);
+/* The same for a plan that is only described: sources_number. */
+int job_number_sources(struct job *job);
 /* job_plan_ranks, then job_plan_sources. */
 int job_plan(struct job *job);
 /* Sets job->estimate, of a plan for job->machine. */

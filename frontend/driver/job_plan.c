@@ -116,6 +116,11 @@ int job_plan_sources(struct job *job) {
     return job->model ? onnx_check_files(job->model) : 0;
 }
 
+int job_number_sources(struct job *job) {
+    sources_number(&job->sources, &job->plan, job_target(job));
+    return job->model ? onnx_check_files(job->model) : 0;
+}
+
 int job_plan(struct job *job) {
     return job_plan_ranks(job) < 0 ? -1 : job_plan_sources(job);
 }

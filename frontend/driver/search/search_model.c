@@ -2,12 +2,12 @@
 #include "frontend/driver/search/search.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "passes/plan/shorten.h"
 
-/* Repetitions of a block in the shorter one of two plans, without recomputation and with it. With fewer than
- * RECOMPUTED, layers may be recomputed otherwise than in the whole model (Note [Recomputed layers] in
- * passes/plan/recompute.c). */
+/* Repetitions of a block in the shorter one of two plans: of those in which whole layers are recomputed, RECOMPUTED.
+ * With fewer, layers may be others than in the whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
 enum { SHORT = 1, RECOMPUTED = 4 };
 /* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
 enum { STAGES = 4, STAGE_LAYERS = 8 };
@@ -185,9 +185,14 @@ struct lengths {
     int shorter, longer;
 };
 
-static struct lengths lengths_of(const struct block *block, bool recomputes) {
-    const int shorter = recomputes ? RECOMPUTED : SHORT;
+static struct lengths lengths_of(const struct block *block, bool by_layers) {
+    const int shorter = by_layers ? RECOMPUTED : SHORT;
     return (struct lengths){at_most(shorter, block->times), at_most(shorter + 1, block->times)};
+}
+
+/* True if what is recomputed depends on the layers of the model, and not on each node alone. */
+static bool recomputes_layers(const struct candidate *candidate) {
+    return candidate->recompute && strcmp(candidate->recompute, "selective") != 0;
 }
 
 /* True if the plans of shortened graphs are less work than one of the whole graph. */
@@ -218,14 +223,14 @@ static void extrapolate(struct outcome *out, const struct outcome *more, double 
 static struct outcome with_fewer_layers(const struct search_model *model, const struct options *given,
                                         const struct candidate *candidate, struct arena *arena) {
     const int blocks = model->repeated.all.n;
-    const bool recomputes = candidate->recompute != NULL;
+    const bool by_layers = recomputes_layers(candidate);
     int *times = ARENA_ARRAY(arena, int, blocks);
-    for (int b = 0; b < blocks; b++) times[b] = lengths_of(&model->repeated.all.at[b], recomputes).shorter;
+    for (int b = 0; b < blocks; b++) times[b] = lengths_of(&model->repeated.all.at[b], by_layers).shorter;
     const struct outcome base = measure_with(model, given, candidate, arena, times);
     struct outcome all = base;
     for (int b = 0; b < blocks && !all.refused; b++) {
         const struct block *block = &model->repeated.all.at[b];
-        const struct lengths lengths = lengths_of(block, recomputes);
+        const struct lengths lengths = lengths_of(block, by_layers);
         struct outcome one = base; /* with all repetitions of this block */
         if (lengths.longer == lengths.shorter) continue;
         times[b] = lengths.longer;
