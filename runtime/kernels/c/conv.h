@@ -11,8 +11,8 @@
  * no bit where products are invariant. A transposed convolution sums over the channels for each (input position, window
  * element) first, then over those pairs, in sequential tiles of input positions; with few input channels in each group
  * as Note [Phases of a transposed convolution] in conv.c says. The gradient of a weight element is a sum over (sample,
- * output position); a library sums the positions of a sample in blocks, and with one input channel in each group they
- * are summed in lanes (Note [Direct convolution] in conv_direct.c). */
+ * output position); a library sums the positions of a sample in blocks, and with one input and one output channel in
+ * each group they are summed in lanes (Note [Direct convolution] in conv_direct.c). */
 #ifndef RT_KERNELS_C_CONV_H
 #define RT_KERNELS_C_CONV_H
 

@@ -15,7 +15,7 @@
  *
  * Terms are added in the same order and with the same roundings as by the product: the results have the same bits.
  *
- * The gradient of weights that belong to one input channel is computed from the same band: the sums of a few window
+ * The gradient of weights that belong to one channel alone is computed from the same band: the sums of a few window
  * elements stay in registers while the pixels are added. Pixel f goes to lane f % (64 / element size), whatever the
  * instruction set; the lanes are added at the end. Columns beyond those of y are left out, as x need not be finite. */
 #define BAND_BYTES   65536
@@ -48,7 +48,7 @@ static int is_direct(const struct rt_conv *conv) {
 }
 
 int rt_conv_direct_weighs(struct rt_direct *direct, const struct rt_conv *conv, size_t element) {
-    return conv->c == 1 && rt_conv_direct_plan(direct, conv, element) && direct->width <= WEIGHED;
+    return conv->c == 1 && conv->m == 1 && rt_conv_direct_plan(direct, conv, element) && direct->width <= WEIGHED;
 }
 
 int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element) {

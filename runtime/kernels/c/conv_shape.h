@@ -48,11 +48,12 @@ struct rt_direct {
 /* 0: rt_conv_direct does not apply. The answer does not depend on how the tensors are cut. */
 int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
 
-/* The same for rt_conv_direct_weigh, the gradient of the weights: one input channel in each group. */
+/* The same for rt_conv_direct_weigh, the gradient of the weights: one input and one output channel in
+ * each group. */
 int rt_conv_direct_weighs(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
 
-/* Computes rows [first, first + rows) of all m output channels of one group; the weights' gradient of one output
- * channel, where samples are so many elements apart. */
+/* Computes rows [first, first + rows) of all m output channels of one group; the weights' gradient of one
+ * group, where samples are so many elements apart. */
 #define RT_DECLARE_DIRECT(T, s)                                                                                        \
     void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
                             int64_t first, int64_t rows);                                                              \
