@@ -193,6 +193,12 @@ double search_rest(const struct outcome *outcome) {
     return working(outcome->part) / working(outcome->layer) - outcome->layers;
 }
 
+/* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
+static double waiting_part(const struct schedule_law *law, double stages, double micro) {
+    const double enough = law->flight * stages;
+    return micro >= enough ? law->waiting : law->few + (law->waiting - law->few) * (micro - 1) / (enough - 1);
+}
+
 static double samples_of(const struct candidate *c) {
     return c->batch ? c->batch : 1;
 }
@@ -208,7 +214,7 @@ static void predict(const struct searching *s, struct candidate *c, const struct
         longest = law.chunks / law.copies * working(base->layer) *
                   slowest_stage(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * law.chunks / law.copies);
     const double worked = micro * longest / base->micro_batches;
-    double seconds = worked * (1 + law.waiting * (stages - 1) / micro);
+    double seconds = worked * (1 + waiting_part(&law, stages, micro) * (stages - 1) / micro);
     if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(s, c, parameters, micro, worked);
     seconds += part[OUTCOME_UPDATE] * law.copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * samples_of(c));

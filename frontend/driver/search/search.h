@@ -146,13 +146,14 @@ int search_smallest_batch(const struct options *options);
 /* Micro-batches of a scale unit in a step, at least 1. */
 int64_t search_micro_batches(const struct options *given, const struct candidate *candidate);
 
-/* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, the part of its waiting,
- * times the micro-batches in flight. `kept`: times the activations of as many micro-batches in a program without
- * stages, where more of them share memory. */
+/* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in
+ * flight, and the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one.
+ * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
+ * memory. */
 struct schedule_law {
     const char *name;
     int chunks, copies;
-    double waiting, flight, kept;
+    double waiting, few, flight, kept;
 };
 struct schedule_law search_law(const struct candidate *candidate);
 

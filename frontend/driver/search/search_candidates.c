@@ -97,14 +97,14 @@ bool search_same_base(const struct candidate *a, const struct candidate *b) {
 }
 
 struct schedule_law search_law(const struct candidate *candidate) {
-    static const struct schedule_law laws[] = {{"interleaved", 2, 1, 0.5, 1, 1.7},
-                                               {"zb-h1", 1, 1, 1.0 / 3, 1, 1.4},
-                                               {"zb-h2", 1, 1, 0, 2, 1},
-                                               {"zb-v", 2, 1, 1.0 / 6, 1, 1.8},
-                                               {"chimera", 2, 2, 0.7, 1, 1.4}};
+    static const struct schedule_law laws[] = {{"interleaved", 2, 1, 0.5, 1, 1, 1.7},
+                                               {"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4},
+                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1},
+                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9},
+                                               {"chimera", 2, 2, 0.7, 1, 1, 1.4}};
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (same_text(laws[i].name, candidate->schedule)) return laws[i];
-    return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1.2};
+    return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1, 1.2};
 }
 
 /* Constraints ------------------------------------------------------------------------------------------------------ */
