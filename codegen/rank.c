@@ -402,14 +402,14 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
 
 /* Writes the function of a layer; true if its calls have different addresses. */
 static bool write_layer(const struct rankplan *plan, const struct source *source, const struct stretch *stretch,
-                        struct tmpl_env *env, int number) {
+                        struct tmpl_env *env, const char *name) {
     const struct instruction *instructions = source->instructions[0] + stretch->first;
     struct function function = new_function(plan, source, stretch->times, stretch->period);
     for (int j = 0; j < stretch->period; j++) {
         put_node_comment(&function, stretch->first + j);
         put_call(&function, stretch->first + j, "instruction + ", instructions[j].number - instructions[0].number);
     }
-    tmpl_setf(env, "layer", "layer_%d", number);
+    tmpl_set(env, "layer", name);
     tmpl_set(env, "body", strbuf_text(&function.body));
     tmpl_set(env, "uses_instruction", strstr(strbuf_text(&function.body), "instruction + ") ? "yes" : "");
     bind_arenas(env, strbuf_text(&function.body));
@@ -433,13 +433,13 @@ static struct numbering number_of(const struct function *step, int i) {
                               instructions[i].number - (of_class ? instructions[0].number : 0)};
 }
 
-static void put_loop(struct function *step, const struct stretch *stretch, int number, bool differ) {
+static void put_loop(struct function *step, const struct stretch *stretch, const char *name, bool differ) {
     const struct numbering first = number_of(step, stretch->first),
                            next = number_of(step, stretch->first + stretch->period);
     const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->rank_class->row * %d + i", stretch->times) : "i";
-    const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[%s], ", number, row) : "";
+    const char *at = differ ? arena_printf(step->arena, "&%s_at[%s], ", name, row) : "";
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
-    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%s%d + %d * i));\n", number, at, first.base, first.number,
+    strbuf_printf(&step->body, "    RT_TRY(%s(rt, %s%s%d + %d * i));\n", name, at, first.base, first.number,
                   next.number - first.number);
     step->said = NULL;
 }
@@ -490,8 +490,15 @@ struct writer {
     const struct rankplan *plan;
     const struct source *source;
     struct tmpl_env *env;
-    int number, layers; /* of the source; layers written so far */
+    int number, layers[PHASES]; /* of the source; layers of each phase written so far */
 };
+
+/* "layer_forward", "layer_forward_2": the name of the next function of a layer in that phase. */
+static const char *name_layer(struct writer *writer, enum phase phase) {
+    const int earlier = writer->layers[phase]++;
+    const char *name = arena_printf(writer->plan->graph->arena, "layer_%s", phase_names[phase]);
+    return earlier ? arena_printf(writer->plan->graph->arena, "%s_%d", name, earlier + 1) : name;
+}
 
 /* Writes the function of a segment of the class, and its layers. */
 static void write_segment(struct writer *writer, int index) {
@@ -509,8 +516,9 @@ static void write_segment(struct writer *writer, int index) {
             put_node_comment(&step, stretch->first);
             put_call(&step, stretch->first, number.base, number.number);
         } else {
-            bool differ = write_layer(writer->plan, source, stretch, tmpl_entry(writer->env, "layers"), writer->layers);
-            put_loop(&step, stretch, writer->layers++, differ);
+            const char *name = name_layer(writer, segment->phase);
+            bool differ = write_layer(writer->plan, source, stretch, tmpl_entry(writer->env, "layers"), name);
+            put_loop(&step, stretch, name, differ);
         }
     }
     put_updates(&step, segment);

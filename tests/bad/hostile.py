@@ -7,7 +7,7 @@ NAMES = [
     "\n#include </etc/passwd>\n", "${name}", "@for x in ranks", "@end", "@if", "$(shell touch pwn)", "$@", "a:b", "a=b", "a#b",
     "static_cast", "const_cast", "dynamic_cast", "reinterpret_cast", "char8_t", "char16_t", "co_await", "co_return", "consteval",
     "constinit", "class", "new", "this", "template", "typename", "virtual", "concept", "requires", "half", "dim3", "size_t", "int64_t",
-    "weights", "activations", "rt", "at", "instruction", "layer_0", "add_0", "memcpy", "stdin",
+    "weights", "activations", "rt", "at", "instruction", "layer_forward", "add_0", "memcpy", "stdin",
     "if", "int", "main", "malloc", "errno", "NULL", "__attribute__", "_Generic", "I", "linux", "unix", "blockIdx", "static_assert",
     "rt_open", "model_open", "a.b", "a_b", "a/b", "a b", "A.B", "A_B", "a-b", "0", "1e9", "0x10", "..", ".", "/", "../../../pwn",
     "/tmp/pwn", "nul", "\u202ehidden\u202c", "\u200b", "\U0001f4a9", "\x1b]0;title\x07", "\x1b[2J", "\x7f", "\x01", "<script>", "&amp;",

@@ -34,7 +34,7 @@ def check(text, phase, product, layers):
     functions = [part for part in re.split(r"(?=^static int layer_)", text, flags=re.M) if f"layers.*.{node}" in part]
     if len(functions) != 1:
         return f"{node}stands in {len(functions)} functions"
-    name = re.match(r"static int (layer_\d+)", functions[0])[1]
+    name = re.match(r"static int (layer_\w+)", functions[0])[1]
     called = re.search(rf"for \(int i = 0; i < (\d+); i\+\+\)\n +RT_TRY\({name}\(", text)
     return None if called and int(called[1]) == layers else f"{name} is called {called and called[1]} times, not {layers}"
 

@@ -166,7 +166,7 @@ static void test_templates_are_c(void **state) {
     write_program(&arena, &program, dir);
     const char *source = text_of(&arena, &program, "rank_0.c");
     assert_non_null(strstr(source, "#pragma omp parallel for"));
-    assert_non_null(strstr(source, "static int layer_0("));
+    assert_non_null(strstr(source, "static int layer_forward("));
     assert_non_null(strstr(source, "// update"));
     const char *check =
         arena_printf(&arena,
