@@ -163,6 +163,12 @@ static const char *role_address(const struct function *function, const struct ro
     return arena_printf(arena, "(rt->arena[%s.arena] + %s.offset%s)%s", field, field, slot, start);
 }
 
+/* True for a tensor that a node computes; false for views and for what is stored. */
+static bool is_computed(const struct function *function, int tensor) {
+    const int producer = tensor_at(function, tensor)->producer;
+    return producer >= 0 && !function->plan->moves_nothing[producer];
+}
+
 /* Declares the variable of a role, with a comment on the shape. `whole`: the variable in whose memory it lies, NULL if
  * there is none. */
 static void declare(struct function *function, const struct role *role, const char *whole) {
@@ -179,7 +185,7 @@ static void declare(struct function *function, const struct role *role, const ch
     strbuf_printf(body, "%s%s", shape_text(function, tensor),
                   function->plan->packing[tensor] == RT_PLAIN ? "" : " in panels");
     if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
-    const bool computed = t->producer >= 0 && !function->plan->moves_nothing[t->producer];
+    const bool computed = is_computed(function, tensor);
     if (role->alias)
         strbuf_puts(body, computed ? ", in place" : ", a view");
     else if (whole)
@@ -231,7 +237,8 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     struct role role = {.tensors = tensors, .likeness = likeness_of(function, tensors)};
     role.constant = tensor_at(function, tensors[0])->kind != TENSOR_VALUE || is_input(place_in(function, tensors, 0));
     role.name = names_take(&function->names, words_of(function, i, tensors), word_of_kind(function, tensors[0]));
-    if (whole && begin_together(function, tensors, whole->tensors)) {
+    const bool writes_constant = whole && whole->constant && is_computed(function, tensors[0]);
+    if (whole && !writes_constant && begin_together(function, tensors, whole->tensors)) {
         role.alias = whole->name;
         role.constant = whole->constant;
     }

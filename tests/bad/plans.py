@@ -260,7 +260,7 @@ ROWS = [
     by_plan("nested", {"mesh": [*MESH, {"axis": "data", "size": 2}], "nodes": nodes(partition=[CUT, {**CUT, "axis": "data"}])}, 0, ""),
     by_plan("K08 twice", {"mesh": [*MESH, {"axis": "data", "size": 2}],
                           "nodes": nodes(partition=[CUT, {**CUT, "axis": "data", "unit": 2}])}, 5,
-            r"E0420\].*along data: the parts along tensor cannot be divided so", place=".*fc1"),
+            r"E0420\].*along data: the parts along tensor are too small or too unlike to be divided again", place=".*fc1"),
     by_plan("K08 pipeline", {"mesh": [{"axis": "pipeline", "size": 2}], **cut(axis="pipeline")},
             says=r"E0424\].*fc1.*cannot be split along 'pipeline', the axis of the pipeline stages"),
     by_plan("unit", cut(unit=3), 5, r"E0420\]", place=".*fc1"),
