@@ -165,6 +165,24 @@ def optimum_of_groups():
         assert "--use-zero 3 --zero-ngroups 2" in required, required
 
 
+def step_seconds(*args):
+    """Of the text, which is short for any number of ranks."""
+    done = subprocess.run([RANKC, "plan", *args, "-q"], capture_output=True, text=True, check=True)
+    number, unit = re.search(r"^  step +([0-9.]+) (s|ms|us):", done.stdout, flags=re.M).groups()
+    return float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
+
+
+def few_micro_batches():
+    """Where a scale unit has few micro-batches, stages wait under any schedule: the search finds a plan at least as fast as
+    one without stages."""
+    common = ["--model-config", "llama3-8b", "--runtime-ngpus", "16384", "--amp", "bf16", "--global-batch", "16384",
+              "--machine", "h100"]
+    without = step_seconds(*common, "--pas", "hybrid:tensor=2", "--dim", "batch=2", "--sequence-parallel", "--use-zero", "1")
+    got = step_seconds(*common, "--pas", "autodist")
+    print(f"few micro-batches: search {got:.5g}, without stages {without:.5g}")
+    assert got <= without
+
+
 def constraints():
     """--forbid and --require choose among the candidates; each must concern one."""
     words = ("--model-config", "gpt2", "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim", "seq=256",
@@ -279,7 +297,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
     for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum,
-                 optimum_of_mixtures, optimum_of_groups):
+                 optimum_of_mixtures, optimum_of_groups, few_micro_batches):
         case()
 
 
