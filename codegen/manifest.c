@@ -173,7 +173,7 @@ static void put_slots(json *writer, const struct rank_class *class) {
         const int64_t *bytes = strides[set];
         const int64_t entry[] = {set / RT_MAX_CHUNKS, set % RT_MAX_CHUNKS, bytes[RT_ACTIVATIONS],
                                  bytes[RT_COMMUNICATION]};
-        inputs -= class->schedule->slots[set] * bytes[RT_ACTIVATIONS];
+        inputs -= class->schedule->shape.slots[set] * bytes[RT_ACTIVATIONS];
         if (bytes[RT_ACTIVATIONS] || bytes[RT_COMMUNICATION]) rt_json_put_dims(writer, entry, 4);
     }
     rt_json_close(writer, ']');

@@ -24,16 +24,17 @@ static const double *segment_seconds(const struct graph *graph) {
 }
 
 /* A number, or a list of those of each chunk. */
-static void put_slots(struct rt_json_writer *writer, const struct rt_schedule *schedule, enum rt_slot_kind kind) {
-    if (schedule->nchunks > 1) rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int c = 0; c < schedule->nchunks; c++) rt_json_put_int(writer, schedule->slots[rt_slot_set(kind, c)]);
-    if (schedule->nchunks > 1) rt_json_close(writer, ']');
+static void put_slots(struct rt_json_writer *writer, const struct schedule *schedule, enum rt_slot_kind kind) {
+    if (schedule->shape.nchunks > 1) rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < schedule->shape.nchunks; c++)
+        rt_json_put_int(writer, schedule->shape.slots[rt_slot_set(kind, c)]);
+    if (schedule->shape.nchunks > 1) rt_json_close(writer, ']');
 }
 
 /* A list with an entry for each stage; none if there are no slots of the kind. */
 static void put_all_slots(struct rt_json_writer *writer, const struct graph *graph, enum rt_slot_kind kind) {
     static const char *const keys[RT_SLOT_KINDS] = {"slots", "slots_to_backward", "slots_to_weight"};
-    if (!graph->schedules.at[0].slots[rt_slot_set(kind, 0)]) return;
+    if (!graph->schedules.at[0].shape.slots[rt_slot_set(kind, 0)]) return;
     rt_json_key(writer, keys[kind]);
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int c = 0; c < graph->schedules.n; c++) put_slots(writer, &graph->schedules.at[c], kind);
@@ -68,9 +69,9 @@ static void put_runs(struct rt_json_writer *writer, const struct graph *graph, c
 
 void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training) {
     const int stages = graph->schedules.n, micro_batches = training ? training->accumulate : graph->micro_batches;
-    const struct rt_schedule *first = &graph->schedules.at[0];
+    const struct schedule *first = &graph->schedules.at[0];
     const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
-    const int drawn = shorter ? first->micro_batches : micro_batches;
+    const int drawn = shorter ? first->shape.micro_batches : micro_batches;
     const double *seconds = segment_seconds(graph);
     struct timeline even, shown, costed;
     if (timeline_simulate(graph, drawn, NULL, &even) || timeline_simulate(graph, drawn, seconds, &shown) ||

@@ -9,6 +9,7 @@
 #include "codegen/rank.h"
 #include "codegen/remarks.h"
 #include "codegen/runtime_files.h"
+#include "codegen/step.h"
 #include "codegen/tmpl.h"
 #include "ir/base/str.h"
 #include "runtime/base/checked.h"
@@ -188,27 +189,11 @@ static const char *ranks_text(const struct rankplan *plan, int nclasses, const i
     return arena_printf(plan->graph->arena, "rank%s %s", n == 1 ? "" : "s", strbuf_text(&out));
 }
 
-static const char *upper_case(struct arena *arena, const char *text) {
-    char *upper = arena_strdup(arena, text);
-    for (char *c = upper; *c; c++) *c = (char)toupper((unsigned char)*c);
-    return upper;
-}
-
-/* The enumerator that stands for a segment in the tables of classes: "FORWARD"; where ranks have several chunks
- * "FORWARD_1", that of the second one. */
-static const char *segment_id(const struct graph *graph, const struct segment *segment) {
-    const char *phase = upper_case(graph->arena, phase_names[segment->phase]);
-    if (segment->phase >= PHASE_REDUCE || !graph->chunks.n) return phase;
-    return arena_printf(graph->arena, "%s_%d", phase, schedule_number(graph, segment->chunk));
-}
-
-/* "sends h_0_add_1 to chunk 1". */
-static const char *way_of(const struct graph *graph, const struct transfer_end *end) {
-    const struct node *node = &graph->nodes.at[end->node];
-    const char *name = remarks_value_name(graph, node->inputs[0]), *words = names_words(graph->arena, name, name);
-    return arena_printf(graph->arena, "%s %s %s chunk %d", end->sends ? "sends" : "receives",
-                        *words ? words : "a value", end->sends ? "to" : "from",
-                        (int)attr_int(node, end->sends ? "to" : "from", 0));
+/* "PHASE_FORWARD". */
+static const char *phase_id(struct arena *arena, enum phase phase) {
+    char *id = arena_printf(arena, "PHASE_%s", phase_names[phase]);
+    for (char *c = id; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return id;
 }
 
 /* Binds the rank's ends of the transfers between chunks. `numbers`: sources->numbers. */
@@ -225,9 +210,12 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
         const struct node *node = &graph->nodes.at[end->node];
         const int tensor = end->sends ? node->inputs[0] : node->outputs[0];
         struct tmpl_env *entry = tmpl_entry(env, "transfers");
+        tmpl_set(entry, "sends", end->sends ? "true" : "false");
+        tmpl_set(entry, "phase", phase_id(graph->arena, node->phase));
+        tmpl_setf(entry, "chunk", "%d", schedule_number(graph, end->owner));
         tmpl_set(entry, "place", places(plan, class, false, 1, &tensor));
         tmpl_setf(entry, "transfer", "%d", e);
-        tmpl_set(entry, "way", way_of(graph, end));
+        tmpl_set(entry, "way", step_transfer(graph, 1, end));
         tmpl_setf(entry, "bytes", "%lld", (long long)rankplan_bytes(class, graph, tensor));
         tmpl_setf(entry, "peer", "%d", schedule_home(graph, (int)attr_int(node, end->sends ? "to" : "from", 0)));
         tmpl_setf(entry, "instruction", "%d", numbers[position[end->node]]);
@@ -235,59 +223,34 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
     tmpl_setf(env, "ntransfers", "%d", ends.all.n);
 }
 
-static const char *row_text(const struct graph *graph, const struct rt_step_op *op) {
-    static const char *const kinds[] = {
-        [RT_POST_SEND] = "RT_POST_SEND", [RT_POST_RECEIVE] = "RT_POST_RECEIVE", [RT_WAIT] = "RT_WAIT"};
-    const char *chunk = op->chunk ? arena_printf(graph->arena, ", .chunk = %d", op->chunk) : "";
-    const char *place = graph->segments.at[op->segment].phase >= PHASE_REDUCE
-                            ? ""
-                            : arena_printf(graph->arena, "%s, .micro = %d", chunk, op->micro);
-    if (op->kind == RT_RUN) return place;
-    return arena_printf(graph->arena, "%s, .kind = %s, .transfer = %d", place, kinds[op->kind], op->transfer);
-}
-
 /* The initial values of the table of slots: "2, 1, [RT_MAX_CHUNKS] = 1, 1". */
-static const char *slots_text(struct arena *arena, const struct rt_schedule *schedule) {
+static const char *slots_text(struct arena *arena, const struct schedule *schedule) {
     struct strbuf out;
     strbuf_init(&out, arena);
-    for (int kind = 0; kind < RT_SLOT_KINDS && schedule->slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++) {
-        const int *slots = schedule->slots + rt_slot_set((enum rt_slot_kind)kind, 0);
+    for (int kind = 0; kind < RT_SLOT_KINDS && schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++) {
+        const int *slots = schedule->shape.slots + rt_slot_set((enum rt_slot_kind)kind, 0);
         if (kind) strbuf_printf(&out, ", [%d * RT_MAX_CHUNKS] = ", kind);
-        for (int c = 0; c < schedule->nchunks; c++) strbuf_printf(&out, "%s%d", c ? ", " : "", slots[c]);
+        for (int c = 0; c < schedule->shape.nchunks; c++) strbuf_printf(&out, "%s%d", c ? ", " : "", slots[c]);
     }
     return strbuf_text(&out);
 }
 
-/* Binds the tables of segments and of the step. */
+/* Binds the table of segments and the shape of the schedule. */
 static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const struct rank_class *class, int source) {
-    const struct rt_schedule *schedule = class->schedule;
+    const struct schedule *schedule = class->schedule;
     tmpl_list(env, "segments");
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
         struct tmpl_env *entry = tmpl_entry(env, "segments");
-        tmpl_set(entry, "segment", segment_id(graph, segment));
-        tmpl_set(entry, "phase", upper_case(graph->arena, phase_names[segment->phase]));
-        tmpl_setf(entry, "chunk", "%d", segment->chunk);
+        tmpl_set(entry, "segment", step_segment(graph, segment));
+        tmpl_set(entry, "phase", phase_id(graph->arena, segment->phase));
+        tmpl_setf(entry, "chunk", "%d", schedule_number(graph, segment->chunk));
         tmpl_set(entry, "function", source_function(graph, segment, source));
     }
-    tmpl_list(env, "ops");
-    for (int i = 0; i < schedule->nops; i++) {
-        const struct rt_step_op *op = &schedule->ops[i];
-        const struct segment *segment = &graph->segments.at[op->segment];
-        struct tmpl_env *entry = tmpl_entry(env, "ops");
-        tmpl_set(entry, "segment", segment_id(graph, segment));
-        tmpl_set(entry, "place", row_text(graph, op));
-    }
-    tmpl_setf(env, "nops", "%d", schedule->nops);
-    tmpl_setf(env, "micro_batches", "%d", schedule->micro_batches);
-    tmpl_set(env, "repeated",
-             schedule->repeat_first < schedule->repeat_end
-                 ? arena_printf(graph->arena, ";\n * rows %d to %d once more for each further micro-batch",
-                                schedule->repeat_first, schedule->repeat_end - 1)
-                 : "");
-    tmpl_setf(env, "repeat_first", "%d", schedule->repeat_first);
-    tmpl_setf(env, "repeat_end", "%d", schedule->repeat_end);
-    tmpl_setf(env, "nchunks", "%d", schedule->nchunks);
+    tmpl_setf(env, "micro_batches", "%d", schedule->shape.micro_batches);
+    tmpl_set(env, "repeats", schedule->shape.repeats ? "true" : "false");
+    tmpl_set(env, "step_function", step_function(graph, class->coordinate));
+    tmpl_setf(env, "nchunks", "%d", schedule->shape.nchunks);
     tmpl_set(env, "slots", slots_text(graph->arena, schedule));
 }
 
@@ -300,13 +263,14 @@ static const char *segments_text(const struct rankplan *plan) {
         if (plan->classes[c].nsegments > class->nsegments) class = &plan->classes[c];
     strbuf_init(&out, graph->arena);
     for (int s = 0; s < class->nsegments; s++)
-        strbuf_printf(&out, "%s%s", s ? ", " : "", segment_id(graph, &graph->segments.at[class->segments[s]]));
+        strbuf_printf(&out, "%s%s", s ? ", " : "", step_segment(graph, &graph->segments.at[class->segments[s]]));
     return strbuf_text(&out);
 }
 
 static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources) {
     struct graph *graph = plan->graph;
     tmpl_set(env, "segment_ids", segments_text(plan));
+    step_bind(env, graph);
     tmpl_list(env, "classes");
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];

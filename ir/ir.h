@@ -27,10 +27,10 @@
 #include "ir/base/map.h"
 #include "ir/base/vec.h"
 #include "ir/layout.h"
+#include "ir/step_table.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/part.h"
-#include "runtime/base/schedule.h"
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
@@ -250,7 +250,7 @@ struct graph {
     VEC(struct parameter) parameters;
     VEC(int) controls;            /* tensor ids, indexed by enum rt_control; empty until graph_control */
     VEC(struct segment) segments; /* from SEGMENTED on; by chunk, those of a chunk by phase */
-    VEC(struct rt_schedule)
+    VEC(struct schedule)
     schedules;                          /* from SCHEDULED on; by coordinate on the pipeline axis */
     VEC(struct user_op *) operators;    /* declared by the user; nodes point to their rows */
     VEC(struct provenance) provenances; /* not changed after import; those of live nodes are part of text IR */

@@ -296,7 +296,7 @@ static int check_segment(struct checker *c, int s) {
 
 /* What a coordinate has executed so far of a step with `micro_batches` micro-batches. */
 struct progress {
-    const struct rt_schedule *schedule;
+    const struct schedule *schedule;
     int micro_batches;
     bool *ran;         /* [segment * micro_batches + micro] */
     int *holds;        /* [set of slots * most + slot]: 1 + its micro-batch, 0: free */
@@ -307,9 +307,9 @@ struct progress {
     int *pending, *arrived; /* [end * most + slot]: 1 + the micro-batch that is posted, that was received; 0: none */
 };
 
-static int check_slot(const struct checker *c, const struct progress *p, enum phase phase, const struct rt_step_op *op,
+static int check_slot(const struct checker *c, const struct progress *p, enum phase phase, const struct step_op *op,
                       enum rt_slot_kind kind) {
-    const int holder = op->micro + 1, set = rt_slot_set(kind, op->chunk), slots = p->schedule->slots[set];
+    const int holder = op->micro + 1, set = rt_slot_set(kind, op->chunk), slots = p->schedule->shape.slots[set];
     const struct slot_span span = schedule_slot_span(kind, p->last);
     if (!slots || phase < span.first || phase > span.last) return 0;
     int *holds = &p->holds[set * p->most + op->micro % slots];
@@ -319,30 +319,30 @@ static int check_slot(const struct checker *c, const struct progress *p, enum ph
     return 0;
 }
 
-static int check_slots(const struct checker *c, const struct progress *p, enum phase phase,
-                       const struct rt_step_op *op) {
+static int check_slots(const struct checker *c, const struct progress *p, enum phase phase, const struct step_op *op) {
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
         if (check_slot(c, p, phase, op, (enum rt_slot_kind)kind) < 0) return -1;
     return 0;
 }
 
 /* A row that posts or waits for the end of a transfer. */
-static int check_transfer(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
+static int check_transfer(const struct checker *c, struct progress *p, const struct step_op *op) {
     if (op->transfer >= p->ends.all.n) return fail(c, "a row has a transfer that the coordinate does not have");
     const struct transfer_end *end = &p->ends.all.at[op->transfer];
     const enum phase phase = c->graph->nodes.at[end->node].phase;
-    const int slot = rt_schedule_slot(p->schedule, op), at = op->transfer * p->most + slot;
+    const int slot = rt_schedule_slot(&p->schedule->shape, op->chunk, op->micro), at = op->transfer * p->most + slot;
     int *pending = &p->pending[at], *arrived = &p->arrived[at];
     if (c->graph->segments.at[op->segment].phase != phase || c->graph->segments.at[op->segment].chunk != end->chunk ||
         op->chunk != schedule_number(c->graph, end->owner))
         return fail(c, "a row has a transfer of another segment");
-    if (op->kind == RT_WAIT) {
+    if (op->kind == STEP_WAIT) {
         if (*pending != op->micro + 1) return fail(c, "a row waits for a transfer that was not posted");
         if (!end->sends) *arrived = *pending;
         *pending = 0;
         return 0;
     }
-    if (end->sends != (op->kind == RT_POST_SEND)) return fail(c, "a row sends what it is to receive, or the other way");
+    if (end->sends != (op->kind == STEP_POST_SEND))
+        return fail(c, "a row sends what it is to receive, or the other way");
     if (*pending || *arrived) return fail(c, "a transfer is posted while its memory is in use");
     const int holder = p->holds[op->chunk * p->most + slot];
     if (holder && holder != op->micro + 1) return fail(c, "two micro-batches are in one slot");
@@ -357,9 +357,9 @@ static int check_transfer(const struct checker *c, struct progress *p, const str
  * what is no longer read of its own micro-batch. A weight segment does not write to what has been sent (Note [On the
  * operand] in passes/rank/rankplan_make.c). */
 static bool overwrites(const struct checker *c, const struct progress *p, const struct transfer_end *end,
-                       const struct rt_step_op *op, int holder) {
+                       const struct step_op *op, int holder) {
     const struct segment *segment = &c->graph->segments.at[op->segment];
-    const int micro = holder - 1, slots = p->schedule->slots[op->chunk];
+    const int micro = holder - 1, slots = p->schedule->shape.slots[op->chunk];
     if (!holder || segment->phase == PHASE_WEIGHT) return false;
     if (segment->phase == PHASE_BACKWARD)
         return c->graph->nodes.at[end->node].phase == PHASE_FORWARD && micro == op->micro;
@@ -367,11 +367,11 @@ static bool overwrites(const struct checker *c, const struct progress *p, const 
 }
 
 /* Before a segment is executed: its values have been received, and no transfer still needs the memory. */
-static int check_arrived(const struct checker *c, struct progress *p, enum phase phase, const struct rt_step_op *op) {
+static int check_arrived(const struct checker *c, struct progress *p, enum phase phase, const struct step_op *op) {
     for (int e = 0; e < p->ends.all.n; e++) {
         const struct transfer_end *end = &p->ends.all.at[e];
         const enum phase of = c->graph->nodes.at[end->node].phase;
-        const int slot = op->micro % p->schedule->slots[schedule_number(c->graph, end->owner)];
+        const int slot = op->micro % p->schedule->shape.slots[schedule_number(c->graph, end->owner)];
         const bool own = c->graph->segments.at[op->segment].chunk == end->chunk, reads = !end->sends && of == phase;
         if (own && reads && p->arrived[e * p->most + slot] != op->micro + 1)
             return fail(c, "a segment is executed before a value has arrived");
@@ -386,17 +386,17 @@ static int check_arrived(const struct checker *c, struct progress *p, enum phase
 /* Number of times that the coordinate executes a segment of the phase in a step. */
 static int times_of(const struct progress *p, enum phase phase) {
     if (phase >= PHASE_REDUCE) return 1;
-    return phase <= p->last ? p->schedule->nchunks * p->micro_batches : 0;
+    return phase <= p->last ? p->schedule->shape.nchunks * p->micro_batches : 0;
 }
 
 /* True if the segment of the phase has been executed for the row's chunk and micro-batch. */
-static bool has_run(const struct checker *c, const struct progress *p, const struct rt_step_op *op, enum phase phase) {
+static bool has_run(const struct checker *c, const struct progress *p, const struct step_op *op, enum phase phase) {
     const int segment = schedule_find(c->graph, c->graph->segments.at[op->segment].chunk, phase);
     return segment >= 0 && p->ran[segment * p->micro_batches + op->micro];
 }
 
-static int check_row(const struct checker *c, struct progress *p, const struct rt_step_op *op) {
-    if (op->micro < p->micro_batches && op->kind != RT_RUN) return check_transfer(c, p, op);
+static int check_row(const struct checker *c, struct progress *p, const struct step_op *op) {
+    if (op->micro < p->micro_batches && op->kind != STEP_RUN) return check_transfer(c, p, op);
     const enum phase phase = c->graph->segments.at[op->segment].phase;
     const bool per_micro_batch = phase < PHASE_REDUCE;
     if (op->micro >= p->micro_batches) return fail(c, "a row has a micro-batch that the step does not have");
@@ -414,18 +414,18 @@ static int check_row(const struct checker *c, struct progress *p, const struct r
 }
 
 /* Walks the table of a step with that many micro-batches. */
-static int check_table(const struct checker *c, const struct rt_schedule *schedule, int micro_batches) {
+static int check_table(const struct checker *c, const struct schedule *schedule, int micro_batches) {
     struct arena *arena = c->graph->arena;
-    struct rt_schedule_walk walk = {0};
+    struct schedule_walk walk = {0};
     struct progress p = {.schedule = schedule, .micro_batches = micro_batches};
-    p.most = rt_schedule_most_slots(schedule);
+    p.most = rt_schedule_most_slots(&schedule->shape);
     p.last = schedule_last_phase(c->graph);
     p.ran = ARENA_ARRAY(arena, bool, c->graph->segments.n *micro_batches);
     p.holds = ARENA_ARRAY(arena, int, RT_SLOT_SETS *p.most);
     p.ends = schedule_ends(c->graph, (int)(schedule - c->graph->schedules.at));
     p.pending = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
     p.arrived = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
-    while (rt_schedule_next(schedule, micro_batches, &walk))
+    while (schedule_next(schedule, micro_batches, &walk))
         if (check_row(c, &p, &walk.op) < 0) return -1;
     for (int phase = 0; phase < schedule_phases(c->graph); phase++)
         if (p.count[phase] != times_of(&p, (enum phase)phase))
@@ -437,9 +437,9 @@ static int check_table(const struct checker *c, const struct rt_schedule *schedu
 
 /* Of a new value that forward computes and that is stored after backward (schedule_update_phase): with several slots,
  * the forward segments in between would start from the old value. */
-static int check_updates(const struct checker *c, const struct rt_schedule *schedule) {
+static int check_updates(const struct checker *c, const struct schedule *schedule) {
     const struct graph *graph = c->graph;
-    const bool several = schedule->nchunks > 1 || schedule->slots[0] > 1;
+    const bool several = schedule->shape.nchunks > 1 || schedule->shape.slots[0] > 1;
     for (int i = 0; i < graph->updates.n && several; i++) {
         const int value = graph->updates.at[i].value;
         if (graph->tensors.at[value].producer >= 0 && graph_phase_of(graph, value) == PHASE_FORWARD &&
@@ -452,14 +452,14 @@ static int check_updates(const struct checker *c, const struct rt_schedule *sche
 
 /* Every chunk has slots, at most as many for a part of a micro-batch as for the whole. Those for parts are there for
  * all chunks or for none, and only if there are weight segments. */
-static int check_sets(const struct checker *c, const struct rt_schedule *schedule) {
-    const bool parts = schedule->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
+static int check_sets(const struct checker *c, const struct schedule *schedule) {
+    const bool parts = schedule->shape.slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
     if (parts && schedule_last_phase(c->graph) != PHASE_WEIGHT)
         return fail(c, "it has slots for weight segments, of which there are none");
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
-        for (int chunk = 0; chunk < schedule->nchunks; chunk++) {
-            const int slots = schedule->slots[rt_slot_set((enum rt_slot_kind)kind, chunk)];
-            if ((slots > 0) != (!kind || parts) || slots > schedule->slots[chunk])
+        for (int chunk = 0; chunk < schedule->shape.nchunks; chunk++) {
+            const int slots = schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, chunk)];
+            if ((slots > 0) != (!kind || parts) || slots > schedule->shape.slots[chunk])
                 return fail(c, "a chunk has too many slots for a part of its micro-batches, or too few");
         }
     return 0;
@@ -467,17 +467,17 @@ static int check_sets(const struct checker *c, const struct rt_schedule *schedul
 
 static int check_schedule(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
-    const struct rt_schedule *schedule = &graph->schedules.at[coordinate];
+    const struct schedule *schedule = &graph->schedules.at[coordinate];
     int chunks = 0;
     c->where = arena_printf(graph->arena, "schedule %d", coordinate);
     for (int chunk = 0; chunk < schedule_chunks(graph); chunk++) chunks += schedule_home(graph, chunk) == coordinate;
-    if (schedule->nchunks != chunks) return fail(c, "it does not have the slots of each chunk of the coordinate");
-    if (rt_schedule_most_slots(schedule) > schedule->micro_batches)
+    if (schedule->shape.nchunks != chunks) return fail(c, "it does not have the slots of each chunk of the coordinate");
+    if (rt_schedule_most_slots(&schedule->shape) > schedule->shape.micro_batches)
         return fail(c, "it has more slots than micro-batches");
     if (schedule->repeat_first > schedule->repeat_end || schedule->repeat_end > schedule->nops)
         return fail(c, "it repeats rows that it does not have");
-    if (schedule->micro_batches > schedule->nops) return fail(c, "it has more micro-batches than rows");
-    if (schedule->micro_batches != graph->schedules.at[0].micro_batches)
+    if (schedule->shape.micro_batches > schedule->nops) return fail(c, "it has more micro-batches than rows");
+    if (schedule->shape.micro_batches != graph->schedules.at[0].shape.micro_batches)
         return fail(c, "it has another number of micro-batches than schedule 0");
     for (int i = 0; i < schedule->nops; i++) {
         const int chunk = graph->segments.at[schedule->ops[i].segment].chunk;
@@ -485,9 +485,9 @@ static int check_schedule(struct checker *c, int coordinate) {
     }
     if (check_sets(c, schedule) < 0 || check_updates(c, schedule) < 0) return -1;
     /* without repetition; repeated once; and as often as it takes to come to the same slots again */
-    const int further[] = {0, 1, rt_schedule_most_slots(schedule) + 1};
-    for (int k = 0; k < 3 && rt_schedule_allows(schedule, schedule->micro_batches + further[k]); k++)
-        if (check_table(c, schedule, schedule->micro_batches + further[k]) < 0) return -1;
+    const int further[] = {0, 1, rt_schedule_most_slots(&schedule->shape) + 1};
+    for (int k = 0; k < 3 && rt_schedule_allows(&schedule->shape, schedule->shape.micro_batches + further[k]); k++)
+        if (check_table(c, schedule, schedule->shape.micro_batches + further[k]) < 0) return -1;
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* Segments (struct segment) are the parts of the order that ranks execute as a unit. Schedules say when
- * (runtime/base/schedule.h, which defines chunk, segment and slot). */
+ * (ir/step_table.h; runtime/base/schedule.h defines chunk, segment and slot). */
 #ifndef IR_SCHEDULE_H
 #define IR_SCHEDULE_H
 
@@ -25,7 +25,7 @@ bool chunks_are_whole(const struct chunks *chunks, int coordinates);
 /* The stage_part of the ranks of a coordinate: what they do of the node for any of their chunks. */
 int coordinate_part(const struct graph *graph, const struct node *node, int coordinate);
 
-/* True for a Transfer that schedules post and wait for (Note [Transfers between chunks] in runtime/base/schedule.h):
+/* True for a Transfer that schedules post and wait for (Note [Transfers between chunks] in ir/step_table.h):
  * those of the phases of micro-batches in training, and those of inference of several micro-batches. Others are
  * executed in their segments. */
 bool schedule_posts(const struct graph *graph, const struct node *node);

@@ -19,8 +19,8 @@ struct channel {
 
 /* A coordinate on its walk. */
 struct walker {
-    const struct rt_schedule *schedule;
-    struct rt_schedule_walk walk;
+    const struct schedule *schedule;
+    struct schedule_walk walk;
     struct transfer_ends ends;
     int *number; /* [end * most slots + slot]: of the posted message among those of its channel */
     double time;
@@ -39,7 +39,7 @@ struct simulation {
 };
 
 static const char *describe(const struct simulation *s, int coordinate, const char *what) {
-    const struct rt_step_op *op = &s->walkers[coordinate].walk.op;
+    const struct step_op *op = &s->walkers[coordinate].walk.op;
     return arena_printf(s->graph->arena, "coordinate %d, micro-batch %d: %s", coordinate, op->micro, what);
 }
 
@@ -60,20 +60,20 @@ static int find_stuck(const struct simulation *s) {
     for (int c = 0; c < s->coordinates; c++) {
         const struct walker *w = &s->walkers[c];
         const struct transfer_end *end =
-            w->done || w->walk.op.kind == RT_RUN ? NULL : &w->ends.all.at[w->walk.op.transfer];
+            w->done || w->walk.op.kind == STEP_RUN ? NULL : &w->ends.all.at[w->walk.op.transfer];
         if (end && end->sends) return end->owner;
     }
     return -1;
 }
 
-static double duration(const struct simulation *s, const struct rt_step_op *op) {
+static double duration(const struct simulation *s, const struct step_op *op) {
     const enum phase phase = s->graph->segments.at[op->segment].phase;
     if (phase >= PHASE_REDUCE) return 0;
     if (s->seconds) return s->seconds[op->segment];
     return phase == PHASE_BACKWARD && s->last == PHASE_BACKWARD ? 2 : 1;
 }
 
-static void run_row(struct simulation *s, int c, const struct rt_step_op *op) {
+static void run_row(struct simulation *s, int c, const struct step_op *op) {
     struct walker *w = &s->walkers[c];
     const double begin = w->time;
     w->time += duration(s, op);
@@ -93,20 +93,20 @@ static struct channel *channel_of(const struct simulation *s, const struct node 
 }
 
 /* Executes the row; false if it has to wait. */
-static bool execute(struct simulation *s, int c, const struct rt_step_op *op) {
+static bool execute(struct simulation *s, int c, const struct step_op *op) {
     struct walker *w = &s->walkers[c];
-    if (op->kind == RT_RUN) return run_row(s, c, op), true;
+    if (op->kind == STEP_RUN) return run_row(s, c, op), true;
     const struct transfer_end *end = &w->ends.all.at[op->transfer];
     struct channel *channel = channel_of(s, &s->graph->nodes.at[end->node]);
-    const int slot = rt_schedule_slot(w->schedule, op);
-    int *number = &w->number[op->transfer * rt_schedule_most_slots(w->schedule) + slot];
-    if (op->kind == RT_POST_SEND) {
+    const int slot = rt_schedule_slot(&w->schedule->shape, op->chunk, op->micro);
+    int *number = &w->number[op->transfer * rt_schedule_most_slots(&w->schedule->shape) + slot];
+    if (op->kind == STEP_POST_SEND) {
 
         *number = channel->sent.n;
         VEC_PUSH(s->graph->arena, &channel->sent, (struct sent){end->node, op->micro, w->time});
         return true;
     }
-    if (op->kind == RT_POST_RECEIVE) return *number = channel->received++, true;
+    if (op->kind == STEP_POST_RECEIVE) return *number = channel->received++, true;
     if (end->sends) return *number < channel->received;
     if (*number >= channel->sent.n) return false;
     const struct sent *sent = &channel->sent.at[*number];
@@ -121,7 +121,7 @@ static bool advance(struct simulation *s, int c) {
     struct walker *w = &s->walkers[c];
     bool any = false;
     while (!w->done && !s->wrong) {
-        if (!w->waits && !rt_schedule_next(w->schedule, s->timeline->micro_batches, &w->walk)) {
+        if (!w->waits && !schedule_next(w->schedule, s->timeline->micro_batches, &w->walk)) {
             w->done = true;
             break;
         }
@@ -146,7 +146,7 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     for (int c = 0; c < n; c++) {
         struct walker *w = &s.walkers[c];
         *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = schedule_ends(graph, c)};
-        w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n *rt_schedule_most_slots(w->schedule) + 1);
+        w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n *rt_schedule_most_slots(&w->schedule->shape) + 1);
     }
     for (bool any = true; any && !s.wrong;) {
         any = false;
@@ -159,13 +159,13 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
 }
 
 int timeline_verify(const struct graph *graph, struct diags *diags) {
-    const int further[] = {0, 1, graph->schedules.n ? rt_schedule_most_slots(&graph->schedules.at[0]) + 1 : 0};
+    const int further[] = {0, 1, graph->schedules.n ? rt_schedule_most_slots(&graph->schedules.at[0].shape) + 1 : 0};
     for (int k = 0; k < 3 && graph->level >= SCHEDULED; k++) {
-        const int micro_batches = graph->schedules.at[0].micro_batches + further[k];
+        const int micro_batches = graph->schedules.at[0].shape.micro_batches + further[k];
         struct timeline timeline;
         bool allowed = true;
         for (int c = 0; c < graph->schedules.n; c++)
-            allowed = allowed && rt_schedule_allows(&graph->schedules.at[c], micro_batches);
+            allowed = allowed && rt_schedule_allows(&graph->schedules.at[c].shape, micro_batches);
         const char *wrong = allowed ? timeline_simulate(graph, micro_batches, NULL, &timeline) : NULL;
         if (wrong) return diag_error(diags, 1101, EXIT_MISMATCH, graph->name, "schedules: %s", wrong);
     }
@@ -190,7 +190,7 @@ double timeline_bubble_overlapped(const struct timeline *timeline, int coordinat
 
 const char *timeline_text(struct arena *arena, const struct graph *graph, const struct timeline *timeline,
                           int coordinate) {
-    const bool several = graph->schedules.at[coordinate].nchunks > 1;
+    const bool several = graph->schedules.at[coordinate].shape.nchunks > 1;
     const int width = 3 + several + (schedule_last_phase(graph) == PHASE_WEIGHT); /* columns of a unit of time */
     static const char *const marks[] = {[PHASE_FORWARD] = "", [PHASE_BACKWARD] = "'", [PHASE_WEIGHT] = "\""};
     struct strbuf out;

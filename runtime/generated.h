@@ -1,9 +1,9 @@
 /* The structure of a generated program, and what its code calls. A program that embeds a model needs rt.h alone.
  *
  * rankc writes one `const struct rt_program` per model: tables (ports, weights, rank classes), and for each rank class
- * one function per segment of a step and the table that says when it is executed (base/schedule.h). The runtime
- * determines which rank this process is, opens the model's files, loads this rank's slices of the weights, allocates
- * each arena once and executes the rows of the table. The main() of a program is rt_main(). */
+ * one function per segment of a step (base/schedule.h) and the function of a step, which says when each is executed.
+ * The runtime determines which rank this process is, opens the model's files, loads this rank's slices of the weights,
+ * allocates each arena once and calls the function of a step. The main() of a program is rt_main(). */
 #ifndef RT_GENERATED_H
 #define RT_GENERATED_H
 
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 17 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 18 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
  * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
@@ -85,13 +85,16 @@ struct rt_place {
 /* What ranks execute of one phase without a break, for one micro-batch or once per step. */
 struct rt_segment {
     enum phase phase;
-    int chunk; /* of all chunks of the program */
+    int chunk; /* by the rank's own numbers */
     int (*run)(struct rt *rt);
 };
 
-/* One end of a transfer between chunks (Note [Transfers between chunks] in base/schedule.h). */
+/* One end of a transfer between chunks: rt_post. */
 struct rt_transfer {
-    struct rt_place place; /* of the value, in a slot */
+    bool sends;
+    enum phase phase;      /* of the segment that computes or reads the value */
+    int chunk;             /* in whose slot the value lies, by the rank's own numbers */
+    struct rt_place place; /* of the value */
     size_t bytes;
     int peer;        /* coordinate of the other end on the axis of the pipeline stages */
     int instruction; /* the node: index into "instructions" of manifest.json */
@@ -113,7 +116,10 @@ struct rt_rank_class {
     const struct rt_segment *segments;
     const struct rt_transfer *transfers;
     int ntransfers;
-    struct rt_schedule schedule; /* when ranks execute which of `segments` in a step */
+    struct rt_schedule schedule;
+    /* Executes a step by calls of rt_run, rt_post and rt_wait, in the order in which the ranks do so. micro_batches: at
+     * least those of `schedule`. Calls for what a caller did not ask for (a phase, a micro-batch) do nothing. */
+    int (*step)(struct rt *rt, int micro_batches);
 };
 
 /* A strided copy of count[0] x count[1] x count[2] rows of `bytes` contiguous bytes each. Strides are in bytes. */
@@ -234,6 +240,18 @@ size_t rt_program_symmetric(const struct rt_program *program);
 int rt_main(int argc, char **argv, const struct rt_program *program);
 
 /* Called by generated code --------------------------------------------------------------------------------------- */
+
+/* What a step consists of (struct rt_rank_class). rt_run executes a segment, a row of the class' `segments`, for a
+ * micro-batch (0 for what is done once in a step): it passes the inputs, calls the segment's function and returns the
+ * outputs.
+ *
+ * rt_post begins `n` transfers, rows `first` and further of `transfers`: values are sent to another chunk, when the
+ * segment that computes them has been executed, or received. It does not wait: rt_wait does, for received values before
+ * the segment that reads them, and for sent ones before their memory is used again. The messages of a pair of ranks
+ * match in the order of posting. */
+int rt_run(struct rt *rt, int segment, int micro);
+int rt_post(struct rt *rt, int first, int n, int micro);
+int rt_wait(struct rt *rt, int first, int n, int micro);
 
 /* Records that an instruction (index into "instructions" of manifest.json; -1: none) begins. Reports about a rank that
  * fails, dies or hangs name it. A rank that records none for the launcher's time limit counts as stuck. */

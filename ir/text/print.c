@@ -346,31 +346,31 @@ static void print_segment(struct printer *p, const struct segment *segment) {
     strbuf_putc(&p->out, '\n');
 }
 
-static void print_transfer(struct printer *p, const struct transfer_ends *ends, const struct rt_step_op *op) {
+static void print_transfer(struct printer *p, const struct transfer_ends *ends, const struct step_op *op) {
     const struct transfer_end *end = &ends->all.at[op->transfer];
-    strbuf_printf(&p->out, "%s %s ", op->kind == RT_WAIT ? "wait" : "post", end->sends ? "send" : "receive");
+    strbuf_printf(&p->out, "%s %s ", op->kind == STEP_WAIT ? "wait" : "post", end->sends ? "send" : "receive");
     print_use(p, p->graph->nodes.at[end->node].outputs[0]);
     strbuf_printf(&p->out, " micro=%d\n", op->micro);
 }
 
-static void print_schedule(struct printer *p, const struct rt_schedule *schedule) {
+static void print_schedule(struct printer *p, const struct schedule *schedule) {
     strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=", (int)(schedule - p->graph->schedules.at),
-                  schedule->micro_batches);
-    for (int kind = 0; kind < RT_SLOT_KINDS && schedule->slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++)
-        for (int c = 0; c < schedule->nchunks; c++)
+                  schedule->shape.micro_batches);
+    for (int kind = 0; kind < RT_SLOT_KINDS && schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++)
+        for (int c = 0; c < schedule->shape.nchunks; c++)
             strbuf_printf(&p->out, "%s%d",
                           c      ? ","
                           : kind ? "/"
                                  : "",
-                          schedule->slots[rt_slot_set((enum rt_slot_kind)kind, c)]);
+                          schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, c)]);
     if (schedule->repeat_first < schedule->repeat_end)
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');
     const struct transfer_ends ends = schedule_ends(p->graph, (int)(schedule - p->graph->schedules.at));
     for (int i = 0; i < schedule->nops; i++) {
-        const struct rt_step_op *op = &schedule->ops[i];
+        const struct step_op *op = &schedule->ops[i];
         const struct segment *segment = &p->graph->segments.at[op->segment];
-        if (op->kind != RT_RUN) {
+        if (op->kind != STEP_RUN) {
             print_transfer(p, &ends, op);
             continue;
         }

@@ -45,7 +45,7 @@ struct reader {
     struct definition defined[MAX_OUTPUTS];
     int ndefined; /* tensors that the current statement defines */
     int64_t const_bytes;
-    VEC(struct rt_step_op) rows; /* of the last schedule */
+    VEC(struct step_op) rows; /* of the last schedule */
     VEC(struct declared) declared;
 };
 

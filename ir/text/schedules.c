@@ -56,31 +56,32 @@ bool read_segment(struct reader *r) {
 }
 
 /* 2,1 and, after "/", the numbers of slots of the other kinds */
-static bool read_slots(struct reader *r, const char *start, struct rt_schedule *schedule) {
+static bool read_slots(struct reader *r, const char *start, struct schedule *schedule) {
     for (int kind = 0; kind < RT_SLOT_KINDS && (!kind || take(r, "/")); kind++) {
         int chunks = 0;
         do {
             if (chunks == RT_MAX_CHUNKS) return fail_at(r, start, "more than %d chunks", RT_MAX_CHUNKS);
-            if (!read_count(r, 1, "slots", &schedule->slots[rt_slot_set((enum rt_slot_kind)kind, chunks++)]))
+            if (!read_count(r, 1, "slots", &schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, chunks++)]))
                 return false;
         } while (take(r, ","));
-        if (kind && chunks != schedule->nchunks) return fail_at(r, start, "slots of every chunk are expected");
-        schedule->nchunks = chunks;
+        if (kind && chunks != schedule->shape.nchunks) return fail_at(r, start, "slots of every chunk are expected");
+        schedule->shape.nchunks = chunks;
     }
     return true;
 }
 
 bool read_schedule(struct reader *r) {
-    struct rt_schedule schedule = {0};
+    struct schedule schedule = {0};
     int coordinate;
     const char *start = place(r);
     if (!read_count(r, 0, "the coordinate", &coordinate)) return false;
     if (coordinate != r->graph->schedules.n)
         return fail_at(r, start, "schedule %d must come next", r->graph->schedules.n);
-    if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.micro_batches)) return false;
+    if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.shape.micro_batches)) return false;
     if (!expect(r, "slots=")) return false;
     if (!read_slots(r, start, &schedule)) return false;
     if (take(r, "repeat=") && !read_range(r, "the row", &schedule.repeat_first, &schedule.repeat_end)) return false;
+    schedule.shape.repeats = schedule.repeat_first < schedule.repeat_end;
     r->rows.at = NULL;
     r->rows.n = r->rows.capacity = 0;
     VEC_PUSH(r->arena, &r->graph->schedules, schedule);
@@ -95,14 +96,14 @@ static int find_end(const struct graph *graph, int coordinate, int tensor, bool 
     return -1;
 }
 
-static bool read_place(struct reader *r, struct rt_step_op *op) {
+static bool read_place(struct reader *r, struct step_op *op) {
     return expect(r, "micro=") && read_count(r, 0, "micro", &op->micro);
 }
 
-static bool add_row(struct reader *r, const char *start, struct rt_step_op op, int chunk) {
-    struct rt_schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
+static bool add_row(struct reader *r, const char *start, struct step_op op, int chunk) {
+    struct schedule *schedule = r->graph->schedules.at + r->graph->schedules.n - 1;
     op.chunk = schedule_number(r->graph, chunk);
-    if (op.chunk >= schedule->nchunks) return fail_at(r, start, "the schedule has no slots for this chunk");
+    if (op.chunk >= schedule->shape.nchunks) return fail_at(r, start, "the schedule has no slots for this chunk");
     VEC_PUSH(r->arena, &r->rows, op);
     schedule->ops = r->rows.at;
     schedule->nops = r->rows.n;
@@ -112,7 +113,7 @@ static bool add_row(struct reader *r, const char *start, struct rt_step_op op, i
 /* send %5 micro=0 */
 static bool read_transfer(struct reader *r, bool waits) {
     const bool sends = take(r, "send");
-    struct rt_step_op op = {.kind = waits ? RT_WAIT : sends ? RT_POST_SEND : RT_POST_RECEIVE};
+    struct step_op op = {.kind = waits ? STEP_WAIT : sends ? STEP_POST_SEND : STEP_POST_RECEIVE};
     int tensor;
     if (!sends && !expect(r, "receive")) return false;
     const char *start = place(r);
@@ -136,7 +137,7 @@ bool read_wait(struct reader *r) {
 }
 
 bool read_run(struct reader *r) {
-    struct rt_step_op op = {0};
+    struct step_op op = {0};
     enum phase phase = PHASE_FORWARD;
     int chunk = 0;
     const char *start = place(r);

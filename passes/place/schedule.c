@@ -9,9 +9,9 @@
 
 /* Forward and backward of each micro-batch in turn, then reduction and update. The first two rows are repeated, so that
  * a run may choose the number of micro-batches. A micro-batch is finished before the next one begins: one slot. */
-static struct rt_schedule one_by_one(struct graph *graph, int coordinate) {
+static struct schedule one_by_one(struct graph *graph, int coordinate) {
     const int phases = schedule_phases(graph);
-    struct rt_step_op *ops = ARENA_ARRAY(graph->arena, struct rt_step_op, phases);
+    struct step_op *ops = ARENA_ARRAY(graph->arena, struct step_op, phases);
     int rows = 0, repeated = 0;
     for (int p = 0; p < phases; p++) {
         const int segment = schedule_find(graph, coordinate, (enum phase)p);
@@ -19,8 +19,10 @@ static struct rt_schedule one_by_one(struct graph *graph, int coordinate) {
         ops[rows++].segment = segment;
         if (p < PHASE_REDUCE) repeated = rows;
     }
-    return (struct rt_schedule){
-        .nops = rows, .ops = ops, .micro_batches = 1, .repeat_end = repeated, .nchunks = 1, .slots = {1}};
+    return (struct schedule){.shape = {.micro_batches = 1, .repeats = repeated > 0, .nchunks = 1, .slots = {1}},
+                             .nops = rows,
+                             .ops = ops,
+                             .repeat_end = repeated};
 }
 
 /* The table of a coordinate in the making. */
@@ -28,26 +30,26 @@ struct table {
     struct graph *graph;
     const struct column *column;
     struct transfer_ends ends;
-    struct arrivals arrivals;    /* the receives that it posts */
-    struct rt_schedule schedule; /* its slots */
-    enum phase last;             /* of a micro-batch */
-    int most;                    /* slots of a chunk */
-    int arrived;                 /* receives posted so far */
+    struct arrivals arrivals; /* the receives that it posts */
+    struct schedule schedule; /* its slots */
+    enum phase last;          /* of a micro-batch */
+    int most;                 /* slots of a chunk */
+    int arrived;              /* receives posted so far */
     int *sending; /* [end * most + slot]: 1 + the micro-batch whose send was posted and not waited for; 0: none */
-    VEC(struct rt_step_op) ops;
+    VEC(struct step_op) ops;
 };
 
-static void put_row(struct table *t, enum rt_step_kind kind, int chunk, enum phase phase, int micro, int transfer) {
-    const struct rt_step_op op = {.segment = schedule_find(t->graph, chunk, phase),
-                                  .chunk = schedule_number(t->graph, chunk),
-                                  .micro = micro,
-                                  .kind = kind,
-                                  .transfer = transfer};
+static void put_row(struct table *t, enum step_kind kind, int chunk, enum phase phase, int micro, int transfer) {
+    const struct step_op op = {.segment = schedule_find(t->graph, chunk, phase),
+                               .chunk = schedule_number(t->graph, chunk),
+                               .micro = micro,
+                               .kind = kind,
+                               .transfer = transfer};
     VEC_PUSH(t->graph->arena, &t->ops, op);
 }
 
 /* A row for an end of a transfer. */
-static void put_end(struct table *t, enum rt_step_kind kind, int end, int micro) {
+static void put_end(struct table *t, enum step_kind kind, int end, int micro) {
     const struct transfer_end *e = &t->ends.all.at[end];
     put_row(t, kind, e->chunk, t->graph->nodes.at[e->node].phase, micro, end);
     t->ops.at[t->ops.n - 1].chunk = schedule_number(t->graph, e->owner);
@@ -66,7 +68,7 @@ static bool must_end(const struct table *t, const struct cell *cell, int end, in
     if (!cell) return true;
     if (cell->phase == PHASE_WEIGHT) return false;
     if (cell->phase == PHASE_BACKWARD) return phase_of_end(t, end) == PHASE_FORWARD && micro == cell->micro;
-    const int slots = t->schedule.slots[schedule_number(t->graph, cell->chunk)];
+    const int slots = t->schedule.shape.slots[schedule_number(t->graph, cell->chunk)];
     return e->owner == cell->chunk && micro != cell->micro && micro % slots == cell->micro % slots;
 }
 
@@ -76,7 +78,7 @@ static void wait_for_sends(struct table *t, enum phase phase, const struct cell 
         for (int e = 0; e < t->ends.all.n; e++) {
             int *sending = &t->sending[e * t->most + s];
             if (!*sending || phase_of_end(t, e) != phase || !must_end(t, cell, e, *sending - 1)) continue;
-            put_end(t, RT_WAIT, e, *sending - 1);
+            put_end(t, STEP_WAIT, e, *sending - 1);
             *sending = 0;
         }
 }
@@ -98,31 +100,31 @@ static void post_receives(struct table *t, int i) {
         const struct arrival *arrival = &t->arrivals.all.at[t->arrived];
         const struct cell cell = {phase_of_end(t, arrival->end), arrival->micro, t->ends.all.at[arrival->end].chunk};
         if (cell.phase == PHASE_FORWARD) wait_for_memory(t, &cell);
-        put_end(t, RT_POST_RECEIVE, arrival->end, arrival->micro);
+        put_end(t, STEP_POST_RECEIVE, arrival->end, arrival->micro);
     }
 }
 
 static void wait_for_receives(struct table *t, const struct cell *cell) {
     for (int e = 0; e < t->ends.all.n; e++)
-        if (is_of_cell(t, e, cell, false)) put_end(t, RT_WAIT, e, cell->micro);
+        if (is_of_cell(t, e, cell, false)) put_end(t, STEP_WAIT, e, cell->micro);
 }
 
 static void post_sends(struct table *t, const struct cell *cell) {
     for (int e = 0; e < t->ends.all.n; e++) {
         if (!is_of_cell(t, e, cell, true)) continue;
-        const int slot = cell->micro % t->schedule.slots[schedule_number(t->graph, t->ends.all.at[e].owner)];
-        put_end(t, RT_POST_SEND, e, cell->micro);
+        const int slot = cell->micro % t->schedule.shape.slots[schedule_number(t->graph, t->ends.all.at[e].owner)];
+        put_end(t, STEP_POST_SEND, e, cell->micro);
         t->sending[e * t->most + slot] = cell->micro + 1;
     }
 }
 
-/* The rows of a segment and of the transfers around it (Note [Transfers between chunks] in runtime/base/schedule.h). */
+/* The rows of a segment and of the transfers around it (Note [Transfers between chunks] in ir/step_table.h). */
 static void put_cell(struct table *t, int i) {
     const struct cell *cell = &t->column->cells.at[i];
     wait_for_memory(t, cell);
     post_receives(t, i);
     wait_for_receives(t, cell);
-    put_row(t, RT_RUN, cell->chunk, cell->phase, cell->micro, 0);
+    put_row(t, STEP_RUN, cell->chunk, cell->phase, cell->micro, 0);
     post_sends(t, cell);
 }
 
@@ -166,16 +168,16 @@ static void find_slots(struct table *t, const int *more) {
     for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++) {
         if (schedule_home(t->graph, chunk) != t->column->coordinate) continue;
         for (int kind = 0; kind < kinds; kind++)
-            t->schedule.slots[rt_slot_set((enum rt_slot_kind)kind, t->schedule.nchunks)] =
+            t->schedule.shape.slots[rt_slot_set((enum rt_slot_kind)kind, t->schedule.shape.nchunks)] =
                 count_slots(t, (enum rt_slot_kind)kind, chunk, kind == RT_SLOT_WHOLE ? more[chunk] : 0);
-        t->schedule.nchunks++;
+        t->schedule.shape.nchunks++;
     }
-    t->most = rt_schedule_most_slots(&t->schedule);
+    t->most = rt_schedule_most_slots(&t->schedule.shape);
 }
 
 /* The table of a coordinate: the rows of its column, then reduction and update. */
-static struct rt_schedule schedule_of(struct graph *graph, const struct column *columns,
-                                      const struct transfer_ends *ends, int coordinate, const int *more) {
+static struct schedule schedule_of(struct graph *graph, const struct column *columns, const struct transfer_ends *ends,
+                                   int coordinate, const int *more) {
     const struct column *column = &columns[coordinate];
     struct table t = {.graph = graph, .column = column, .ends = ends[coordinate], .last = schedule_last_phase(graph)};
     t.arrivals = messages_order(graph, columns, ends, coordinate);
@@ -188,11 +190,12 @@ static struct rt_schedule schedule_of(struct graph *graph, const struct column *
     }
     for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) wait_for_sends(&t, (enum phase)phase, NULL);
     for (int p = PHASE_REDUCE; p < schedule_phases(graph); p++)
-        put_row(&t, RT_RUN, schedule_first(graph, coordinate), (enum phase)p, 0, 0);
+        put_row(&t, STEP_RUN, schedule_first(graph, coordinate), (enum phase)p, 0, 0);
     t.schedule.nops = t.ops.n;
     t.schedule.ops = t.ops.at;
-    t.schedule.micro_batches = column->micro_batches;
+    t.schedule.shape.micro_batches = column->micro_batches;
     if (column->repeat_first == column->repeat_end) t.schedule.repeat_first = t.schedule.repeat_end = 0;
+    t.schedule.shape.repeats = t.schedule.repeat_first < t.schedule.repeat_end;
     return t.schedule;
 }
 
@@ -211,7 +214,7 @@ static void put_tables(struct graph *graph, const struct column *columns, const 
         if (timeline.stuck >= 0 && graph->schedules.n) more[timeline.stuck]++;
         graph->schedules.n = 0;
         for (int c = 0; c < schedule_coordinates(graph); c++) {
-            const struct rt_schedule schedule = schedule_of(graph, columns, ends, c, more);
+            const struct schedule schedule = schedule_of(graph, columns, ends, c, more);
             VEC_PUSH(graph->arena, &graph->schedules, schedule);
         }
     } while (timeline_simulate(graph, columns[0].micro_batches, NULL, &timeline) && timeline.stuck >= 0 &&
@@ -245,7 +248,7 @@ int pass_schedule(struct graph *graph, const struct pass_context *context) {
     const int coordinates = schedule_coordinates(graph);
     if ((context->training || graph->micro_batches > 1) && coordinates > 1) return fill_tables(graph, context);
     for (int coordinate = 0; coordinate < coordinates; coordinate++) {
-        const struct rt_schedule schedule = one_by_one(graph, coordinate);
+        const struct schedule schedule = one_by_one(graph, coordinate);
         VEC_PUSH(graph->arena, &graph->schedules, schedule);
     }
     return 0;

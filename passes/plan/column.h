@@ -6,7 +6,7 @@
 #include "passes/plan/schedule_grid.h"
 
 /* What a coordinate computes in a step, in order. For each micro-batch beyond those listed, cells [repeat_first,
- * repeat_end) are repeated, as rows are in Note [Repeated rows] in runtime/base/schedule.h. */
+ * repeat_end) are repeated, as rows are in Note [Repeated rows] in ir/step_table.h. */
 struct column {
     struct arena *arena;
     int coordinate, coordinates, micro_batches;

@@ -59,7 +59,7 @@ struct rank_class {
     VEC(struct rt_flat) flats;
     /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
-    const struct rt_schedule *schedule;          /* of its coordinate */
+    const struct schedule *schedule;             /* of its coordinate */
     int nsegments, *segments;                    /* those of the graph that the schedule executes, ascending */
     VEC(int) kept;                               /* roots that lie in a slot (slots.h) */
     int transferred;                             /* the first of them: values that go from rank to rank */

@@ -84,7 +84,7 @@ static const struct access *find_root_accesses(const struct rankplan *plan, cons
  * chunks, has a slot of `owner` for the whole micro-batch. */
 static int choose_set(const struct rank_class *class, const struct access *access, bool transferred, int owner) {
     const unsigned forward = 1u << PHASE_FORWARD, weight = 1u << PHASE_WEIGHT;
-    const bool parts = class->schedule->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
+    const bool parts = class->schedule->shape.slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
     if (!parts || transferred || access->elsewhere || access->chunk == SEVERAL)
         return rt_slot_set(RT_SLOT_WHOLE, owner);
     const enum rt_slot_kind kind = !(access->phases & weight)    ? RT_SLOT_TO_BACKWARD
@@ -94,7 +94,7 @@ static int choose_set(const struct rank_class *class, const struct access *acces
 }
 
 static bool several_in_use(const struct rank_class *class) {
-    return class->nchunks > 1 || class->schedule->slots[0] > 1;
+    return class->nchunks > 1 || class->schedule->shape.slots[0] > 1;
 }
 
 /* Number of the first kept values that lie in the regions of slots. */
@@ -133,7 +133,7 @@ static void place_region(const struct rankplan *plan, struct rank_class *class, 
         place->offset += class->bytes[arena];
         place->stride = stride;
     }
-    class->bytes[arena] += class->schedule->slots[set] * stride;
+    class->bytes[arena] += class->schedule->shape.slots[set] * stride;
 }
 
 void slots_place(const struct rankplan *plan, struct rank_class *class) {
@@ -153,7 +153,7 @@ static void find_regions(const struct rank_class *class, struct region region[RT
         const struct plan_place *place = &class->place[class->kept.at[i]];
         struct region *r = &region[place->set][place->arena];
         if (!r->end || place->offset < r->first) r->first = place->offset;
-        r->end = r->first + class->schedule->slots[place->set] * place->stride;
+        r->end = r->first + class->schedule->shape.slots[place->set] * place->stride;
     }
 }
 
@@ -204,14 +204,14 @@ static uint64_t sets_of(int chunk, enum phase phase, enum phase last_phase, bool
 /* Walks the table: a segment accesses only slots that its micro-batch has taken and not freed. */
 static bool is_held(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
-    const int micro_batches = class->schedule->micro_batches;
+    const int micro_batches = class->schedule->shape.micro_batches;
     const enum phase last = schedule_last_phase(graph);
     const uint64_t *accesses = find_accesses(plan, class);
     uint64_t *held = ARENA_ARRAY(graph->arena, uint64_t, micro_batches + 1); /* by micro-batch: sets, a bit set */
     for (int i = 0; i < class->schedule->nops; i++) {
-        const struct rt_step_op *op = &class->schedule->ops[i];
+        const struct step_op *op = &class->schedule->ops[i];
         const enum phase phase = graph->segments.at[op->segment].phase;
-        if (op->kind != RT_RUN || phase >= PHASE_REDUCE) continue;
+        if (op->kind != STEP_RUN || phase >= PHASE_REDUCE) continue;
         held[op->micro] |= sets_of(op->chunk, phase, last, false);
         if (accesses[op->segment] & ~held[op->micro]) return false;
         held[op->micro] &= ~sets_of(op->chunk, phase, last, true);

@@ -86,8 +86,9 @@ struct rt_private {
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */
     size_t mapping_bytes;
-    size_t *counts;     /* two arrays of `world` entries: arguments of collectives */
-    const void **given; /* inputs of the current step, then the controls */
+    size_t *counts;             /* two arrays of `world` entries: arguments of collectives */
+    const void **given;         /* inputs of the current step, then the controls */
+    const struct rt_call *call; /* what is executed of the current step; NULL: no step is executed */
     double control[RT_CONTROLS];
     double lr;               /* learning rate without the schedule's factor */
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
@@ -227,7 +228,7 @@ struct rt_call {
     void *context;                  /* of the functions in `around` */
 };
 
-/* Walks the class' schedule and executes its rows that belong to the call, in order. */
+/* Executes what belongs to the call of the class' step. */
 int rt_execute(struct rt *rt, const struct rt_call *call);
 
 /* rt_take_inputs passes the caller's tensors to input ports [first, first + n): segments read them in place, or they

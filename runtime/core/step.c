@@ -1,4 +1,4 @@
-/* Walks the step's table: executes segments, passes complete inputs to them, and copies complete outputs back. */
+/* What a step consists of: executes segments, passes complete inputs to them, and copies complete outputs back. */
 #include "core/place.h"
 
 #include "base/checked.h"
@@ -49,37 +49,28 @@ int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs) {
     return RT_OK;
 }
 
-static struct rt_request *request_of(const struct rt *rt, const struct rt_step_op *op) {
+static struct rt_request *request_of(const struct rt *rt, int transfer, int micro) {
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
-    return &rt->internal->requests[op->transfer * rt_schedule_most_slots(schedule) + rt_schedule_slot(schedule, op)];
+    const int slot = rt_schedule_slot(schedule, rt->rank_class->transfers[transfer].chunk, micro);
+    return &rt->internal->requests[transfer * rt_schedule_most_slots(schedule) + slot];
 }
 
-/* Posts the end of a transfer, or waits for it. */
-static int transfer(struct rt *rt, const struct rt_step_op *op) {
-    const struct rt_transfer *end = &rt->rank_class->transfers[op->transfer];
-    struct rt_comm *comm = rt->axis[rt->program->stages - 1];
-    void *place = place_address(rt, &end->place);
-    int status;
-    rt_at(rt, end->instruction);
-    if (op->kind == RT_POST_SEND)
-        status = comm->driver->post_send(comm, place, end->bytes, end->peer, request_of(rt, op));
-    else if (op->kind == RT_POST_RECEIVE)
-        status = comm->driver->post_receive(comm, place, end->bytes, end->peer, request_of(rt, op));
-    else
-        status = comm->driver->wait(comm, request_of(rt, op));
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+/* True if the call asks for the phase and the micro-batch. */
+static bool is_called(const struct rt *rt, enum phase phase, int micro) {
+    const struct rt_call *call = rt->internal->call;
+    return (call->phases >> phase & 1) && micro < call->micro_batches;
 }
 
-/* Makes the row's micro-batch and chunk the current ones. Sets of slots that the phase does not access stay at slot 0,
+/* Makes the micro-batch and the chunk the current ones. Sets of slots that the phase does not access stay at slot 0,
  * so that a device that records a segment for each combination of slots has few of them. */
-static void enter_row(struct rt *rt, const struct rt_step_op *op, enum phase phase) {
+static void enter(struct rt *rt, enum phase phase, int chunk, int micro) {
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     for (int s = 0; s < RT_SLOT_SETS; s++) {
         const bool used = schedule->slots[s] && rt_slot_is_used((enum rt_slot_kind)(s / RT_MAX_CHUNKS), phase);
-        rt->slot[s] = used ? (size_t)(op->micro % schedule->slots[s]) : 0;
+        rt->slot[s] = used ? (size_t)(micro % schedule->slots[s]) : 0;
     }
-    rt->internal->chunk = op->chunk;
-    rt->internal->micro = op->micro;
+    rt->internal->chunk = chunk;
+    rt->internal->micro = micro;
 }
 
 static void observe(struct rt *rt, int instruction) {
@@ -87,24 +78,59 @@ static void observe(struct rt *rt, int instruction) {
 }
 
 /* Observers are told of the end of a segment: what follows may overwrite its last result. */
+int rt_run(struct rt *rt, int segment, int micro) {
+    const struct rt_segment *of = &rt->rank_class->segments[segment];
+    const struct rt_call *call = rt->internal->call;
+    const struct rt_around *around = &call->around[of->phase];
+    if (!is_called(rt, of->phase, micro)) return RT_OK;
+    enter(rt, of->phase, of->chunk, micro);
+    if (around->before) RT_TRY(around->before(rt, call->context, micro));
+    RT_TRY(run_segment(rt, of));
+    observe(rt, -1);
+    return around->after ? around->after(rt, call->context, micro) : RT_OK;
+}
+
+/* Posts an end of a transfer, or waits for it. */
+static int transfer(struct rt *rt, int number, int micro, bool waits) {
+    const struct rt_transfer *end = &rt->rank_class->transfers[number];
+    struct rt_comm *comm = rt->axis[rt->program->stages - 1];
+    struct rt_request *request = request_of(rt, number, micro);
+    int status;
+    enter(rt, end->phase, end->chunk, micro);
+    rt_at(rt, end->instruction);
+    void *value = place_address(rt, &end->place);
+    if (waits)
+        status = comm->driver->wait(comm, request);
+    else if (end->sends)
+        status = comm->driver->post_send(comm, value, end->bytes, end->peer, request);
+    else
+        status = comm->driver->post_receive(comm, value, end->bytes, end->peer, request);
+    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+}
+
+static int transfer_all(struct rt *rt, int first, int n, int micro, bool waits) {
+    if (!is_called(rt, rt->rank_class->transfers[first].phase, micro)) return RT_OK;
+    for (int i = first; i < first + n; i++) RT_TRY(transfer(rt, i, micro, waits));
+    return RT_OK;
+}
+
+int rt_post(struct rt *rt, int first, int n, int micro) {
+    return transfer_all(rt, first, n, micro, false);
+}
+
+int rt_wait(struct rt *rt, int first, int n, int micro) {
+    return transfer_all(rt, first, n, micro, true);
+}
+
+/* A function that the caller passed, such as a hook, may execute another part of a step meanwhile. */
 int rt_execute(struct rt *rt, const struct rt_call *call) {
     const struct rt_rank_class *class = rt->rank_class;
-    struct rt_schedule_walk walk = {0};
-    while (rt_schedule_next(&class->schedule, call->micro_batches, &walk)) {
-        const struct rt_segment *segment = &class->segments[walk.op.segment];
-        const struct rt_around *around = &call->around[segment->phase];
-        if (!(call->phases >> segment->phase & 1) || walk.op.micro >= call->micro_batches) continue;
-        enter_row(rt, &walk.op, segment->phase);
-        if (walk.op.kind != RT_RUN) {
-            RT_TRY(transfer(rt, &walk.op));
-            continue;
-        }
-        if (around->before) RT_TRY(around->before(rt, call->context, walk.op.micro));
-        RT_TRY(run_segment(rt, segment));
-        observe(rt, -1);
-        if (around->after) RT_TRY(around->after(rt, call->context, walk.op.micro));
-    }
-    return RT_OK;
+    const struct rt_call *outer = rt->internal->call;
+    const int least = class->schedule.micro_batches;
+    rt->internal->call = call;
+    const int status = class->step(rt, call->micro_batches > least ? call->micro_batches : least);
+    rt->internal->call = outer;
+    return status;
 }
 
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {

@@ -24,8 +24,7 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     if (!rt_schedule_allows(schedule, micro_batches))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
-                            micro_batches, schedule->repeat_first < schedule->repeat_end ? "at least " : "",
-                            schedule->micro_batches);
+                            micro_batches, schedule->repeats ? "at least " : "", schedule->micro_batches);
     double *losses = realloc(rt->internal->losses, (size_t)micro_batches * sizeof *losses);
     if (!losses) return rt_fail_memory(rt);
     rt->internal->losses = losses;

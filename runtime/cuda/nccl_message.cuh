@@ -90,10 +90,10 @@ static int half_of(int a, int b) {
 
 /* Marks the colors of the pairs to which this rank sends in a step. */
 static void mark_sends(const rt_nccl_comm *own, unsigned char *colors) {
-    const struct rt_schedule *schedule = &own->rt->rank_class->schedule;
-    for (int i = 0; i < schedule->nops; i++) {
-        if (schedule->ops[i].kind != RT_POST_SEND) continue;
-        const int me = own->comm.rank, peer = own->rt->rank_class->transfers[schedule->ops[i].transfer].peer;
+    const struct rt_rank_class *rank_class = own->rt->rank_class;
+    for (int i = 0; i < rank_class->ntransfers; i++) {
+        if (!rank_class->transfers[i].sends) continue;
+        const int me = own->comm.rank, peer = rank_class->transfers[i].peer;
         colors[color_index(own->comm.size, {peer - me, half_of(me, peer)})] = 1;
     }
 }

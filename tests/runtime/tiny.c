@@ -91,14 +91,18 @@ static const struct rt_place output_places[] = {
     {RT_COMMUNICATION, Y_AT}, {RT_COMMUNICATION, Z_AT}, {RT_ACTIVATIONS, FIRST_AT}};
 static const size_t weight_offsets[] = {W_AT, V_AT};
 static const struct rt_segment segments[] = {{.phase = PHASE_FORWARD, .run = tiny_step}};
-static const struct rt_step_op step[] = {{.segment = 0}};
+static int run_step(struct rt *rt, int micro_batches) {
+    (void)micro_batches;
+    return rt_run(rt, 0, 0);
+}
 static const struct rt_rank_class the_class = {
     .bytes = {[RT_WEIGHTS] = 512, [RT_ACTIVATIONS] = 512, [RT_COMMUNICATION] = 512},
     .inputs = input_places,
     .outputs = output_places,
     .weights = weight_offsets,
     .segments = segments,
-    .schedule = {.nops = 1, .ops = step, .micro_batches = 1, .repeat_end = 1, .nchunks = 1, .slots = {1}},
+    .schedule = {.micro_batches = 1, .nchunks = 1, .slots = {1}},
+    .step = run_step,
 };
 
 void tiny_program(struct rt_program *program, int shards) {
