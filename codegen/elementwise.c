@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/expr_print.h"
+#include "codegen/expr_words.h"
 #include "codegen/loops.h"
 #include "codegen/names.h"
 #include "codegen/tmpl.h"
@@ -24,9 +25,9 @@ static void make_flat_loop(struct loops *loops) {
         loops->stride[k][0] = tensor_elements(&loops->graph->tensors.at[loops->node->inputs[k]]) > 1;
 }
 
-/* True for a contiguous loop of the optimizer: one function takes parameters of all sizes. */
-static bool is_update(const struct loops *loops) {
-    if (loops->node->phase != PHASE_UPDATE || loops->n != 1) return false;
+/* True for a contiguous loop in training, where gradients and parameters have many sizes: one function takes all. */
+static bool takes_count(const struct loops *loops) {
+    if (!graph_trains(loops->graph) || loops->n != 1) return false;
     for (int k = 0; k < loops->node->ninputs; k++)
         if (loops->stride[k][0] > 1) return false;
     return true;
@@ -39,7 +40,7 @@ static void make_loops(struct loops *loops) {
     for (int d = 0; d < loops->n; d++) loops->extent[d] = loops->class->dims[loops->node->outputs[0]][d];
     for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, out->ndim);
     loops_merge(loops, loops->n);
-    loops->flat = is_update(loops);
+    loops->flat = takes_count(loops);
 }
 
 const char *elements_text(struct kernels *kernels, const struct graph *graph, const struct rank_class *class,
@@ -51,11 +52,14 @@ const char *elements_text(struct kernels *kernels, const struct graph *graph, co
                 : sizes_product(kernels->sizes, &kernels->size_names, class, tensor, 0, t->ndim);
 }
 
+static const struct expr_chain *chain_of(const struct loops *loops) {
+    return expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
+}
+
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
  * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
-    const struct expr_chain *chain =
-        expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
+    const struct expr_chain *chain = chain_of(loops);
     for (int i = 0; i < chain->nnamed; i++)
         loops_name_value(loops, env, arena_printf(loops->arena, "v%d", i), loops_text(loops, chain->named[i]));
     const char *value = loops_text(loops, chain->value[0]);
@@ -131,7 +135,8 @@ static const char *last_word(struct arena *arena, const char *name) {
 /* The function of an optimizer's formulas, such as adamw_update; NULL: the node is something else. */
 static const char *update_function(const struct loops *loops) {
     static const char end[] = "_update";
-    const char *word = is_update(loops) ? last_word(loops->arena, loops->node->name) : NULL;
+    const char *word =
+        loops->flat && loops->node->phase == PHASE_UPDATE ? last_word(loops->arena, loops->node->name) : NULL;
     const size_t length = word ? strlen(word) : 0;
     return length > strlen(end) && strcmp(word + length - strlen(end), end) == 0 ? word : NULL;
 }
@@ -252,6 +257,14 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
 }
 
+/* What the function is called: an optimizer's formulas; of a fused node, what it computes; else the operator. */
+static const char *stem_of(const struct loops *loops) {
+    const char *updates = update_function(loops);
+    if (updates || loops->node->op->expr) return updates ? updates : loops->node->op->name;
+    const char *words = expr_words(loops->arena, chain_of(loops));
+    return words ? words : loops->node->op->name;
+}
+
 static const char *function_of(struct kernels *kernels, struct loops *loops) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(loops);
@@ -265,8 +278,7 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     bind_loops(loops, env, block);
     const struct target *target = kernels->target;
     const char *template = loops->width > 1 ? target->vector_template : target->elementwise_template;
-    const char *updates = update_function(loops);
-    return kernels_share(kernels, env, template, updates ? updates : loops->node->op->name);
+    return kernels_share(kernels, env, template, stem_of(loops));
 }
 
 static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
