@@ -205,9 +205,20 @@ static struct places *of_kind(const struct places *all, int kind, struct arena *
     return some;
 }
 
-/* Sets cuts[s] to the position of the order at which stage s begins, cuts[stages] to its end. */
+/* Seconds to send what crosses the boundaries. */
+static double sending(const struct places *p, int stages, const int *cuts) {
+    double seconds = 0;
+    for (int i = 0, s = 1; i < p->n && s < stages; i++)
+        if (p->at[i] == cuts[s]) seconds += p->crossing[i], s++;
+    return seconds;
+}
+
+/* Sets cuts[s] to the position of the order at which stage s begins, cuts[stages] to its end. Of the kinds of boundaries
+ * with which stages are nearly as fast as they can be, the one is taken with the least to send, then with the fastest
+ * stages. */
 static void choose_cuts(const struct places *places, int stages, struct arena *arena, int *cuts) {
-    double limit = balance(places, stages, arena, cuts) * nearly;
+    const double limit = balance(places, stages, arena, cuts) * nearly;
+    double least = IMPOSSIBLE, fastest = IMPOSSIBLE;
     int *alike = ARENA_ARRAY(arena, int, stages + 1);
     for (int p = 1; p < places->n - 1; p++) {
         bool tried = places->kind[p] == OUTSIDE;
@@ -215,9 +226,10 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
         if (tried) continue;
         const struct places *some = of_kind(places, places->kind[p], arena);
         if (some->n - 1 < stages) continue;
-        double slowest = balance(some, stages, arena, alike);
-        if (slowest >= limit) continue;
-        limit = slowest;
+        const double slowest = balance(some, stages, arena, alike), sent = sending(some, stages, alike);
+        if (slowest >= limit || sent > least || (sent == least && slowest >= fastest)) continue;
+        least = sent;
+        fastest = slowest;
         memcpy(cuts, alike, (size_t)(stages + 1) * sizeof *cuts);
     }
 }

@@ -71,8 +71,21 @@ static int first_operand_stage(const struct draft *draft, const struct node *nod
     return first;
 }
 
-/* Backward nodes follow their origin, but are on no later stage than their operands; those without an origin (sums of
- * gradients, casts) are where their operands are. Nodes that no operand places are left NOWHERE. */
+/* True for the sum of the gradients that the readers of a value contribute, all of which a stage has. */
+static bool is_sum_on(const struct draft *draft, const struct node *node, int stage) {
+    const struct graph *graph = draft->graph;
+    if (node->op->id != OP_Add) return false;
+    for (int k = 0; k < node->ninputs; k++) {
+        const int producer = graph->tensors.at[node->inputs[k]].producer;
+        if (producer < 0 || graph->nodes.at[producer].phase != node->phase || draft->stage[producer] != stage)
+            return false;
+    }
+    return true;
+}
+
+/* Backward nodes follow their origin, but are on no later stage than their operands; those without an origin (casts) are
+ * where their operands are, and so are sums of gradients: the sum is sent to the earlier stage, not each of them. Nodes
+ * that no operand places are left NOWHERE. */
 static void place_backward(struct draft *draft, const bool *live) {
     const struct graph *graph = draft->graph;
     for (int i = 0; i < graph->order.n; i++) {
@@ -80,7 +93,8 @@ static void place_backward(struct draft *draft, const bool *live) {
         const struct node *node = &graph->nodes.at[id];
         if (node->phase != PHASE_BACKWARD) continue;
         const int origin = stage_origin(graph, live, id), operands = first_operand_stage(draft, node);
-        draft->stage[id] = origin >= 0 && draft->stage[origin] < operands ? draft->stage[origin] : operands;
+        const bool follows = origin >= 0 && draft->stage[origin] < operands && !is_sum_on(draft, node, operands);
+        draft->stage[id] = follows ? draft->stage[origin] : operands;
     }
 }
 

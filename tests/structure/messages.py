@@ -1,0 +1,43 @@
+#!/usr/bin/python3
+"""What pipeline stages of GPT-2 (rankc's own configuration) send to each other in a training step, by hand: for each
+micro-batch and boundary the residual stream and its gradient; from the last stage to the first the gradient of the
+table of words, which both read, and back once its new value. Beyond these, a few numbers of the norm.
+
+    messages.py --rankc RANKC"""
+import argparse
+import json
+import subprocess
+import sys
+
+TOKENS, WIDTH, WORDS, FLOAT = 1024, 768, 50257, 4
+NUMBERS = 100  # bytes of the numbers, at most
+CASES = [(2, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (4, 8, "zb-h1"), (3, 6, "1f1b")]
+
+
+def sent(rankc, stages, micro_batches, schedule):
+    command = [rankc, "plan", "--model-config", "gpt2", "--dim", "batch=1", "--pas", f"pp:pipeline={stages}", "--accumulate",
+               str(micro_batches), "--schedule", schedule, "--machine", "h100", "--json", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+    return sum(c["bytes"] for c in json.loads(done.stdout)["communication"] if c["kind"] == "send_recv")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    args = parser.parse_args()
+    failed = 0
+    for stages, micro_batches, schedule in CASES:
+        boundary, table = 2 * TOKENS * WIDTH * FLOAT, WORDS * WIDTH * FLOAT
+        expected = micro_batches * ((stages - 1) * boundary + table) + table
+        got = sent(args.rankc, stages, micro_batches, schedule)
+        if not expected <= got <= expected + NUMBERS:
+            failed += 1
+            print(f"{stages} stages, {micro_batches} micro-batches, {schedule}: {got} bytes, not {expected}")
+    print(f"{len(CASES)} plans, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
