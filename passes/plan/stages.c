@@ -83,9 +83,9 @@ static bool is_sum_on(const struct draft *draft, const struct node *node, int st
     return true;
 }
 
-/* Backward nodes follow their origin, but are on no later stage than their operands; those without an origin (casts) are
- * where their operands are, and so are sums of gradients: the sum is sent to the earlier stage, not each of them. Nodes
- * that no operand places are left NOWHERE. */
+/* Backward nodes follow their origin, but are on no later stage than their operands; those without an origin (casts)
+ * are where their operands are, and so are sums of gradients: the sum is sent to the earlier stage, not each of them.
+ * Nodes that no operand places are left NOWHERE. */
 static void place_backward(struct draft *draft, const bool *live) {
     const struct graph *graph = draft->graph;
     for (int i = 0; i < graph->order.n; i++) {
