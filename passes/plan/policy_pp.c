@@ -214,8 +214,8 @@ static double sending(const struct places *p, int stages, const int *cuts) {
 }
 
 /* Sets cuts[s] to the position of the order at which stage s begins, cuts[stages] to its end. Of the kinds of
- * boundaries with which stages are nearly as fast as they can be, the one with the least to send is taken, then with the
- * fastest stages. */
+ * boundaries with which stages are nearly as fast as they can be, the one with the least to send is taken, then the one
+ * with the fastest stages. */
 static void choose_cuts(const struct places *places, int stages, struct arena *arena, int *cuts) {
     const double limit = balance(places, stages, arena, cuts) * nearly;
     double least = IMPOSSIBLE, fastest = IMPOSSIBLE;
