@@ -11,6 +11,7 @@
 #include "frontend/cli/cli.h"
 #include "frontend/options/help_text.h"
 #include "frontend/options/options.h"
+#include "runtime/base/printed.h"
 
 static int (*const verb_functions[VERBS])(struct cli *) = {
 #define VERB(ID, NAME, ...) [VERB_##ID] = cli_##NAME,
@@ -37,12 +38,10 @@ static void on_interrupt(int number) {
     _exit(EXIT_INTERRUPTED);
 }
 
-static volatile sig_atomic_t reader_left;
-
-/* SIGPIPE: the write that raised it fails with EPIPE, which is reported. An empty handler instead of SIG_IGN, since
- * exec resets handlers to the default in programs that rankc starts. */
+/* The write that raised the signal fails. An empty handler instead of SIG_IGN, since exec resets handlers to the
+ * default in programs that rankc starts. */
 static void on_failed_write(int number) {
-    if (number == SIGPIPE) reader_left = 1;
+    (void)number;
 }
 
 static void handle(int number, void (*handler)(int)) {
@@ -120,11 +119,9 @@ static int run_within_memory(struct session *session, int argc, char **argv) {
     return EXIT_LIMIT;
 }
 
-/* Fails if results could not be written. A closed pipe is no failure for verbs that print a list (verb_row.lists). */
+/* Fails if results could not be written. */
 static int close_output(const struct session *session, int code) {
-    const struct options *options = &session->options;
-    if (!fflush(stdout) && !ferror(stdout)) return code;
-    if ((reader_left || errno == EPIPE) && (options->help || verb_rows[options->verb].lists)) return code;
+    if (rt_printed()) return code;
     print_plainly(session, 611,
                   errno == ENOSPC ? "cannot write the results: no space left" : "cannot write the results");
     return code ? code : EXIT_SYSTEM;

@@ -261,8 +261,7 @@ struct option {
 struct verb_row {
     const char *name, *operand, *help;
     bool later;
-    bool many;  /* takes any number of operands */
-    bool lists; /* prints a list: it is no error if the reader closes the pipe before its end, as head does */
+    bool many; /* takes any number of operands */
 };
 
 struct action_row {

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/location.h"
+#include "base/printed.h"
 #include "base/progress.h"
 #include "comm/comm_shared.h"
 #include "comm/mpi_library.h"
@@ -352,7 +353,8 @@ static bool print_json(const struct job *job) {
     if (job->profile) rt_json_key(&w, "profile"), profile_put(&w, job->profile);
     rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
     rt_json_close(&w, '}');
-    bool ok = rt_json_end(&w, &why) && fwrite(w.text, 1, w.bytes, stdout) == w.bytes;
+    bool ok = rt_json_end(&w, &why);
+    if (ok) fwrite(w.text, 1, w.bytes, stdout);
     rt_json_discard(&w);
     return ok;
 }
@@ -372,7 +374,7 @@ static int give_results(const struct job *job, struct failure *failure) {
     if (!options->json && !options->steps && !options->quiet && (options->repeat > 1 || options->verbose))
         ok = print_times(job);
     if (job->profile && !options->json) profile_print(job->profile, stdout);
-    if (ok && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
+    if (ok && rt_printed()) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
 
@@ -493,12 +495,12 @@ static void end_rank(const struct job *job, const struct failure *failure) {
 int rt_main(int argc, char **argv, const struct rt_program *program) {
     struct job job = {.program = program, .segment = -1, .watch = -1};
     struct failure failure = {0};
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file at the size limit (RLIMIT_FSIZE) */
+    signal(SIGPIPE, SIG_IGN); /* write() to a closed pipe fails instead: rt_printed */
+    signal(SIGXFSZ, SIG_IGN); /* so does a file at the size limit (RLIMIT_FSIZE) */
     int exit = options_parse(&job.options, argc, argv, &failure);
     if (!exit && job.options.help) {
         options_print_help(job.options.program);
-        exit = fflush(stdout) == 0 ? EXIT_OK : EXIT_SYSTEM;
+        exit = rt_printed() ? EXIT_OK : EXIT_SYSTEM;
         options_free(&job.options);
         return exit;
     }

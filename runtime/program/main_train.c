@@ -2,6 +2,7 @@
 #include "program/main.h"
 
 #include "base/checked.h"
+#include "base/printed.h"
 #include "base/progress.h"
 #include "program/feed.h"
 #include "program/main_log.h"
@@ -91,7 +92,7 @@ static bool print_step(const struct trainer *t, const struct metrics *m) {
     printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.*f %s/s%s\n", (long long)m->step,
            without_sign(m->of.loss), without_sign(m->of.gradient_norm), m->of.learning_rate, m->ms, speed < 100 ? 2 : 0,
            speed, unit, m->of.skipped ? ", skipped" : "");
-    return fflush(stdout) == 0;
+    return rt_printed();
 }
 
 /* Steps are printed on stdout unless it is for JSON or the run is quiet. */
@@ -234,7 +235,7 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
     struct rt_json_writer w;
     if (prints_steps(t->options))
         printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
-    if (!t->log) return fflush(stdout) == 0;
+    if (!t->log) return rt_printed();
     start_line(&w, step);
     put_number(&w, "eval_loss", loss);
     rt_json_key(&w, "eval_samples"), rt_json_put_int(&w, samples);
