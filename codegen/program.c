@@ -14,6 +14,8 @@
 #include "ir/base/str.h"
 #include "runtime/base/checked.h"
 
+enum { ID_DIGITS = 8 }; /* of the key, that tell the model.h of one program from those of others */
+
 static const char *list_of(struct arena *arena, const int64_t *values, int n) {
     struct strbuf out;
     strbuf_init(&out, arena);
@@ -364,6 +366,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "runtime_sources", info->with_runtime ? runtime_sources(arena) : "");
     tmpl_set(env, "pas", info->pas);
     tmpl_set(env, "key", info->key);
+    tmpl_set(env, "id", arena_copy(arena, info->key, ID_DIGITS));
     tmpl_set(env, "work", info->work);
     tmpl_set(env, "model_hash", info->model_hash);
     tmpl_setf(env, "zero_groups", "%d", info->training && info->training->zero ? info->training->zero_groups : 1);

@@ -168,7 +168,8 @@ bool rt_seat_from_environment(struct rt_seat *seat, int *status);
 /* Fills RT_WEIGHTS: from the files of location.json, or from the slices in weights/. */
 int rt_load_weights(struct rt *rt);
 
-/* Reads manifest.json of the program's directory and checks its hash; the caller frees it. */
+/* Reads manifest.json of the program's directory, and checks its hash and that it is this program's; the caller frees
+ * it. */
 int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest);
 
 /* Enclose every call that executes instructions. rt_begin_step counts the step, reports it to the launcher, sets the

@@ -25,7 +25,16 @@ static struct slice_path path_of(int64_t shard) {
 static const struct rt_report modified = {RT_CODE_SOURCE_CHANGED, EXIT_MISMATCH};
 
 static int fail_manifest(struct rt *rt) {
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program than '%s'",
+                        rt->program->name);
+}
+
+/* Two programs may be linked whose functions have the same names: those of one are then called for the directory of the
+ * other. */
+static int check_program(struct rt *rt, const struct rt_json *manifest) {
+    const struct rt_json *plan = rt_json_member(rt_json_member(manifest, "keys"), "plan");
+    const char *key = rt_json_text(rt_json_member(plan, "key"));
+    return key && strcmp(key, rt->program->key) == 0 ? RT_OK : fail_manifest(rt);
 }
 
 static int fail_slice(struct rt *rt, int64_t shard, const char *name) {
@@ -43,7 +52,7 @@ int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest) {
     if (!rt_json_int(rt_json_member(rt_json_root(*manifest), "format"), &format) || format != RT_MANIFEST_FORMAT)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the format of manifest.json is not %d",
                             RT_MANIFEST_FORMAT);
-    if (intact) return RT_OK;
+    if (intact) return check_program(rt, rt_json_root(*manifest));
     rt_sealed_refuse("manifest.json", &why);
     return rt_fail_reason(rt, NULL, modified, &why);
 }

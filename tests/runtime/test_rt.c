@@ -337,7 +337,7 @@ static int strided_case(struct rank_context *context) {
     static const int class_of_shard[2];
     const struct rt_program program = {.format = RT_FORMAT,
                                        .name = "strided",
-                                       .key = "k",
+                                       .key = "tiny-1",
                                        .plan_ngpus = 2,
                                        .naxes = 1,
                                        .mesh = {2},

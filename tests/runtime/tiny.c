@@ -135,6 +135,7 @@ static void put_text(const char *directory, const char *name, const char *text, 
 }
 
 static const char manifest[] = "{\"format\": 3,\n"
+                               " \"keys\": {\"plan\": {\"key\": \"tiny-1\"}},\n"
                                " \"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 6]},\n"
                                "            {\"name\": \"ids\", \"dtype\": \"i64\", \"shape\": [3]}],\n"
                                " \"outputs\": [{\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [2, 5]},\n"
