@@ -102,6 +102,7 @@ struct rt_private {
     struct rt_sum sum[RT_LAYOUT_AXES]; /* one per axis */
     int chunk;                         /* of the current row, by the rank's own numbers */
     int micro;                         /* micro-batch of the current row */
+    int forwarded[RT_MAX_CHUNKS];      /* by chunk: micro-batch of its last forward segment */
     void **joined; /* per output: memory for its micro-batches where the caller gives none; NULL: not needed so far */
     struct rt_request *requests; /* of the rank's ends of transfers: [transfer * most slots + slot] */
     struct rt_reduce_hooks hooks;
@@ -240,6 +241,9 @@ int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 
 /* rt_take_inputs for the program's inputs; each tensor has all micro-batches of the step, this one at its place. */
 int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro);
+
+/* rt_output of the micro-batch of the current row. */
+const void *rt_current_output(const struct rt *rt, int index);
 
 /* After a forward segment: rt_give_outputs for the outputs that the rank's current chunk computes. Each tensor has all
  * micro-batches of the step, this one at its place. */

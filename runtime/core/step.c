@@ -12,14 +12,26 @@ static size_t port_bytes(const struct rt_port *port) {
     return (size_t)count * rt_dtype_bytes(port->dtype);
 }
 
-static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
+static unsigned char *slot_address(const struct rt *rt, const struct rt_place *place, size_t slot) {
     if (place->arena == RT_CALLER) return (unsigned char *)(uintptr_t)rt->inputs[place->offset];
-    return rt->arena[place->arena] + place->offset + rt->slot[place->set] * place->stride;
+    return rt->arena[place->arena] + place->offset + slot * place->stride;
 }
 
-const void *rt_output(const struct rt *rt, int index) {
+static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
+    return slot_address(rt, place, rt->slot[place->set]);
+}
+
+const void *rt_current_output(const struct rt *rt, int index) {
     const struct rt_place *place = &rt->rank_class->outputs[index];
     return place->offset == RT_ABSENT ? NULL : place_address(rt, place);
+}
+
+/* rt->slot is that of the last segment, which may be an update, or a backward segment of another micro-batch. */
+const void *rt_output(const struct rt *rt, int index) {
+    const struct rt_place *place = &rt->rank_class->outputs[index];
+    const int slots = rt->rank_class->schedule.slots[place->set];
+    const size_t slot = slots ? (size_t)(rt->internal->forwarded[place->set % RT_MAX_CHUNKS] % slots) : 0;
+    return place->offset == RT_ABSENT ? NULL : slot_address(rt, place, slot);
 }
 
 /* rt->internal->given has one pointer per input; the controls follow. */
@@ -86,6 +98,7 @@ int rt_run(struct rt *rt, int segment, int micro) {
     enter(rt, of->phase, of->chunk, micro);
     if (around->before) RT_TRY(around->before(rt, call->context, micro));
     RT_TRY(run_segment(rt, of));
+    if (of->phase == PHASE_FORWARD) rt->internal->forwarded[of->chunk] = micro;
     observe(rt, -1);
     return around->after ? around->after(rt, call->context, micro) : RT_OK;
 }

@@ -43,11 +43,10 @@ void rt_reset_gradients(struct rt *rt) {
     rt->internal->control[RT_MOST] = most > 0 ? most : INFINITY;
 }
 
-/* Begins to copy a scalar output from the device: `to` has its bytes once the device has finished. */
-static int fetch(struct rt *rt, double *to, int output, enum rt_dtype dtype) {
+/* Begins to copy a scalar from the device: `to` has its bytes once the device has finished, 0 if `from` is NULL. */
+static int fetch(struct rt *rt, double *to, const void *from, enum rt_dtype dtype) {
     *to = 0;
-    if (rt->rank_class->outputs[output].offset == RT_ABSENT) return RT_OK;
-    return rt->program->device->get(rt, to, rt_output(rt, output), rt_dtype_bytes(dtype));
+    return from ? rt->program->device->get(rt, to, from, rt_dtype_bytes(dtype)) : RT_OK;
 }
 
 /* Converts the bytes that fetch copied to a number. */
@@ -58,15 +57,15 @@ static double fetched(double bytes, enum rt_dtype dtype) {
 }
 
 /* NaN if the device failed; the next call reports that. */
-static double number_at(struct rt *rt, int output, enum rt_dtype dtype) {
+static double number_at(struct rt *rt, const void *from, enum rt_dtype dtype) {
     double bytes;
-    if (fetch(rt, &bytes, output, dtype) || rt->program->device->finish(rt)) return NAN;
+    if (fetch(rt, &bytes, from, dtype) || rt->program->device->finish(rt)) return NAN;
     return fetched(bytes, dtype);
 }
 
-/* The loss of the last micro-batch; 0 on ranks that do not compute it. */
-static double own_loss(struct rt *rt) {
-    return number_at(rt, 0, rt->program->outputs[0].dtype);
+/* The loss of the row's micro-batch; 0 on ranks that do not compute it. */
+static double current_loss(struct rt *rt) {
+    return number_at(rt, rt_current_output(rt, 0), rt->program->outputs[0].dtype);
 }
 
 /* Gives losses to the pipeline stages that do not compute them, where they are 0. */
@@ -79,7 +78,7 @@ static int share_losses(struct rt *rt, double *losses, int n) {
 }
 
 double rt_loss(struct rt *rt) {
-    double loss = own_loss(rt);
+    double loss = number_at(rt, rt_output(rt, 0), rt->program->outputs[0].dtype);
     return share_losses(rt, &loss, 1) ? NAN : loss;
 }
 
@@ -93,7 +92,7 @@ static int output_of_metric(const struct rt *rt, enum rt_metric metric) {
 
 double rt_metric(struct rt *rt, enum rt_metric metric) {
     if ((int)metric >= rt->program->training->metrics) return NAN;
-    return number_at(rt, output_of_metric(rt, metric), RT_F64);
+    return number_at(rt, rt_output(rt, output_of_metric(rt, metric)), RT_F64);
 }
 
 /* Calls */
@@ -183,7 +182,8 @@ static int begin_forward(struct rt *rt, void *context, int micro) {
 static int end_forward(struct rt *rt, void *context, int micro) {
     const struct training_call *call = context;
     if (call->outputs) RT_TRY(rt_give_micro_batch(rt, call->outputs, micro));
-    return call->losses ? fetch(rt, &call->losses[micro], 0, rt->program->outputs[0].dtype) : RT_OK;
+    if (!call->losses) return RT_OK;
+    return fetch(rt, &call->losses[micro], rt_current_output(rt, 0), rt->program->outputs[0].dtype);
 }
 
 /* Before a segment of either part of the backward phase. */
@@ -200,7 +200,7 @@ static int begin_backward(struct rt *rt, void *context, int micro) {
     const struct rt_scale *scale = call->scale;
     RT_TRY(enter_backward(rt, call, PHASE_BACKWARD, micro));
     rt->internal->control[RT_SEED] =
-        scale ? scale->factor(scale->context, micro, is_real(call, micro) ? own_loss(rt) : 0) : 1;
+        scale ? scale->factor(scale->context, micro, is_real(call, micro) ? current_loss(rt) : 0) : 1;
     return RT_OK;
 }
 
@@ -236,7 +236,7 @@ static int begin_update(struct rt *rt, void *context, int micro) {
     private->control[RT_FACTOR] = factor;
     private->control[RT_LR] = private->lr * factor;
     private->norm_scale = private->control[RT_RESCALE];
-    return fetch(rt, &private->norm, output_of_metric(rt, RT_NORM), RT_F64);
+    return fetch(rt, &private->norm, rt_output(rt, output_of_metric(rt, RT_NORM)), RT_F64);
 }
 
 static int end_update(struct rt *rt, void *context, int micro) {

@@ -33,7 +33,7 @@ CASES = [("dp@1", 1, []), ("dp@1", 4, []), ("tp:tensor=2@1", 4, []), ("dp@3", 4,
          ("pp:pipeline=2@1", 4, ["--schedule", "interleaved"]), ("pp:pipeline=2@1", 4, ["--schedule", "zb-h1"])]
 # Plan, options, ranks that compute the loss, the logits, and the first layer.
 GIVEN = [("dp@1", [], "1 1 1"), ("hybrid:tensor=2,pipeline=2@1", [], "2 2 2"),
-         ("pp:pipeline=2@1", ["--schedule", "interleaved"], "1 1 1"), ("pp:pipeline=2@1", ["--schedule", "zb-v"], "1 1 1")]
+         ("pp:pipeline=2@1", ["--schedule", "interleaved"], "1 1 1"), ("pp:pipeline=2@1", ["--schedule", "zb-v"], "1 1 1"), ("pp:pipeline=2@1", ["--schedule", "gpipe"], "1 1 1")]
 LINE = re.compile(r"step (\d+): loss (\S+), gradient norm (\S+), learning rate (\S+)")
 
 

@@ -4,7 +4,8 @@
  *     outputs DIR RANKS INPUT_IDS.npy LABELS.npy
  *
  * The outputs of all micro-batches are those of inference with the parameters before the step. A rank that is given
- * none of an output keeps its memory as it was; each output is given to at least one rank. */
+ * none of an output keeps its memory as it was; each output is given to at least one rank. After the step rt_output is
+ * that of the last micro-batch, and rt_loss its loss. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,13 @@ static void compare(struct job *job, int port, const float *found, const float *
     if (!untouched && memcmp(found, expected, count * sizeof *found) != 0) job->wrong++;
 }
 
+/* All micro-batches are N times as many elements as the last one, which is what rt_output has. */
+static void compare_last(struct job *job, const struct rt *rt, int port, const float *expected, size_t count) {
+    const float *last = rt_output(rt, port);
+    const size_t each = count / N;
+    if (last && memcmp(last, expected + count - each, each * sizeof *last) != 0) job->wrong++;
+}
+
 static int run(struct rt *rt, void *context) {
     struct job *job = context;
     struct values *expected = malloc(sizeof *expected), *found = malloc(sizeof *found);
@@ -59,6 +67,10 @@ static int run(struct rt *rt, void *context) {
     compare(job, gpt2_OUTPUT_loss, found->loss, expected->loss, N);
     compare(job, gpt2_OUTPUT_output, found->output, expected->output, N * gpt2_COUNT_output);
     compare(job, gpt2_OUTPUT_output_2, found->output_2, expected->output_2, N * gpt2_COUNT_output_2);
+    compare_last(job, rt, gpt2_OUTPUT_loss, expected->loss, N);
+    compare_last(job, rt, gpt2_OUTPUT_output, expected->output, N * gpt2_COUNT_output);
+    compare_last(job, rt, gpt2_OUTPUT_output_2, expected->output_2, N * gpt2_COUNT_output_2);
+    if (rt_loss(rt) != expected->loss[N - 1]) job->wrong++;
     free(expected);
     free(found);
     return status;
