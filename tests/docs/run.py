@@ -12,7 +12,7 @@ guides (blocks with "..." stay as they are). Indented lines without "$ " that be
 they must succeed, whatever they print. Behind a line <!-- not run: REASON --> an indented block is passed over. A guide that
 begins with the line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line,
 which may ask for a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply, and links must lead
-somewhere."""
+somewhere, in the source tree and in all pages that are installed."""
 import argparse
 import functools
 import math
@@ -143,7 +143,7 @@ def link_faults(guide):
         path, _, anchor = link.partition("#")
         page = guide.parent / path if path else guide
         if not page.exists() or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
-            found.append(f"{guide.name}: the link {link} leads nowhere")
+            found.append(f"{guide}: the link {link} leads nowhere")
     return found
 
 
@@ -173,6 +173,8 @@ def main():
     with tempfile.TemporaryDirectory() as stage:
         rankc, paths = install(args.build, args.meson, stage) if args.build else (Path(args.rankc).resolve(), {})
         env = {**environment(rankc), **paths}
+        for page in sorted(Path(stage).rglob("*.md")):
+            faults += link_faults(page)
         for guide in guides:
             faults += link_faults(guide)
             if is_needless(guide):

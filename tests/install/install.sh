@@ -107,13 +107,6 @@ rm embedded-two/gpt2/_/location.json
 embed/embed embedded-two/gpt2/_ "$tokens" 2>said && fail 'it ran without its weights'
 grep -q "location.json.*in the program's directory 'embedded-two/gpt2/_'" said || fail "$(cat said)"
 
-# Documents: what they refer to lies where they say, but for sources and tests.
-for page in "$doc"/README.md "$doc"/docs/*.md; do
-    sed -n 's/[^]]*\](\([^):#]*\)[^)]*)/\1\n/gp' "$page" | grep -v -e '^$' -e ' ' | grep -E '^(\.\./samples|samples|docs|patches|[a-z0-9-]*\.(md|png|svg))' |
-        while read -r link; do [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"; done
-done >said
-[ ! -s said ] || fail "$(cat said)"
-
 # Manual pages: one for each verb, which groff takes without a warning.
 for verb in $(rankc help | sed -n '/^Verbs:/,/^Options:/s/^  \([a-z][a-z]*\) .*/\1/p'); do
     [ -f "$prefix/share/man/man1/rankc-$verb.1" ] || fail "no manual page of $verb"
