@@ -50,6 +50,11 @@ CASES = [
     (2, 1, 20, 17, 8, 8, {"causal": 1, "offset": -3, "window": 4, "fill": -np.inf, "nan_to_zero": 1, "sink": (2, 2, 1, 1), "batch": (2,)}),
     (2, 1, 20, 20, 8, 8, {"causal": 1, "offset": -3, "fill": -np.inf, "nan_to_zero": 1, "cap": 2.0}),
     (2, 1, 300, 530, 8, 24, {"causal": 1, "offset": 230, "window": 290, "fill": -np.inf}),
+    # the last row of a tile sees the first key of a block, or two rows do, or the first row of the next tile does not
+    (2, 1, 70, 70, 16, 16, {"causal": 1, "offset": 1, "fill": -np.inf}),
+    (2, 1, 40, 40, 72, 72, {"causal": 1, "offset": 1, "fill": LOWEST}),
+    (2, 1, 70, 70, 8, 8, {"causal": 1, "offset": 2, "fill": -np.inf}),
+    (2, 1, 70, 70, 8, 8, {"causal": 1, "offset": -1, "fill": -np.inf, "nan_to_zero": 1}),
 ]
 # Those that cuDNN takes: heads in multiples of 8, masks that hide whole keys and no whole row, batches that masks repeat along or not.
 FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17], [1, 2, 3, 9, 20]
