@@ -23,7 +23,7 @@ PATH=$prefix/bin:$PATH
 [ "$(command -v rankc)" = "$prefix/bin/rankc" ] || fail 'another rankc comes first'
 
 cd "$work"
-doc=$prefix/share/doc/rankc samples=$prefix/share/doc/rankc/samples
+samples=$prefix/share/doc/rankc/samples
 tokens=$samples/models/gpt2.input_ids.npy
 rankc doctor | grep '^runtime' | grep -q "ok *$prefix/" || fail 'the runtime is not the installed one'
 for ranks in 1 2; do

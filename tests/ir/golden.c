@@ -68,16 +68,16 @@ static struct example next_example(char **rest, const char *path) {
     return example;
 }
 
-static int run_one(struct strbuf *blessed, const struct example *example, const char *path, golden_fn fn) {
+/* Adds the case to `blessed` with what the function makes of it. True if that is what the file says, or need not be. */
+static bool run_one(struct strbuf *blessed, const struct example *example, const char *path, golden_fn fn, bool bless) {
     struct arena arena;
     arena_init(&arena, (size_t)1 << 30, NULL);
     const char *got = fn(&arena, example->input);
-    int differs = strcmp(got, example->expected) != 0;
-    if (differs && !blessed)
-        fprintf(stderr, "%s: '%s' gives\n%s--- instead of\n%s", path, example->name, got, example->expected);
-    if (blessed) strbuf_printf(blessed, "=== %s\n%s---\n%s\n", example->name, example->input, got);
+    const bool good = bless || strcmp(got, example->expected) == 0;
+    if (!good) fprintf(stderr, "%s: '%s' gives\n%s--- instead of\n%s", path, example->name, got, example->expected);
+    strbuf_printf(blessed, "=== %s\n%s---\n%s\n", example->name, example->input, got);
     arena_free(&arena);
-    return differs && !blessed;
+    return good;
 }
 
 int golden_run(const struct golden *golden, const char *path, golden_fn fn) {
@@ -86,15 +86,19 @@ int golden_run(const struct golden *golden, const char *path, golden_fn fn) {
     int differing = 0;
     arena_init(&arena, 0, NULL);
     const char *file = arena_printf(&arena, "%s/%s", golden->root, path);
-    char *head = read_all(&arena, file), *rest = cut_at(head, "=== ");
-    if (!rest) give_up("no cases", file);
+    char *head = read_all(&arena, file), *rest;
+    const char *before = arena_strdup(&arena, head);
+    if (!(rest = cut_at(head, "=== "))) give_up("no cases", file);
     strbuf_init(&blessed, &arena);
     strbuf_puts(&blessed, head);
     while (rest) {
         struct example example = next_example(&rest, file);
-        differing += run_one(golden->bless ? &blessed : NULL, &example, file, fn);
+        differing += !run_one(&blessed, &example, file, fn, golden->bless);
     }
-    if (golden->bless) write_all(file, &blessed);
+    if (golden->bless)
+        write_all(file, &blessed);
+    else if (!differing && strcmp(before, strbuf_text(&blessed)) != 0)
+        give_up("blank lines are not as --bless writes them", file);
     arena_free(&arena);
     return differing;
 }
