@@ -10,7 +10,7 @@
 set -eu
 
 build='gcc make meson ninja-build pkg-config libc6-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libxxhash-dev'
-tests='clang-format libcmocka-dev libonnx-testdata mpich openmpi-bin iproute2 python3 python3-numpy python3-onnx python3-torch'
+tests='clang-format libcmocka-dev libonnx-testdata mpich libmpich-dev openmpi-bin libopenmpi-dev iproute2 python3 python3-numpy python3-onnx python3-torch'
 
 usage() {
     printf 'usage: %s [--tests] [--list]\n' "$0" >&2
