@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, args, work):
         self.args, self.work = args, work
         self.env = {**os.environ, "NVCC": os.path.join(HERE, "host", "nvcc"),
-                    "NVCCFLAGS": "-O0", "HOST_GPUS": "64", "LD_LIBRARY_PATH": work}
+                    "NVCCFLAGS": os.environ.get("NVCCFLAGS", "-O0"), "HOST_GPUS": "64", "LD_LIBRARY_PATH": work}
 
     def call(self, *command, status=0, env=None, cwd=None):
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})}, cwd=cwd)
