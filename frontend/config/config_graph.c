@@ -4,6 +4,7 @@
 #include "frontend/config/config.h"
 #include "frontend/lower/lower_loss.h"
 #include "ir/build.h"
+#include "runtime/base/contract.h"
 
 struct model {
     struct build builder;
@@ -38,52 +39,60 @@ static int linear(struct model *model, const char *prefix, const char *name, int
     return bias ? build2(&model->builder, OP_Add, y, weight(model, "bias", 1, &outputs)) : y;
 }
 
-static int norm(struct model *model, const char *prefix, const char *name, int x) {
+/* The last dimension, of that size, is normalized. */
+static int norm(struct model *model, const char *prefix, const char *name, int x, int64_t size) {
     const struct model_family *family = model->config->family;
     const bool bias = family->norm == OP_LayerNorm;
     const struct attr epsilon = attr_of_float("epsilon", 1e-5);
     name_node(model, prefix, name);
-    int inputs[] = {x, weight(model, "weight", 1, &model->config->hidden), -1};
-    if (bias) inputs[2] = weight(model, "bias", 1, &model->config->hidden);
+    int inputs[] = {x, weight(model, "weight", 1, &size), -1};
+    if (bias) inputs[2] = weight(model, "bias", 1, &size);
     return build(&model->builder, (enum op_id)family->norm, bias ? 3 : 2, inputs, 1, &epsilon);
 }
 
-/* (batch, sequence, heads x head_dim) to (batch, heads, sequence, head_dim), with positions if `rotates`. */
-static int heads(struct model *model, int x, int64_t count, bool rotates) {
+/* (batch, sequence, heads x head_dim) to (batch, heads, sequence, head_dim). */
+static int heads(struct model *model, const char *prefix, int x, int64_t count) {
     const struct model_config *config = model->config;
     const int64_t shape[] = {model->batch, config->sequence, count, config->head_dim}, perm[] = {0, 2, 1, 3};
-    x = build_transpose(&model->builder, build_reshape(&model->builder, x, 4, shape), perm);
-    return rotates ? build(&model->builder, OP_Rope, 3, (int[]){x, model->cosines, model->sines}, 0, NULL) : x;
+    name_node(model, prefix, "attention");
+    return build_transpose(&model->builder, build_reshape(&model->builder, x, 4, shape), perm);
+}
+
+/* The heads of q or k, normalized and with positions if the family has these. */
+static int positioned(struct model *model, const char *prefix, const char *norm_name, int x, int64_t count) {
+    const struct model_family *family = model->config->family;
+    x = heads(model, prefix, x, count);
+    if (family->qk_norm) x = norm(model, prefix, norm_name, x, model->config->head_dim);
+    name_node(model, prefix, "attention");
+    return family->rotary ? build(&model->builder, OP_Rope, 3, (int[]){x, model->cosines, model->sines}, 0, NULL) : x;
 }
 
 /* Causal attention of a layer, with the product of its result. */
 static int attention(struct model *model, const char *prefix, int x) {
     const struct model_config *config = model->config;
-    const struct model_family *family = config->family;
     const int64_t all = config->heads * config->head_dim, grouped = config->kv_heads * config->head_dim;
     const struct attr attrs[] = {attr_of_float("scale", 1 / sqrt((double)config->head_dim)), attr_of_int("causal", 1),
                                  attr_of_float("fill", -INFINITY)};
     const int64_t shape[] = {model->batch, config->sequence, all}, perm[] = {0, 2, 1, 3};
-    int q = linear(model, prefix, "q_proj", x, config->hidden, all, family->qkv_bias);
-    int k = linear(model, prefix, "k_proj", x, config->hidden, grouped, family->qkv_bias);
-    int v = linear(model, prefix, "v_proj", x, config->hidden, grouped, family->qkv_bias);
-    name_node(model, prefix, "attention");
-    const int inputs[] = {heads(model, q, config->heads, family->rotary),
-                          heads(model, k, config->kv_heads, family->rotary), heads(model, v, config->kv_heads, false)};
+    int q = linear(model, prefix, "q_proj", x, config->hidden, all, config->qkv_bias);
+    int k = linear(model, prefix, "k_proj", x, config->hidden, grouped, config->qkv_bias);
+    int v = linear(model, prefix, "v_proj", x, config->hidden, grouped, config->qkv_bias);
+    q = positioned(model, prefix, "q_norm", q, config->heads);
+    k = positioned(model, prefix, "k_norm", k, config->kv_heads);
+    const int inputs[] = {q, k, heads(model, prefix, v, config->kv_heads)};
     int y = build(&model->builder, OP_Attention, 3, inputs, sizeof attrs / sizeof *attrs, attrs);
     y = build_reshape(&model->builder, build_transpose(&model->builder, y, perm), 3, shape);
-    return linear(model, prefix, "o_proj", y, all, config->hidden, family->bias);
+    return linear(model, prefix, "o_proj", y, all, config->hidden, config->out_bias);
 }
 
 static int mlp(struct model *model, const char *prefix, int x) {
     const struct model_config *config = model->config;
-    const struct model_family *family = config->family;
-    const enum op_id activation = (enum op_id)family->activation;
-    int up = linear(model, prefix, "up_proj", x, config->hidden, config->ffn, family->bias);
-    int y = family->gated ? linear(model, prefix, "gate_proj", x, config->hidden, config->ffn, family->bias) : up;
-    y = build1(&model->builder, activation, y);
-    if (family->gated) y = build2(&model->builder, OP_Mul, y, up);
-    return linear(model, prefix, "down_proj", y, config->ffn, config->hidden, family->bias);
+    const bool gated = config->family->gated, bias = config->mlp_bias;
+    int up = linear(model, prefix, "up_proj", x, config->hidden, config->ffn, bias);
+    int y = gated ? linear(model, prefix, "gate_proj", x, config->hidden, config->ffn, bias) : up;
+    y = build1(&model->builder, (enum op_id)config->activation, y);
+    if (gated) y = build2(&model->builder, OP_Mul, y, up);
+    return linear(model, prefix, "down_proj", y, config->ffn, config->hidden, bias);
 }
 
 /* Rows of x (tokens x experts_per_token, inputs) times the weights of their experts. */
@@ -114,7 +123,7 @@ static int experts(struct model *model, const char *prefix, int x) {
     x = build_reshape(builder, x, 2, (int64_t[]){rows, config->hidden});
     int up = expert_linear(model, prefix, "experts.up_proj", x, chosen, config->hidden, config->ffn);
     int y = expert_linear(model, prefix, "experts.gate_proj", x, chosen, config->hidden, config->ffn);
-    y = build2(builder, OP_Mul, build1(builder, (enum op_id)config->family->activation, y), up);
+    y = build2(builder, OP_Mul, build1(builder, (enum op_id)config->activation, y), up);
     y = expert_linear(model, prefix, "experts.down_proj", y, chosen, config->ffn, config->hidden);
     y = build_reshape(builder, build2(builder, OP_Mul, y, shares), 3, (int64_t[]){tokens, k, config->hidden});
     y = build(builder, OP_ReduceSum, 1, &y, 2, sums);
@@ -122,8 +131,9 @@ static int experts(struct model *model, const char *prefix, int x) {
 }
 
 static int layer(struct model *model, const char *prefix, int x) {
-    x = build2(&model->builder, OP_Add, x, attention(model, prefix, norm(model, prefix, "input_norm", x)));
-    int normed = norm(model, prefix, "post_attention_norm", x);
+    const int64_t hidden = model->config->hidden;
+    x = build2(&model->builder, OP_Add, x, attention(model, prefix, norm(model, prefix, "input_norm", x, hidden)));
+    int normed = norm(model, prefix, "post_attention_norm", x, hidden);
     return build2(&model->builder, OP_Add, x,
                   model->config->experts ? experts(model, prefix, normed) : mlp(model, prefix, normed));
 }
@@ -134,6 +144,16 @@ static int table(struct model *model, const char *name) {
     int id = weight(model, name, 4, dims);
     model->builder.graph->tensors.at[id].mark = MARK_BUFFER;
     return id;
+}
+
+/* The embeddings of positions, (sequence, hidden): rows of a learned table. */
+static int embed_positions(struct model *model) {
+    const struct model_config *config = model->config;
+    const int64_t unread = config->family->unread_positions, sequence = config->sequence;
+    const int64_t rows = unread + (config->positions > sequence ? config->positions : sequence);
+    const int64_t start[] = {unread, 0}, step[] = {1, 1}, size[] = {sequence, config->hidden};
+    int x = weight(model, "weight", 2, (int64_t[]){rows, config->hidden});
+    return rows == sequence ? x : build_slice(&model->builder, x, start, step, size);
 }
 
 /* The sum of the embeddings of tokens, and of positions if they are learned. *embeddings: the weights. */
@@ -150,14 +170,13 @@ static int embed(struct model *model, int ids, int *embeddings) {
         return x;
     }
     name_node(model, "", "embed_positions");
-    return build2(&model->builder, OP_Add, x,
-                  weight(model, "weight", 2, (int64_t[]){config->sequence, config->hidden}));
+    return build2(&model->builder, OP_Add, x, embed_positions(model));
 }
 
 static int head(struct model *model, int x, int embeddings) {
     const struct model_config *config = model->config;
     const struct attr transposed = attr_of_int("trans_b", 1);
-    x = norm(model, "", "norm", x);
+    x = norm(model, "", "norm", x, config->hidden);
     name_node(model, "", "lm_head");
     int w = config->tied ? embeddings : weight(model, "weight", 2, (int64_t[]){config->vocab, config->hidden});
     return build(&model->builder, OP_MatMul, 2, (int[]){x, w}, 1, &transposed);
@@ -168,6 +187,13 @@ int model_config_graph(struct arena *arena, struct diags *diags, const struct mo
     struct graph *graph = *out = ARENA_NEW(arena, struct graph);
     const int64_t shape[] = {batch, config->sequence};
     int embeddings;
+    if (train && config->head_dim > RT_FLASH_HEAD) {
+        diag_error(diags, 395, EXIT_UNSUPPORTED, config->name,
+                   "head_dim is %lld, and flash attention has heads of up to %d elements", (long long)config->head_dim,
+                   RT_FLASH_HEAD);
+        diag_help(diags, "training is planned with flash attention; --inference plans without it");
+        return -1;
+    }
     graph_init(graph, arena, config->name);
     graph->train = train;
     struct model model = {.builder = {graph, diags, ""},

@@ -5,7 +5,7 @@
 
 The numbers are those of the published checkpoints (sum of the elements of all tensors; Hugging Face: openai-community/gpt2,
 meta-llama/Llama-2-7b-hf, Meta-Llama-3-8B, Llama-3.1-405B, mistralai/Mixtral-8x7B-v0.1). GPT-3's has none: its paper says
-175 billion."""
+175 billion. TRANSFORMERS are sums of p.numel() of AutoModelForCausalLM.from_config, transformers 5.23."""
 import argparse
 import json
 import math
@@ -17,16 +17,31 @@ import tempfile
 PUBLISHED = {"gpt2": 124439808, "llama2-7b": 6738415616, "llama3-8b": 8030261248, "llama3-405b": 405853388800, "mixtral-8x7b": 46702792704, "gpt3-175b": 175e9}
 LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4,
          "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 16}
-# Changes to LLAMA (None: the key is taken out), exit code and a part of the message.
+OPT = {"model_type": "opt", "ffn_dim": 96, "intermediate_size": None, "num_key_value_heads": None}
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 8, "n_inner": 96, "n_positions": 16,
+        **{key: None for key in LLAMA if key not in ("model_type", "vocab_size")}}
+# Changes to LLAMA (None: the key is taken out), and the number of parameters.
+TRANSFORMERS = [({"attention_bias": True}, 74944), ({"mlp_bias": True}, 75072), ({"model_type": "qwen2"}, 74816),
+                ({"model_type": "qwen3", "head_dim": 16}, 99200), ({"model_type": "gemma", "head_dim": 16}, 92736),
+                ({"model_type": "phi3"}, 74560), ({"model_type": "starcoder2"}, 56896), ({"model_type": "starcoder2", "use_bias": False}, 56192),
+                ({"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, 185664),
+                (OPT, 66368), ({**OPT, "enable_bias": False}, 65536), (GPT2, 66240)]
+# The same, exit code and a part of the message.
 FILES = [({}, 0, ""), ({"head_dim": 16, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}, 0, ""),
          ({"model_type": "qwen2"}, 0, ""), ({"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, 0, ""),
          ({"model_type": "opt", "ffn_dim": 80, "intermediate_size": None}, 0, ""),
-         ({"model_type": "bert"}, 4, "model_type 'bert'"), ({"model_type": None}, 3, "model_type is missing"),
+         ({"model_type": "bert"}, 4, "model_type 'bert' is not supported"), ({"model_type": None}, 3, "model_type is missing"),
          ({"hidden_size": None}, 3, "hidden_size is missing"), ({"hidden_size": 0}, 3, "whole number"),
          ({"hidden_size": -8}, 3, "whole number"), ({"hidden_size": "64"}, 3, "whole number"), ({"hidden_size": 1 << 40}, 3, "whole number"),
          ({"num_attention_heads": 7, "num_key_value_heads": None}, 3, "no multiple"),
          ({"hidden_size": 60, "head_dim": 8, "vocab_size": 13}, 0, ""), ({"num_key_value_heads": 3}, 3, "no multiple"),
-         ({"num_local_experts": 2, "num_experts_per_tok": 3}, 3, "greater"), ({"head_dim": 7}, 3, "odd")]
+         ({"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}, 3, "greater"), ({"head_dim": 7}, 3, "odd"),
+         ({"model_type": "mixtral"}, 3, "num_local_experts is missing"), ({"num_local_experts": 2, "num_experts_per_tok": 1}, 3, "mixtral"),
+         ({"intermediate_size": None}, 3, "intermediate_size is missing"), ({"num_hidden_layers": 1025}, 3, "from 1 to 1024"),
+         ({"tie_word_embeddings": "yes"}, 3, "tie_word_embeddings must be true or false"), ({"mlp_bias": 1}, 3, "mlp_bias must be true or false"),
+         ({"hidden_act": "relu"}, 0, ""), ({"hidden_act": 7}, 3, "hidden_act is no text"), ({"hidden_act": "relu2"}, 4, "hidden_act 'relu2' is not supported"),
+         ({**OPT, "word_embed_proj_dim": 32}, 4, "word_embed_proj_dim 32"), ({**OPT, "do_layer_norm_before": False}, 4, "do_layer_norm_before"),
+         ({**GPT2, "add_cross_attention": True}, 4, "add_cross_attention")]
 USAGE = [(["--model-config", "llama3-8"], 2, "did you mean 'llama3-8b'"), (["--model-config", "none.json"], 6, "none.json"),
          (["--model-config", "gpt2", "--target", "c"], 0, ""), (["--model-config", "gpt2", "--attention", "products"], 2, "--inference"),
          (["--model-config", "gpt2", "--target", "c", "--inference"], 0, ""),
@@ -41,6 +56,25 @@ def plan(rankc, *words):
 
 def parameters(text):
     return sum(math.prod(p["shape"]) for p in json.loads(text)["parameters"] if p["trained"])
+
+
+def changed(path, change):
+    """Writes LLAMA with the change, and returns it."""
+    config = {key: value for key, value in {**LLAMA, **change}.items() if value is not None}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return config
+
+
+def wrong_counts(rankc, path):
+    """Configurations whose parameters are not those of transformers; a shorter sequence leaves a table of positions whole."""
+    for change, count in TRANSFORMERS:
+        changed(path, change)
+        for sequence in 4, 16:
+            code, out, errors = plan(rankc, "--model-config", path, "--dim", f"seq={sequence}")
+            found = parameters(out) if not code else errors
+            if found != count:
+                yield f"{change} seq={sequence}: {found} parameters, not {count}"
 
 
 def expected(config):
@@ -64,10 +98,13 @@ def main():
             wrong.append(f"{name}: {found} parameters, not {count}")
     with tempfile.TemporaryDirectory() as scratch:
         path = f"{scratch}/config.json"
+        wrong += wrong_counts(rankc, path)
+        changed(path, {"head_dim": 256})
+        code, _, errors = plan(rankc, "--model-config", path)
+        if code != 4 or "head_dim is 256" not in errors or plan(rankc, "--model-config", path, "--inference")[0]:
+            wrong.append(f"heads of 256: exit {code}: {errors}")
         for change, wanted, message in FILES:
-            config = {key: value for key, value in {**LLAMA, **change}.items() if value is not None}
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(config, file)
+            config = changed(path, change)
             for mode in [], ["--inference"], ["--pas", "tp", "--plan-ngpus", "2", "--dim", "batch=2"]:
                 code, out, errors = plan(rankc, "--model-config", path, *mode)
                 if code != wanted or message not in errors:
