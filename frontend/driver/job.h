@@ -110,6 +110,8 @@ int job_number_sources(struct job *job);
 int job_plan(struct job *job);
 /* Sets job->estimate, of a plan for job->machine. */
 void job_estimate(struct job *job);
+/* Notes of the last diagnostic: the memory of the rank that needs most, by kind, and what is live at its peak. */
+void job_note_memory(const struct job *job, struct diags *diags);
 /* Hashes files and options: sets job->info, job->keys and job->runtime_ngpus. Needs job_open and job->names. */
 int job_describe(struct job *job);
 /* The manifest of the plan, for manifest_text; `program` NULL: without "files". */

@@ -55,7 +55,7 @@ void job_estimate(struct job *job) {
 }
 
 /* The largest activations among those that are live together, as notes of the last diagnostic. */
-static void note_live(const struct job *job, const struct rank_class *class) {
+static void note_live(const struct job *job, const struct rank_class *class, struct diags *diags) {
     const struct graph *graph = job->graph;
     int64_t below = INT64_MAX;
     for (int n = 0; n < 3; n++) {
@@ -67,29 +67,42 @@ static void note_live(const struct job *job, const struct rank_class *class) {
         }
         if (largest < 0) return;
         below = rankplan_bytes(class, graph, largest);
-        diag_note(job->diags, "live then: %s, %lld bytes", diag_quote(job->diags, graph->tensors.at[largest].name),
+        diag_note(diags, "live then: %s, %lld bytes", diag_quote(diags, graph->tensors.at[largest].name),
                   (long long)below);
     }
 }
 
-/* --mem-limit. */
-static int check_memory(const struct job *job) {
+/* The ranks that need more memory than the others: *most bytes. */
+static const struct rank_class *largest_class(const struct job *job, int64_t *most) {
     const struct training *training = job_training(job);
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
-    const struct rank_class *worst = NULL;
-    int64_t most = job->options->mem_limit;
+    const struct rank_class *largest = NULL;
+    *most = 0;
     for (int c = 0; c < job->plan.nclasses; c++) {
         const int64_t bytes = rankplan_peak(&job->plan, &job->plan.classes[c], units, groups);
-        if (bytes > most) most = bytes, worst = &job->plan.classes[c];
+        if (!largest || bytes > *most) *most = bytes, largest = &job->plan.classes[c];
     }
-    if (!worst) return 0;
+    return largest;
+}
+
+void job_note_memory(const struct job *job, struct diags *diags) {
+    int64_t most;
+    const struct rank_class *largest = largest_class(job, &most);
+    for (int a = 0; a < RT_ARENAS; a++)
+        if (largest->bytes[a]) diag_note(diags, "%s: %lld bytes", plan_arena_names[a], (long long)largest->bytes[a]);
+    note_live(job, largest, diags);
+}
+
+/* --mem-limit. */
+static int check_memory(const struct job *job) {
+    int64_t most;
+    const struct rank_class *largest = largest_class(job, &most);
+    if (most <= job->options->mem_limit) return 0;
     diag_error(job->diags, 431, EXIT_LIMIT, "--mem-limit",
                "the plan needs %lld bytes of memory on rank %d, %lld more than the limit", (long long)most,
-               worst->shard, (long long)(most - job->options->mem_limit));
-    for (int a = 0; a < RT_ARENAS; a++)
-        if (worst->bytes[a]) diag_note(job->diags, "%s: %lld bytes", plan_arena_names[a], (long long)worst->bytes[a]);
-    note_live(job, worst);
+               largest->shard, (long long)(most - job->options->mem_limit));
+    job_note_memory(job, job->diags);
     return -1;
 }
 

@@ -74,7 +74,7 @@ static int unknown_name(struct diags *diags, const char *option, const char *nam
 
 /* Machine files ---------------------------------------------------------------------------------------------------- */
 
-static const char *const type_names[MACHINE_TYPES] = {"f64", "f32", "half", "fp8"};
+static const char *const type_names[MACHINE_TYPES + 1] = {"f64", "f32", "half", "fp8"};
 
 /* The numbers of the top level, and the range of each. */
 static const struct number_key {
@@ -124,13 +124,32 @@ static int read_number(const struct reading *r, const struct rt_json *parent, co
     return 0;
 }
 
-/* A number for each type of numbers. */
+/* True if the name is one of the NULL-terminated ones. */
+static bool is_among(const char *name, const char *const *names) {
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names != NULL;
+}
+
+/* Members of the object that are none of these. */
+static int check_keys(const struct reading *r, const struct rt_json *object, const char *const *names,
+                      const char *what) {
+    for (const struct rt_json *member = object->first; member; member = member->next)
+        if (!is_among(member->key, names)) return fail_at(r, member, say(r, diag_quote(r->diags, member->key), what));
+    return 0;
+}
+
+/* A number for each type of numbers; 0: there are no products of them, but of f32 there are. */
 static int read_types(const struct reading *r, const struct rt_json *root, const char *key,
                       double numbers[MACHINE_TYPES]) {
     const struct rt_json *object = rt_json_member(root, key);
     if (!object || object->kind != RT_JSON_OBJECT) return fail_at(r, object, say(r, key, "is missing, or no object"));
-    for (int t = 0; t < MACHINE_TYPES; t++)
+    if (check_keys(r, object, type_names, "is no type of numbers") < 0) return -1;
+    for (int t = 0; t < MACHINE_TYPES; t++) {
         if (read_number(r, object, type_names[t], 0, 1e20, &numbers[t]) < 0) return -1;
+        if (numbers[t] < 1 && (t == MACHINE_F32 || numbers[t] > 0))
+            return fail_at(r, rt_json_member(object, type_names[t]),
+                           say(r, type_names[t], t == MACHINE_F32 ? "is less than 1" : "is neither 0 nor at least 1"));
+    }
     return 0;
 }
 
@@ -196,16 +215,26 @@ static int read_extents(const struct reading *r, const struct rt_json *root) {
     return 0;
 }
 
+/* The number of devices of a level, which the last one has not. */
+static int read_devices(const struct reading *r, const struct rt_json *value, double *devices) {
+    const struct rt_json *given = rt_json_member(value, "devices");
+    *devices = INFINITY;
+    if (!value->next) return given ? fail_at(r, given, "the last level connects all devices: it has no 'devices'") : 0;
+    if (read_number(r, value, "devices", 1, 1e9, devices) < 0) return -1;
+    return *devices == floor(*devices) ? 0 : fail_at(r, given, "devices is no whole number");
+}
+
 static int read_levels(const struct reading *r, const struct rt_json *root) {
+    static const char *const keys[] = {"devices", "bandwidth", "latency", "by_size", NULL};
     const struct rt_json *array = rt_json_member(root, "levels");
     struct machine *machine = r->machine;
     if (!array || array->kind != RT_JSON_ARRAY || array->count < 1 || array->count > MACHINE_LEVELS)
         return fail_at(r, array, "levels is missing, or no array of one to four objects");
     for (const struct rt_json *value = array->first; value; value = value->next) {
         struct machine_level *level = &machine->level[machine->nlevels++];
-        level->devices = INFINITY;
         if (value->kind != RT_JSON_OBJECT) return fail_at(r, value, "an element of levels is no object");
-        if ((value->next && read_number(r, value, "devices", 1, 1e9, &level->devices) < 0) ||
+        if (check_keys(r, value, keys, "is no property of a level") < 0 ||
+            read_devices(r, value, &level->devices) < 0 ||
             read_number(r, value, "bandwidth", 1, 1e18, &level->bandwidth) < 0 ||
             read_number(r, value, "latency", 0, 1e3, &level->latency) < 0 ||
             read_curve(r, value, "by_size", &level->by_size) < 0)
@@ -222,13 +251,14 @@ static int read_document(const struct reading *r, const struct rt_json *root) {
     int64_t format = 0;
     if (!root || root->kind != RT_JSON_OBJECT) return fail_at(r, root, "no object");
     for (const struct rt_json *member = root->first; member; member = member->next) {
-        bool known = false;
-        for (int i = 0; others[i]; i++) known |= strcmp(member->key, others[i]) == 0;
+        bool known = is_among(member->key, others);
         for (int i = 0; i < NUMBER_KEYS; i++) known |= strcmp(member->key, number_keys[i].key) == 0;
         if (!known) return fail_at(r, member, say(r, diag_quote(r->diags, member->key), "is no property of a machine"));
     }
     if (!rt_json_int(rt_json_member(root, "format"), &format) || format != 1)
         return fail_at(r, rt_json_member(root, "format"), "format is not 1");
+    const struct rt_json *name = rt_json_member(root, "name");
+    if (name && !rt_json_text(name)) return fail_at(r, name, "name is no text");
     for (int i = 0; i < NUMBER_KEYS; i++)
         if (read_number_or(r, root, &number_keys[i]) < 0) return -1;
     return read_types(r, root, "rates", r->machine->rate) < 0 || read_types(r, root, "peaks", r->machine->peak) < 0 ||

@@ -9,8 +9,9 @@
  *    "half_extents": [500, 90, 170], "attention": 0.5, "overlap": 0.75,
  *    "levels": [{"devices": 8, "bandwidth": 2.27e11, "latency": 2e-05}, {"bandwidth": 3.4e10, "latency": 4e-05}]}
  *
- * All numbers are in bytes, seconds, floating-point operations, and products of them. What was measured with all ranks
- * computing holds while they do. These keys may be left out; a processor's file has them:
+ * All numbers are in bytes, seconds, floating-point operations, and products of them. A rate is 0 where the machine has
+ * no products of the type; it has those of f32. What was measured with all ranks computing holds while they do. These
+ * keys may be left out; a processor's file has them:
  *
  *   "alone": 1.04            how much faster arithmetic is while no other rank computes
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first

@@ -50,9 +50,12 @@ def limits():
     assert run(*args, "--mem-limit", str(need)).returncode == 0
     refused = run(*args, "--mem-limit", str(need - 1))
     assert refused.returncode == 5 and "E0431" in refused.stderr and "live then" in refused.stderr, refused.stderr
-    refused = run("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "2", "--machine", "h100",
-                  "--mem-limit", "100M")
-    assert refused.returncode == 5 and "E0430" in refused.stderr, refused.stderr
+    search = ("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "2", "--machine", "h100")
+    refused = run(*search, "--mem-limit", "100M")
+    assert refused.returncode == 5 and "E0430" in refused.stderr and "live then" in refused.stderr, refused.stderr
+    smallest, words = (re.search(text, refused.stderr)[1] for text in (r"needs (\d+)", r'it is (--pas [^"]+)"'))
+    assert plan("--model-config", "gpt2", *words.split(), "--machine", "h100")["estimate"]["memory"] == int(smallest), refused.stderr
+    assert run(*search, "--mem-limit", smallest).returncode == 0, smallest
 
 
 def pipelines_and_grouped_heads():
@@ -134,7 +137,7 @@ def optimum_of_mixtures():
 
 def optimum_of_groups():
     """With slow links between nodes, the search finds the best of all ZeRO stages and groups; --require takes one."""
-    devices, model = 8, {**SMALL, "model_type": "llama"}
+    devices, model = 8, SMALL
     machine = {"format": 1, "name": "x", "memory": 1e12, "bandwidth": 2e12, "traffic": 0.8, "launch": 4e-6, "attention": 0.5,
                "overlap": 0.5, "rates": {"f64": 1e13, "f32": 1e13, "half": 2e14, "fp8": 2e14},
                "peaks": {"f64": 1e13, "f32": 1e13, "half": 3e14, "fp8": 3e14}, "half_extents": [0, 0, 0],
@@ -283,8 +286,12 @@ def machine_files():
             if key != "name":
                 bad = status({k: v for k, v in good.items() if k != key})
                 assert bad.returncode == 3 and "E0396" in bad.stderr and "line" in bad.stderr, (key, bad.stderr)
+        level = good["levels"][0]
         for key, value in (("bandwidth", -1), ("launch", "x"), ("levels", []), ("rates", 3), ("speed", 1),
-                           ("half_extents", [1, 2])):
+                           ("half_extents", [1, 2]), ("name", 3), ("rates", {**good["rates"], "f32": 0}),
+                           ("rates", {**good["rates"], "half": 1e-9}), ("peaks", {**good["peaks"], "f16": 1e11}),
+                           ("levels", [{**level, "devices": 8}]), ("levels", [{**level, "devices": 1.5}, level]),
+                           ("levels", [{**level, "bysize": [[1, 1e9]]}])):
             bad = status({**good, key: value})
             assert bad.returncode == 3 and "E0396" in bad.stderr, (key, bad.stderr)
     unknown = run("--model-config", "gpt2", "--machine", "h10")

@@ -442,21 +442,24 @@ static int measure(const struct searching *s) {
  * that was tried, else of one that constraints exclude. */
 static int refuse(const struct searching *s) {
     const struct search *search = s->search;
-    const struct candidate *least = NULL, *any = NULL;
+    struct candidate *least = NULL;
+    const struct candidate *any = NULL;
     for (int i = 0; i < search->all.n; i++) {
-        const struct candidate *c = &search->all.at[i];
+        struct candidate *c = &search->all.at[i];
         if (c->refused && (!any || (any->step == SEARCH_BOUNDED && c->step != SEARCH_BOUNDED))) any = c;
         if (!c->refused && c->step == SEARCH_PLANNED && (!least || c->memory < least->memory)) least = c;
     }
     if (!least)
         return diag_error(s->diags, 430, EXIT_LIMIT, "--pas autodist", "no plan was found: %s",
                           any ? any->refused : "no mesh has that many devices");
-    const struct options options = search_options(s->options, least, s->arena);
     diag_error(s->diags, 430, EXIT_LIMIT, "--pas autodist",
                "no plan fits into %.0f bytes of memory per rank: the smallest that was found needs %.0f", search->limit,
                least->memory);
-    diag_note(s->diags, "it is --pas %s with ZeRO %d, recompute %s", options_text(&options, OPT_PAS, s->arena),
-              least->zero, least->recompute ? least->recompute : "none");
+    diag_note(s->diags, "it is %s", search_words(least, s->options, s->arena));
+    struct job *job = NULL;
+    search_planned(model_of(s, least), s->options, least, s->arena, &job);
+    if (job) job_note_memory(job, s->diags);
+    search_forget(job, s->arena);
     return -1;
 }
 

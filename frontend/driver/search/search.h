@@ -90,8 +90,11 @@ bool search_is_wanted(const struct options *options);
 /* The options with which a user would ask for the candidate. Those that were given are kept. */
 struct options search_options(const struct options *given, const struct candidate *candidate, struct arena *arena);
 
+/* The same as text: "--pas hybrid:tensor=2 --runtime-ngpus 4 --use-zero 1 --recompute full" */
+const char *search_words(const struct candidate *candidate, const struct options *given, struct arena *arena);
+
 /* Searches. 0, or -1 after a diagnostic: of the model, or E0430 if no plan fits, with the one that needs the least
- * memory. What reading the model and the chosen plan remark is in search->job->diags. */
+ * memory, and what that is for. What reading the model and the chosen plan remark is in search->job->diags. */
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search);
 
 /* True if the candidate was planned completely and fits. */

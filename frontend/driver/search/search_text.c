@@ -19,8 +19,7 @@ static const char *seconds_text(struct arena *arena, double seconds) {
     return seconds < 1e-3 ? arena_printf(arena, "%.3g us", seconds * 1e6) : arena_printf(arena, "%.3g s", seconds);
 }
 
-/* "--pas hybrid:tensor=2 --runtime-ngpus 4 --use-zero 1 --recompute full" */
-static const char *words_of(const struct candidate *candidate, const struct options *given, struct arena *arena) {
+const char *search_words(const struct candidate *candidate, const struct options *given, struct arena *arena) {
     const struct options options = search_options(given, candidate, arena);
     const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
     return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
@@ -139,7 +138,7 @@ static void put_candidate(struct rt_json_writer *writer, const struct search *se
     static const char *const steps[SEARCH_STEPS] = {"bounded", "predicted", "shortened", "planned"};
     const bool known = !c->refused;
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    put_text(writer, "options", words_of(c, search->given, arena));
+    put_text(writer, "options", search_words(c, search->given, arena));
     put_text(writer, "known_from", steps[c->step]);
     if (known && c->step > SEARCH_BOUNDED) {
         put_real(writer, "micro_batch_s", c->seconds * (c->batch ? c->batch : 1)),
@@ -181,12 +180,12 @@ void search_explain(const struct search *search, const struct options *options, 
                            ? measured_text(chosen, arena)
                            : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds), share_of(chosen));
     diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidates, %d planned completely",
-                words_of(chosen, options, arena), time, search->machine.name, bytes_text(arena, chosen->memory),
+                search_words(chosen, options, arena), time, search->machine.name, bytes_text(arena, chosen->memory),
                 search->all.n, planned);
     for (int i = 1; i < search->all.n; i++) {
         more += !shown[i];
         if (shown[i])
-            diag_note(diags, "%s: %s", words_of(&search->all.at[i], options, arena),
+            diag_note(diags, "%s: %s", search_words(&search->all.at[i], options, arena),
                       verdict(search, &search->all.at[i], arena));
     }
     if (search->gap > 0)
