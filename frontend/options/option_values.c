@@ -100,8 +100,8 @@ static int set_count(struct parser *parser, const struct value *value) {
 }
 
 static int set_bytes(struct parser *parser, const struct value *value) {
-    if (parse_bytes(value->text, value->field)) return 0;
-    return bad_value(parser, value, "a number of bytes, such as 512M or 80G");
+    if (parse_bytes(value->text, value->field) && *(const int64_t *)value->field > 0) return 0;
+    return bad_value(parser, value, "a number of bytes above 0, such as 512M or 80G");
 }
 
 /* The words of a group, NULL-terminated. */

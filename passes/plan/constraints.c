@@ -33,6 +33,14 @@ static bool parse_dim(const char *text, struct constraint_dim *dim) {
     return true;
 }
 
+/* Axes that divide tensors. */
+static bool is_splitting_axis(const char *name) {
+    static const char *const names[] = {"tensor", "context", "expert", "data"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
 int constraints_parse_word(struct constraints *constraints, struct arena *arena, struct diags *diags,
                            const char *option, const char *word, bool forbids) {
     const char *colon = strrchr(word, ':'), *at = strchr(colon, '@');
@@ -47,6 +55,9 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
         return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
                           "%s is not GLOB:TENSOR.DIM%s or GLOB:replicate", diag_quote(diags, word),
                           forbids ? "" : "[@AXIS]");
+    if (!is_splitting_axis(pin.axis))
+        return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
+                          "%s: the axis after '@' must be tensor, context, expert or data", diag_quote(diags, word));
     if (strcmp(what, "replicate") == 0 && !at) {
         pin.kind = forbids ? CONSTRAINT_FORBID : CONSTRAINT_ALLOW;
         pin.replica = !forbids;

@@ -348,7 +348,11 @@ static void add_groups(const struct listing *l, struct candidate candidate) {
     const bool varies = candidate.zero && !l->options->given[OPT_ZERO_NGROUPS];
     const int most = varies ? candidate.units : 1;
     candidate.groups = candidate.zero && !varies ? (int)l->options->zero_ngroups : 1;
+    if (candidate.units % candidate.groups)
+        candidate.refused = arena_printf(l->arena, "%d scale units cannot be divided into %d ZeRO groups of equal size",
+                                         candidate.units, candidate.groups);
     add_schedules(l, candidate);
+    candidate.refused = NULL;
     for (int groups = 2; groups < most; groups++) {
         candidate.groups = groups;
         if (may_have_groups(l, &candidate, groups)) add_schedules(l, candidate);
