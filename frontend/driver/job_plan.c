@@ -72,32 +72,35 @@ static void note_live(const struct job *job, const struct rank_class *class, str
     }
 }
 
-/* The ranks that need more memory than the others: *most bytes. */
-static const struct rank_class *largest_class(const struct job *job, int64_t *most) {
+/* The ranks that need more memory than the others: *most bytes, of which `bytes` are those of each arena. */
+static const struct rank_class *largest_class(const struct job *job, int64_t *most, int64_t bytes[RT_ARENAS]) {
     const struct training *training = job_training(job);
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
     const struct rank_class *largest = NULL;
     *most = 0;
     for (int c = 0; c < job->plan.nclasses; c++) {
-        const int64_t bytes = rankplan_peak(&job->plan, &job->plan.classes[c], units, groups);
-        if (!largest || bytes > *most) *most = bytes, largest = &job->plan.classes[c];
+        int64_t parts[RT_ARENAS];
+        const int64_t all = rankplan_peak(&job->plan, &job->plan.classes[c], units, groups, parts);
+        if (largest && all <= *most) continue;
+        *most = all, largest = &job->plan.classes[c];
+        memcpy(bytes, parts, sizeof parts);
     }
     return largest;
 }
 
 void job_note_memory(const struct job *job, struct diags *diags) {
-    int64_t most;
-    const struct rank_class *largest = largest_class(job, &most);
+    int64_t most, bytes[RT_ARENAS];
+    const struct rank_class *largest = largest_class(job, &most, bytes);
     for (int a = 0; a < RT_ARENAS; a++)
-        if (largest->bytes[a]) diag_note(diags, "%s: %lld bytes", plan_arena_names[a], (long long)largest->bytes[a]);
+        if (bytes[a]) diag_note(diags, "%s: %lld bytes", plan_arena_names[a], (long long)bytes[a]);
     note_live(job, largest, diags);
 }
 
 /* --mem-limit. */
 static int check_memory(const struct job *job) {
-    int64_t most;
-    const struct rank_class *largest = largest_class(job, &most);
+    int64_t most, bytes[RT_ARENAS];
+    const struct rank_class *largest = largest_class(job, &most, bytes);
     if (most <= job->options->mem_limit) return 0;
     diag_error(job->diags, 431, EXIT_LIMIT, "--mem-limit",
                "the plan needs %lld bytes of memory on rank %d, %lld more than the limit", (long long)most,

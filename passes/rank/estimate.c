@@ -283,7 +283,8 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
     estimate.model_flops_causal = times * forward.causal_flops * micro_batches * units;
     count_executed(&e, micro_batches, &estimate);
     for (int c = 0; c < plan->nclasses; c++) {
-        const int64_t bytes = rankplan_peak(plan, &plan->classes[c], units, groups);
+        int64_t parts[RT_ARENAS];
+        const int64_t bytes = rankplan_peak(plan, &plan->classes[c], units, groups, parts);
         if (bytes > estimate.memory) estimate.memory = bytes;
     }
     return estimate;

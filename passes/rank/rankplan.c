@@ -93,13 +93,14 @@ int rankplan_part(const struct rank_class *class, const struct node *node) {
     return part;
 }
 
-int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups) {
+int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups,
+                      int64_t bytes[RT_ARENAS]) {
     const struct mesh *mesh = &plan->graph->mesh;
     int ways[RT_LAYOUT_AXES];
-    int64_t bytes[RT_ARENAS], all = 0, *at = ARENA_ARRAY(plan->graph->arena, int64_t, class->flats.n + 1);
+    int64_t all = 0, *at = ARENA_ARRAY(plan->graph->arena, int64_t, class->flats.n + 1);
     for (int a = 0; a < RT_LAYOUT_AXES; a++) ways[a] = a < mesh->naxes ? mesh->axis[a].size : 1;
     ways[mesh->naxes] = units % groups ? units : units / groups; /* fewer units than groups: not divided yet */
-    memcpy(bytes, class->bytes, sizeof bytes);
+    memcpy(bytes, class->bytes, sizeof class->bytes);
     rt_flat_place(class->flats.at, class->flats.n, ways, bytes, at);
     for (int a = 0; a < RT_ARENAS; a++) all += bytes[a];
     return all;

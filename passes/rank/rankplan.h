@@ -135,8 +135,9 @@ int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph
  * scale units. */
 double rankplan_slice(const struct graph *graph, int tensor, int units);
 
-/* Bytes of all arenas of a rank of the class, with that many scale units and groups of ZeRO. */
-int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups);
+/* Bytes of each arena of a rank of the class, with that many scale units and groups of ZeRO, and their sum. */
+int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups,
+                      int64_t bytes[RT_ARENAS]);
 
 /* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of
  * the coordinate, so that offsets are equal on all of them. */

@@ -53,6 +53,11 @@ def limits():
     search = ("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "2", "--machine", "h100")
     refused = run(*search, "--mem-limit", "100M")
     assert refused.returncode == 5 and "E0430" in refused.stderr and "live then" in refused.stderr, refused.stderr
+    # of ZeRO's slices too
+    refused = run("--model-config", "gpt2", "--use-zero", "1", "--runtime-ngpus", "2", "--mem-limit", "100M")
+    needed = int(re.search(r"needs (\d+) bytes", refused.stderr)[1])
+    assert sum(int(b) for b in re.findall(r"note: [a-z]+: (\d+) bytes", refused.stderr)) == needed, refused.stderr
+    refused = run(*search, "--mem-limit", "100M")
     smallest, words = (re.search(text, refused.stderr)[1] for text in (r"needs (\d+)", r'it is (--pas [^"]+)"'))
     assert plan("--model-config", "gpt2", *words.split(), "--machine", "h100")["estimate"]["memory"] == int(smallest), refused.stderr
     assert run(*search, "--mem-limit", smallest).returncode == 0, smallest
