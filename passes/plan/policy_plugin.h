@@ -6,13 +6,13 @@
 
 struct policy_plugin;
 
-/* Loads the library, which `arena` owns. *mesh, in the arena, has its mesh for that many ranks and no rules. 0, or -1
- * after a diagnostic: E0428 if it is no such library, E0429 if it is of another version of the interface. */
+/* *mesh, in the arena, has the library's mesh for that many ranks and no rules. 0, or -1 after a diagnostic: E0428 if it
+ * is no such library, or crashes, E0429 if it is of another version of the interface. */
 int policy_plugin_open(struct arena *arena, struct diags *diags, const char *path, int plan_ngpus,
                        struct policy_plugin **out, struct rules **mesh);
 
-/* The rules for the graph, in its arena. 0, or -1 after a diagnostic: E0428 if the policy refuses the graph, E0424 for
- * a rule that is none. */
+/* The rules for the graph, in its arena. 0, or -1 after a diagnostic: E0428 if the policy refuses the graph or
+ * crashes, E0424 for a rule that is none. */
 int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *graph, struct diags *diags,
                         struct rules **out);
 

@@ -3,8 +3,8 @@
  * A plug-in is a shared library that decides how the nodes of a model are divided among ranks. It is shown the forward
  * nodes of the model, after rankc has simplified them, and answers with rules as in a rule file (docs/plans.md, Rules).
  * rankc applies them like those of a file: a rule that cannot be applied is an error, and what the rules leave open
- * follows from them or is replicated, with a note. A plug-in must be deterministic, and must not keep the pointers that
- * it is given. Build it with: cc -shared -fPIC -o policy.so policy.c */
+ * follows from them or is replicated, with a note. A plug-in must be deterministic. It runs in a process of its own,
+ * which is started anew for each of the functions below. Build it with: cc -shared -fPIC -o policy.so policy.c */
 #ifndef RANKC_POLICY_H
 #define RANKC_POLICY_H
 

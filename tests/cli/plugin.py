@@ -80,6 +80,11 @@ def main():
                 (build(directory, "wrong", version + body % "rule(to, \"match x\"); return 0;", directory), 3, "E0424"),
                 (build(directory, "nothing", version + body % "rule(to, \"match \\\"absent\\\" replicate\"); return 0;", directory),
                  3, "no node matches"),
+                (build(directory, "crashing", version + body % "return *(volatile int *)0;", directory), 3, "crashed: Segmentation fault"),
+                (build(directory, "ending", version + "#include <stdlib.h>\n" + body % "exit(0);", directory), 3, "status 0 instead of returning"),
+                (build(directory, "loading", version + "#include <stdlib.h>\n__attribute__((constructor)) static void load(void) { abort(); }\n" +
+                       body % "return 0;", directory), 3, "crashed: Aborted"),
+                (build(directory, "meshing", version + body % "rule(to, \"mesh tensor=4\"); return 0;", directory), 3, "rankc_policy_mesh"),
                 (directory, 6, "regular file")):
             done = run(rankc, "plan", model, "--pas", "plugin:" + library, "--plan-ngpus", "2")
             assert done.returncode == code and words in done.stderr, (library, done.returncode, done.stderr)
