@@ -285,13 +285,11 @@ static void follow_readers(struct draft *draft) {
     }
 }
 
-/* New values of weights, such as running statistics, are on the stage that computes their operands: no later stage
- * reads them, and the weight is there. */
-static void keep_updates(struct draft *draft) {
-    const struct graph *graph = draft->graph;
+/* Per node: true if nothing but new values of weights needs it. */
+static bool *find_update_nodes(const struct graph *graph) {
     const int forward = count_forward(graph);
     bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: by more than updates */
-    bool *only = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);   /* per node: only updates need it */
+    bool *only = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -301,15 +299,37 @@ static void keep_updates(struct draft *draft) {
         for (int k = 0; k < node->ninputs && needed; k++)
             if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
     }
+    return only;
+}
+
+/* New values of weights, such as running statistics, are on the stage that computes their operands: no later stage
+ * reads them, and the weight is there. What they need of stored tensors alone, such as a part of the old value, is on
+ * the first stage that reads it: an earlier one would hold the weight too. */
+static void keep_updates(struct draft *draft) {
+    const struct graph *graph = draft->graph;
+    const int forward = count_forward(graph);
+    const bool *only = find_update_nodes(graph);
+    bool *stored = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1); /* per node: of stored tensors alone */
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);  /* per tensor: the first stage that reads it */
     for (int i = 0; i < forward; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         int last = -1;
         for (int k = 0; k < node->ninputs && only[id]; k++) {
             const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
-            if (producer >= 0 && draft->stage[producer] > last) last = draft->stage[producer];
+            if (producer >= 0 && !stored[producer] && draft->stage[producer] > last) last = draft->stage[producer];
         }
+        stored[id] = only[id] && last < 0;
         if (last >= 0) draft->stage[id] = last;
+    }
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = -1;
+    for (int i = forward - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (stored[id] && first[node->outputs[0]] >= 0) draft->stage[id] = first[node->outputs[0]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && (first[node->inputs[k]] < 0 || draft->stage[id] < first[node->inputs[k]]))
+                first[node->inputs[k]] = draft->stage[id];
     }
 }
 
