@@ -171,6 +171,7 @@ static void default_mesh(struct parser *parser) {
 
 static int check_dp(struct parser *parser) {
     if (parser->options->pas.word != OPT_POLICY_DP || parser->options->plan_ngpus == 1) return 0;
+    if (parser->options->load_plan) return 0; /* the plan file says what each rank computes */
     diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                "--pas dp replicates the whole model on every device: --plan-ngpus must be 1, not %lld",
                (long long)parser->options->plan_ngpus);

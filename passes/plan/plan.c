@@ -275,30 +275,64 @@ static int node_of(const struct applying *a, struct map *counts, const struct pl
     return map_get(&a->nodes, key, strlen(key));
 }
 
+/* E0424 for an entry without a node. */
 static int no_node(const struct applying *a, const struct plan_node *entry) {
+    const char *first = entry_key(a->scratch, entry->name, entry->op, 0);
+    const char *what = map_get(&a->nodes, first, strlen(first)) < 0
+                           ? "the model has no node %s (%s)"
+                           : "the plan has more entries %s (%s) than the model has nodes";
     return mismatch(a, entry->line, entry->column,
-                    arena_printf(a->scratch, "the model has no node %s (%s)", diag_quote(a->diags, entry->name),
-                                 diag_quote(a->diags, entry->op)));
+                    arena_printf(a->scratch, what, diag_quote(a->diags, entry->name), diag_quote(a->diags, entry->op)));
+}
+
+enum { NAMED = 3 }; /* nodes that an error names */
+
+/* Notes of the last error: the nodes that have no entry. */
+static void note_nodes_left(const struct applying *a, const bool *has_entry) {
+    int left = 0;
+    for (int i = 0; i < a->graph->order.n; i++) {
+        const struct node *node = &a->graph->nodes.at[a->graph->order.at[i]];
+        if (has_entry[a->graph->order.at[i]] || left++ >= NAMED) continue;
+        diag_note(a->diags, "the plan has no entry for node %s (%s)", diag_quote(a->diags, node->name),
+                  diag_quote(a->diags, node->op->name));
+    }
+    if (left > NAMED) diag_note(a->diags, "and for %d more of %d nodes", left - NAMED, a->graph->order.n);
+}
+
+/* Finds the node of each entry. 0, or -1 after E0424 if they are not those of the graph. */
+static int find_nodes(const struct applying *a, int *ids) {
+    const struct plan *plan = a->plan;
+    const struct plan_node *unknown = NULL;
+    bool *has_entry = ARENA_ARRAY(a->scratch, bool, a->graph->nodes.n + 1);
+    int known = 0;
+    struct map counts;
+    map_init(&counts, a->scratch);
+    for (int i = 0; i < plan->nodes.n; i++) {
+        ids[i] = node_of(a, &counts, &plan->nodes.at[i]);
+        if (ids[i] < 0 && !unknown) unknown = &plan->nodes.at[i];
+        if (ids[i] >= 0) has_entry[ids[i]] = true, known++;
+    }
+    if (!unknown && known == a->graph->order.n) return 0;
+    if (unknown)
+        no_node(a, unknown);
+    else
+        mismatch(a, plan->line, plan->column,
+                 a->graph->train ? "not every node of the training program has an entry: the nodes depend on the "
+                                   "options of training, which must be those that the plan was made with"
+                                 : "not every node of the model has an entry");
+    if (plan->nodes.n - known > 1)
+        diag_note(a->diags, "%d of the plan's %d nodes are not in the model", plan->nodes.n - known, plan->nodes.n);
+    note_nodes_left(a, has_entry);
+    return -1;
 }
 
 static int apply_nodes(struct applying *a, struct graph *graph) {
     const struct plan *plan = a->plan;
     const int before = a->diags->errors;
-    struct map counts;
+    int *ids = ARENA_ARRAY(a->scratch, int, plan->nodes.n + 1);
     index_nodes(a->graph, a->scratch, &a->nodes);
-    map_init(&counts, a->scratch);
-    for (int i = 0; i < plan->nodes.n; i++) {
-        const struct plan_node *entry = &plan->nodes.at[i];
-        const int id = node_of(a, &counts, entry);
-        if (id < 0) return no_node(a, entry);
-        apply_node(a, graph, id, entry);
-    }
-    if (plan->nodes.n != a->graph->order.n)
-        return mismatch(a, plan->line, plan->column,
-                        a->graph->train
-                            ? "not every node of the training program has an entry: the nodes depend on the "
-                              "options of training, which must be those that the plan was made with"
-                            : "not every node of the model has an entry");
+    if (find_nodes(a, ids) < 0) return -1;
+    for (int i = 0; i < plan->nodes.n; i++) apply_node(a, graph, ids[i], &plan->nodes.at[i]);
     return a->diags->errors == before ? 0 : -1;
 }
 
