@@ -42,7 +42,7 @@ static int refuse(struct diags *diags, const char *path, const char *why) {
     return diag_error(diags, 428, EXIT_MALFORMED, diag_quote(diags, path), "%s", why);
 }
 
-/* The child process -------------------------------------------------------------------------------------------------*/
+/* The child process ------------------------------------------------------------------------------------------------ */
 
 /* A function of the library; NULL: it has none of that name. ISO C does not convert objects to functions. */
 static void find_function(void *library, const char *name, void *function, size_t size) {
@@ -93,7 +93,7 @@ static void run_child(const struct question *question, int end) {
     _exit(0);
 }
 
-/* The answer ---------------------------------------------------------------------------------------------------------*/
+/* The answer ------------------------------------------------------------------------------------------------------- */
 
 static void read_all(int end, struct strbuf *text) {
     char bytes[1 << 16];

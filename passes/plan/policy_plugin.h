@@ -6,8 +6,8 @@
 
 struct policy_plugin;
 
-/* *mesh, in the arena, has the library's mesh for that many ranks and no rules. 0, or -1 after a diagnostic: E0428 if it
- * is no such library, or crashes, E0429 if it is of another version of the interface. */
+/* *mesh, in the arena, has the library's mesh for that many ranks and no rules. 0, or -1 after a diagnostic: E0428 if
+ * it is no such library, or crashes, E0429 if it is of another version of the interface. */
 int policy_plugin_open(struct arena *arena, struct diags *diags, const char *path, int plan_ngpus,
                        struct policy_plugin **out, struct rules **mesh);
 

@@ -11,7 +11,8 @@
  * Note [Repeated heads]
  * Grouped-query attention repeats each of the kv heads of k and v for the g heads of q that share it. The operator
  * reads k and v unrepeated. Only if a mesh axis has more ranks than both kv and g do k and v stay repeated: then
- * neither kv nor g can be split among so many ranks, while kv g heads perhaps can.
+ * neither kv nor g can be split among so many ranks, while kv g heads perhaps can. Where the model itself has them
+ * unrepeated, they are read as they are under any mesh.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -574,8 +575,8 @@ static bool make_operands(struct attention *a, bool share) {
                         *v = tensor_at(a, recognition->inputs[2]);
     int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
     recognition->ninputs = 3;
-    return kv > 0 && heads % kv == 0 && (kv == heads || mesh_allows(a, kv)) && fits(a, q, heads) && fits(a, k, kv) &&
-           fits(a, v, kv);
+    return kv > 0 && heads % kv == 0 && (kv == heads || !share || mesh_allows(a, kv)) && fits(a, q, heads) &&
+           fits(a, k, kv) && fits(a, v, kv);
 }
 
 /* The match ------------------------------------------------------------------------------------------------------ */

@@ -103,6 +103,11 @@ def main():
         code, _, errors = plan(rankc, "--model-config", path)
         if code != 4 or "head_dim is 256" not in errors or plan(rankc, "--model-config", path, "--inference")[0]:
             wrong.append(f"heads of 256: exit {code}: {errors}")
+        for pas in "tp:tensor=8", "data:data=8", "context:context=8":  # more ranks than heads of k, and than heads of q for each
+            changed(path, {"vocab_size": 128, "num_key_value_heads": 2})
+            code, _, errors = plan(rankc, "--model-config", path, "--pas", pas, "--dim", "batch=8")
+            if code:
+                wrong.append(f"grouped heads {pas}: exit {code}: {errors}")
         for change, wanted, message in FILES:
             config = changed(path, change)
             for mode in [], ["--inference"], ["--pas", "tp", "--plan-ngpus", "2", "--dim", "batch=2"]:
