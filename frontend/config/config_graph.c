@@ -163,6 +163,7 @@ static int embed(struct model *model, int ids, int *embeddings) {
     name_node(model, "", "embed_tokens");
     *embeddings = weight(model, "weight", 2, (int64_t[]){config->vocab, config->hidden});
     int x = build(&model->builder, OP_Gather, 2, (int[]){*embeddings, ids}, 1, &axis);
+    if (x < 0) return -1;
     if (config->family->rotary) {
         name_node(model, "", "rotary");
         model->cosines = table(model, "cos");
@@ -208,14 +209,14 @@ int model_config_graph(struct arena *arena, struct diags *diags, const struct mo
     int x = embed(&model, ids, &embeddings);
     for (int64_t i = 0; i < config->layers && x >= 0; i++)
         x = layer(&model, arena_printf(arena, "layers.%d", (int)i), x);
-    int result = head(&model, x, embeddings);
-    if (train) {
+    int result = x < 0 ? -1 : head(&model, x, embeddings);
+    if (result >= 0 && train) {
         int labels = graph_add_tensor(graph, TENSOR_INPUT, "labels", RT_I64, 2, shape);
         VEC_PUSH(arena, &graph->inputs, labels);
         name_node(&model, "", "loss");
         const struct class_loss loss = {
             .scores = result, .logits = true, .axis = 2, .target = labels, .weights = -1, .reduction = LOSS_MEAN};
-        result = result < 0 ? -1 : loss_of_classes(&model.builder, &loss);
+        result = loss_of_classes(&model.builder, &loss);
     }
     if (result < 0) return -1;
     VEC_PUSH(arena, &graph->outputs, result);
