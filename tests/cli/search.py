@@ -58,6 +58,9 @@ def limits():
     needed = int(re.search(r"needs (\d+) bytes", refused.stderr)[1])
     assert sum(int(b) for b in re.findall(r"note: [a-z]+: (\d+) bytes", refused.stderr)) == needed, refused.stderr
     refused = run(*search, "--mem-limit", "100M")
+    # one sequence for so many ranks: there are not so many nodes
+    few = run("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "16384", "--machine", "h100", "--global-batch", "1")
+    assert few.returncode == 5 and "pipeline stages, but the model has only" in few.stderr, few.stderr
     smallest, words = (re.search(text, refused.stderr)[1] for text in (r"needs (\d+)", r'it is (--pas [^"]+)"'))
     assert plan("--model-config", "gpt2", *words.split(), "--machine", "h100")["estimate"]["memory"] == int(smallest), refused.stderr
     assert run(*search, "--mem-limit", smallest).returncode == 0, smallest

@@ -348,15 +348,19 @@ static void advance(const struct searching *s, struct candidate *c) {
     show_search(s);
 }
 
-/* Refuses the candidates with which a rank has several stages of less than two layers: what it keeps and sends for each
- * is more than it saves. */
+/* Refuses the candidates with more stages than nodes, and those with which a rank has several stages of less than two
+ * layers: what it keeps and sends for each is more than it saves. */
 static void refuse_short(const struct searching *s) {
-    const int layers = search_layers(s->models->all.at[0]);
+    const struct search_model *model = s->models->all.at[0];
+    const int layers = search_layers(model), nodes = model->job.graph->order.n;
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
         const int chunks = search_law(c).chunks / search_law(c).copies;
         if (!c->refused && layers && chunks > 1 && layers < 2 * chunks * c->ways[SEARCH_PIPELINE])
             c->refused = "interleaved stages of less than two layers";
+        if (!c->refused && c->ways[SEARCH_PIPELINE] > nodes)
+            c->refused = arena_printf(s->arena, "%d pipeline stages, but the model has only %d nodes",
+                                      c->ways[SEARCH_PIPELINE], nodes);
     }
 }
 
