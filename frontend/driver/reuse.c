@@ -127,7 +127,8 @@ static void refuse(const char *directory, const struct earlier *earlier, const s
         note_differences(rt_json_member(stored, "graph"), &keys->graph, diags);
         note_differences(rt_json_member(stored, "plan"), &keys->plan, diags);
     }
-    diag_help(diags, "--reuse=moo replaces it; --instance-name or -o keeps both");
+    diag_help(diags, "--reuse=moo replaces it%s; --instance-name or -o keeps both",
+              earlier->damaged ? " and keeps the edited file as FILE.edited-1" : "");
 }
 
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys,
