@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frontend/driver/annotations/annotations.h"
+#include "frontend/driver/batch.h"
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/job.h"
 #include "frontend/driver/location.h"
@@ -40,6 +41,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
                 int *ranks) {
     struct job *job;
     struct search found = {0};
+    if (batch_take(&options, arena, diags) < 0) return -1;
     int status = plan(options, arena, diags, &job, &found);
     if (!status) {
         job->names = (struct directory_names){options_model(options, arena), options_instance(options, arena)};
@@ -58,6 +60,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
 }
 
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text) {
+    if (batch_take(&options, arena, diags) < 0) return -1;
     struct job job = {.options = options, .arena = arena, .diags = diags};
     const struct pass *last = pass_find(options->dump_after);
     if (!last) {
@@ -230,6 +233,7 @@ static int check_reused_memory(const struct options *options, struct arena *aren
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result) {
     struct search found;
+    if (batch_take(&options, arena, diags) < 0) return -1;
     struct job job = {.options = options, .arena = arena, .diags = diags};
     if (search_is_wanted(options)) {
         if (search(options, arena, diags, &found) < 0) return -1;

@@ -13,12 +13,15 @@ bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim) {
     return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
 }
 
-/* The name of a symbolic dimension: dim_param, or "input.index" without one. */
-static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
+const char *sizes_dim_name(const Onnx__ValueInfoProto *info, size_t at, struct arena *arena) {
     const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
     if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *onnx_text(dim->dim_param))
         return dim->dim_param;
-    return arena_printf(import->arena, "%s.%zu", onnx_text(info->name), at);
+    return arena_printf(arena, "%s.%zu", onnx_text(info->name), at);
+}
+
+static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
+    return sizes_dim_name(info, at, import->arena);
 }
 
 static const struct size *find(const struct sizes *sizes, const char *name) {

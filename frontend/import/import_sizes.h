@@ -32,6 +32,9 @@ void sizes_init(struct sizes *sizes, struct import *import);
 const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info);
 bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim);
 
+/* The name of a symbolic dimension, in the model or `arena`: dim_param, or "input.index" without one. */
+const char *sizes_dim_name(const Onnx__ValueInfoProto *info, size_t at, struct arena *arena);
+
 /* The shape that --shape gives the input; NULL: none. */
 const struct import_shape *sizes_shape(const struct sizes *sizes, const char *input);
 

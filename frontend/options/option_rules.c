@@ -18,6 +18,7 @@ static int take_configuration(struct parser *parser) {
                                                    option_rows[of_files[i]].name));
     options->operand = options->model_config;
     options->train = !options->inference;
+    options->batch_dim = "batch";
     if (!options->given[OPT_TARGET]) options->target = OPT_TARGET_CUDA;
     if (!options->given[OPT_ATTENTION] && (options->train || options->target == OPT_TARGET_CUDA))
         options->attention = OPT_ATTENTION_FLASH;
@@ -27,25 +28,28 @@ static int take_configuration(struct parser *parser) {
 }
 
 bool options_divide_batch(struct options *options) {
-    int64_t sequences = options->runtime_ngpus / options->plan_ngpus;
+    int64_t samples = options->runtime_ngpus / options->plan_ngpus;
     if (!options->global_batch) return true;
     for (int i = 0; i < options->dims.all.n; i++)
-        if (strcmp(options->dims.all.at[i].name, "batch") == 0) sequences *= options->dims.all.at[i].size;
-    options->accumulate = options->global_batch / sequences;
-    return options->global_batch % sequences == 0;
+        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) samples *= options->dims.all.at[i].size;
+    options->accumulate = options->global_batch / samples;
+    return options->global_batch % samples == 0;
 }
 
-/* --global-batch. The search of autodist divides it for each of its meshes. */
-static int take_batch(struct parser *parser) {
+int options_take_batch(struct options *options, struct diags *diags) {
+    if (options->pas.word == OPT_POLICY_AUTODIST || options_divide_batch(options)) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--global-batch",
+                      "%lld samples are no multiple of those of a micro-batch on all %lld scale units",
+                      (long long)options->global_batch, (long long)(options->runtime_ngpus / options->plan_ngpus));
+}
+
+/* --global-batch. The batch of a model file is known when the file has been read. */
+static int check_batch(struct parser *parser) {
     struct options *options = parser->options;
-    if (!options->model_config || options->inference)
-        return parser_usage_error(parser, "--global-batch is for training with --model-config");
+    if (!options->train) return parser_usage_error(parser, "--global-batch is for training");
     if (options->given[OPT_ACCUMULATE])
         return parser_usage_error(parser, "--global-batch determines --accumulate: give one of them");
-    if (options->pas.word == OPT_POLICY_AUTODIST || options_divide_batch(options)) return 0;
-    return diag_error(parser->diags, 205, EXIT_USAGE, "--global-batch",
-                      "%lld sequences are no multiple of those of a micro-batch on all %lld scale units",
-                      (long long)options->global_batch, (long long)(options->runtime_ngpus / options->plan_ngpus));
+    return options->batch_dim ? options_take_batch(options, parser->diags) : 0;
 }
 
 /* E0200 for an option of the search with another policy. */
@@ -99,5 +103,5 @@ int parser_finish(struct parser *parser) {
             return parser_usage_error(parser, arena_printf(parser->arena, "%s is missing", wanted));
     }
     if (parser_finish_mesh(parser) || check_search(parser)) return -1;
-    return options->global_batch ? take_batch(parser) : 0;
+    return options->global_batch ? check_batch(parser) : 0;
 }

@@ -155,6 +155,7 @@ struct options {
     const char *machine;            /* NULL: no estimate */
     const char *rows;               /* a table of published runs, in place of the operand; NULL: none */
     int64_t global_batch;           /* 0: not given */
+    const char *batch_dim;          /* the dimension of --dim that global_batch counts; NULL: not known */
     int64_t mem_limit;              /* bytes; 0: none */
     int64_t search_time;            /* seconds; 0: not given */
     int64_t measure_topk;           /* plans; 0: none */
@@ -214,6 +215,10 @@ int options_parse(struct options *out, int argc, char **argv, struct arena *aren
 /* Sets `accumulate` from --global-batch, if it is given, for the mesh and the ranks of the options. False if the batch
  * is no multiple of the sequences that all scale units have in a micro-batch. */
 bool options_divide_batch(struct options *options);
+
+/* The same where --global-batch and batch_dim are given: 0, or -1 after E0205. The search of autodist divides the batch
+ * for each of its candidates. */
+int options_take_batch(struct options *options, struct diags *diags);
 
 /* The name of a file without directories and suffix. */
 char *options_stem(const char *path, struct arena *arena);

@@ -33,10 +33,10 @@ static void add_form(struct options *options, struct arena *arena, const struct 
     *(bool *)((char *)options + form->field) = true;
 }
 
-/* --dim batch=SIZE. */
+/* --dim BATCH=SIZE. */
 static void add_batch(struct options *options, struct arena *arena, int size) {
     VEC_UNSHARE(arena, &options->dims.all);
-    VEC_PUSH(arena, &options->dims.all, (struct option_size){"batch", size});
+    VEC_PUSH(arena, &options->dims.all, (struct option_size){options->batch_dim, size});
 }
 
 int64_t search_micro_batches(const struct options *given, const struct candidate *candidate) {
@@ -48,9 +48,10 @@ int64_t search_micro_batches(const struct options *given, const struct candidate
 }
 
 int search_smallest_batch(const struct options *options) {
+    if (!options->global_batch) return 0;
     for (int i = 0; i < options->dims.all.n; i++)
-        if (strcmp(options->dims.all.at[i].name, "batch") == 0) return 0;
-    return options->global_batch > 0;
+        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) return 0;
+    return 1;
 }
 
 struct options search_options(const struct options *given, const struct candidate *candidate, struct arena *arena) {

@@ -30,7 +30,7 @@ struct measuring {
 /* A compiled candidate, and the command that times it. */
 struct trial {
     struct candidate *candidate;
-    double samples; /* micro-batches of a step, over all scale units */
+    double shares; /* of a step, as candidate->seconds are for one: its samples, or micro-batches */
     VEC(const char *) words;
 };
 
@@ -90,7 +90,8 @@ static int prepare(const struct measuring *m, struct trial *trial, int number, s
     options->weights = OPT_WEIGHTS_REFERENCE;
     options->save_plan = NULL;
     options->no_build = false;
-    trial->samples = (double)(options->accumulate ? options->accumulate : 1) * trial->candidate->units;
+    trial->shares = (double)(options->accumulate ? options->accumulate : 1) * trial->candidate->units;
+    if (trial->candidate->batch) trial->shares *= trial->candidate->batch;
     if (driver_compile(options, m->arena, diags, &result) < 0) return -1;
     return make_command(m, trial, result.directory, diags);
 }
@@ -125,7 +126,7 @@ static void time_trial(struct measuring *m, struct trial *trial) {
     m->run++;
     const char *said;
     if (c->unmeasured) return;
-    const double seconds = step_seconds(trial->words.at, &watch, m->arena, &said) / trial->samples;
+    const double seconds = step_seconds(trial->words.at, &watch, m->arena, &said) / trial->shares;
     if (seconds < 0)
         c->unmeasured = first_said(m->arena, said);
     else if (!c->measured || seconds < c->measured)

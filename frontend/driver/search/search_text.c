@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/base/str.h"
+
 enum { SHORT_LIST = 5 };
 
 /* "73.3 GiB", "331 KiB" */
@@ -19,12 +21,17 @@ static const char *seconds_text(struct arena *arena, double seconds) {
     return seconds < 1e-3 ? arena_printf(arena, "%.3g us", seconds * 1e6) : arena_printf(arena, "%.3g s", seconds);
 }
 
+static const char *batch_name(const struct options *given, struct arena *arena) {
+    return str_escape(arena, given->batch_dim, strlen(given->batch_dim), 120);
+}
+
 const char *search_words(const struct candidate *candidate, const struct options *given, struct arena *arena) {
     const struct options options = search_options(given, candidate, arena);
     const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
+    const int batch = candidate->batch > 1 || !given->model_config ? candidate->batch : 0;
     return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
                         (long long)options.runtime_ngpus,
-                        candidate->batch > 1 ? arena_printf(arena, " --dim batch=%d", candidate->batch) : "",
+                        batch ? arena_printf(arena, " --dim %s=%d", batch_name(given, arena), batch) : "",
                         candidate->sequence_parallel ? " --sequence-parallel" : "",
                         candidate->zero ? arena_printf(arena, " --use-zero %d", candidate->zero) : "",
                         candidate->groups > 1 ? arena_printf(arena, " --zero-ngroups %d", candidate->groups) : "",
@@ -33,14 +40,15 @@ const char *search_words(const struct candidate *candidate, const struct options
 }
 
 /* What candidate->seconds are for. */
-static const char *share_of(const struct candidate *candidate) {
-    return candidate->batch ? "sequence" : "micro-batch";
+static const char *share_of(const struct search *search, const struct candidate *candidate) {
+    return !candidate->batch ? "micro-batch" : search->given->model_config ? "sequence" : "sample";
 }
 
 /* "0.0123 s a micro-batch, predicted 0.0114 s (-7 %)" */
-static const char *measured_text(const struct candidate *candidate, struct arena *arena) {
+static const char *measured_text(const struct search *search, const struct candidate *candidate,
+                                 struct arena *arena) {
     return arena_printf(arena, "%s a %s, predicted %s (%+.0f %%)", seconds_text(arena, candidate->measured),
-                        share_of(candidate), seconds_text(arena, candidate->seconds),
+                        share_of(search, candidate), seconds_text(arena, candidate->seconds),
                         100 * (candidate->seconds / candidate->measured - 1));
 }
 
@@ -59,10 +67,10 @@ static const char *verdict(const struct search *search, const struct candidate *
     if (candidate->unmeasured) return arena_printf(arena, "not measured: %s", candidate->unmeasured);
     if (candidate->measured)
         return arena_printf(arena, "measured %.3g times as slow: %s, %s", candidate->measured / chosen->measured,
-                            measured_text(candidate, arena), bytes_text(arena, candidate->memory));
+                            measured_text(search, candidate, arena), bytes_text(arena, candidate->memory));
     return arena_printf(arena, "%s%.3g times as slow: %s a %s, %s", planned && !chosen->measured ? "" : "predicted ",
                         candidate->seconds / chosen->seconds, seconds_text(arena, candidate->seconds),
-                        share_of(candidate), bytes_text(arena, candidate->memory));
+                        share_of(search, candidate), bytes_text(arena, candidate->memory));
 }
 
 /* Kinds of candidates. The best of each is reported, that the user sees why it is not chosen. */
@@ -137,15 +145,15 @@ static void put_candidate(struct rt_json_writer *writer, const struct search *se
                           struct arena *arena) {
     static const char *const steps[SEARCH_STEPS] = {"bounded", "predicted", "shortened", "planned"};
     const bool known = !c->refused;
+    const double batch = c->batch ? c->batch : 1;
     rt_json_open(writer, '{', RT_JSON_INLINE);
     put_text(writer, "options", search_words(c, search->given, arena));
     put_text(writer, "known_from", steps[c->step]);
     if (known && c->step > SEARCH_BOUNDED) {
-        put_real(writer, "micro_batch_s", c->seconds * (c->batch ? c->batch : 1)),
-            put_real(writer, "memory", c->memory);
+        put_real(writer, "micro_batch_s", c->seconds * batch), put_real(writer, "memory", c->memory);
         rt_json_key(writer, "fits"), rt_json_put_bool(writer, c->memory <= search->limit);
     }
-    if (c->measured > 0) put_real(writer, "measured_micro_batch_s", c->measured);
+    if (c->measured > 0) put_real(writer, "measured_micro_batch_s", c->measured * batch);
     if (known && c->estimate) put_parts(writer, c->estimate);
     put_text(writer, "rejected", c == &search->all.at[0] ? NULL : verdict(search, c, arena));
     rt_json_close(writer, '}');
@@ -177,8 +185,8 @@ void search_explain(const struct search *search, const struct options *options, 
     for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].step == SEARCH_PLANNED;
     const bool *shown = find_shown(search, options->verbose ? search->all.n : least, arena);
     const char *time = chosen->measured
-                           ? measured_text(chosen, arena)
-                           : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds), share_of(chosen));
+                           ? measured_text(search, chosen, arena)
+                           : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds), share_of(search, chosen));
     diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidates, %d planned completely",
                 search_words(chosen, options, arena), time, search->machine.name, bytes_text(arena, chosen->memory),
                 search->all.n, planned);

@@ -1,0 +1,38 @@
+#include "frontend/import/import.h"
+
+#include <string.h>
+
+#include "frontend/import/import_sizes.h"
+
+/* Names of inputs that are constants: those with an initializer, and those of --bind. */
+static void note_constants(struct map *constants, const Onnx__GraphProto *graph, int nbound, const char *const *bound) {
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const char *name = onnx_text(graph->initializer[i]->name);
+        map_put(constants, name, strlen(name), 1);
+    }
+    for (int i = 0; i < nbound; i++) map_put(constants, bound[i], strlen(bound[i]), 1);
+}
+
+/* The name of the input's first dimension, NULL if it has a size or there is none. */
+static const char *first_dim(const Onnx__ValueInfoProto *info, struct arena *arena) {
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
+    if (!type || !type->shape || !type->shape->n_dim || sizes_is_number(type->shape->dim[0])) return NULL;
+    return sizes_dim_name(info, 0, arena);
+}
+
+const char *import_batch_dim(struct arena *arena, const struct onnx_model *model, int nbound,
+                             const char *const *bound) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    struct map constants;
+    const char *batch = NULL;
+    map_init(&constants, arena);
+    note_constants(&constants, graph, nbound, bound);
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const char *input = onnx_text(graph->input[i]->name);
+        if (map_get(&constants, input, strlen(input)) >= 0) continue;
+        const char *name = first_dim(graph->input[i], arena);
+        if (!name || (batch && strcmp(name, batch) != 0)) return NULL;
+        batch = name;
+    }
+    return batch;
+}
