@@ -29,8 +29,7 @@ static void take_shape(struct options *options, struct arena *arena) {
         if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) return;
     if (!options->shapes.all.n || options->shapes.all.at[0].ndim < 1) return;
     VEC_UNSHARE(arena, &options->dims.all);
-    VEC_PUSH(arena, &options->dims.all,
-             (struct option_size){options->batch_dim, options->shapes.all.at[0].sizes[0]});
+    VEC_PUSH(arena, &options->dims.all, (struct option_size){options->batch_dim, options->shapes.all.at[0].sizes[0]});
 }
 
 int batch_take(const struct options **options, struct arena *arena, struct diags *diags) {

@@ -9,7 +9,7 @@
 /* Words of --require and --forbid ---------------------------------------------------------------------------------- */
 
 bool constraint_is_of_nodes(const char *word) {
-    return strchr(word, ':') != NULL;
+    return word[strcspn(word, ":=")] == ':';
 }
 
 static bool is_digits(const char *text, size_t n) {

@@ -49,7 +49,8 @@ struct constraints {
 int constraints_parse_file(struct constraints *constraints, struct arena *arena, struct diags *diags, const char *file,
                            const char *bytes, size_t length);
 
-/* True if a word of --require or --forbid is for nodes: it has a colon. */
+/* True if a word of --require or --forbid is for nodes: it has a colon, and none of the form
+ * NAME=VALUE before it, as schedule=interleaved:v=2 has. */
 bool constraint_is_of_nodes(const char *word);
 
 /* Adds GLOB:TENSOR.DIM[@AXIS] or GLOB:replicate; TENSOR is in0, in1 .. or out0 .. . 0, or -1 after E0205. */

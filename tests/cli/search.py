@@ -103,11 +103,17 @@ SMALL = {"model_type": "mixtral", "hidden_size": 512, "intermediate_size": 1024,
          "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
+MACHINE = {"format": 1, "name": "x", "memory": 1e12, "bandwidth": 2e12, "traffic": 0.8, "launch": 4e-6, "attention": 0.5,
+           "overlap": 0.5, "rates": {"f64": 1e13, "f32": 1e13, "half": 2e14, "fp8": 2e14},
+           "peaks": {"f64": 1e13, "f32": 1e13, "half": 3e14, "fp8": 3e14}, "half_extents": [0, 0, 0]}
+
+
 def settings_of(tensor, context, expert, pipeline):
     """The settings of --pas for a mesh, one for each way to compute attention along context."""
     axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("context", context), ("expert", expert), ("pipeline", pipeline))
             if s > 1]
-    for form in ("", "cut=mirrored", "attention=heads")[:3 if context > 1 else 1]:
+    forms = ("", "cut=mirrored", "attention=heads", "attention=ring", "attention=ring,cut=mirrored")
+    for form in forms[:len(forms) if context > 1 else 1]:
         yield "hybrid:" + ",".join(axes + [form] * bool(form)) if axes else "dp"
 
 
@@ -138,7 +144,7 @@ def optimum_of_mixtures():
     print(f"mixture: search {got['estimate']['step_s']:.5g}, optimum of {planned} {best[0]:.5g} ({best[1]})")
     assert got["estimate"]["step_s"] <= best[0] * 1.0001
     options = [p["options"] for p in got["search"]["plans"]]
-    for word in ("expert=", "cut=mirrored", "attention=heads", "batch=", "chimera"):
+    for word in ("expert=", "cut=mirrored", "attention=heads", "attention=ring", "batch=", "chimera"):
         assert any(word in o for o in options), word
     assert all(p["rejected"] for p in got["search"]["plans"][1:])
 
@@ -146,10 +152,7 @@ def optimum_of_mixtures():
 def optimum_of_groups():
     """With slow links between nodes, the search finds the best of all ZeRO stages and groups; --require takes one."""
     devices, model = 8, SMALL
-    machine = {"format": 1, "name": "x", "memory": 1e12, "bandwidth": 2e12, "traffic": 0.8, "launch": 4e-6, "attention": 0.5,
-               "overlap": 0.5, "rates": {"f64": 1e13, "f32": 1e13, "half": 2e14, "fp8": 2e14},
-               "peaks": {"f64": 1e13, "f32": 1e13, "half": 3e14, "fp8": 3e14}, "half_extents": [0, 0, 0],
-               "levels": [{"devices": 4, "bandwidth": 2e11, "latency": 1e-5}, {"bandwidth": 2e9, "latency": 1e-4}]}
+    machine = {**MACHINE, "levels": [{"devices": 4, "bandwidth": 2e11, "latency": 1e-5}, {"bandwidth": 2e9, "latency": 1e-4}]}
     with tempfile.TemporaryDirectory() as directory:
         files = [os.path.join(directory, name) for name in ("config.json", "machine.json")]
         for file, value in zip(files, (model, machine)):
@@ -176,6 +179,79 @@ def optimum_of_groups():
         assert "--use-zero 3 --zero-ngroups 2" in required, required
 
 
+def optimum_of_runs():
+    """The search finds the best of tensor parallelism with and without --async-tp and --sequence-parallel, and with up to
+    eight stages on each rank; --forbid and --require choose among them."""
+    devices, model = 4, {**SMALL, "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 1024}
+    machine = {**MACHINE, "launch": 1e-6, "levels": [{"bandwidth": 1e11, "latency": 1e-6}]}
+    with tempfile.TemporaryDirectory() as directory:
+        files = [os.path.join(directory, name) for name in ("config.json", "machine.json")]
+        for file, value in zip(files, (model, machine)):
+            with open(file, "w") as text:
+                json.dump(value, text)
+        common = ["--model-config", files[0], "--machine", files[1], "--amp", "bf16", "--global-batch", "16", "--dim", "batch=2",
+                  "--runtime-ngpus", str(devices), "--use-zero", "1", "--recompute", "none"]
+        found = {}
+        for tensor, pipeline, runs, sequence in itertools.product((1, 2, 4), (1, 2, 4), (False, True), (False, True)):
+            if tensor * pipeline > devices or 16 % (2 * devices // (tensor * pipeline)) or (tensor == 1 and (runs or sequence)):
+                continue
+            axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("pipeline", pipeline)) if s > 1]
+            stages = [v for v in (2, 3, 4, 6, 8) if tensor == 1 < pipeline <= 16 / 2 / v]  # of two of the 16 layers or more
+            for schedule in ("1f1b", *(f"interleaved:v={v}" for v in stages)):
+                args = ["--pas", "hybrid:" + ",".join(axes) if axes else "dp", "--schedule", schedule]
+                args += ["--async-tp"] * runs + ["--sequence-parallel"] * sequence
+                done = plan(*common, *args)
+                if done:
+                    found[" ".join(args)] = done["estimate"]["step_s"]
+        only = ["--pas", "autodist", "--forbid", "context,schedule=zb-h1,schedule=zb-h2,schedule=zb-v,schedule=chimera"]
+        for more, among in (([], lambda a: True), (["--require", "tensor"], lambda a: "tensor" in a),
+                            (["--require", "async-tp"], lambda a: "--async-tp" in a),
+                            (["--require", "schedule=interleaved:v=4"], lambda a: "v=4" in a),
+                            (["--require", "schedule=interleaved"], lambda a: "interleaved" in a)):
+            got = plan(*common, *only, *more)
+            best = min((s, a) for a, s in found.items() if among(a))
+            chosen = got["search"]["plans"][0]["options"]
+            print(f"runs {more}: search {got['estimate']['step_s']:.5g} ({chosen}), optimum of {len(found)} {best[0]:.5g} ({best[1]})")
+            assert got["estimate"]["step_s"] <= best[0] * 1.0001 and among(chosen), chosen
+            assert ("--async-tp" in chosen) == ("tensor" in chosen), chosen  # it pays on this machine
+        without = plan(*common, "--pas", "autodist", "--forbid", "async-tp,schedule=interleaved")["search"]["plans"]
+        assert not any("--async-tp" in p["options"] or (p["rejected"] or "")[:7] != "refused" and "interleaved" in p["options"]
+                       for p in without), without
+
+
+def optimum_of_rings():
+    """Where memory is short for the gathered keys of a long sequence, the search takes ring attention as complete
+    enumeration does."""
+    devices = 8
+    model = {**SMALL, "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256,
+             "vocab_size": 512, "intermediate_size": 256, "max_position_embeddings": 65536}
+    with tempfile.TemporaryDirectory() as directory:
+        config = os.path.join(directory, "config.json")
+        with open(config, "w") as file:
+            json.dump(model, file)
+        common = ["--model-config", config, "--machine", "a100-80", "--amp", "bf16", "--dim", "batch=1", "--runtime-ngpus",
+                  str(devices), "--use-zero", "1"]
+        limit = 0
+        for rounds in range(2):
+            best = (math.inf, "")
+            for context, recompute in itertools.product((1, 2, 4, 8), ("none", "selective", "full")):
+                if devices % context:
+                    continue
+                for settings in settings_of(1, context, 1, 1):
+                    args = ["--pas", settings, "--plan-ngpus", str(context), "--recompute", recompute]
+                    done = plan(*common, *args)
+                    need, step = (done["estimate"][k] for k in ("memory", "step_s"))
+                    if "ring" in settings:
+                        limit = min(limit or need, need) if not rounds else limit
+                    if rounds and need <= limit and step * context < best[0]:
+                        best = step * context, " ".join(args)
+        got = plan(*common, "--pas", "autodist", "--forbid", "tensor,pipeline", "--mem-limit", str(limit))
+        chosen = got["search"]["plans"][0]["options"]
+        print(f"rings: search {chosen}, optimum {best[1]}")
+        assert "attention=ring" in best[1] and "attention=ring" in chosen, (best, chosen)
+        assert got["estimate"]["step_s"] * got["plan_ngpus"] <= best[0] * 1.0001
+
+
 def step_seconds(*args):
     """Of the text, which is short for any number of ranks."""
     done = subprocess.run([RANKC, "plan", *args, "-q"], capture_output=True, text=True, check=True)
@@ -199,12 +275,12 @@ def constraints():
     words = ("--model-config", "gpt2", "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim", "seq=256",
              "--pas", "autodist", "--runtime-ngpus", "4")
 
-    # the best 20, and the best of each of seven kinds
+    # the best 20, and the best of each of ten kinds
     one = plan(*words, "--forbid", "tensor,pipeline,context", "--require", "recompute=full")
     assert one["plan_ngpus"] == 1 and one["runtime_ngpus"] == 4
     found = one["search"]
     plans = found["plans"]
-    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 + 7 <= found["candidates"], found
+    assert "rejected" in plans[0] and plans[0]["rejected"] is None and len(plans) <= 20 + 10 <= found["candidates"], found
     assert plans[0]["step_s"] == one["estimate"]["step_s"] and "--recompute full" in plans[0]["options"], plans[0]
     assert all(p["rejected"] for p in plans[1:]) and "search" not in plan(*words[:-4], "--pas", "dp"), plans
     two = plan(*words, "--require", "tensor=2,pipeline", "--forbid", "schedule=zb-h1")
@@ -213,6 +289,54 @@ def constraints():
                              (("--forbid", "pipeline", "--require", "pipeline"), 5, "exclude all")):
         done = run(*words, *more)
         assert done.returncode == code and text in done.stderr, done.stderr
+
+
+def renamed(directory, name):
+    """The GPT-2 of tests/models with another name of its dimension "batch", which has as many letters."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models", "gpt2", "model.onnx"), "rb") as file:
+        model = file.read()
+    assert len(name) == 5 and b"\x05batch" in model
+    path = os.path.join(directory, f"{name}.onnx")
+    with open(path, "wb") as file:
+        file.write(model.replace(b"\x05batch", b"\x05" + name.encode()))
+    return path
+
+
+def batches_of_files():
+    """Of a model file, --global-batch counts samples along the first dimension of its inputs, whatever its name: the search
+    finds the best of all sizes, as the options that ask for it."""
+    devices, samples = 4, 32
+    with tempfile.TemporaryDirectory() as directory:
+        model = renamed(directory, "items")
+        common = [model, "--train", "--loss", "cross_entropy:logits=logits,labels=labels", "--machine", "a100-80",
+                  "--runtime-ngpus", str(devices), "--dim", "seq=16", "--global-batch", str(samples)]
+        best, planned = (math.inf, ""), 0
+        for tensor, data, each, zero in itertools.product((1, 2, 4), (1, 2, 4), (1, 2, 4, 8), (0, 1)):
+            batch, units = each * data, devices // (tensor * data)
+            if tensor * data > devices or samples % (units * batch):
+                continue
+            axes = [f"{n}={s}" for n, s in (("tensor", tensor), ("data", data)) if s > 1]
+            args = ["--pas", "hybrid:" + ",".join(axes) if axes else "dp", "--dim", f"items={batch}", "--use-zero", str(zero)]
+            found = plan(*common, *args)
+            planned += 1
+            equal = plan(*common[:-2], *args, "--accumulate", str(samples // (units * batch)))
+            assert found == equal, args
+            if found["estimate"]["step_s"] < best[0]:
+                best = found["estimate"]["step_s"], args
+        got = plan(*common, "--pas", "autodist", "--forbid", "pipeline,context")
+        chosen = got["search"]["plans"][0]["options"]
+        print(f"file: search {got['estimate']['step_s']:.5g} ({chosen}), optimum of {planned} {best[0]:.5g} ({best[1]})")
+        assert got["estimate"]["step_s"] <= best[0] * 1.0001
+        again = plan(*(w for w in common if w not in ("--runtime-ngpus", str(devices))), *chosen.split())
+        assert "--dim items=" in chosen and again["estimate"]["step_s"] == got["estimate"]["step_s"], chosen
+        fixed = plan(*common, "--dim", "items=2", "--pas", "autodist")
+        assert not any("items=" in p["options"] for p in fixed["search"]["plans"])
+        words = [*common[:-4], "--pas", "dp"]
+        shaped = plan(*words, "--shape", "input_ids=2,16", "--global-batch", str(samples))
+        assert shaped == plan(*words, "--shape", "input_ids=2,16", "--accumulate", str(samples // (2 * devices)))
+    model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training", "gpt2", "model.onnx")
+    refused = run(model, "--train", "--global-batch", "8", "--pas", "autodist", "--runtime-ngpus", "2")
+    assert refused.returncode == 2 and "E0205" in refused.stderr and "batch" in refused.stderr, refused.stderr
 
 
 def inference_in_stages():
@@ -312,7 +436,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
     for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum,
-                 optimum_of_mixtures, optimum_of_groups, few_micro_batches):
+                 optimum_of_mixtures, optimum_of_groups, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches):
         case()
 
 

@@ -8,12 +8,15 @@
 #include "runtime/base/progress.h"
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
- * the search goes on. */
-enum { MOST_SHORTENED = 20, MOST_PLANNED = 4 };
+ * the search goes on. Of small models more are planned: as many as have so many nodes together. */
+enum { MOST_SHORTENED = 20, MOST_PLANNED = 4, MOST_NODES = 4000 };
 
 /* A candidate that is predicted to need that much more than the limit is not tried: the prediction is not exact.
  * Without stages, what follows from shortened graphs is. */
 static const double memory_margin = 1.15, shortened_margin = 1.005;
+
+/* A candidate is first if it takes the least time even where predictions are so much too long. */
+static const double prediction_error = 0.02;
 
 bool search_is_wanted(const struct options *options) {
     return options->pas.word == OPT_POLICY_AUTODIST;
@@ -43,6 +46,11 @@ bool search_fits(const struct search *search, const struct candidate *candidate)
     return candidate->step == SEARCH_PLANNED && !candidate->refused && candidate->memory <= search->limit;
 }
 
+/* Seconds that the candidate takes at least. */
+static double least_seconds(const struct candidate *c) {
+    return c->seconds * (c->step == SEARCH_PREDICTED ? 1 - prediction_error : 1);
+}
+
 /* The candidate with the least time that is not known not to fit, among those that have taken the step `least`; NULL:
  * there is none. */
 static struct candidate *first_of(const struct search *search, enum search_step least) {
@@ -50,7 +58,7 @@ static struct candidate *first_of(const struct search *search, enum search_step 
     for (int i = 0; i < search->all.n; i++) {
         struct candidate *c = &search->all.at[i];
         if (c->step < least || c->refused || !fits(search, c)) continue;
-        if (!first || c->seconds < first->seconds) first = c;
+        if (!first || least_seconds(c) < least_seconds(first)) first = c;
     }
     return first;
 }
@@ -75,13 +83,18 @@ static const struct search_model *model_of(const struct searching *s, struct can
 
 /* Bounds ----------------------------------------------------------------------------------------------------------- */
 
+/* The form that communicates as much and in fewer steps, with more in memory; else the form itself. */
+static enum search_form faster_form(enum search_form form) {
+    return form == SEARCH_RING ? SEARCH_GATHER : form == SEARCH_MIRRORED_RING ? SEARCH_MIRRORED : form;
+}
+
 /* True if the candidate's base is that of `than` with what makes a step slower, to save memory or to use more ranks for
  * a sample. */
 static bool has_slower_base(const struct candidate *c, const struct candidate *than) {
     struct candidate like = *c;
     like.recompute = than->recompute;
     like.ways[SEARCH_CONTEXT] = than->ways[SEARCH_CONTEXT];
-    if (than->ways[SEARCH_CONTEXT] == 1) like.form = than->form;
+    if (than->ways[SEARCH_CONTEXT] == 1 || than->form == faster_form(c->form)) like.form = than->form;
     return (!than->recompute || c->recompute == than->recompute) &&
            c->ways[SEARCH_CONTEXT] >= than->ways[SEARCH_CONTEXT] && search_same_base(&like, than);
 }
@@ -120,14 +133,15 @@ static double activations(const struct candidate *c, const struct outcome *base,
 }
 
 /* What a candidate needs at least, by the plan of a base `of` with the same recomputation and fewer sequences, or fewer
- * ranks along context; by that of another one only its states are known. */
+ * ranks along context; by that of another one, or one that gathers keys, only its states are known. */
 static double least_memory(const struct searching *s, const struct candidate *c, const struct candidate *of,
                            const struct outcome *base) {
     static const double part_that_follows = 0.8;
     const double larger = c->batch ? (double)c->batch / of->batch : 1;
     const double share = part_that_follows * larger * of->ways[SEARCH_CONTEXT] / c->ways[SEARCH_CONTEXT];
     const double micro = (double)search_micro_batches(s->options, c);
-    if (c->recompute != of->recompute) return states(c, base);
+    const bool gathers = c->form != of->form && of->ways[SEARCH_CONTEXT] > 1;
+    if (c->recompute != of->recompute || gathers) return states(c, base);
     return states(c, base) + fmin(share, 1) * activations(c, base, micro, fmax(share, 1));
 }
 
@@ -242,7 +256,7 @@ static void bound_larger(const struct searching *s, const struct candidate *of, 
     }
 }
 
-/* Predicts all candidates with the base of all.at[first]. */
+/* Predicts all candidates with the base of all.at[first], and bounds others by them. */
 static void predict_from(const struct searching *s, int first) {
     const struct candidate of = s->search->all.at[first], base = search_base(&of);
     struct outcome *outcome = ARENA_NEW(s->arena, struct outcome);
@@ -256,6 +270,7 @@ static void predict_from(const struct searching *s, int first) {
         struct candidate *c = &s->search->all.at[i];
         if ((c->refused && c->refused != outcome->refused) || !search_same_base(c, &of)) continue;
         c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
+        if (c->overlap == SEARCH_IF_FASTER) c->overlap = outcome->overlaps ? SEARCH_ALWAYS : SEARCH_NEVER;
         if (!c->refused) predict(s, c, outcome);
     }
     if (outcome->refused) return;
@@ -316,20 +331,26 @@ static void show_search(const struct searching *s) {
     rt_progress_say(s->progress, text, s->options->search_time ? fmax(left, 0) : -1, step);
 }
 
-/* A candidate whose base, if it is predicted, bounds that of c: the same with fewer ranks along context or with the
- * smallest micro-batches, or both; that with the fewest ranks along context comes first, of these the one with the
- * smallest micro-batches. -1: there is none that was not predicted. */
+/* In which order candidates bound others: with fewer ranks along context, of these with the smallest micro-batches, of
+ * these with the faster form. */
+static int bounding_rank(const struct candidate *c, int smallest) {
+    return 4 * c->ways[SEARCH_CONTEXT] + 2 * (c->batch != smallest) + (c->form != faster_form(c->form));
+}
+
+/* A candidate whose base, if it is predicted, bounds that of c: the same with fewer ranks along context, with the
+ * smallest micro-batches or with the faster form; the first by bounding_rank. -1: there is none that was not
+ * predicted. */
 static int find_bounding(const struct searching *s, const struct candidate *c) {
     const int smallest = c->batch ? c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA] : 0;
-    int found = -1, least = c->ways[SEARCH_CONTEXT] * 2 + (c->batch != smallest);
+    int found = -1, least = bounding_rank(c, smallest);
     for (int i = 0; i < s->search->all.n; i++) {
         const struct candidate *other = &s->search->all.at[i];
-        const int ranks = other->ways[SEARCH_CONTEXT], rank = ranks * 2 + (other->batch != smallest);
+        const int ranks = other->ways[SEARCH_CONTEXT], rank = bounding_rank(other, smallest);
         struct candidate like = *c;
         if (other->step != SEARCH_BOUNDED || other->refused || rank >= least) continue;
         if (other->batch == smallest) like.batch = smallest;
         like.ways[SEARCH_CONTEXT] = ranks;
-        if (ranks == 1) like.form = other->form;
+        if (ranks == 1 || other->form == faster_form(c->form)) like.form = other->form;
         if (search_same_base(&like, other)) found = i, least = rank;
     }
     return found;
@@ -391,17 +412,24 @@ static struct candidate *smallest_of(const struct search *search) {
     return smallest;
 }
 
+/* Candidates that are planned completely, at most. */
+static int most_planned(const struct searching *s) {
+    const int nodes = s->models->all.at[0]->job.graph->order.n, many = MOST_NODES / (nodes ? nodes : 1);
+    return many > MOST_PLANNED ? many : MOST_PLANNED;
+}
+
 /* The search: Note [Search]. NULL if nothing that was planned fits. */
 static struct candidate *choose(const struct searching *s) {
     int taken[SEARCH_STEPS] = {0}, planned = 0; /* planned: those that fit */
+    const int most = most_planned(s);
     for (;;) {
         const bool late = s->options->search_time && rt_now_ms() - s->begun >= 1000 * s->options->search_time;
         const bool enough = s->options->search_time ? late : taken[SEARCH_SHORTENED] >= MOST_SHORTENED;
         struct candidate *first = first_of(s->search, enough ? SEARCH_SHORTENED : SEARCH_BOUNDED);
         struct candidate *best = first_of(s->search, SEARCH_PLANNED);
-        if (best && (best == first || late || planned >= MOST_PLANNED)) return best;
+        if (best && (best == first || late || planned >= most)) return best;
         if (!first && enough) first = first_of(s->search, SEARCH_BOUNDED);
-        if (!first && taken[SEARCH_PLANNED] < MOST_PLANNED) first = smallest_of(s->search);
+        if (!first && taken[SEARCH_PLANNED] < most) first = smallest_of(s->search);
         if (!first) return best;
         advance(s, first);
         taken[first->step]++;
@@ -523,7 +551,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     struct options *refined = ARENA_NEW(arena, struct options);
     *refined = partial ? search_refined(options, partial) : *options;
     s.options = search->given = options = refined;
-    search_list(search, options, model->job.graph->train, search_experts(model), arena);
+    search_list(search, options, model->job.graph->train, search_experts(model), search_layers(model), arena);
     if (search_constrain(search, options, arena, diags) < 0 ||
         (partial && search_keep_partial(search, partial, diags) < 0))
         return -1;

@@ -33,7 +33,11 @@
 enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_EXPERT, SEARCH_DATA, SEARCH_PIPELINE, SEARCH_AXES };
 
 /* How attention is computed along the axis context: rows of search_forms. */
-enum search_form { SEARCH_GATHER, SEARCH_MIRRORED, SEARCH_HEADS, SEARCH_FORMS };
+enum search_form { SEARCH_GATHER, SEARCH_MIRRORED, SEARCH_HEADS, SEARCH_RING, SEARCH_MIRRORED_RING, SEARCH_FORMS };
+
+/* --async-tp. Candidates with tensor parallelism are planned with it, which divides no product where that does not pay.
+ * Whether it divides any is known from their base, since its plans have the same products. */
+enum search_overlap { SEARCH_NEVER, SEARCH_IF_FASTER, SEARCH_ALWAYS };
 
 enum search_step { SEARCH_BOUNDED, SEARCH_PREDICTED, SEARCH_SHORTENED, SEARCH_PLANNED, SEARCH_STEPS };
 
@@ -55,6 +59,7 @@ struct outcome {
     int layers;                  /* its repetitions; 0: not known */
     int micro_batches;           /* of a scale unit, in all pipelines of its schedule */
     struct estimate estimate;    /* of a complete plan */
+    bool overlaps;               /* products have communication beside them (--async-tp) */
     const char *refused;         /* NULL: it was planned */
 };
 
@@ -63,6 +68,7 @@ struct candidate {
     int batch; /* sequences of a micro-batch; 0: as given */
     enum search_form form;
     bool sequence_parallel;
+    enum search_overlap overlap;
     int zero, groups;                 /* --use-zero, --zero-ngroups */
     const char *recompute, *schedule; /* NULL: none; the default */
     enum search_step step;            /* that `seconds` and `memory` are from */
@@ -124,8 +130,9 @@ void search_put(struct rt_json_writer *writer, const void *context);
 
 /* Parts of the search ---------------------------------------------------------------------------------------------- */
 
-/* Lists the candidates that the options and the machine allow. experts: of the model's mixtures; 1: it has none. */
-void search_list(struct search *search, const struct options *options, bool trains, int64_t experts,
+/* Lists the candidates that the options and the machine allow. experts: of the model's mixtures; 1: it has none.
+ * layers: of the model; 0: not known. */
+void search_list(struct search *search, const struct options *options, bool trains, int64_t experts, int layers,
                  struct arena *arena);
 
 /* Refuses the candidates that --forbid and --require exclude. 0, or -1 after a diagnostic: E0205 for a name that is

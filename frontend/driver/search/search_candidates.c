@@ -1,4 +1,5 @@
 /* The candidates of a search, and the options that ask for them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/driver/search/search.h"
@@ -7,13 +8,14 @@
 
 static const char *const axis_names[SEARCH_AXES] = {"tensor", "context", "expert", "data", "pipeline"};
 
-/* The settings of --pas that ask for the form, and their fields in struct options. */
+/* The settings of --pas that ask for the form; NULL: the default. */
 static const struct form {
-    const char *key, *value;
-    size_t field; /* a bool */
-} forms[SEARCH_FORMS] = {[SEARCH_GATHER] = {NULL, NULL, 0},
-                         [SEARCH_MIRRORED] = {"cut", "mirrored", offsetof(struct options, mirrored_cut)},
-                         [SEARCH_HEADS] = {"attention", "heads", offsetof(struct options, attention_heads)}};
+    const char *attention, *cut;
+} forms[SEARCH_FORMS] = {[SEARCH_GATHER] = {NULL, NULL},
+                         [SEARCH_MIRRORED] = {NULL, "mirrored"},
+                         [SEARCH_HEADS] = {"heads", NULL},
+                         [SEARCH_RING] = {"ring", NULL},
+                         [SEARCH_MIRRORED_RING] = {"ring", "mirrored"}};
 
 static void add_axis(struct options *options, struct arena *arena, const char *name, int size) {
     if (size == 1) return;
@@ -27,10 +29,16 @@ static void add_setting(struct options *options, struct arena *arena, const char
     VEC_PUSH(arena, &options->pas.settings, (struct option_setting){key, value});
 }
 
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
 static void add_form(struct options *options, struct arena *arena, const struct form *form) {
-    if (!form->key) return;
-    add_setting(options, arena, form->key, form->value);
-    *(bool *)((char *)options + form->field) = true;
+    if (form->attention) add_setting(options, arena, "attention", form->attention);
+    if (form->cut) add_setting(options, arena, "cut", form->cut);
+    options->attention_heads = same_text(form->attention, "heads");
+    options->attention_ring = same_text(form->attention, "ring");
+    options->mirrored_cut = form->cut != NULL;
 }
 
 /* --dim BATCH=SIZE. */
@@ -71,6 +79,7 @@ struct options search_options(const struct options *given, const struct candidat
     options.given[OPT_RUNTIME_NGPUS] = true;
     options_divide_batch(&options);
     options.sequence_parallel = candidate->sequence_parallel;
+    if (candidate->overlap != SEARCH_NEVER) options.async_tp = "auto", options.product_runs = -1;
     options.use_zero = candidate->zero;
     options.zero_ngroups = candidate->groups;
     options.recompute = candidate->recompute;
@@ -86,10 +95,6 @@ struct candidate search_base(const struct candidate *candidate) {
     return base;
 }
 
-static bool same_text(const char *a, const char *b) {
-    return a == b || (a && b && strcmp(a, b) == 0);
-}
-
 bool search_same_base(const struct candidate *a, const struct candidate *b) {
     for (int axis = 0; axis < SEARCH_PIPELINE; axis++)
         if (a->ways[axis] != b->ways[axis]) return false;
@@ -97,15 +102,25 @@ bool search_same_base(const struct candidate *a, const struct candidate *b) {
            same_text(a->recompute, b->recompute);
 }
 
+/* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
+ * micro-batches in flight. */
+static struct schedule_law interleaved_law(int stages) {
+    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.7 + 0.03 * (stages - 2)};
+}
+
 struct schedule_law search_law(const struct candidate *candidate) {
-    static const struct schedule_law laws[] = {{"interleaved", 2, 1, 0.5, 1, 1, 1.7},
-                                               {"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4},
+    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4},
                                                {"zb-h2", 1, 1, 0, 0.75, 2, 1},
                                                {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9},
                                                {"chimera", 2, 2, 0.7, 1, 1, 1.4}};
+    static const char interleaved[] = "interleaved";
+    const char *name = candidate->schedule;
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
-        if (same_text(laws[i].name, candidate->schedule)) return laws[i];
-    return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1, 1.2};
+        if (same_text(laws[i].name, name)) return laws[i];
+    if (!name || strncmp(name, interleaved, sizeof interleaved - 1) != 0)
+        return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1, 1.2};
+    const char *stages = strstr(name, "v=");
+    return interleaved_law(stages ? atoi(stages + 2) : 2);
 }
 
 /* Constraints ------------------------------------------------------------------------------------------------------ */
@@ -151,9 +166,14 @@ static const char *batch_of(const struct candidate *c, int axis, struct arena *a
     return number(c->batch, 0, arena);
 }
 
-static const char *form_of(const struct candidate *c, int form, struct arena *arena) {
-    (void)arena;
-    return (int)c->form == form ? forms[form].value : NULL;
+static const char *cut_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    return forms[c->form].cut;
+}
+
+static const char *attention_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    return forms[c->form].attention;
 }
 
 static const char *sequence_of(const struct candidate *c, int axis, struct arena *arena) {
@@ -161,12 +181,25 @@ static const char *sequence_of(const struct candidate *c, int axis, struct arena
     return c->sequence_parallel ? "yes" : NULL;
 }
 
-static const struct trait traits[] = {
-    {"tensor", ways_of, SEARCH_TENSOR},   {"context", ways_of, SEARCH_CONTEXT},   {"expert", ways_of, SEARCH_EXPERT},
-    {"data", ways_of, SEARCH_DATA},       {"pipeline", ways_of, SEARCH_PIPELINE}, {"batch", batch_of, 0},
-    {"cut", form_of, SEARCH_MIRRORED},    {"attention", form_of, SEARCH_HEADS},   {"zero", zero_of, 0},
-    {"zero-groups", groups_of, 0},        {"recompute", recompute_of, 0},         {"schedule", schedule_of, 0},
-    {"sequence-parallel", sequence_of, 0}};
+static const char *overlap_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    return c->overlap == SEARCH_ALWAYS ? "yes" : NULL;
+}
+
+static const struct trait traits[] = {{"tensor", ways_of, SEARCH_TENSOR},
+                                      {"context", ways_of, SEARCH_CONTEXT},
+                                      {"expert", ways_of, SEARCH_EXPERT},
+                                      {"data", ways_of, SEARCH_DATA},
+                                      {"pipeline", ways_of, SEARCH_PIPELINE},
+                                      {"batch", batch_of, 0},
+                                      {"cut", cut_of, 0},
+                                      {"attention", attention_of, 0},
+                                      {"zero", zero_of, 0},
+                                      {"zero-groups", groups_of, 0},
+                                      {"recompute", recompute_of, 0},
+                                      {"schedule", schedule_of, 0},
+                                      {"sequence-parallel", sequence_of, 0},
+                                      {"async-tp", overlap_of, 0}};
 enum { TRAITS = sizeof traits / sizeof *traits };
 
 /* What candidates must have or not have, such as zero=3: `value` NULL: any. */
@@ -193,7 +226,16 @@ static int parse_wanted(struct wanted *wanted, const char *option, const char *t
 
 static bool meets(const struct candidate *c, const struct wanted *wanted, struct arena *arena) {
     const char *value = wanted->trait->value(c, wanted->trait->axis, arena);
-    return value && (!wanted->value || strcmp(value, wanted->value) == 0);
+    if (!value || !wanted->value) return value != NULL;
+    const size_t length = strlen(wanted->value); /* of schedules, the name stands for all settings */
+    return strncmp(value, wanted->value, length) == 0 && (!value[length] || value[length] == ':');
+}
+
+/* True if the constraint decides what would be decided with the candidate's prediction. */
+static bool settle(struct candidate *c, const struct wanted *wanted, bool forbids) {
+    if (wanted->trait->value != overlap_of || c->overlap != SEARCH_IF_FASTER) return false;
+    c->overlap = forbids ? SEARCH_NEVER : SEARCH_ALWAYS;
+    return true;
 }
 
 /* Refuses the candidates that meet the constraint, or those that do not. */
@@ -202,8 +244,8 @@ static int apply_wanted(struct search *search, const char *option, const struct 
     int met = 0;
     for (int i = 0; i < search->all.n; i++) {
         struct candidate *c = &search->all.at[i];
-        const bool is = meets(c, wanted, arena);
-        met += is;
+        const bool settled = settle(c, wanted, forbids), is = meets(c, wanted, arena);
+        met += is || settled;
         if (is == forbids && !c->refused) c->refused = arena_printf(arena, "--%s %s", option, wanted->text);
     }
     if (met) return 0;
@@ -284,7 +326,7 @@ struct listing {
     struct arena *arena;
     bool trains;
     int64_t experts;
-    int devices;
+    int layers, devices;
 };
 
 /* Sequences of each rank's micro-batch, at most, where that is searched. */
@@ -317,6 +359,28 @@ static bool has_two_pipelines(const struct listing *l, const struct candidate *c
     return stages >= 4 && stages % 2 == 0 && micro % 2 == 0 && micro <= 2 * stages;
 }
 
+/* True if the candidate may have that many stages on each rank: micro-batches come in groups of as many as there are
+ * ranks, and more than two stages have two layers each at least. */
+static bool may_interleave(const struct listing *l, const struct candidate *c, int stages) {
+    const int64_t ranks = c->ways[SEARCH_PIPELINE];
+    return search_micro_batches(l->options, c) % ranks == 0 && (stages == 2 || 2 * stages * ranks <= l->layers);
+}
+
+static void add_interleaved(const struct listing *l, struct candidate candidate) {
+    static const struct {
+        int stages;
+        const char *schedule;
+    } all[] = {{2, "interleaved:v=2"},
+               {3, "interleaved:v=3"},
+               {4, "interleaved:v=4"},
+               {6, "interleaved:v=6"},
+               {8, "interleaved:v=8"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        candidate.schedule = all[i].schedule;
+        if (may_interleave(l, &candidate, all[i].stages)) VEC_PUSH(l->arena, &l->search->all, candidate);
+    }
+}
+
 /* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
  * recomputation would not. */
 static void add_schedules(const struct listing *l, struct candidate candidate) {
@@ -324,14 +388,16 @@ static void add_schedules(const struct listing *l, struct candidate candidate) {
     const struct {
         const char *name;
         bool listed;
-    } schedules[] = {
-        {varies ? NULL : l->options->schedule, true}, {"interleaved", varies},
-        {"zb-h1", varies && !candidate.recompute},    {"zb-h2", varies && !candidate.recompute},
-        {"zb-v", varies && !candidate.recompute},     {"chimera", varies && has_two_pipelines(l, &candidate)}};
+    } schedules[] = {{varies ? NULL : l->options->schedule, true},
+                     {"zb-h1", varies && !candidate.recompute},
+                     {"zb-h2", varies && !candidate.recompute},
+                     {"zb-v", varies && !candidate.recompute},
+                     {"chimera", varies && has_two_pipelines(l, &candidate)}};
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
         candidate.schedule = schedules[s].name;
         if (schedules[s].listed) VEC_PUSH(l->arena, &l->search->all, candidate);
     }
+    if (varies) add_interleaved(l, candidate);
 }
 
 /* True if the candidate may have that many ZeRO groups: those whose ranks fill the domains of a level, since links are
@@ -374,7 +440,7 @@ static void add_zeros(const struct listing *l, struct candidate candidate) {
 static void add_recomputes(const struct listing *l, struct candidate candidate) {
     static const char *const recomputes[] = {NULL, "selective", "full"};
     const bool varies = l->trains && !l->options->given[OPT_RECOMPUTE];
-    candidate.recompute = l->options->recompute;
+    candidate.recompute = same_text(l->options->recompute, "none") ? NULL : l->options->recompute;
     for (int r = 0; r < (varies ? 3 : 1); r++) {
         if (varies) candidate.recompute = recomputes[r];
         add_zeros(l, candidate);
@@ -383,6 +449,8 @@ static void add_recomputes(const struct listing *l, struct candidate candidate) 
 
 static void add_sequences(const struct listing *l, struct candidate candidate) {
     const bool can = candidate.ways[SEARCH_TENSOR] > 1, given = l->options->given[OPT_SEQUENCE_PARALLEL];
+    const bool overlaps = can && l->search->machine.overlap > 0 && !l->options->given[OPT_ASYNC_TP];
+    candidate.overlap = overlaps ? SEARCH_IF_FASTER : SEARCH_NEVER;
     for (int s = can && given; s <= can; s++) {
         candidate.sequence_parallel = s;
         add_recomputes(l, candidate);
@@ -390,7 +458,9 @@ static void add_sequences(const struct listing *l, struct candidate candidate) {
 }
 
 static void add_forms(const struct listing *l, struct candidate candidate) {
-    for (int f = 0; f < (candidate.ways[SEARCH_CONTEXT] > 1 ? SEARCH_FORMS : 1); f++) {
+    const bool flash = l->options->attention != OPT_ATTENTION_PRODUCTS; /* ring attention is */
+    const int most = candidate.ways[SEARCH_CONTEXT] == 1 ? 1 : flash ? SEARCH_FORMS : SEARCH_RING;
+    for (int f = 0; f < most; f++) {
         candidate.form = (enum search_form)f;
         add_sequences(l, candidate);
     }
@@ -417,8 +487,8 @@ static void add_meshes(const struct listing *l, struct candidate candidate, int 
     }
 }
 
-void search_list(struct search *search, const struct options *options, bool trains, int64_t experts,
+void search_list(struct search *search, const struct options *options, bool trains, int64_t experts, int layers,
                  struct arena *arena) {
-    const struct listing l = {search, options, arena, trains, experts, (int)options->runtime_ngpus};
+    const struct listing l = {search, options, arena, trains, experts, layers, (int)options->runtime_ngpus};
     add_meshes(&l, (struct candidate){0}, 0, l.devices);
 }

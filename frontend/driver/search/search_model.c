@@ -12,6 +12,10 @@ enum { SHORT = 1, RECOMPUTED = 4 };
 /* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
 enum { STAGES = 4, STAGE_LAYERS = 8 };
 
+static int at_most(int value, int limit) {
+    return value < limit ? value : limit;
+}
+
 bool search_reads_same(const struct candidate *a, const struct candidate *b) {
     const int expert = a->ways[SEARCH_EXPERT];
     return a->batch == b->batch && expert == b->ways[SEARCH_EXPERT] &&
@@ -84,21 +88,34 @@ int search_read(struct search_model *model, const struct options *options, const
     return 0;
 }
 
+/* Seconds of communication that --async-tp can hide beside the products of larger micro-batches and does not in this
+ * plan. The last run of a product hides none; where products are not divided, none does. */
+static double hidden_later(const struct job *job, const struct candidate *candidate, const struct estimate *estimate) {
+    static const double most = 7.0 / 8; /* of the runs that `auto` tries (passes/place/product_runs.c) */
+    const double runs = candidate->sequence_parallel ? at_most(job->graph->product_runs, candidate->ways[SEARCH_TENSOR])
+                                                     : job->graph->product_runs;
+    if (candidate->overlap == SEARCH_NEVER) return 0;
+    if (runs > 1) return estimate->hidden * fmax(0, most * runs / (runs - 1) - 1);
+    return fmin(estimate->communicating, job->side.machine.overlap * estimate->computing);
+}
+
 /* OUTCOME_LEAST. */
-static double least_step(const struct job *job) {
+static double least_step(const struct job *job, const struct candidate *candidate) {
     struct machine ideal = job->side.machine;
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     ideal.launch = 0;
     for (int e = 0; e < 3; e++) ideal.half_extents[e] = 0;
-    return estimate_step(&job->plan, &ideal, units, 1, job_micro_batches(job)).step;
+    const struct estimate least = estimate_step(&job->plan, &ideal, units, 1, job_micro_batches(job));
+    return least.step - hidden_later(job, candidate, &least);
 }
 
 static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
     outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
     if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1)
-        part[OUTCOME_LEAST] = least_step(job);
+        part[OUTCOME_LEAST] = least_step(job, candidate);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
+    outcome->overlaps = job->graph->product_runs > 1;
     part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
         const int64_t *bytes = job->plan.classes[c].bytes;
@@ -175,10 +192,6 @@ struct outcome search_planned(const struct search_model *model, const struct opt
 }
 
 /* Shortening ------------------------------------------------------------------------------------------------------- */
-
-static int at_most(int value, int limit) {
-    return value < limit ? value : limit;
-}
 
 /* Repetitions of a block in two plans. */
 struct lengths {

@@ -29,10 +29,11 @@ const char *search_words(const struct candidate *candidate, const struct options
     const struct options options = search_options(given, candidate, arena);
     const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
     const int batch = candidate->batch > 1 || !given->model_config ? candidate->batch : 0;
-    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s%s", options_text(&options, OPT_PAS, arena),
-                        (long long)options.runtime_ngpus,
+    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s%s%s",
+                        options_text(&options, OPT_PAS, arena), (long long)options.runtime_ngpus,
                         batch ? arena_printf(arena, " --dim %s=%d", batch_name(given, arena), batch) : "",
                         candidate->sequence_parallel ? " --sequence-parallel" : "",
+                        candidate->overlap == SEARCH_ALWAYS ? " --async-tp" : "",
                         candidate->zero ? arena_printf(arena, " --use-zero %d", candidate->zero) : "",
                         candidate->groups > 1 ? arena_printf(arena, " --zero-ngroups %d", candidate->groups) : "",
                         candidate->recompute ? " --recompute " : "", candidate->recompute ? candidate->recompute : "",
@@ -45,8 +46,7 @@ static const char *share_of(const struct search *search, const struct candidate 
 }
 
 /* "0.0123 s a micro-batch, predicted 0.0114 s (-7 %)" */
-static const char *measured_text(const struct search *search, const struct candidate *candidate,
-                                 struct arena *arena) {
+static const char *measured_text(const struct search *search, const struct candidate *candidate, struct arena *arena) {
     return arena_printf(arena, "%s a %s, predicted %s (%+.0f %%)", seconds_text(arena, candidate->measured),
                         share_of(search, candidate), seconds_text(arena, candidate->seconds),
                         100 * (candidate->seconds / candidate->measured - 1));
@@ -90,6 +90,18 @@ static bool is_by_heads(const struct candidate *c) {
     return c->form == SEARCH_HEADS;
 }
 
+static bool is_ring(const struct candidate *c) {
+    return c->form == SEARCH_RING || c->form == SEARCH_MIRRORED_RING;
+}
+
+static bool is_overlapping(const struct candidate *c) {
+    return c->overlap == SEARCH_ALWAYS;
+}
+
+static bool is_deeply_interleaved(const struct candidate *c) {
+    return search_law(c).chunks > 2;
+}
+
 static bool has_groups(const struct candidate *c) {
     return c->groups > 1;
 }
@@ -102,8 +114,9 @@ static bool is_twofold(const struct candidate *c) {
     return search_law(c).copies > 1;
 }
 
-static bool (*const kinds[])(const struct candidate *) = {has_experts, has_larger_batch, is_mirrored, is_by_heads,
-                                                          has_groups,  is_zero_bubble,   is_twofold};
+static bool (*const kinds[])(const struct candidate *) = {
+    has_experts, has_larger_batch, is_mirrored,    is_by_heads, is_ring,
+    has_groups,  is_overlapping,   is_zero_bubble, is_twofold,  is_deeply_interleaved};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Per candidate: true for the first `least`, and for the first of each kind. */
@@ -184,9 +197,9 @@ void search_explain(const struct search *search, const struct options *options, 
     int planned = 0, more = 0;
     for (int i = 0; i < search->all.n; i++) planned += search->all.at[i].step == SEARCH_PLANNED;
     const bool *shown = find_shown(search, options->verbose ? search->all.n : least, arena);
-    const char *time = chosen->measured
-                           ? measured_text(search, chosen, arena)
-                           : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds), share_of(search, chosen));
+    const char *time = chosen->measured ? measured_text(search, chosen, arena)
+                                        : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds),
+                                                       share_of(search, chosen));
     diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidates, %d planned completely",
                 search_words(chosen, options, arena), time, search->machine.name, bytes_text(arena, chosen->memory),
                 search->all.n, planned);
