@@ -331,6 +331,12 @@ def batches_of_files():
         assert "--dim items=" in chosen and again["estimate"]["step_s"] == got["estimate"]["step_s"], chosen
         fixed = plan(*common, "--dim", "items=2", "--pas", "autodist")
         assert not any("items=" in p["options"] for p in fixed["search"]["plans"])
+        ranks = min(2, len(os.sched_getaffinity(0)))
+        done = run(model, *common[1:4], "--dim", "seq=16", "--global-batch", "4", "--pas", "autodist", "--runtime-ngpus",
+                   str(ranks), "--measure-topk", "1")
+        assert done.returncode == 0, done.stderr
+        fastest = json.loads(done.stdout)["search"]["plans"][0]
+        assert fastest["measured_micro_batch_s"] > 0 and "--dim items=" in fastest["options"], fastest
         words = [*common[:-4], "--pas", "dp"]
         shaped = plan(*words, "--shape", "input_ids=2,16", "--global-batch", str(samples))
         assert shaped == plan(*words, "--shape", "input_ids=2,16", "--accumulate", str(samples // (2 * devices)))
