@@ -126,3 +126,10 @@ int fit_devices(void) {
 char *fit_word(int i) {
     return systems[i].word;
 }
+char *fit_gpu(int i) {
+    return devices[i].gpu;
+}
+/* What system i is called from now on: with a word that no source has, it is unknown. */
+void fit_call(int i, char *word) {
+    systems[i].word = word;
+}

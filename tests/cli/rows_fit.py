@@ -4,7 +4,8 @@
     rows_fit.py --build BUILD --rows perf_rows.csv --leave-out     the line of docs/published-rows.md (minutes)
     rows_fit.py --build BUILD --rows perf_rows.csv --write         writes fitted constants into frontend/cli/rows
 
-A constant moves from its present value as far as the rows outweigh a prior (a normal distribution of its logarithm).
+A constant moves from its present value as far as the rows outweigh a prior (a normal distribution of its logarithm). Of a
+system's and a device's constants, the prior is about those of the typical system and of the first device of the generation.
 Errors count as their logarithm, large ones linearly; deviations from the mean error of a source count once more,
 because the order within a sweep matters. Columns that are data of a device or an exact law stay as they are."""
 import argparse
@@ -20,8 +21,8 @@ import numpy
 
 ROOM = "frontend/cli/rows"
 FIXED = {"latency"}
-SHARED = ("Bridge",)  # systems of one network; that of an unknown system is the machine's
-PARTS = re.compile("hidden|between|kept_products|exposed")  # at most 1
+PARTS = re.compile("hidden|contended|between|kept_products|exposed")  # at most 1
+GENERATION = re.compile(r"G?([A-Z]+)\d")
 COLUMNS = {"rows_systems.def": (2, ["time", "network"] + [None] * 7 + ["logits", "memory", "reserve", "experts", "host", "gaps"]),
            "rows_devices.def": (2, ["rate", "experts", "attention"])}
 
@@ -54,13 +55,14 @@ class Laws:
         self.library = ctypes.CDLL(library)
         for function in ("constant", "system", "device"):
             getattr(self.library, "fit_" + function).restype = ctypes.POINTER(ctypes.c_double)
-        self.library.fit_word.restype = ctypes.c_char_p
-        self.words = [self.library.fit_word(i).decode() for i in range(self.library.fit_systems())]
+        self.library.fit_word.restype = self.library.fit_gpu.restype = ctypes.c_char_p
+        self.encoded = [self.library.fit_word(i) for i in range(self.library.fit_systems())]
+        self.words = [word.decode() for word in self.encoded]
+        self.devices = [self.library.fit_gpu(i).decode() for i in range(self.library.fit_devices())]
         self.at = {n: self.library.fit_constant(n.encode()) for n in names if n not in FIXED}
         for i, word in enumerate(self.words):
             for field in filter(None, COLUMNS["rows_systems.def"][1]):
-                if field != "network" or word and not word.startswith(SHARED):
-                    self.at[f"system {i}.{field}"] = self.library.fit_system(i, field.encode())
+                self.at[f"system {i}.{field}"] = self.library.fit_system(i, field.encode())
         for i in range(self.library.fit_devices()):
             for field in COLUMNS["rows_devices.def"][1]:
                 self.at[f"device {i}.{field}"] = self.library.fit_device(i, field.encode())
@@ -84,7 +86,7 @@ class Laws:
     def informed(self, use):
         """Constants that rows of `use` say something about, and that are not 0."""
         speed, bytes_ = (use & ~numpy.isnan(m) for m in self.measured)
-        exact = [i for i, word in enumerate(self.words) if word == "ATorch"]  # its memory law has no residual
+        exact = [i for i, word in enumerate(self.words) if word.startswith("ATorch")]  # its memory law has no residual
         names = []
         for name in self.at:
             table, field = name.split(".")[0], name.split(".")[-1]
@@ -98,42 +100,95 @@ class Laws:
                     continue
             if rows.any() and self.at[name][0]:
                 names.append(name)
+        for name in names:  # grows while it is walked
+            parent = self.parent(name) if "." in name else None
+            if parent and parent not in names and self.at[parent][0]:
+                names.append(parent)
         return names
 
-    def residuals(self, use):
-        speed, bytes_ = (numpy.nan_to_num(numpy.where(use, numpy.log(p / m), 0)) for p, m in zip(self.predict(), self.measured))
-        known = use & (speed != 0)
-        mean = {s: speed[known & (self.source == s)].mean() for s in set(self.source[known])}
-        order = numpy.array([0.7 * (e - mean[s]) if k else 0 for e, s, k in zip(speed, self.source, known)])
-        return numpy.concatenate([speed, order, bytes_]) / 0.05
+    def parent(self, name):
+        """The constant that one of a system or a device is expected to be near; None: its present value. For a system: of the
+        next row of the table that has its word, at last of the typical system. For a device: of the first one of its
+        generation, "B" of GB300."""
+        kind, i, field = re.fullmatch(r"(\w+) (\d+)\.(\w+)", name).groups()
+        i = int(i)
+        if field in ("logits", "memory", "reserve"):
+            return None
+        if kind == "system":
+            last = len(self.words) - 1
+            others = (j for j in range(i + 1, last + 1) if j == last or any(w and w in self.words[i] for w in self.words[j].split("|")))
+        else:
+            others = (j for j in range(i) if GENERATION.match(self.devices[j])[1] == GENERATION.match(self.devices[i])[1])
+        return next((f"{kind} {j}.{field}" for j in others), None)
+
+    def logarithms(self, use):
+        """Of predicted by measured, speeds and bytes; 0 where there is no measurement."""
+        return numpy.nan_to_num(numpy.where(use, numpy.log(self.predict() / self.measured), 0)).reshape(-1)
+
+    def slopes(self, put, names, x):
+        """Derivatives of those. Constants of one column of a table are changed at the same time: no row has two of them."""
+        n, start, columns = len(self.source), put(x), {}
+        for j, name in enumerate(names):
+            columns.setdefault(re.sub(r"(system|device) \d+", r"\1", name), []).append(j)
+        found = numpy.zeros((2 * n, len(names)))
+        for members in columns.values():
+            step = numpy.zeros(len(names))
+            step[members] = -1e-4  # constants that are as large as may be become smaller
+            change = (start - put(x + step)) / 1e-4
+            for j in members:
+                kind = re.match(r"(system|device) (\d+)", names[j])
+                own = getattr(self, kind[1]) == int(kind[2]) if kind else numpy.ones(n, dtype=bool)
+                found[:, j] = numpy.where(numpy.tile(own, 2), change, 0)
+        return found
+
+    def combined(self, use):
+        """The matrix that turns logarithms into residuals: of speeds, of their order within a source, and of bytes."""
+        n = len(self.source)
+        known = use & ~numpy.isnan(self.measured[0])
+        same = (self.source[:, None] == self.source) & known[:, None] & known
+        order = 1.2 * (numpy.diag(known) - same / numpy.maximum(same.sum(1, keepdims=True), 1))
+        zero, one = numpy.zeros((n, n)), numpy.eye(n)
+        return numpy.block([[one, zero], [order, zero], [zero, one]]) / 0.05
+
+    def prior(self, names, centre):
+        """Rows p and numbers q: p x - q has a normal distribution of width 1."""
+        p, q = numpy.zeros((len(names), len(names))), numpy.zeros(len(names))
+        for j, name in enumerate(names):
+            width, parent = tolerance(name), self.parent(name) if "." in name else None
+            p[j, j], q[j] = 1 / width, centre[j] / width
+            if parent in names:
+                p[j, names.index(parent)], q[j] = -1 / width, 0
+        return p, q
 
     def fit(self, use, names, rounds):
         """Levenberg-Marquardt on the logarithms, with Huber's weights."""
         start = numpy.array([self.at[n][0] for n in names])
-        sign, centre, width = numpy.sign(start), numpy.log(abs(start)), numpy.array([tolerance(n) for n in names])
+        sign, centre = numpy.sign(start), numpy.log(abs(start))
+        combined, (p, q) = self.combined(use), self.prior(names, centre)
+        most = numpy.log([1 if PARTS.match(n) else 0.8 if n.endswith(".attention") else numpy.inf for n in names])
 
         def put(x):
             for name, value, s in zip(names, numpy.exp(x), sign):
-                most = 1 if PARTS.match(name) else 0.8 if name.endswith(".attention") else value
-                self.at[name][0] = s * min(value, most)
-            return self.residuals(use)
+                self.at[name][0] = s * value
+            return self.logarithms(use)
 
         def cost(r, x):
-            return numpy.where(abs(r) < 1, r * r / 2, abs(r) - 0.5).sum() + (((x - centre) / width) ** 2).sum() / 2
+            return numpy.where(abs(r) < 1, r * r / 2, abs(r) - 0.5).sum() + ((p @ x - q) ** 2).sum() / 2
 
         x, damping = centre.copy(), 0.1
-        r = put(x)
+        r = combined @ put(x)
         for _ in range(rounds):
-            slopes = numpy.array([(put(x + 1e-4 * unit) - r) / 1e-4 for unit in numpy.eye(len(x))]).T
+            slopes = combined @ self.slopes(put, names, x)
             weight = 1 / numpy.maximum(abs(r), 1)
-            matrix = slopes.T @ (slopes * weight[:, None]) + numpy.diag(1 / width**2)
-            gradient = slopes.T @ (weight * r) + (x - centre) / width**2
+            matrix = slopes.T @ (slopes * weight[:, None]) + p.T @ p
+            gradient = slopes.T @ (weight * r) + p.T @ (p @ x - q)
             before = cost(r, x)
             for _ in range(8):
                 step = numpy.clip(numpy.linalg.solve(matrix + damping * numpy.diag(numpy.diag(matrix)), -gradient), -0.5, 0.5)
-                after = put(x + step)
-                if cost(after, x + step) < before:
-                    x, r, damping = x + step, after, damping / 5
+                moved = numpy.minimum(x + step, most)
+                after = combined @ put(moved)
+                if cost(after, moved) < before:
+                    x, r, damping = moved, after, damping / 5
                     break
                 damping *= 4
             else:
@@ -147,22 +202,32 @@ def quantile(values, part):
 
 
 def left_out(laws, folds, forget, rounds):
-    """Relative errors of rows of each fold, by constants that were fitted to the other rows."""
+    """Relative errors of rows of each fold, by constants that were fitted to the other rows. forget: systems that occur
+    in a fold alone are unknown, and devices that do have the mean constants of all others."""
     start = {n: at[0] for n, at in laws.at.items()}
     errors = numpy.full(laws.measured.shape, numpy.nan)
     for fold in folds:
         for name, value in start.items():
             laws.at[name][0] = value
-        own = set(laws.system[fold]) - set(laws.system[~fold])
-        for name in laws.at if forget else []:
-            if name.startswith("system") and int(name.split(".")[0].split()[1]) in own:
-                laws.at[name][0] = start.get(f"system {len(laws.words) - 1}." + name.split(".")[1], start[name])
-        laws.fit(~fold, [n for n in laws.informed(~fold)], rounds)
-        errors[:, fold] = abs(laws.predict() / laws.measured - 1)[:, fold]
+        system, device = laws.system.copy(), laws.device.copy()
+        unknown = set(system[fold]) - set(system[~fold]) if forget else set()
+        for i in unknown - {-1}:
+            laws.library.fit_call(ctypes.c_int(int(i)), b"?")
+        for i in set(device[fold]) - set(device[~fold]) - {-1} if forget else set():
+            for field in COLUMNS["rows_devices.def"][1]:
+                name = laws.parent(f"device {i}.{field}")
+                others = [name] if name else [f"device {j}.{field}" for j in set(device[~fold]) - {-1}]
+                laws.at[f"device {i}.{field}"][0] = numpy.exp(numpy.mean([numpy.log(start[o]) for o in others]))
+        laws.predict()
+        laws.fit(~fold, laws.informed(~fold), rounds)
+        errors[:, fold] = (laws.predict() / laws.measured - 1)[:, fold]
+        for i in unknown - {-1}:
+            laws.library.fit_call(ctypes.c_int(int(i)), laws.encoded[i])
     return errors
 
 
 def print_line(name, errors, dense):
+    errors = abs(errors)
     speed, bytes_ = (e[~numpy.isnan(e)] for e in errors)
     cells = [f"{quantile(e, part):.1%}" for e in (speed, errors[0][dense & ~numpy.isnan(errors[0])], bytes_) for part in (0.5, 0.9)]
     print("| " + " | ".join([name, str(len(speed))] + cells) + " |", flush=True)
@@ -187,19 +252,26 @@ def write(root, laws):
             file.write(text)
     for table, kind in (("rows_systems.def", "system"), ("rows_devices.def", "device")):
         first, fields = COLUMNS[table]
-        path, lines, i = os.path.join(root, ROOM, table), [], 0
+        path = os.path.join(root, ROOM, table)
         with open(path, encoding="ascii") as file:
-            for line in file.read().splitlines():
-                if line.startswith(kind.upper()):
-                    cells = line[:-1].split(", ")
-                    for column, field in enumerate(fields, first):
-                        at = laws.at.get(f"{kind} {i}.{field}")
-                        if at and f"{at[0]:.3g}" != f"{float(cells[column]):.3g}":
-                            cells[column] = number(at[0])
-                    line, i = ", ".join(cells) + ")", i + 1
-                lines.append(line)
+            parts = re.split(rf"^{kind.upper()}\((.*?)\)$", file.read(), flags=re.M | re.S)  # texts between rows, and rows
+        for i, row in enumerate(parts[1::2]):
+            cells = re.split(r",\s+", row)
+            for column, field in enumerate(fields, first):
+                at = laws.at.get(f"{kind} {i}.{field}")
+                if at and f"{at[0]:.3g}" != f"{float(cells[column]):.3g}":
+                    cells[column] = number(at[0])
+            parts[2 * i + 1] = in_lines(f"{kind.upper()}({', '.join(cells)})")
         with open(path, "w", encoding="ascii") as file:
-            file.write("\n".join(lines) + "\n")
+            file.write("".join(parts))
+
+
+def in_lines(row):
+    """A row of a table, in two lines if it is longer than 120 columns."""
+    if len(row) <= 120:
+        return row
+    at = row.rindex(", ", 0, 118) + 1
+    return row[:at] + "\n      " + row[at:]
 
 
 def main():
@@ -220,7 +292,7 @@ def main():
             folds = [laws.source == s for s in sorted(set(laws.source)) if not numpy.isnan(laws.measured[0][laws.source == s]).all()]
             errors = left_out(laws, folds, True, args.rounds)
             print_line("all sources but one | that one, each in turn", errors, laws.dense)
-            known = [e[~numpy.isnan(e)] for e in (errors[0][fold] for fold in folds)]
+            known = [e[~numpy.isnan(e)] for e in (abs(errors[0][fold]) for fold in folds)]
             middle = sorted((quantile(e, 0.5), laws.source[fold][0]) for e, fold in zip(known, folds) if len(e) > 1)
             print(f"Of {len(middle)} sources with several rows, the median of the medians is {quantile([m for m, _ in middle], 0.5):.1%}, "
                   f"and the largest {middle[-1][0]:.1%} ({middle[-1][1]}).")

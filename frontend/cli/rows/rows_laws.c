@@ -6,23 +6,26 @@
 #include <string.h>
 
 /* Constants of all systems and devices, fitted to the published runs. */
-static const double product_rate = 0.661;               /* of the largest products' rate that a layer's reach */
-static const double half_extents[] = {368, 33.6, 66.6}; /* at which products reach half of that */
-static const double half_head = 11.2;         /* elements of a head at which attention reaches half of its rate */
-static const double misaligned = 4.16;        /* factor of unfused attention if a head is no multiple of 8 elements */
-static const double passes_over_rows = 66.5;  /* bytes per element of the hidden state that other kernels move */
-static const double adapters_over_rows = 177; /* and those that apply LoRA's adapters */
-static const double hidden_reduction = 0.179, hidden_gather = 0.288; /* beside computing */
-static const double hidden_tensor = 0.303, hidden_async = 0.461;     /* of tensor parallelism's exchanges; pipelined */
+static const double product_rate = 0.629;               /* of the largest products' rate that a layer's reach */
+static const double half_extents[] = {387, 21.9, 36.7}; /* at which products reach half of that */
+static const double half_head = 9.7;          /* elements of a head at which attention reaches half of its rate */
+static const double misaligned = 5.54;        /* factor of unfused attention if a head is no multiple of 8 elements */
+static const double biased_rate = 0.473;      /* factor of the rate of fused attention with ALiBi's bias */
+static const double passes_over_rows = 81.5;  /* bytes per element of the hidden state that other kernels move */
+static const double adapters_over_rows = 211; /* and those that apply LoRA's adapters */
+static const double hidden_reduction = 0.22, hidden_gather = 0.632; /* beside computing */
+static const double contended = 0.327; /* of gathers that are hidden: time that they take from computing */
+static const double hidden_tensor = 0.163, hidden_async = 0.324; /* of tensor parallelism's exchanges; pipelined */
 static const double latency = 0.000005;
-static const double fp8_rate = 1.32, fp4_rate = 2.45;
-static const double quantized_bytes = 2.4, rowwise_bytes = 9.57; /* moved per element of a quantized product */
-static const double between_stages = 0.0865; /* the part of the transfers between stages that nothing hides */
+static const double hop = 0.0000127; /* seconds for each rank of a ring that gathers weights */
+static const double fp8_rate = 1.34, fp4_rate = 2.65;
+static const double quantized_bytes = 2.27, rowwise_bytes = 10.5; /* moved per element of a quantized product */
+static const double between_stages = 0.0178; /* the part of the transfers between stages that nothing hides */
 
 /* Constants of mixtures of experts: the time of their products against dense ones of equal size, bytes that are moved
  * for each element that a token sends, the part of their exchange that nothing hides (with pipeline stages, Megatron
  * overlaps it with another micro-batch), and the links between nodes that a rank uses for it. */
-static const double grouped_products = 2.12, moved_bytes = 2.52, exposed_in_stages = 0.0361, links_of_exchange = 2.3;
+static const double grouped_products = 2.95, moved_bytes = 1.08, exposed_in_stages = 0.0129, links_of_exchange = 4.02;
 
 bool row_note(const struct row *row, const char *key, char *value, size_t bytes) {
     const size_t length = strlen(key);
@@ -67,6 +70,11 @@ double row_flops(const struct row *row) {
 }
 
 /* Time ------------------------------------------------------------------------------------------------------------- */
+
+double row_peak(const struct row *row) {
+    const double *peak = row->machine.peak, eight = fmax(peak[MACHINE_FP8], 2 * peak[MACHINE_HALF]);
+    return strstr(row->precision, "fp4") ? 2 * eight : strstr(row->precision, "fp8") ? eight : peak[MACHINE_HALF];
+}
 
 static double rate_of(const struct row *row) {
     const double *rate = row->machine.rate;
@@ -191,6 +199,7 @@ static struct layer_time forward_of(const struct row *row) {
     time.attention = 4 * scores * row->scored * size * (fused ? 0.5 : 1) /
                      (row->machine.rate[MACHINE_HALF] * row->device * row->fused_rate * (128 + half_head) / 128 * size /
                       (size + half_head));
+    if (fused && row->biased) time.attention /= biased_rate;
     if (!fused) time.attention += scores * 16 / bandwidth; /* scores are written and read four times */
     if (!fused && fmod(size, 8) > 0) time.attention *= misaligned;
     time.others += tokens * passes_over_rows * h / (row->sequence ? tp : 1) / bandwidth;
@@ -231,9 +240,12 @@ static double head_seconds(const struct row *row) {
 static double between_seconds(const struct row *row) {
     if (row->pp == 1) return 0;
     const double tokens = row->microbatch * row->seq / row->cp, tp = row->tp;
-    const struct machine_level *between = &row->machine.level[row->machine.nlevels - 1];
-    const double devices = row->machine.level[0].devices / tp;
-    return between_stages * 8 * tokens * row->hidden / tp / (between->bandwidth * fmin(8, devices) / 8);
+    const struct machine *machine = &row->machine;
+    const bool inside = row->ngpus <= machine->level[0].devices;
+    const double bandwidth =
+        inside ? machine->level[0].bandwidth
+               : machine->level[machine->nlevels - 1].bandwidth * fmin(8, machine->level[0].devices / tp) / 8;
+    return between_stages * 8 * tokens * row->hidden / tp / bandwidth;
 }
 
 /* The stage that works longest, for a micro-batch: an inner one, or the last one with the head. */
@@ -262,16 +274,23 @@ static double weights_of(const struct row *row) {
     return (row->layers / row->pp * (row->attention + row_owned_mlp(row)) + row->vocab * row->hidden) / row->tp;
 }
 
+/* Collectives of a micro-batch under ZeRO 3: FSDP gathers a layer at once, DeepSpeed each of its weights, both of them
+ * twice, and gradients are summed. */
+static double gathers_of(const struct row *row) {
+    return 3 * row->layers / row->pp * (row->stage == 3 ? row->projections + 2 : 1);
+}
+
 double row_seconds(const struct row *row) {
     const double weights = weights_of(row), replicas = row->dp * row->cp, micro = row->micro_batches;
     const double gradient = row->system->wide ? 4 : 2, hidden = row->system->overlaps ? 1 : 0;
     double seconds = stages_seconds(row);
     if (row->sharded) {
         const double times = row->pp > 1 ? 1 : micro;
-        const double sum = times * (2 * exchange(row, 2 * weights, replicas, row->tp) +
-                                    exchange(row, gradient * weights, replicas, row->tp));
+        const double sum =
+            times * (2 * exchange(row, 2 * weights, replicas, row->tp) +
+                     exchange(row, gradient * weights, replicas, row->tp) + gathers_of(row) * hop * (replicas - 1));
         const double room = hidden * hidden_gather * seconds;
-        seconds += fmax(0, sum - room) + hidden * (1 - hidden_gather) * 0.3 * fmin(sum, seconds);
+        seconds += fmax(0, sum - room) + hidden * contended * fmin(sum, seconds);
     } else {
         seconds +=
             (exchange(row, 2 * weights, replicas, row->tp) + exchange(row, gradient * weights, replicas, row->tp)) *

@@ -39,6 +39,7 @@ struct row {
     double dense_layers;   /* the first ones, with a dense MLP of dense_ffn */
     double dense_ffn;
     bool fused;      /* attention is a fused kernel */
+    bool biased;     /* and adds ALiBi's bias to the scores, which the fastest kernels did not */
     bool tuned;      /* the publication took the fastest micro-batch, and does not say which */
     bool adapters;   /* LoRA: other weights are frozen */
     bool overlapped; /* exchanges of tensor parallelism are pipelined with their products */
@@ -56,6 +57,8 @@ bool row_note(const struct row *row, const char *key, char *value, size_t bytes)
 /* Operations of a sequence, by the row's own definition (flops_def); of an unknown one by the products of the model, 0
  * where the definition needs a column that is empty. */
 double row_flops(const struct row *row);
+/* Operations per second of a device, as the vendor states it for the row's type. */
+double row_peak(const struct row *row);
 /* Seconds of a step. */
 double row_seconds(const struct row *row);
 /* True if the stages divide the embeddings and the head among them (arXiv 2411.05288). */
