@@ -10,7 +10,8 @@
 /* Elements (or multiply-adds) below which starting threads does not pay. */
 #define PARALLEL_WORK 32768
 
-#define LANES 8 /* partial results of Note [Order of sums] */
+#define LANES  8 /* partial results of Note [Order of sums] */
+#define CHAINS 4 /* rows that are reduced together, where the reduced dimension is the last */
 #define COLUMNS                                                                                                        \
     64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last              \
         */
