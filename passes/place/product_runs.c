@@ -144,8 +144,7 @@ static double seconds_of(const struct graph *graph, const struct machine *machin
     const double reached = machine_reached(machine, pair->rows / runs, pair->columns, pair->summed);
     const double product = runs * machine->launch + 2 * pair->rows * pair->columns * pair->summed /
                                                         (machine_rate(machine, result->dtype) * reached);
-    const double moved = runs * link.latency + move->op->passes * (ways - 1) / ways * bytes /
-                                                   machine_curve_at(&link.by_size, bytes / runs, link.bandwidth);
+    const double moved = machine_collective(&link, move->op->passes * (ways - 1) / ways, bytes, runs);
     return product + moved - fmin(moved, product * machine->overlap) * (runs - 1) / runs;
 }
 

@@ -107,15 +107,15 @@ static double share_lacking(const struct tensor *tensor, const struct placement 
 
 double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
                  const struct machine_level *link) {
-    const double seconds = (double)tensor_bytes(tensor) / link->bandwidth, others = (ways - 1) / (double)ways;
+    const double bytes = (double)tensor_bytes(tensor), others = (ways - 1) / (double)ways;
     if (placement_equal(from, to) || from->kind == PLACED_WHOLE || !tensor_elements(tensor)) return 0;
     if (from->kind == PLACED_PARTIAL) {
-        if (to->kind == PLACED_WHOLE) return link->latency + 2 * others * seconds;
+        if (to->kind == PLACED_WHOLE) return machine_collective(link, 2 * others, bytes, 1);
         const struct placement part = {.kind = PLACED_PART, .dim = to->dim, .blocks = 1, .grain = 1};
-        double scattered = link->latency + others * seconds;
+        double scattered = machine_collective(link, others, bytes, 1);
         return to->kind == PLACED_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, link);
     }
-    if (to->kind == PLACED_WHOLE) return link->latency + others * seconds;
+    if (to->kind == PLACED_WHOLE) return machine_collective(link, others, bytes, 1);
     double lacking = share_lacking(tensor, from, to, ways);
-    return lacking > 0 ? link->latency + lacking * seconds : 0;
+    return lacking > 0 ? machine_collective(link, lacking, bytes, 1) : 0;
 }

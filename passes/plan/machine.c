@@ -407,3 +407,7 @@ struct machine_level machine_link(const struct machine *machine, double ranks, d
     }
     return link;
 }
+
+double machine_collective(const struct machine_level *link, double times, double bytes, double parts) {
+    return parts * link->latency + times * bytes / machine_curve_at(&link->by_size, bytes / parts, link->bandwidth);
+}

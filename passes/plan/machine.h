@@ -116,4 +116,8 @@ double machine_curve_at(const struct machine_curve *curve, double bytes, double 
  * that belong to different groups of the same kind share its links to other domains. */
 struct machine_level machine_link(const struct machine *machine, double ranks, double stride);
 
+/* Seconds of a collective, or of several for that many parts of a tensor, over links; `times`: how many times a device
+ * sends the tensor's bytes. */
+double machine_collective(const struct machine_level *link, double times, double bytes, double parts);
+
 #endif

@@ -43,8 +43,7 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     if (ranks < 2) return 0;
     const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result), most = in > out ? in : out;
     const double times = node->op->passes * (ranks - 1) / ranks + node->op->whole_passes;
-    const double runs = (double)attr_int(node, "runs", 1);
-    return runs * link.latency + times * most / machine_curve_at(&link.by_size, most / runs, link.bandwidth);
+    return machine_collective(&link, times, most, (double)attr_int(node, "runs", 1));
 }
 
 /* The same for ring attention: the other ranks' keys and values, and sums of gradients, come to the rank. */
@@ -55,8 +54,7 @@ static double ring_seconds(const struct estimation *e, const struct rank_class *
     const struct machine_level link = machine_link(e->machine, ranks, stride);
     const int n = op_ring_tensors(node, tensors);
     for (int i = 0; i < n; i++) bytes += bytes_of(e, class, tensors[i]);
-    return ranks * n / 2 * link.latency +
-           (ranks - 1) * bytes / machine_curve_at(&link.by_size, bytes / (n / 2), link.bandwidth);
+    return ranks * machine_collective(&link, (ranks - 1) / ranks, bytes, n / 2);
 }
 
 /* Segments --------------------------------------------------------------------------------------------------------- */

@@ -167,7 +167,7 @@ static void bound_by(const struct searching *s, const struct candidate *of) {
 /* Seconds of as many collectives with one pass each over so many bytes, along an axis of the mesh. */
 static double passing(const struct searching *s, double times, double bytes, double ways, double stride) {
     const struct machine_level link = machine_link(&s->search->machine, ways, stride);
-    return s->search->machine.correction * times * (bytes * (ways - 1) / ways / link.bandwidth + link.latency);
+    return s->search->machine.correction * times * machine_collective(&link, (ways - 1) / ways, bytes, 1);
 }
 
 /* Seconds in which scale units exchange the gradients, and with ZeRO 3 the parameters, of a rank. They are reduced
