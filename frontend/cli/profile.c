@@ -39,7 +39,7 @@ static const struct probe probes[PROBES] = {
 #undef PROBE
 };
 static const double QUIET = 0.3; /* processors that other programs may use during a run */
-enum { ROUNDS = 2, RETRIES = 6, MOVES = MOVE_4 - MOVE_0 + 1, SUMS = SUM_3 - SUM_0 + 1 };
+enum { ROUNDS = 2, RETRIES = 6, MOVES = MOVE_6 - MOVE_0 + 1, SUMS = SUM_3 - SUM_0 + 1 };
 
 struct profiling {
     struct cli *cli;
@@ -203,7 +203,7 @@ static int measure(struct profiling *p, struct seconds *seconds) {
     rt_progress_begin(&p->progress, 0, p->cli->options->quiet || p->cli->options->json);
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < PROBES; i++, p->measured++) {
-            const bool also_alone = p->ranks > 1 && (i == PRODUCT_F32 || (i >= MOVE_0 && i <= MOVE_4));
+            const bool also_alone = p->ranks > 1 && (i == PRODUCT_F32 || (i >= MOVE_0 && i <= MOVE_6));
             if (adds_ranks(i) && p->ranks == 1) continue;
             const double all = run_quietly(p, &probes[i], p->ranks);
             const double alone = also_alone ? run_quietly(p, &probes[i], 1) : all;
@@ -219,14 +219,40 @@ static int measure(struct profiling *p, struct seconds *seconds) {
 
 /* What the machine is found to be -------------------------------------------------------------------------------- */
 
-/* Operations of a product, or of a convolution whose windows are one apart. */
+static bool is_reduction(const struct probe *probe) {
+    return strcmp(probe->op, "ReduceSum") == 0;
+}
+
+/* Operands of a convolution's probe, or of one of its gradients. */
+static const char *weights_of(const struct probe *probe) {
+    return strcmp(probe->op, "ConvWeightGrad") == 0 ? probe->result : probe->second;
+}
+
+/* The tensor that has an element for each window. */
+static const char *windows_of(const struct probe *probe) {
+    return strcmp(probe->op, "Conv") == 0             ? probe->result
+           : strcmp(probe->op, "ConvWeightGrad") == 0 ? probe->second
+                                                      : probe->first;
+}
+
+/* Products that a convolution sums for an output element. */
+static double sums_of(const struct probe *probe) {
+    const char *weights = weights_of(probe);
+    return extent(weights, 1) * extent(weights, 2) * extent(weights, 3);
+}
+
+/* Operations of a product, a convolution or a reduction. */
 static double flops_of(const struct probe *probe) {
-    const char *first = probe->first, *second = probe->second, *result = probe->result;
-    if (strcmp(probe->op, "MatMul") == 0) return 2.0 * elements(result) * extent(first, 1) * probe->nodes;
-    const bool of_weights = strcmp(probe->op, "ConvWeightGrad") == 0;
-    const char *weights = of_weights ? result : second, *windows = of_weights ? second : first;
-    if (strcmp(probe->op, "Conv") == 0) windows = result;
-    return 2.0 * elements(windows) * extent(weights, 1) * extent(weights, 2) * extent(weights, 3);
+    if (is_reduction(probe)) return elements(probe->first);
+    if (strcmp(probe->op, "MatMul") == 0) return 2.0 * elements(probe->result) * extent(probe->first, 1) * probe->nodes;
+    return 2.0 * elements(windows_of(probe)) * sums_of(probe);
+}
+
+/* What the rate of its kind of kernel depends on. */
+static double extent_of(const struct probe *probe, enum machine_extent which) {
+    if (is_reduction(probe)) return (double)elements(probe->first) / elements(probe->result);
+    if (which == MACHINE_POSITIONS) return extent(windows_of(probe), 2) * extent(windows_of(probe), 3);
+    return which == MACHINE_OUTPUTS ? extent(weights_of(probe), 0) : sums_of(probe);
 }
 
 /* The extent at which half the rate is reached, from the rate of a product in which that extent is `extent`: the part
@@ -236,62 +262,62 @@ static double half_extent(double extent, double slow, double rate) {
     return reached >= 1 ? 0 : extent * (1 - reached) / reached;
 }
 
-/* The rate of a kind of convolution, rate(S) = rate S / (S + half) for images of S positions, from two probes. */
-static struct machine_kernel_rate kernel_rate(const struct machine *machine, const struct seconds *seconds,
-                                              enum probe_id large, enum probe_id small, bool depthwise) {
-    const enum probe_id id[2] = {large, small};
-    double positions[2], rate[2];
-    for (int i = 0; i < 2; i++) {
-        const struct probe *probe = &probes[id[i]];
-        const bool of_weights = strcmp(probe->op, "ConvWeightGrad") == 0;
-        const char *weights = of_weights ? probe->result : probe->second;
-        const double columns = extent(weights, 0), sums = extent(weights, 1) * extent(weights, 2) * extent(weights, 3);
-        const double *half = machine->half_extents;
-        positions[i] = extent(probe->first, 2) * extent(probe->first, 3);
-        rate[i] = flops_of(probe) / seconds->all[id[i]];
-        if (!depthwise) rate[i] *= (columns + half[1]) / columns;
-        rate[i] *= (sums + half[2]) / sums;
+/* The rate of a kind of convolution or reduction, the product of extent / (extent + half) over the extents that it
+ * depends on: from a large probe, and for each extent one in which only that is less. */
+static struct machine_kernel_rate kernel_rate(const struct seconds *seconds, enum probe_id large,
+                                              const enum probe_id less[MACHINE_EXTENTS], int extents) {
+    const double rate = flops_of(&probes[large]) / seconds->all[large];
+    struct machine_kernel_rate found = {.rate = rate};
+    for (int e = 0; e < extents; e++) {
+        const double most = extent_of(&probes[large], (enum machine_extent)e);
+        const double least = extent_of(&probes[less[e]], (enum machine_extent)e);
+        const double slow = flops_of(&probes[less[e]]) / seconds->all[less[e]];
+        const double slope = slow * most - rate * least;
+        found.half[e] = slope > 0 ? most * least * fmax(rate - slow, 0) / slope : 0;
+        found.rate *= (most + found.half[e]) / most;
     }
-    const double slope = rate[1] * positions[0] - rate[0] * positions[1];
-    const double half = slope > 0 ? positions[0] * positions[1] * fmax(rate[0] - rate[1], 0) / slope : 0;
-    return (struct machine_kernel_rate){rate[0] * (positions[0] + half) / positions[0], half};
+    return found;
 }
 
 static void find_kernels(struct machine *machine, const struct seconds *seconds) {
     static const struct {
         enum machine_kernel kernel;
-        enum probe_id large, small;
+        enum probe_id large, less[MACHINE_EXTENTS];
+        int extents;
     } found[] = {
-        {MACHINE_CONVOLUTION, WINDOWED_LARGE, WINDOWED_SMALL},
-        {MACHINE_CONVOLUTION_INPUT, WINDOWED_INPUT_LARGE, WINDOWED_INPUT_SMALL},
-        {MACHINE_CONVOLUTION_WEIGHT, WINDOWED_WEIGHT_LARGE, WINDOWED_WEIGHT_SMALL},
-        {MACHINE_POINTWISE, POINT_LARGE, POINT_SMALL},
-        {MACHINE_POINTWISE_INPUT, POINT_INPUT_LARGE, POINT_INPUT_SMALL},
-        {MACHINE_POINTWISE_WEIGHT, POINT_WEIGHT_LARGE, POINT_WEIGHT_SMALL},
-        {MACHINE_DEPTHWISE, DEPTH_LARGE, DEPTH_SMALL},
-        {MACHINE_DEPTHWISE_INPUT, DEPTH_INPUT_LARGE, DEPTH_INPUT_SMALL},
-        {MACHINE_DEPTHWISE_WEIGHT, DEPTH_WEIGHT_LARGE, DEPTH_WEIGHT_SMALL},
+#define PRODUCTS(kernel, id) {MACHINE_##kernel, id##_LARGE, {id##_SMALL, id##_FEW_OUTPUTS, id##_FEW_INPUTS}, 3}
+        PRODUCTS(CONVOLUTION, WINDOWED),
+        PRODUCTS(CONVOLUTION_INPUT, WINDOWED_INPUT),
+        PRODUCTS(CONVOLUTION_WEIGHT, WINDOWED_WEIGHT),
+        PRODUCTS(POINTWISE, POINT),
+        PRODUCTS(POINTWISE_INPUT, POINT_INPUT),
+        PRODUCTS(POINTWISE_WEIGHT, POINT_WEIGHT),
+#undef PRODUCTS
+        {MACHINE_DEPTHWISE, DEPTH_LARGE, {DEPTH_SMALL}, 1},
+        {MACHINE_DEPTHWISE_INPUT, DEPTH_INPUT_LARGE, {DEPTH_INPUT_SMALL}, 1},
+        {MACHINE_DEPTHWISE_WEIGHT, DEPTH_WEIGHT_LARGE, {DEPTH_WEIGHT_SMALL}, 1},
+        {MACHINE_STRIDED, STRIDED_LARGE, {STRIDED_SMALL}, 1},
+        {MACHINE_STRIDED_INPUT, STRIDED_INPUT_LARGE, {STRIDED_INPUT_SMALL}, 1},
+        {MACHINE_STRIDED_WEIGHT, STRIDED_WEIGHT_LARGE, {STRIDED_WEIGHT_SMALL}, 1},
+        {MACHINE_REDUCTION_ROWS, ROWS_LARGE, {ROWS_SMALL}, 1},
+        {MACHINE_REDUCTION_COLUMNS, COLUMNS_LARGE, {COLUMNS_SMALL}, 1},
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
-        machine->kernel[found[i].kernel] =
-            kernel_rate(machine, seconds, found[i].large, found[i].small, found[i].kernel >= MACHINE_DEPTHWISE);
+        machine->kernel[found[i].kernel] = kernel_rate(seconds, found[i].large, found[i].less, found[i].extents);
     const double windows = 9.0 * elements(probes[POOL].result);
     machine->kernel[MACHINE_POOLING].rate = windows / seconds->all[POOL];
     machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / seconds->all[POOL_GRADIENT];
 }
 
-/* Bytes that a MOVE probe moves: it reads its operand, and writes its result to another place. */
-static double moved_bytes(const struct machine *machine, const struct probe *probe) {
-    return 4.0 * elements(probe->result) * (1 + machine->writes);
-}
-
+/* A MOVE probe reads its operand, and writes its result to another place. */
 static void find_memory(struct machine *machine, const struct seconds *seconds) {
     machine->by_size.n = machine->by_size_alone.n = MOVES;
     for (int i = 0; i < MOVES; i++) {
-        const double bytes = moved_bytes(machine, &probes[MOVE_0 + i]), *all = seconds->all, *alone = seconds->alone;
-        machine->by_size.bytes[i] = machine->by_size_alone.bytes[i] = bytes;
-        machine->by_size.bandwidth[i] = bytes / fmax(all[MOVE_0 + i] - machine->launch, 1e-7);
-        machine->by_size_alone.bandwidth[i] = bytes / fmax(alone[MOVE_0 + i] - machine->launch, 1e-7);
+        const double tensor = 4.0 * elements(probes[MOVE_0 + i].result), moved = tensor * (1 + machine->writes);
+        const double *all = seconds->all, *alone = seconds->alone;
+        machine->by_size.bytes[i] = machine->by_size_alone.bytes[i] = 2 * tensor;
+        machine->by_size.bandwidth[i] = moved / fmax(all[MOVE_0 + i] - machine->launch, 1e-7);
+        machine->by_size_alone.bandwidth[i] = moved / fmax(alone[MOVE_0 + i] - machine->launch, 1e-7);
     }
     machine->bandwidth = machine->by_size.bandwidth[MOVES - 1];
 }

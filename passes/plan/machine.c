@@ -186,6 +186,19 @@ static const char *const kernel_names[MACHINE_KERNELS] = {
 #undef KERNEL
 };
 
+/* An array of a rate, and the extents of half of it. */
+static int read_kernel(const struct reading *r, const struct rt_json *array, struct machine_kernel_rate *kernel) {
+    double numbers[1 + MACHINE_EXTENTS] = {0};
+    int n = 0;
+    bool valid = array->kind == RT_JSON_ARRAY && array->count >= 2 && array->count <= 1 + MACHINE_EXTENTS;
+    for (const struct rt_json *value = array->first; valid && value; value = value->next, n++)
+        valid = rt_json_real(value, &numbers[n]) && numbers[n] >= (n ? 0 : 1) && numbers[n] <= (n ? 1e9 : 1e20);
+    if (!valid) return fail_at(r, array, say(r, array->key, "is no array of a rate and one to three extents"));
+    kernel->rate = numbers[0];
+    for (int e = 0; e < MACHINE_EXTENTS; e++) kernel->half[e] = numbers[1 + e];
+    return 0;
+}
+
 static int read_kernels(const struct reading *r, const struct rt_json *root) {
     const struct rt_json *object = rt_json_member(root, "kernels");
     if (!object) return 0;
@@ -195,11 +208,7 @@ static int read_kernels(const struct reading *r, const struct rt_json *root) {
         while (k < MACHINE_KERNELS && strcmp(member->key, kernel_names[k]) != 0) k++;
         if (k == MACHINE_KERNELS)
             return fail_at(r, member, say(r, diag_quote(r->diags, member->key), "is no kind of kernel"));
-        struct machine_kernel_rate *kernel = &r->machine->kernel[k];
-        if (member->kind != RT_JSON_ARRAY || member->count != 2 || !rt_json_real(member->first, &kernel->rate) ||
-            !rt_json_real(member->first->next, &kernel->half) || !(kernel->rate >= 1) || !(kernel->rate <= 1e20) ||
-            !(kernel->half >= 0) || !(kernel->half <= 1e9))
-            return fail_at(r, member, say(r, member->key, "is no pair of a rate and a number of positions"));
+        if (read_kernel(r, member, &r->machine->kernel[k]) < 0) return -1;
     }
     return 0;
 }
@@ -320,8 +329,13 @@ static void put_kernels(struct rt_json_writer *writer, const struct machine *mac
     rt_json_key(writer, "kernels");
     rt_json_open(writer, '{', RT_JSON_LINES);
     for (int k = 0; k < MACHINE_KERNELS; k++) {
-        if (!(machine->kernel[k].rate > 0)) continue;
-        rt_json_key(writer, kernel_names[k]), put_pair(writer, machine->kernel[k].rate, machine->kernel[k].half);
+        const struct machine_kernel_rate *kernel = &machine->kernel[k];
+        if (!(kernel->rate > 0)) continue;
+        rt_json_key(writer, kernel_names[k]);
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        rt_json_put_real(writer, kernel->rate);
+        for (int e = 0; e < MACHINE_EXTENTS; e++) rt_json_put_real(writer, kernel->half[e]);
+        rt_json_close(writer, ']');
     }
     rt_json_close(writer, '}');
 }

@@ -17,10 +17,12 @@
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
  *   "correction": 1.2        measured steps take that many times as long as the numbers above say (--measure-topk)
  *   "elementwise": 3e10      operations per second of elementwise expressions
- *   "by_size": [[262144, 6e10], [67108864, 1.6e10]]     bytes that a kernel touches, and its bandwidth then
+ *   "by_size": [[262144, 6e10], [67108864, 1.6e10]]     bytes that a kernel touches, and the bandwidth of
+ *                            those that it moves
  *   "by_size_alone": [..]    the same while no other rank computes
- *   "kernels": {"depthwise": [7e9, 80], ..}             operations per second of kernels that are no matrix products
- *                            (machine_kernels.def), and the positions of an image at which half of that is reached
+ *   "kernels": {"depthwise": [7e9, 80], "pointwise": [1e11, 20, 2, 4], ..}    operations per second of kernels that are
+ *                            no matrix products (machine_kernels.def), and the extents at which half of that is
+ *                            reached, in the order of enum machine_extent; 0 if left out
  *   in a level, "by_size": [..]                         bytes of a collective's tensor, and the bandwidth then */
 #ifndef PASSES_PLAN_MACHINE_H
 #define PASSES_PLAN_MACHINE_H
@@ -38,11 +40,16 @@ enum machine_kernel {
 #undef KERNEL
     MACHINE_KERNELS
 };
+/* What their rates depend on: positions of an image at which there is a window, or elements that are reduced to one;
+ * output channels of a group, and products that are summed for an element, of the convolution itself also where the
+ * kernel is one of its gradients. */
+enum machine_extent { MACHINE_POSITIONS, MACHINE_OUTPUTS, MACHINE_SUMS, MACHINE_EXTENTS };
 struct machine_kernel_rate {
-    double rate; /* operations per second of large ones; 0: as products */
-    double half; /* positions of an image at which half of that is reached */
+    double rate;                  /* operations per second of large ones; 0: as products */
+    double half[MACHINE_EXTENTS]; /* the extents at which half of that is reached */
 };
-/* The smallest image that rankc profile measures: smaller ones reach the same, since kernels join those of a batch. */
+/* The smallest image that rankc profile measures. Smaller ones reach the same rate of products, since kernels join
+ * those of a batch. */
 enum { MACHINE_LEAST_POSITIONS = 7 * 7 };
 
 /* A bandwidth that depends on a number of bytes: points by ascending bytes, none if it is constant. Between two points,

@@ -75,26 +75,34 @@ static double elements_of(const struct kernel *kernel, int tensor) {
            rankplan_slice(kernel->graph, tensor, kernel->units);
 }
 
-/* How many times the bytes of an operand are moved. An embedding reads only the rows that it looks up. */
-static double times_moved(const struct kernel *kernel, int k) {
+/* How many times the bytes of an operand are touched, and moved: a written byte moves several, unless it replaces an
+ * operand's. An embedding reads only the rows that it looks up. */
+struct times {
+    double touched, moved;
+};
+
+static struct times times_of(const struct kernel *kernel, int k) {
     const struct node *node = kernel->node;
-    const bool looks_up = node->op->id == OP_Gather;
-    const bool in_place = kernel->machine->writes > 1 && node->op->kind == OP_ELEMENTWISE;
-    if (k < node->ninputs) return looks_up ? 0 : k ? runs_of(kernel) : 1;
-    const bool replaces = in_place && rankplan_in_place(kernel->class, kernel->graph, node, k - node->ninputs) >= 0;
-    return (replaces ? 1 : kernel->machine->writes) + looks_up;
+    const double writes = kernel->machine->writes;
+    const bool looks_up = node->op->id == OP_Gather, elementwise = node->op->kind == OP_ELEMENTWISE;
+    if (k < node->ninputs) return looks_up ? (struct times){0} : (struct times){1, k ? runs_of(kernel) : 1};
+    const bool in_place =
+        writes > 1 && elementwise && rankplan_in_place(kernel->class, kernel->graph, node, k - node->ninputs) >= 0;
+    return in_place ? (struct times){0, 1} : (struct times){1 + looks_up, writes + looks_up};
 }
 
-/* An operand comes from the cache, or the memory, that keeps as many bytes as were touched since its own. */
-static double moving_seconds(const struct kernel *kernel) {
+/* An operand comes from the cache, or the memory, that keeps as many bytes as were touched since its own: by what was
+ * executed before, or if `again`, where the kernel itself is executed again and again. */
+static double moving_seconds(const struct kernel *kernel, bool again) {
     const int operands = kernel->node->ninputs + kernel->node->noutputs;
     double all = 0, seconds = 0;
-    for (int k = 0; k < operands; k++) all += times_moved(kernel, k) * bytes_of(kernel, operand_of(kernel->node, k));
+    for (int k = 0; k < operands; k++)
+        all += times_of(kernel, k).touched * bytes_of(kernel, operand_of(kernel->node, k));
     for (int k = 0; k < operands; k++) {
         const int tensor = operand_of(kernel->node, k);
-        const double bytes = times_moved(kernel, k) * bytes_of(kernel, tensor);
+        const double bytes = times_of(kernel, k).moved * bytes_of(kernel, tensor);
         if (!(bytes > 0)) continue;
-        const double distance = kernel->reuse ? fmax(reuse_distance(kernel->reuse, tensor), all) : all;
+        const double distance = again ? all : fmax(reuse_distance(kernel->reuse, tensor), all);
         seconds += bytes / machine_bandwidth(kernel->machine, distance, kernel->alone);
     }
     return seconds;
@@ -130,14 +138,12 @@ static double elementwise_seconds(const struct kernel *kernel) {
     return most * operations_per_element(kernel) / kernel->machine->elementwise;
 }
 
-/* Windows ---------------------------------------------------------------------------------------------------------- */
+/* Kernels with rates of their own ---------------------------------------------------------------------------------- */
 
-/* The sizes of a convolution's products on the rank, or of a pooling's windows. */
+/* A convolution's products on the rank, a pooling's windows, or a reduction; an extent of 0 does not matter. */
 struct windows {
     enum machine_kernel kernel;
-    double flops;
-    double positions;     /* of an image, at which there is a window */
-    double columns, sums; /* output channels of a group; products that are summed */
+    double flops, extent[MACHINE_EXTENTS];
 };
 
 /* Elements of an image of one channel. */
@@ -147,21 +153,65 @@ static double image_of(const struct kernel *kernel, int tensor) {
     return elements;
 }
 
+static bool has_strides(const struct node *node) {
+    int n;
+    const int64_t *stride = attr_ints(node, "stride", &n);
+    for (int d = 0; d < n; d++)
+        if (stride[d] > 1) return true;
+    return false;
+}
+
 /* The convolution that the node is, or of which it is a gradient: `weights`, and the tensor at the windows' side. */
 static struct windows convolution_of(const struct kernel *kernel, int weights, int at, enum machine_kernel base) {
     const int64_t *shape = kernel->class->dims[weights];
-    const double window = image_of(kernel, weights), inputs = (double)shape[1];
+    const double window = image_of(kernel, weights), inputs = (double)shape[1], positions = image_of(kernel, at);
     const double elements = (double)rankplan_elements(kernel->class, kernel->graph, at);
-    const int kind = inputs == 1 && kernel->graph->tensors.at[weights].dims[1] == 1 && window > 1
-                         ? MACHINE_DEPTHWISE - MACHINE_CONVOLUTION
-                     : window == 1 ? MACHINE_POINTWISE - MACHINE_CONVOLUTION
-                                   : 0;
     const double groups = fmax((double)attr_int(kernel->node, "group", 1), 1);
-    return (struct windows){.kernel = (enum machine_kernel)((int)base + kind),
-                            .flops = 2 * elements * inputs * window,
-                            .positions = image_of(kernel, at),
-                            .columns = kind == MACHINE_DEPTHWISE - MACHINE_CONVOLUTION ? 0 : (double)shape[0] / groups,
-                            .sums = inputs * window};
+    const bool depthwise = inputs == 1 && kernel->graph->tensors.at[weights].dims[1] == 1 && window > 1;
+    const enum machine_kernel kind = !depthwise                  ? window == 1 ? MACHINE_POINTWISE : MACHINE_CONVOLUTION
+                                     : has_strides(kernel->node) ? MACHINE_STRIDED
+                                                                 : MACHINE_DEPTHWISE;
+    struct windows windows = {.kernel = (enum machine_kernel)(base + kind - MACHINE_CONVOLUTION),
+                              .flops = 2 * elements * inputs * window,
+                              .extent = {positions}};
+    if (depthwise) return windows;
+    windows.extent[MACHINE_POSITIONS] = fmax(positions, MACHINE_LEAST_POSITIONS);
+    windows.extent[MACHINE_OUTPUTS] = (double)shape[0] / groups;
+    windows.extent[MACHINE_SUMS] = inputs * window;
+    return windows;
+}
+
+/* A pooling: an operation for each element of a window. */
+static bool find_pooling(const struct kernel *kernel, struct windows *windows) {
+    const struct node *node = kernel->node;
+    const bool forward = node->op->id == OP_MaxPool;
+    int dims;
+    if (!forward && node->op->id != OP_MaxPoolGrad) return false;
+    const int64_t *window = attr_ints(node, "window", &dims);
+    *windows = (struct windows){.kernel = forward ? MACHINE_POOLING : MACHINE_POOLING_GRADIENT};
+    windows->flops = elements_of(kernel, forward ? node->outputs[0] : node->inputs[1]);
+    for (int d = 0; d < dims; d++) windows->flops *= (double)window[d];
+    return true;
+}
+
+/* A reduction over adjacent dimensions: an operation for each element. */
+static bool find_reduction(const struct kernel *kernel, struct windows *windows) {
+    static const enum op_id reductions[] = {OP_ReduceSum, OP_ReduceMax, OP_ReduceMin, OP_ReduceProd};
+    const struct node *node = kernel->node;
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
+        if (reductions[i] != node->op->id) continue;
+        int n;
+        const int64_t *axes = attr_ints(node, "axes", &n), *dims = kernel->class->dims[node->inputs[0]];
+        int64_t inner = 1;
+        for (int d = n ? (int)axes[n - 1] + 1 : 0; d < kernel->graph->tensors.at[node->inputs[0]].ndim; d++)
+            inner *= dims[d];
+        const double elements = elements_of(kernel, node->inputs[0]);
+        *windows = (struct windows){.kernel = inner == 1 ? MACHINE_REDUCTION_ROWS : MACHINE_REDUCTION_COLUMNS,
+                                    .flops = elements,
+                                    .extent = {elements / fmax(elements_of(kernel, node->outputs[0]), 1)}};
+        return true;
+    }
+    return false;
 }
 
 /* Convolutions: which operands (inputs, then outputs) are the weights, and the tensor at the windows' side. */
@@ -175,35 +225,25 @@ static const struct {
     {OP_ConvWeightGrad, 2, 1, MACHINE_CONVOLUTION_WEIGHT},
 };
 
-/* False: the node has no windows. */
+/* False: the node's kernel has no rate of its own. */
 static bool find_windows(const struct kernel *kernel, struct windows *windows) {
     const struct node *node = kernel->node;
-    const enum op_id op = node->op->id;
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
-        if (convolutions[i].op != op) continue;
+        if (convolutions[i].op != node->op->id) continue;
         *windows = convolution_of(kernel, operand_of(node, convolutions[i].weights),
                                   operand_of(node, convolutions[i].at), convolutions[i].kernel);
         return true;
     }
-    if (op != OP_MaxPool && op != OP_MaxPoolGrad) return false;
-    int dims;
-    const int64_t *window = attr_ints(node, "window", &dims);
-    *windows = (struct windows){.kernel = op == OP_MaxPool ? MACHINE_POOLING : MACHINE_POOLING_GRADIENT};
-    windows->flops = elements_of(kernel, op == OP_MaxPool ? node->outputs[0] : node->inputs[1]);
-    for (int d = 0; d < dims; d++) windows->flops *= (double)window[d];
-    return true;
+    return find_pooling(kernel, windows) || find_reduction(kernel, windows);
 }
 
 /* Seconds of its arithmetic, where the machine says how fast that is; negative: it does not. */
 static double windows_seconds(const struct kernel *kernel, const struct windows *windows) {
     const struct machine_kernel_rate *rate = &kernel->machine->kernel[windows->kernel];
-    const double *half = kernel->machine->half_extents;
     if (!(rate->rate > 0)) return -1;
     double reached = 1;
-    const double positions = fmax(windows->positions, MACHINE_LEAST_POSITIONS);
-    if (windows->positions > 0) reached *= positions / (positions + rate->half);
-    if (windows->columns > 0)
-        reached *= windows->columns / (windows->columns + half[1]) * windows->sums / (windows->sums + half[2]);
+    for (int e = 0; e < MACHINE_EXTENTS; e++)
+        if (windows->extent[e] > 0) reached *= windows->extent[e] / (windows->extent[e] + rate->half[e]);
     return windows->flops / (rate->rate * reached);
 }
 
@@ -246,15 +286,18 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
     const char *why;
     if (dims_bind(graph->arena, graph, node, &kernel.dims, &why) < 0) return work;
     const bool product = kernel_is_product(node, &kernel.dims);
-    const double moving = moving_seconds(&kernel);
     double arithmetic = product ? product_seconds(&kernel, &work) : elementwise_seconds(&kernel);
-    if (find_windows(&kernel, &windows)) {
+    const bool own = find_windows(&kernel, &windows);
+    if (own) {
         const double measured = windows_seconds(&kernel, &windows);
         if (product) work.flops = work.causal_flops = windows.flops;
         if (measured >= 0) arithmetic = measured;
     }
     if (alone) arithmetic /= machine->alone;
-    work.seconds = fmax(arithmetic, moving) + runs_of(&kernel) * machine->launch;
+    const double near = moving_seconds(&kernel, true), moving = reuse ? moving_seconds(&kernel, false) : near;
+    const bool streams = !product && !own; /* operands are read in order, which processors do ahead of arithmetic */
+    work.seconds = streams ? fmax(arithmetic, moving) : fmax(arithmetic, near) + moving - near;
+    work.seconds += runs_of(&kernel) * machine->launch;
     return work;
 }
 

@@ -14,7 +14,7 @@ def refuses_broken_files(rankc, machine, path):
     """Exit code 3, with the line, for each key that only processors' files have."""
     for key, value in (("alone", 0), ("writes", 3), ("elementwise", "fast"), ("by_size", []), ("by_size", [[1, 2, 3]]),
                        ("by_size_alone", [[2, 5], [2, 5]]), ("by_size", [[i, 5] for i in range(1, 14)]),
-                       ("kernels", {"depthwise": [0, 1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5)):
+                       ("kernels", {"depthwise": [0, 1]}), ("kernels", {"pointwise": [1, 1, 1, 1, 1]}), ("kernels", {"pointwise": [1, 1, -1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5)):
         with open(path, "w", encoding="ascii") as file:
             json.dump({**machine, key: value}, file)
         words = ["plan", "--model-config", "gpt2", "--inference", "--machine", path, "-q"]
@@ -45,8 +45,8 @@ def main():
         assert estimate["machine"] == "this machine", estimate
         assert estimate["step_s"] >= 0.99 * estimate["executed_flops_causal"] / machine["rates"]["f32"] / machine["alone"], estimate
         kinds = machine["kernels"]
-        assert len(kinds) == 11 and all(rate > 1e5 and half >= 0 for rate, half in kinds.values()), kinds
-        assert machine["writes"] == 2 and len(machine["by_size"]) == len(machine["by_size_alone"]) == 5, machine
+        assert len(kinds) == 16 and all(rate > 1e5 and min(halves) >= 0 and len(halves) == 3 for rate, *halves in kinds.values()), kinds
+        assert machine["writes"] == 2 and len(machine["by_size"]) == len(machine["by_size_alone"]) == 7, machine
         refuses_broken_files(rankc, machine, path)
     return 0
 
