@@ -48,6 +48,13 @@ static bool is_number_attr(const struct node *node, const char *name) {
     return attr && (attr->kind == ATTR_INT || attr->kind == ATTR_FLOAT);
 }
 
+/* Copies a word of a text, cut to the room there is. Not by snprintf: operators are checked for every node. */
+static void copy_word(char *to, size_t room, const char *word, size_t length) {
+    const size_t n = length < room ? length : room - 1;
+    memcpy(to, word, n);
+    to[n] = 0;
+}
+
 /* Checks that every name in the row's expression is an input, a function or a numeric attribute of the node. */
 static int check_names(const struct graph *graph, int id, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
@@ -55,7 +62,7 @@ static int check_names(const struct graph *graph, int id, struct diags *diags) {
     for (const char *at = node->op->expr; at && *at;) {
         size_t length = 0;
         while (isalnum((unsigned char)at[length]) || at[length] == '_') length++;
-        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        copy_word(name, sizeof name, at, length);
         bool is_input = length == 1 && strchr("xabc", *name),
              is_name = isalpha((unsigned char)*name) && at[length] != '(';
         if (is_name && !is_input && !is_number_attr(node, name))
@@ -79,7 +86,7 @@ static enum rt_dtype named_type(const struct node *node, int o) {
     const char *word = attr_text(node, "to", "f32");
     char name[16];
     for (; o > 0 && strchr(word, ' '); o--) word = strchr(word, ' ') + 1;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, " "), word);
+    copy_word(name, sizeof name, word, strcspn(word, " "));
     return rt_dtype_by_name(name);
 }
 

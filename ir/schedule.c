@@ -76,9 +76,9 @@ static void use_in_chunk(const struct graph *graph, int *owner, int tensor, int 
 }
 
 const int *schedule_owners(const struct graph *graph, int coordinate) {
-    const int n = graph->tensors.n;
+    const int n = graph->tensors.n, chunks = schedule_chunks(graph);
     int *group = ARENA_ARRAY(graph->arena, int, n + 1), *owner = ARENA_ARRAY(graph->arena, int, n + 1);
-    for (int t = 0; t < n; t++) group[t] = t, owner[t] = schedule_chunks(graph);
+    for (int t = 0; t < n; t++) group[t] = t, owner[t] = chunks;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const bool transfer = node->op->id == OP_Transfer;
@@ -106,13 +106,14 @@ static void add_end(const struct graph *graph, struct transfer_ends *ends, const
 }
 
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate) {
-    const int *owner = schedule_owners(graph, coordinate);
     struct transfer_ends ends = {0};
+    const int *owner = NULL;
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (!schedule_posts(graph, node)) continue;
         const int from = (int)attr_int(node, "from", 0), to = (int)attr_int(node, "to", 0);
+        if (!owner) owner = schedule_owners(graph, coordinate);
         if (schedule_home(graph, from) == coordinate) add_end(graph, &ends, owner, id, true);
         if (schedule_home(graph, to) == coordinate) add_end(graph, &ends, owner, id, false);
     }

@@ -71,6 +71,7 @@ struct copy {
 /* The layout that a node needs of an operand. */
 struct want {
     int node, operand;
+    int next; /* 1 + the number of an earlier want of the same tensor; 0: none */
     struct layout layout;
 };
 
@@ -78,11 +79,12 @@ struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
-    enum phase phase;  /* of the node for which a tensor is converted */
-    int stage;         /* of that node */
-    struct map made;   /* "tensor layout" or "tensor layout @stage" -> the tensor in that layout */
-    struct map wanted; /* the keys of `made` that some reader needs */
-    VEC(struct want) wants;
+    enum phase phase;       /* of the node for which a tensor is converted */
+    int stage;              /* of that node */
+    struct map made;        /* "tensor layout" or "tensor layout @stage" -> the tensor in that layout */
+    VEC(struct want) wants; /* in the order of the nodes: layouts other than those of the operands */
+    int *first_want;        /* per tensor of the graph without moves: 1 + the number of its last want; 0: none */
+    bool *wanted_as_is;     /* per such tensor: some reader needs it in the layout that it has */
     VEC(struct copy) copies;
 };
 
@@ -313,6 +315,14 @@ static void report_gather(const struct redist *redist, int id, int axis, const s
                 redist->graph->tensors.at[id].name, redist->graph->mesh.axis[axis].name, held.dim);
 }
 
+/* True if some reader needs the tensor in the layout. */
+static bool is_wanted(const struct redist *redist, int tensor, const struct layout *layout) {
+    if (layout_equal(&redist->graph->tensors.at[tensor].layout, layout)) return redist->wanted_as_is[tensor];
+    for (int w = redist->first_want[tensor]; w > 0; w = redist->wants.at[w - 1].next)
+        if (layout_equal(&redist->wants.at[w - 1].layout, layout)) return true;
+    return false;
+}
+
 /* Adds one move from tensor `now`, which is tensor `id` in some layout, towards the wanted layout. */
 static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
@@ -325,7 +335,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     layout_place(graph->arena, &whole, axis, (struct placement){PLACED_WHOLE});
     const struct situation situation = {
         .n = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : REPLICAS,
-        .made_whole = target.kind != PLACED_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
+        .made_whole = target.kind != PLACED_WHOLE && is_wanted(redist, id, &whole),
         .has_window = has_window(&graph->tensors.at[now], &held, &target, graph->mesh.axis[axis].size)};
     const struct move *move = first_move(held.kind, target.kind, &situation);
     if (!move) return -1;
@@ -342,6 +352,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
  * another. */
 static int convert(struct redist *redist, int id, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
+    if (layout_equal(&graph->tensors.at[id].layout, wanted)) return id;
     int now = find(&redist->made, made_key(redist, id, wanted));
     if (now >= 0) return now;
     now = tensor_is_stored(&graph->tensors.at[id]) ? load_as(redist, id, *wanted) : id;
@@ -354,9 +365,15 @@ static int convert(struct redist *redist, int id, const struct layout *wanted, c
     return now;
 }
 
-static void note_wanted(struct redist *redist, int tensor, const struct layout *layout) {
-    const char *key = layout_key(redist, tensor, layout);
-    map_put(&redist->wanted, key, strlen(key), 1);
+/* Operand -1: an output of the graph. */
+static void note_want(struct redist *redist, int node, int operand, int tensor, const struct layout *layout) {
+    if (layout_equal(&redist->graph->tensors.at[tensor].layout, layout)) {
+        redist->wanted_as_is[tensor] = true;
+        return;
+    }
+    const struct want want = {node, operand, redist->first_want[tensor], *layout};
+    VEC_PUSH(redist->graph->arena, &redist->wants, want);
+    redist->first_want[tensor] = redist->wants.n;
 }
 
 static void note_wants(struct redist *redist, int id) {
@@ -366,11 +383,9 @@ static void note_wants(struct redist *redist, int id) {
     const char *why;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
     for (int k = 0; k < node->ninputs; k++) {
-        struct want want = {.node = id, .operand = k};
         if (node->inputs[k] < 0) continue;
-        want.layout = dims_layout_wanted(graph, &dims, node, k);
-        VEC_PUSH(graph->arena, &redist->wants, want);
-        note_wanted(redist, node->inputs[k], &want.layout);
+        const struct layout layout = dims_layout_wanted(graph, &dims, node, k);
+        note_want(redist, id, k, node->inputs[k], &layout);
     }
 }
 
@@ -445,11 +460,12 @@ int pass_redist(struct graph *graph, const struct pass_context *context) {
     struct redist redist = {.graph = graph, .diags = context->diags};
     int next = 0;
     map_init(&redist.made, graph->arena);
-    map_init(&redist.wanted, graph->arena);
+    redist.first_want = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    redist.wanted_as_is = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) note_wants(&redist, graph->order.at[i]);
     for (int i = 0; i < graph->outputs.n; i++) {
         const struct layout layout = complete(graph, graph->outputs.at[i]);
-        note_wanted(&redist, graph->outputs.at[i], &layout);
+        note_want(&redist, -1, -1, graph->outputs.at[i], &layout);
     }
     rewrite_begin(&redist.rewrite, graph);
     for (int i = 0; i < redist.rewrite.order_n; i++) {

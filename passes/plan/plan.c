@@ -269,6 +269,18 @@ void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *d
     arena_release(graph->arena, scratch);
 }
 
+/* If entry i is that of the i-th node, for all, as in the plan that a policy has just made: finds the node of each entry.
+ * Else false. */
+static bool find_in_order(const struct plan *plan, const struct graph *graph, int *ids) {
+    bool same = plan->nodes.n == graph->order.n;
+    for (int i = 0; i < plan->nodes.n && same; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        same = strcmp(plan->nodes.at[i].op, node->op->name) == 0 && strcmp(plan->nodes.at[i].name, node->name) == 0;
+        ids[i] = graph->order.at[i];
+    }
+    return same;
+}
+
 /* The node of the entry; -1: the graph has none. */
 static int node_of(const struct applying *a, struct map *counts, const struct plan_node *entry) {
     const char *key = next_key(a->scratch, counts, entry->name, entry->op);
@@ -300,8 +312,10 @@ static void note_nodes_left(const struct applying *a, const bool *has_entry) {
 }
 
 /* Finds the node of each entry. 0, or -1 after E0424 if they are not those of the graph. */
-static int find_nodes(const struct applying *a, int *ids) {
+static int find_nodes(struct applying *a, int *ids) {
     const struct plan *plan = a->plan;
+    if (find_in_order(plan, a->graph, ids)) return 0;
+    index_nodes(a->graph, a->scratch, &a->nodes);
     const struct plan_node *unknown = NULL;
     bool *has_entry = ARENA_ARRAY(a->scratch, bool, a->graph->nodes.n + 1);
     int known = 0;
@@ -330,7 +344,6 @@ static int apply_nodes(struct applying *a, struct graph *graph) {
     const struct plan *plan = a->plan;
     const int before = a->diags->errors;
     int *ids = ARENA_ARRAY(a->scratch, int, plan->nodes.n + 1);
-    index_nodes(a->graph, a->scratch, &a->nodes);
     if (find_nodes(a, ids) < 0) return -1;
     for (int i = 0; i < plan->nodes.n; i++) apply_node(a, graph, ids[i], &plan->nodes.at[i]);
     return a->diags->errors == before ? 0 : -1;

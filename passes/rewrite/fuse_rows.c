@@ -25,10 +25,18 @@ struct fuser {
     const struct pass_context *context;
     struct arena *scratch;   /* of the tables below */
     struct readers *readers; /* per tensor */
-    int *position;           /* per node, with room for those that are added: in the order; -1: it is not in it */
     bool *kept;              /* per tensor: an output or the new value of an update */
-    int *order;              /* room for the graph's order while it changes */
+    struct place *places; /* per node, with room for those that are added; its order is graph->order after put_order */
+    int first, last;      /* nodes of the order; -1: it is empty */
+    VEC(int) sums;        /* nodes that sum columns, in order */
 };
+
+/* Where a node stands in the order, which is a list, so that the time of a fusion does not depend on its length. */
+struct place {
+    int64_t position; /* grows along the order; -1: the node is not in it */
+    int before, after;
+};
+enum { STEP = 1 << 20 }; /* between positions, for nodes that are added there */
 
 /* The nodes of the order that read a tensor, in order; one that reads it twice is listed twice. */
 struct readers {
@@ -45,20 +53,50 @@ struct region {
     struct row_members members; /* in the order of the graph */
 };
 
+static int64_t position(const struct fuser *f, int id) {
+    return f->places[id].position;
+}
+
+/* Links two neighbours of the order; -1: there is none. */
+static void link(struct fuser *f, int before, int after) {
+    *(before < 0 ? &f->first : &f->places[before].after) = after;
+    *(after < 0 ? &f->last : &f->places[after].before) = before;
+}
+
+static void number(struct fuser *f) {
+    int64_t position = 0;
+    for (int id = f->first; id >= 0; id = f->places[id].after) f->places[id].position = position += STEP;
+}
+
+/* Puts the node into the order, before another one. */
+static void put_before(struct fuser *f, int id, int other) {
+    const int before = f->places[other].before;
+    const int64_t low = before < 0 ? 0 : position(f, before), high = position(f, other);
+    link(f, before, id), link(f, id, other);
+    f->places[id].position = low + (high - low) / 2;
+    if (position(f, id) == low) number(f);
+}
+
+static void put_order(struct fuser *f) {
+    f->graph->order.n = 0;
+    for (int id = f->first; id >= 0; id = f->places[id].after) f->graph->order.at[f->graph->order.n++] = id;
+}
+
 static void fill_tables(struct fuser *f) {
     const struct graph *graph = f->graph;
     const int most = graph->nodes.n + graph->order.n; /* nodes: each that is added replaces one */
     f->readers = ARENA_ARRAY(f->scratch, struct readers, graph->tensors.n + 1);
-    f->position = ARENA_ARRAY(f->scratch, int, most + 1);
+    f->places = ARENA_ARRAY(f->scratch, struct place, most + 1);
     f->kept = ARENA_ARRAY(f->scratch, bool, graph->tensors.n + 1);
-    f->order = ARENA_ARRAY(f->scratch, int, graph->order.n + 1);
-    for (int i = 0; i < most; i++) f->position[i] = -1;
+    f->first = f->last = -1;
+    for (int i = 0; i < most; i++) f->places[i].position = -1;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        f->position[graph->order.at[i]] = i;
+        link(f, f->last, graph->order.at[i]), link(f, graph->order.at[i], -1);
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) VEC_PUSH(f->scratch, &f->readers[node->inputs[k]].nodes, graph->order.at[i]);
     }
+    number(f);
     for (int i = 0; i < graph->outputs.n; i++) f->kept[graph->outputs.at[i]] = true;
     for (int i = 0; i < graph->updates.n; i++) f->kept[graph->updates.at[i].value] = true;
 }
@@ -66,7 +104,8 @@ static void fill_tables(struct fuser *f) {
 /* The node leaves the order, or has left it: it reads nothing any more. */
 static void forget(struct fuser *f, int id) {
     const struct node *node = &f->graph->nodes.at[id];
-    f->position[id] = -1;
+    if (position(f, id) >= 0) link(f, f->places[id].before, f->places[id].after);
+    f->places[id].position = -1;
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         struct readers *readers = &f->readers[node->inputs[k]];
@@ -84,15 +123,11 @@ static void list_reader(struct fuser *f, int id) {
         if (node->inputs[k] < 0) continue;
         struct readers *readers = &f->readers[node->inputs[k]];
         VEC_PUSH(f->scratch, &readers->nodes, id);
-        for (int u = readers->nodes.n - 1; u > 0 && f->position[readers->nodes.at[u - 1]] > f->position[id]; u--) {
+        for (int u = readers->nodes.n - 1; u > 0 && position(f, readers->nodes.at[u - 1]) > position(f, id); u--) {
             readers->nodes.at[u] = readers->nodes.at[u - 1];
             readers->nodes.at[u - 1] = id;
         }
     }
-}
-
-static void free_scratch(void *scratch) {
-    arena_free(scratch);
 }
 
 static const struct tensor *tensor_at(const struct fuser *f, int tensor) {
@@ -197,12 +232,11 @@ static bool is_result(const struct fuser *f, const struct region *r, int tensor)
     return false;
 }
 
-/* The position of the first node outside of the region that reads the tensor; the order's length if there is none. */
-static int first_reader(const struct fuser *f, const struct region *r, int tensor) {
-    int first = f->graph->order.n;
+/* The first of the node and those outside of the region that read the tensor. */
+static int first_reader(const struct fuser *f, const struct region *r, int tensor, int first) {
     for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
         int user = f->readers[tensor].nodes.at[u];
-        if (!is_in(r, user) && f->position[user] < first) first = f->position[user];
+        if (!is_in(r, user) && position(f, user) < position(f, first)) first = user;
     }
     return first;
 }
@@ -229,36 +263,34 @@ static bool find_results(const struct fuser *f, const struct region *r, struct r
     return true;
 }
 
-/* Sets *place to the position of the new node: `latest`, or that of the first node that reads a result if it comes
+/* Sets *next to the node before which the new node stands: `latest`, or the first node that reads a result if it comes
  * before. False if an input is computed only after that. */
-static bool find_place(const struct fuser *f, const struct region *r, int latest, int *place) {
-    int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs), made = -1;
+static bool find_place(const struct fuser *f, const struct region *r, int latest, int *next) {
+    int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs);
+    int64_t made = -1;
     if (n < 1 || n > EXPR_INPUTS) return false;
-    *place = latest;
+    *next = latest;
     for (int k = 0; k < n; k++) {
         int producer = tensor_at(f, inputs[k])->producer;
-        if (producer >= 0 && f->position[producer] > made) made = f->position[producer];
+        if (producer >= 0 && position(f, producer) > made) made = position(f, producer);
     }
-    for (int i = 0; i < r->members.nresults; i++) {
-        int reader = first_reader(f, r, r->members.output[i]);
-        if (reader < *place) *place = reader;
-    }
-    return made < *place;
+    for (int i = 0; i < r->members.nresults; i++) *next = first_reader(f, r, r->members.output[i], *next);
+    return made < position(f, *next);
 }
 
-static int last_member(const struct fuser *f, const struct region *r) {
-    return f->position[r->members.node[r->members.n - 1]];
+static int last_member(const struct region *r) {
+    return r->members.node[r->members.n - 1];
 }
 
 static bool is_possible(const struct fuser *f, struct region *r) {
-    int place;
+    int next;
     return row_names(f->graph, &r->members) <= EXPR_NAMED && find_results(f, r, &r->members) &&
-           find_place(f, r, last_member(f, r), &place);
+           find_place(f, r, last_member(r), &next);
 }
 
 static void insert(const struct fuser *f, struct row_members *members, int id) {
     int at = members->n++;
-    for (; at > 0 && f->position[members->node[at - 1]] > f->position[id]; at--)
+    for (; at > 0 && position(f, members->node[at - 1]) > position(f, id); at--)
         members->node[at] = members->node[at - 1];
     members->node[at] = id;
 }
@@ -338,29 +370,20 @@ static void set_splits(struct graph *graph, struct node *node, const struct tens
     }
 }
 
-/* Moves the last node of the order to position `place`, and removes the nodes in `gone`. */
-static void replace(struct fuser *f, int place, const int *gone, int ngone) {
-    struct graph *graph = f->graph;
-    const int n = graph->order.n - 1, made = graph->order.at[n];
-    int live = 0, *order = f->order;
+/* Puts the new node before node `next`, and removes the nodes in `gone`. */
+static void replace(struct fuser *f, int made, int next, const int *gone, int ngone) {
+    put_before(f, made, next);
     for (int g = 0; g < ngone; g++) forget(f, gone[g]);
-    for (int i = 0; i <= n; i++) {
-        if (i == place) order[live++] = made;
-        if (i < n && f->position[graph->order.at[i]] >= 0) order[live++] = graph->order.at[i];
-    }
-    memcpy(graph->order.at, order, (size_t)live * sizeof *order);
-    graph->order.n = live;
-    for (int i = 0; i < live; i++) f->position[order[i]] = i;
     list_reader(f, made);
 }
 
 static void write_rows(struct fuser *f, struct region *r, int seed) {
-    int place;
-    if (!find_results(f, r, &r->members) || !find_place(f, r, last_member(f, r), &place))
+    int next;
+    if (!find_results(f, r, &r->members) || !find_place(f, r, last_member(r), &next))
         BUG("a region that is_possible accepted cannot be fused");
     int made = row_program_add(f->graph, OP_Rows, &r->members, node_at(f, seed));
     set_splits(f->graph, &f->graph->nodes.at[made], &r->full);
-    replace(f, place, r->members.node, r->members.n);
+    replace(f, made, next, r->members.node, r->members.n);
 }
 
 static void fuse_rows(struct fuser *f, int seed) {
@@ -431,7 +454,7 @@ static size_t bytes_read(const struct fuser *f, const struct region *r) {
 }
 
 /* Adds sum `id` to the region. False if there is no room for it, no common place, or too much to read. */
-static bool add_sum(const struct fuser *f, struct region *r, int id, int *place) {
+static bool add_sum(const struct fuser *f, struct region *r, int id, int *next) {
     const struct node *node = node_at(f, id);
     struct row_members *members = &r->members;
     if (members->nresults == EXPR_VALUES || !add_operand(f, r, node->inputs[0])) return false;
@@ -439,73 +462,71 @@ static bool add_sum(const struct fuser *f, struct region *r, int id, int *place)
     members->output[members->nresults++] = node->outputs[0];
     if (members->n == 0 || row_names(f->graph, members) > EXPR_NAMED || bytes_read(f, r) > 2 * rt_dtype_bytes(r->dtype))
         return false;
-    return find_place(f, r, f->position[id], place);
+    return find_place(f, r, id, next);
 }
 
-/* Adds later sums of columns that read no further tensors from memory; lists them in `gone`. */
-static void add_sums_like(const struct fuser *f, struct region *r, int id, int *gone, int *ngone, int *place) {
-    const struct node *first = node_at(f, id);
+/* Adds later ones of f->sums, from number `from` on, that read no further tensors from memory; lists them in `gone`. */
+static void add_sums_like(const struct fuser *f, struct region *r, int from, int *gone, int *ngone, int *next) {
+    const struct node *first = node_at(f, gone[0]);
     const size_t bytes = bytes_read(f, r);
-    for (int i = f->position[id] + 1; i < f->graph->order.n; i++) {
-        int other = f->graph->order.at[i], at = *place;
+    for (int i = from; i < f->sums.n && *ngone < EXPR_VALUES; i++) {
+        int other = f->sums.at[i], at = *next;
         const struct node *node = node_at(f, other);
         if (node->phase != r->phase) return;
-        if (node->stage != r->stage || *ngone == EXPR_VALUES || !sums_columns(f, node) ||
+        if (position(f, other) < 0 || node->stage != r->stage ||
             attr_int(node, "keepdims", 1) != attr_int(first, "keepdims", 1) ||
             !elementwise_same_shard(tensor_at(f, node->inputs[0]), &r->full))
             continue;
         struct region grown = *r;
         if (!add_sum(f, &grown, other, &at) || bytes_read(f, &grown) > bytes) continue;
-        *r = grown, *place = at;
+        *r = grown, *next = at;
         gone[(*ngone)++] = other;
     }
 }
 
-static void fuse_columns(struct fuser *f, int id) {
+/* Fuses sum number `sum` of f->sums. */
+static void fuse_columns(struct fuser *f, int sum) {
+    const int id = f->sums.at[sum];
     const struct node *node = node_at(f, id);
     const struct tensor *x = tensor_at(f, node->inputs[0]);
     struct region r = {.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
-    int place, gone[EXPR_VALUES] = {id}, ngone = 1;
-    if (!add_sum(f, &r, id, &place)) return;
-    add_sums_like(f, &r, id, gone, &ngone, &place);
+    int next, gone[EXPR_VALUES] = {id}, ngone = 1;
+    if (!add_sum(f, &r, id, &next)) return;
+    add_sums_like(f, &r, sum + 1, gone, &ngone, &next);
     const struct node like = *node;
     int made = row_program_add(f->graph, OP_Columns, &r.members, &like);
     attr_set(f->graph, &f->graph->nodes.at[made], attr_of_int("keepdims", attr_int(&like, "keepdims", 1)));
     set_splits(f->graph, &f->graph->nodes.at[made], &r.full);
-    replace(f, place, gone, ngone);
+    replace(f, made, next, gone, ngone);
 }
 
 /* Removes elementwise nodes whose results are no longer read, because every reader was a sum that computes them
  * again. */
 static void drop_unread(struct fuser *f) {
-    struct graph *graph = f->graph;
-    int live = 0;
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = node_at(f, graph->order.at[i]);
+    for (int id = f->last, before; id >= 0; id = before) {
+        const struct node *node = node_at(f, id);
         bool read = node->op->kind != OP_ELEMENTWISE;
         for (int o = 0; o < node->noutputs && !read; o++)
             read = f->kept[node->outputs[o]] || f->readers[node->outputs[o]].nodes.n;
-        if (!read) forget(f, graph->order.at[i]);
+        before = f->places[id].before;
+        if (!read) forget(f, id);
     }
-    for (int i = 0; i < graph->order.n; i++)
-        if (f->position[graph->order.at[i]] >= 0) graph->order.at[live++] = graph->order.at[i];
-    graph->order.n = live;
-    for (int i = 0; i < live; i++) f->position[graph->order.at[i]] = i;
 }
 
 int pass_fuse_rows(struct graph *graph, const struct pass_context *context) {
     if (!context->row_programs) return 0;
-    struct fuser f = {.graph = graph, .context = context, .scratch = ARENA_NEW(graph->arena, struct arena)};
+    struct fuser f = {.graph = graph, .context = context, .scratch = arena_scratch(graph->arena)};
     const int n = graph->order.n;
-    const int *order = arena_copy(graph->arena, graph->order.at, (size_t)n * sizeof *order);
-    arena_init(f.scratch, 0, graph->arena->failed);
-    arena_own(graph->arena, f.scratch, free_scratch);
+    const int *order = arena_copy(f.scratch, graph->order.at, (size_t)n * sizeof *order);
     fill_tables(&f);
     for (int i = 0; i < n; i++)
-        if (sums_columns(&f, node_at(&f, order[i])) && f.position[order[i]] >= 0) fuse_columns(&f, order[i]);
+        if (sums_columns(&f, node_at(&f, order[i]))) VEC_PUSH(f.scratch, &f.sums, order[i]);
+    for (int i = 0; i < f.sums.n; i++)
+        if (position(&f, f.sums.at[i]) >= 0) fuse_columns(&f, i);
     drop_unread(&f);
     for (int i = 0; i < n; i++)
-        if (f.position[order[i]] >= 0 && is_seed(&f, node_at(&f, order[i]))) fuse_rows(&f, order[i]);
+        if (position(&f, order[i]) >= 0 && is_seed(&f, node_at(&f, order[i]))) fuse_rows(&f, order[i]);
+    put_order(&f);
     arena_release(graph->arena, f.scratch);
     return 0;
 }
