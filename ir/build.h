@@ -45,6 +45,7 @@ int build_scalar(struct build *builder, enum rt_dtype dtype, double value);
 enum { BUILD_NAMES = 64 };
 struct build_scope {
     enum rt_dtype dtype;
+    struct build_known *known; /* build_know; NULL: texts are parsed each time */
     int n;
     struct {
         const char *name;
@@ -55,6 +56,8 @@ struct build_scope {
 void build_scope_tensor(struct build_scope *scope, const char *name, int tensor);
 void build_scope_number(struct build_scope *scope, const char *name, double number);
 int build_expr(struct build *builder, struct build_scope *scope, const char *text);
+/* Keeps, in the arena, what build_expr has parsed: for a pass that builds the same expressions for many nodes. */
+struct build_known *build_know(struct arena *arena);
 
 /* The reason why an untrusted text is no such expression of the n names; NULL: it is one. `rows`: it is for build_expr,
  * which takes assignments and needs a row for every operator and function; else it is for a row's own expression. */

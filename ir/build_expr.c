@@ -1,8 +1,9 @@
 #include "ir/build.h"
-#include "ir/expr/eval.h"
 
 #include <string.h>
 
+#include "ir/base/map.h"
+#include "ir/expr/eval.h"
 #include "ir/expr/expr.h"
 
 static void add_name(struct build_scope *scope, const char *name, int tensor, double number) {
@@ -74,7 +75,39 @@ static int chosen(const struct build *builder, const int *args) {
     return tensor_elements(other) == 1 && other->ndim <= taken->ndim && condition->ndim <= taken->ndim ? args[by] : -1;
 }
 
-static int make(struct build *builder, const struct build_scope *scope, const struct expr *e) {
+/* A parsed expression, and the operator that computes its root: found when it is needed, since that of numbers alone
+ * need not have one. */
+struct known_expr {
+    const struct expr *e;
+    bool found;
+    enum op_id row;
+    struct known_expr *arg[3];
+};
+
+/* A statement of a text; the last one of a text has no name. */
+struct statement {
+    const char *name;
+    struct known_expr *value;
+};
+
+struct build_known {
+    struct map texts; /* a text -> the number of its first statement */
+    VEC(struct statement) all;
+};
+
+struct build_known *build_know(struct arena *arena) {
+    struct build_known *known = ARENA_NEW(arena, struct build_known);
+    map_init(&known->texts, arena);
+    return known;
+}
+
+static enum op_id row_known(struct arena *arena, struct known_expr *known) {
+    if (!known->found) known->row = row_of(arena, known->e), known->found = true;
+    return known->row;
+}
+
+static int make(struct build *builder, const struct build_scope *scope, struct known_expr *known) {
+    const struct expr *e = known->e;
     int args[3];
     if (is_number(scope, e)) {
         struct number value = expr_eval(e, look_up, scope);
@@ -82,9 +115,9 @@ static int make(struct build *builder, const struct build_scope *scope, const st
     }
     if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor;
     for (int i = 0; i < e->nargs; i++)
-        if ((args[i] = make(builder, scope, e->arg[i])) < 0) return -1;
+        if ((args[i] = make(builder, scope, known->arg[i])) < 0) return -1;
     if (e->kind == EXPR_CHOICE && chosen(builder, args) >= 0) return chosen(builder, args);
-    return build(builder, row_of(builder->graph->arena, e), e->nargs, args, 0, NULL);
+    return build(builder, row_known(builder->graph->arena, known), e->nargs, args, 0, NULL);
 }
 
 /* Untrusted texts -------------------------------------------------------------------------------------------------- */
@@ -122,14 +155,36 @@ const char *build_expr_fault(struct arena *arena, const char *text, int n, const
 
 /* Building --------------------------------------------------------------------------------------------------------- */
 
-int build_expr(struct build *builder, struct build_scope *scope, const char *text) {
-    struct arena *arena = builder->graph->arena;
+static struct known_expr *know(struct arena *arena, const struct expr *e) {
+    struct known_expr *known = ARENA_NEW(arena, struct known_expr);
+    known->e = e;
+    for (int i = 0; i < e->nargs; i++) known->arg[i] = know(arena, e->arg[i]);
+    return known;
+}
+
+/* Parses the statements of the text; returns the number of the first one. */
+static int parse_text(struct build_known *known, struct arena *arena, const char *text) {
+    const int first = known->all.n;
+    map_put(&known->texts, text, strlen(text), first);
     for (const char *end; (end = strchr(text, ';')); text = end + 1) {
         text += strspn(text, " ");
         const char *name = arena_copy(arena, text, strcspn(text, " =")), *value = strchr(text, '=') + 1;
-        int tensor = make(builder, scope, expr_parse(arena, arena_copy(arena, value, (size_t)(end - value))));
-        if (tensor < 0) return -1;
-        build_scope_tensor(scope, name, tensor);
+        const struct expr *e = expr_parse(arena, arena_copy(arena, value, (size_t)(end - value)));
+        VEC_PUSH(arena, &known->all, (struct statement){name, know(arena, e)});
     }
-    return make(builder, scope, expr_parse(arena, text));
+    VEC_PUSH(arena, &known->all, (struct statement){NULL, know(arena, expr_parse(arena, text))});
+    return first;
+}
+
+int build_expr(struct build *builder, struct build_scope *scope, const char *text) {
+    struct arena *arena = builder->graph->arena;
+    struct build_known *known = scope->known ? scope->known : build_know(arena);
+    int at = map_get(&known->texts, text, strlen(text));
+    if (at < 0) at = parse_text(known, arena, text);
+    for (; known->all.at[at].name; at++) {
+        const int tensor = make(builder, scope, known->all.at[at].value);
+        if (tensor < 0) return -1;
+        build_scope_tensor(scope, known->all.at[at].name, tensor);
+    }
+    return make(builder, scope, known->all.at[at].value);
 }

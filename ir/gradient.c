@@ -54,7 +54,7 @@ static bool is_half(const struct gradient *gradient, int tensor) {
 int gradient_expr(struct gradient *gradient, const char *text, int n, const char *const *names, const int *tensors) {
     enum rt_dtype dtype = gradient->builder.graph->tensors.at[tensors[0]].dtype;
     bool half = is_half(gradient, tensors[0]);
-    struct build_scope scope = {.dtype = half ? RT_F32 : dtype};
+    struct build_scope scope = {.dtype = half ? RT_F32 : dtype, .known = gradient->known};
     for (int i = 0; i < n; i++) {
         int tensor = is_half(gradient, tensors[i]) ? build_cast(&gradient->builder, tensors[i], RT_F32) : tensors[i];
         if (tensor < 0) return -1;

@@ -15,10 +15,11 @@
 #include "ir/build.h"
 
 struct gradient {
-    struct build builder; /* its `node` is the forward node's name */
-    struct node node;     /* the forward node, a copy */
-    const char *place;    /* node_place of it, for diagnostics */
-    const bool *wanted;   /* per input: whether its gradient is needed */
+    struct build builder;      /* its `node` is the forward node's name */
+    struct build_known *known; /* of gradient_expr; may be NULL */
+    struct node node;          /* the forward node, a copy */
+    const char *place;         /* node_place of it, for diagnostics */
+    const bool *wanted;        /* per input: whether its gradient is needed */
     int dy, *dx; /* tensor ids. dy: gradient of the result; dx[i]: set by the function per wanted input, -1: zero */
 };
 

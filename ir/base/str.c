@@ -78,12 +78,19 @@ const char *strbuf_text(const struct strbuf *buffer) {
     return buffer->text ? buffer->text : "";
 }
 
+static bool is_printable(unsigned char c) {
+    return c >= 0x20 && c < 0x7f && c != '\\';
+}
+
 char *str_escape(struct arena *arena, const char *bytes, size_t length, size_t limit) {
     struct strbuf out;
+    size_t printable = 0;
+    while (printable < length && is_printable((unsigned char)bytes[printable])) printable++;
+    if (printable == length && (!limit || length <= limit)) return arena_copy(arena, bytes, length);
     strbuf_init(&out, arena);
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)bytes[i];
-        bool plain = c >= 0x20 && c < 0x7f && c != '\\';
+        bool plain = is_printable(c);
         if (limit && out.length + (plain ? 1 : 4) > limit) {
             strbuf_puts(&out, "...");
             break;

@@ -23,6 +23,7 @@ struct autodiff {
     struct graph *graph;
     struct diags *diags;
     const struct training *training;
+    struct build_known *known;
     bool module;         /* the model has no loss: its caller gives the gradients of its outputs */
     int tensors, nodes;  /* of the forward graph, dead ones included */
     bool *depends;       /* per tensor: it depends differentiably on a parameter */
@@ -120,7 +121,7 @@ static int differentiate(struct autodiff *a, int id) {
     const int first = a->graph->order.n;
     const struct node node = a->graph->nodes.at[id];
     bool *wanted = ARENA_ARRAY(a->graph->arena, bool, node.ninputs + 1);
-    struct gradient gradient = {.node = node, .place = node_place(a->graph, id), .wanted = wanted};
+    struct gradient gradient = {.node = node, .place = node_place(a->graph, id), .known = a->known, .wanted = wanted};
     gradient.builder = (struct build){a->graph, a->diags, arena_printf(a->graph->arena, "%s.grad", node.name)};
     if ((gradient.dy = settle(a, &gradient.builder, node.outputs[0])) < 0) return a->diags->errors ? -1 : 0;
     gradient.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
@@ -295,6 +296,7 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
                          .nodes = graph->nodes.n};
     int nodes = graph->order.n;
     if (parameter_rules_check(context->training, graph, context->decisions, context->diags) < 0) return -1;
+    a.known = build_know(graph->arena);
     a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
     a.gradient = ARENA_ARRAY(graph->arena, int, a.tensors + 1);
     a.parts = ARENA_ARRAY(graph->arena, struct parts, a.tensors + 1);

@@ -21,6 +21,7 @@ struct optimizing {
     struct graph *graph;
     const struct training *training;
     struct build builder;
+    struct build_known *known;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
     struct loss_scale scale;
     int *readers; /* per tensor of the backward phase: nodes, outputs and parameters that read it as a gradient */
@@ -241,7 +242,7 @@ static int find_numbers(struct optimizing *o, struct group *group) {
 /* Defines the same names, cast to the type in which a parameter is updated. */
 static int names_for(struct optimizing *o, const struct build_scope *numbers, enum rt_dtype dtype,
                      struct build_scope *scope) {
-    *scope = (struct build_scope){.dtype = dtype};
+    *scope = (struct build_scope){.dtype = dtype, .known = o->known};
     for (int i = 0; i < numbers->n; i++) {
         int tensor = numbers->names[i].tensor;
         if (tensor < 0) {
@@ -402,6 +403,7 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
         .graph = graph, .training = context->training, .builder = {graph, context->diags, "optimizer"}};
     if (!graph->parameters.n || !context->training) return 0;
     int micro = graph->order.n;
+    o.known = build_know(graph->arena);
     o.readers = graph_readers(graph, graph->arena);
     if (each(&o, "accumulate", accumulate) < 0) return -1;
     set_phase(graph, micro, PHASE_BACKWARD);
