@@ -104,7 +104,7 @@ static struct row_kernel new_kernel(const struct target *target, struct arena *a
                                     const struct rank_class *class, const struct node *node) {
     struct row_kernel kernel = {
         .loops = {.graph = graph, .node = node, .class = class, .target = target, .arena = arena}};
-    if (!rows_read(arena, graph, node, &kernel.program)) BUG("%s has no program", node->op->name);
+    if (!rows_read(graph, node, &kernel.program)) BUG("%s has no program", node->op->name);
     make_loops(&kernel);
     const struct row_program *program = &kernel.program;
     for (int i = 0; i < program->nnamed; i++)

@@ -32,7 +32,9 @@ struct pattern {
 };
 
 void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs) {
-    *dims = (struct dims){.arena = arena, .ninputs = ninputs, .noutputs = noutputs};
+    /* The factors are set when they are added: they are large, and nodes are bound many times. */
+    dims->arena = arena, dims->ninputs = ninputs, dims->noutputs = noutputs;
+    dims->alternative = dims->nfactors = 0, dims->points = 0;
     dims->operand = ARENA_ARRAY(arena, struct operand, ninputs + noutputs);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "ir/expr/expr.h"
 #include "ir/op.h"
 #include "ir/provenance.h"
 #include "runtime/base/checked.h"
@@ -59,7 +60,7 @@ int mesh_pipeline_axis(const struct mesh *mesh) {
 }
 
 void graph_init(struct graph *graph, struct arena *arena, const char *name) {
-    *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name)};
+    *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name), .texts = expr_texts_new(arena)};
 }
 
 int graph_add_tensor(struct graph *graph, enum tensor_kind kind, const char *name, enum rt_dtype dtype, int ndim,

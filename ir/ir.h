@@ -258,6 +258,7 @@ struct graph {
     const char *exporter;               /* what wrote the model: "pytorch 2.15.0"; NULL or "": unknown */
     int opset;                          /* version of the model's default operator set; 0: unknown */
     VEC(const char *) files;            /* text IR: names of the files with weights; at[0] is stored.file 1 */
+    struct expr_texts *texts;           /* of attributes "expr", parsed; a copy of the graph shares them */
 };
 
 /* graph.c ---------------------------------------------------------------------------------------------------------- */

@@ -126,7 +126,7 @@ bool epilogue_read(struct arena *arena, const struct graph *graph, const struct 
     const char *text = attr_text(node, "expr", NULL);
     struct reading r = {.graph = graph, .node = node};
     const struct epilogue none = {RT_NO_ACTIVATION, -1, -1, -1};
-    r.chain = text ? expr_parse_chain(arena, text, node->ninputs - 1) : NULL;
+    r.chain = text ? expr_texts_chain(graph->texts, text, node->ninputs - 1, false) : NULL;
     if (!r.chain) return false;
     *out = none;
     if (read_gradient(&r, arena, out)) return true;

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "ir/base/diag.h"
+#include "ir/base/map.h"
 #include "ir/base/str.h"
+#include "ir/base/vec.h"
 #include "runtime/base/dtype.h"
 
 struct parser {
@@ -438,6 +440,37 @@ const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text,
 
 const struct expr_chain *expr_parse_folds(struct arena *arena, const char *text, int ninputs) {
     return parse_chain(arena, text, ninputs, true);
+}
+
+struct parsed {
+    int ninputs;
+    bool folds;
+    const struct expr_chain *chain;
+    int other; /* the number of the same text, parsed before for another case; -1: none */
+};
+
+struct expr_texts {
+    struct arena *arena;
+    struct map numbers; /* a text -> the number of its latest case */
+    VEC(struct parsed) all;
+};
+
+struct expr_texts *expr_texts_new(struct arena *arena) {
+    struct expr_texts *texts = ARENA_NEW(arena, struct expr_texts);
+    texts->arena = arena;
+    map_init(&texts->numbers, arena);
+    return texts;
+}
+
+const struct expr_chain *expr_texts_chain(struct expr_texts *texts, const char *text, int ninputs, bool folds) {
+    const size_t length = strlen(text);
+    const int latest = map_get(&texts->numbers, text, length);
+    for (int i = latest; i >= 0; i = texts->all.at[i].other)
+        if (texts->all.at[i].ninputs == ninputs && texts->all.at[i].folds == folds) return texts->all.at[i].chain;
+    const struct expr_chain *chain = parse_chain(texts->arena, text, ninputs, folds);
+    map_put(&texts->numbers, text, length, texts->all.n);
+    VEC_PUSH(texts->arena, &texts->all, (struct parsed){ninputs, folds, chain, latest});
+    return chain;
 }
 
 const struct expr *expr_name(struct arena *arena, const char *name) {

@@ -45,6 +45,12 @@ const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text,
 const struct expr_chain *expr_parse_folds(struct arena *arena, const char *text, int ninputs);
 bool expr_is_fold(const struct expr *expr);
 
+/* Texts that were parsed before, for a graph: the nodes of its layers have the same ones, and each is looked at in many
+ * passes. */
+struct expr_texts *expr_texts_new(struct arena *arena);
+/* What expr_parse_folds, if `folds`, or else expr_parse_chain returns for the text. */
+const struct expr_chain *expr_texts_chain(struct expr_texts *texts, const char *text, int ninputs, bool folds);
+
 /* The depth of nested operators and calls. Texts with more than EXPR_DEPTH are rejected. */
 enum { EXPR_DEPTH = 64 };
 int expr_height(const struct expr *expr);

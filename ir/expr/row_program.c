@@ -49,12 +49,12 @@ static struct row_value value_of(const struct reader *r, const struct expr *e) {
     return value;
 }
 
-bool rows_read(struct arena *arena, const struct graph *graph, const struct node *node, struct row_program *out) {
+bool rows_read(const struct graph *graph, const struct node *node, struct row_program *out) {
     const struct reader r = {graph, node, out};
     if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS) return false;
     const bool rows = node->op->id == OP_Rows;
     const char *text = attr_text(node, "expr", "");
-    const struct expr_chain *chain = (rows ? expr_parse_folds : expr_parse_chain)(arena, text, node->ninputs);
+    const struct expr_chain *chain = expr_texts_chain(graph->texts, text, node->ninputs, rows);
     *out = (struct row_program){.passes = 0};
     if (!chain || chain->nvalues != node->noutputs) return false;
     for (; out->nnamed < chain->nnamed; out->nnamed++)

@@ -30,7 +30,7 @@ struct row_program {
 
 /* Parses attribute expr of a Rows or Columns node. False if it is invalid, or does not fit the node's inputs and
  * outputs. */
-bool rows_read(struct arena *arena, const struct graph *graph, const struct node *node, struct row_program *out);
+bool rows_read(const struct graph *graph, const struct node *node, struct row_program *out);
 
 /* Broadcasts the shapes of the operands (dims[k], ndim[k] extents) to `shape`; returns its number of dimensions, or -1
  * if they cannot be broadcast. */

@@ -34,7 +34,7 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     int64_t result = attr_int(node, "result", -1);
     bool packed = attr_int(node, "packed", 0);
     if (dims->alternative != 0) return refuse(dims, why, "products in batches have no expression");
-    const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), beside + 1);
+    const struct expr_chain *chain = expr_texts_chain(graph->texts, attr_text(node, "expr", ""), beside + 1, false);
     if (result < 0 || result > beside || !chain || chain->nvalues != node->noutputs || (packed && chain->nvalues != 1))
         return refuse(dims, why, "expr is not an expression of the product and %d more inputs", beside);
     if (!packed) dims->alternative = 2;

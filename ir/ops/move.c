@@ -37,7 +37,7 @@ DIMS_FN(dims_bit_cast) {
 DIMS_FN(dims_fused) {
     struct strbuf text;
     if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS) return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
-    const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), node->ninputs);
+    const struct expr_chain *chain = expr_texts_chain(graph->texts, attr_text(node, "expr", ""), node->ninputs, false);
     if (!chain || chain->nvalues != node->noutputs)
         return refuse(dims, why, "expr is not an expression of the inputs for each output");
     strbuf_init(&text, dims->arena);

@@ -26,7 +26,7 @@ static int bind_shape(struct dims *dims, const struct graph *graph, const struct
 
 DIMS_FN(dims_rows) {
     struct row_program program;
-    if (!rows_read(dims->arena, graph, node, &program))
+    if (!rows_read(graph, node, &program))
         return refuse(dims, why, "expr is not a program of the inputs with a value for each output");
     const int n = bind_shape(dims, graph, node, FACTOR_PASS, FACTOR_WHOLE, why);
     for (int o = 0; o < node->noutputs && n > 0; o++) {
@@ -39,7 +39,7 @@ DIMS_FN(dims_rows) {
 
 DIMS_FN(dims_columns) {
     struct row_program program;
-    if (!rows_read(dims->arena, graph, node, &program))
+    if (!rows_read(graph, node, &program))
         return refuse(dims, why, "expr is not an expression of the inputs for each output");
     const int n = bind_shape(dims, graph, node, FACTOR_SUM, FACTOR_PASS, why);
     for (int o = 0; o < node->noutputs && n > 0; o++) {

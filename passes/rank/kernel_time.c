@@ -122,7 +122,7 @@ static double operations_per_element(const struct kernel *kernel) {
     const struct node *node = kernel->node;
     const char *text = attr_text(node, "expr", NULL);
     if (!text || node->op->kind == OP_KERNEL) return node->op->kind == OP_ELEMENTWISE ? node->op->flops : 0;
-    const struct expr_chain *chain = expr_parse_folds(kernel->graph->arena, text, node->ninputs);
+    const struct expr_chain *chain = expr_texts_chain(kernel->graph->texts, text, node->ninputs, true);
     double operations = 0;
     if (!chain) return node->op->flops;
     for (int i = 0; i < chain->nnamed; i++) operations += operations_of(chain->named[i]);
