@@ -54,7 +54,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
         *ranks = job->runtime_ngpus;
         if (!*manifest_json) status = job_out_of_memory(job);
     }
-    if (!status && !job_plan_text(job)) status = -1;
+    if (!status && options->save_plan && !job_plan_text(job)) status = -1;
     if (!status && options->onnx_out) status = annotations_write_plan(job->options, arena, diags);
     return status;
 }
