@@ -269,8 +269,8 @@ void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *d
     arena_release(graph->arena, scratch);
 }
 
-/* If entry i is that of the i-th node, for all, as in the plan that a policy has just made: finds the node of each entry.
- * Else false. */
+/* If entry i is that of the i-th node, for all, as in the plan that a policy has just made: finds the node of each
+ * entry. Else false. */
 static bool find_in_order(const struct plan *plan, const struct graph *graph, int *ids) {
     bool same = plan->nodes.n == graph->order.n;
     for (int i = 0; i < plan->nodes.n && same; i++) {
