@@ -262,7 +262,7 @@ static const char *stem_of(const struct loops *loops) {
     const char *updates = update_function(loops);
     if (updates || loops->node->op->expr) return updates ? updates : loops->node->op->name;
     const char *words = expr_words(loops->arena, chain_of(loops));
-    return words ? words : loops->node->op->name;
+    return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
 }
 
 static const char *function_of(struct kernels *kernels, struct loops *loops) {
