@@ -50,20 +50,24 @@ def limits():
     assert run(*args, "--mem-limit", str(need)).returncode == 0
     refused = run(*args, "--mem-limit", str(need - 1))
     assert refused.returncode == 5 and "E0431" in refused.stderr and "live then" in refused.stderr, refused.stderr
-    search = ("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "2", "--machine", "h100")
-    refused = run(*search, "--mem-limit", "100M")
-    assert refused.returncode == 5 and "E0430" in refused.stderr and "live then" in refused.stderr, refused.stderr
     # of ZeRO's slices too
     refused = run("--model-config", "gpt2", "--use-zero", "1", "--runtime-ngpus", "2", "--mem-limit", "100M")
     needed = int(re.search(r"needs (\d+) bytes", refused.stderr)[1])
     assert sum(int(b) for b in re.findall(r"note: [a-z]+: (\d+) bytes", refused.stderr)) == needed, refused.stderr
+
+
+def smallest():
+    """A search that finds nothing that fits says the smallest plan, what is live then, and a limit that suffices."""
+    model = ("--model-config", "gpt2", "--dim", "seq=256", "--machine", "h100")
+    search = (*model, "--pas", "autodist", "--runtime-ngpus", "2", "--forbid", "pipeline,context")
     refused = run(*search, "--mem-limit", "100M")
+    assert refused.returncode == 5 and "E0430" in refused.stderr and "live then" in refused.stderr, refused.stderr
+    least, words = (re.search(text, refused.stderr)[1] for text in (r"needs (\d+)", r'it is (--pas [^"]+)"'))
+    assert plan(*model, *words.split())["estimate"]["memory"] == int(least), refused.stderr
+    assert run(*search, "--mem-limit", least).returncode == 0, least
     # one sequence for so many ranks: there are not so many nodes
-    few = run("--model-config", "gpt2", "--pas", "autodist", "--runtime-ngpus", "16384", "--machine", "h100", "--global-batch", "1")
+    few = run(*model, "--pas", "autodist", "--runtime-ngpus", "16384", "--global-batch", "1")
     assert few.returncode == 5 and "pipeline stages, but the model has only" in few.stderr, few.stderr
-    smallest, words = (re.search(text, refused.stderr)[1] for text in (r"needs (\d+)", r'it is (--pas [^"]+)"'))
-    assert plan("--model-config", "gpt2", *words.split(), "--machine", "h100")["estimate"]["memory"] == int(smallest), refused.stderr
-    assert run(*search, "--mem-limit", smallest).returncode == 0, smallest
 
 
 def pipelines_and_grouped_heads():
@@ -441,8 +445,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
-    for case in (published, limits, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured, optimum,
-                 optimum_of_mixtures, optimum_of_groups, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches):
+    for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
+                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches):
         case()
 
 
