@@ -17,8 +17,9 @@ import tempfile
 
 COLUMNS = ("source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,ngpus,tp,pp,dp,cp,ep,zero/fsdp,schedule,microbatch,global_batch,"
            "recompute,precision,notes").split(",")
-PLAIN = {"source": "x", "model": "m", "layers": 8, "hidden": 4096, "heads": 32, "vocab": 32000, "seq": 2048, "gpu": "A100-80", "ngpus": 64, "tp": 1,
-         "pp": 1, "dp": 8, "zero/fsdp": "none", "schedule": "none", "microbatch": 1, "global_batch": 64, "recompute": "none", "precision": "bf16"}
+# Of the time of fp16, when attention stored its scores.
+PLAIN = {"source": "x", "model": "m", "layers": 8, "hidden": 4096, "heads": 32, "vocab": 32000, "seq": 2048, "gpu": "A100-80", "tp": 1,
+         "pp": 1, "dp": 8, "zero/fsdp": "none", "schedule": "none", "microbatch": 1, "global_batch": 64, "recompute": "none", "precision": "fp16"}
 GIB = 2.0**30
 RANKC = ""
 
@@ -30,7 +31,9 @@ def predicted(*rows):
         with open(path, "w", encoding="ascii", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
-            writer.writerows({**PLAIN, **row} for row in rows)
+            for row in rows:
+                whole = {**PLAIN, **row}
+                writer.writerow({**whole, "ngpus": whole["tp"] * whole["pp"] * whole["dp"]})
         out = subprocess.run([RANKC, "plan", "--rows", path, "-q"], capture_output=True, text=True, check=True).stdout
     return [float(row["mem_gb"]) * GIB for row in csv.DictReader(io.StringIO(out))]
 
@@ -43,7 +46,7 @@ def near(name, value, wanted, bound):
 def layer(**row):
     """Bytes of a layer's activations for each of its s b h elements: what a larger micro-batch adds, and more layers to
     that."""
-    most = [predicted({**row, "layers": n, "microbatch": 65}, {**row, "layers": n, "microbatch": 1}) for n in (264, 8)]
+    most = [predicted(*({**row, "layers": n, "microbatch": b, "global_batch": 65 * 8} for b in (65, 1))) for n in (264, 8)]
     more = [large - small for large, small in most]
     return (more[0] - more[1]) / 256 / 64 / (2048 * 4096)
 
@@ -85,7 +88,7 @@ def rows_stages():
 def rows_atorch():
     row = {"source": "ATorch", "model": "Llama2-7B", "layers": 32, "ffn": 11008, "seq": 4096, "recompute": "full per decoder layer", "precision": "bf16 amp",
            "zero/fsdp": "FSDP full shard", "microbatch": 4, "notes": "n_micro=1"}
-    for n, got in zip((8, 16, 32, 64), predicted(*({**row, "ngpus": n, "dp": n} for n in (8, 16, 32, 64)))):
+    for n, got in zip((8, 16, 32, 64), predicted(*({**row, "dp": n} for n in (8, 16, 32, 64)))):
         near(f"ATorch {n}", got, 29956.97 * 2**20 + 12 * 6738415616 / n, 0.001)
 
 

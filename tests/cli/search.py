@@ -107,6 +107,8 @@ SMALL = {"model_type": "mixtral", "hidden_size": 512, "intermediate_size": 1024,
          "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
+DENSE = {**{key: value for key, value in SMALL.items() if "expert" not in key}, "model_type": "llama"}
+
 MACHINE = {"format": 1, "name": "x", "memory": 1e12, "bandwidth": 2e12, "traffic": 0.8, "launch": 4e-6, "attention": 0.5,
            "overlap": 0.5, "rates": {"f64": 1e13, "f32": 1e13, "half": 2e14, "fp8": 2e14},
            "peaks": {"f64": 1e13, "f32": 1e13, "half": 3e14, "fp8": 3e14}, "half_extents": [0, 0, 0]}
@@ -186,7 +188,7 @@ def optimum_of_groups():
 def optimum_of_runs():
     """The search finds the best of tensor parallelism with and without --async-tp and --sequence-parallel, and with up to
     eight stages on each rank; --forbid and --require choose among them."""
-    devices, model = 4, {**SMALL, "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 1024}
+    devices, model = 4, {**DENSE, "num_hidden_layers": 16, "hidden_size": 1024}
     machine = {**MACHINE, "launch": 1e-6, "levels": [{"bandwidth": 1e11, "latency": 1e-6}]}
     with tempfile.TemporaryDirectory() as directory:
         files = [os.path.join(directory, name) for name in ("config.json", "machine.json")]
@@ -227,7 +229,7 @@ def optimum_of_rings():
     """Where memory is short for the gathered keys of a long sequence, the search takes ring attention as complete
     enumeration does."""
     devices = 8
-    model = {**SMALL, "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256,
+    model = {**DENSE, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256,
              "vocab_size": 512, "intermediate_size": 256, "max_position_embeddings": 65536}
     with tempfile.TemporaryDirectory() as directory:
         config = os.path.join(directory, "config.json")

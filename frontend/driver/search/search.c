@@ -187,13 +187,13 @@ static double exchanging(const struct searching *s, const struct candidate *c, d
     return within - hidden + fmax(0, between - (c->zero >= 2 ? room / micro_batches : 0));
 }
 
-/* The layers that the slowest stage takes as long as. Stages have whole layers; what is no layer takes as long as
- * `rest` of them, and is in the last stage. */
-static double slowest_stage(double rest, int layers, int stages) {
+/* The layers that the slowest rank takes as long as, which has `chunks` of the stages, the slowest one among them.
+ * Stages have whole layers; what is no layer takes as long as `rest` of them, and is in the last stage. */
+static double slowest_rank(double rest, int layers, int stages, int chunks) {
     double best = INFINITY;
     for (int last = 0; last <= layers; last++) {
         const int others = (layers - last + stages - 2) / (stages - 1);
-        best = fmin(best, fmax(rest + last, others));
+        best = fmin(best, (chunks - 1) * others + fmax(rest + last, others));
     }
     return best;
 }
@@ -224,9 +224,10 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     const double *part = base->part, parameters = part[OUTCOME_WEIGHTS] * law.copies / stages;
     const double ways = c->units * law.copies;
     double longest = working(part) / stages;
+    const int chunks = law.chunks / law.copies;
     if (stages > 1 && base->layers)
-        longest = law.chunks / law.copies * working(base->layer) *
-                  slowest_stage(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * law.chunks / law.copies);
+        longest = working(base->layer) *
+                  slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
     const double worked = micro * longest / base->micro_batches;
     double seconds = worked * (1 + waiting_part(&law, stages, micro) * (stages - 1) / micro);
     if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(s, c, parameters, micro, worked);
