@@ -9,8 +9,9 @@
 /* Repetitions of a block in the shorter one of two plans: of those in which whole layers are recomputed, RECOMPUTED.
  * With fewer, layers may be others than in the whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
 enum { SHORT = 1, RECOMPUTED = 4 };
-/* Stages, and layers of each, of a pipeline that stands for a larger one, at most. */
-enum { STAGES = 4, STAGE_LAYERS = 8 };
+/* Of a pipeline that stands for a larger one, at most: ranks, and layers of each; where ranks have several stages, of
+ * each of these. */
+enum { STAGES = 4, STAGE_LAYERS = 8, CHUNK_LAYERS = 3 };
 
 static int at_most(int value, int limit) {
     return value < limit ? value : limit;
@@ -281,7 +282,8 @@ static bool find_excerpt(const struct search_model *model, const struct candidat
     *excerpt = *candidate;
     excerpt->ways[SEARCH_PIPELINE] = ranks_of_excerpt(model, candidate);
     const int all = model->repeated.all.at[0].times;
-    const int most = STAGE_LAYERS * excerpt->ways[SEARCH_PIPELINE] * search_law(candidate).chunks;
+    const int chunks = search_law(candidate).chunks;
+    const int most = (chunks > 1 ? CHUNK_LAYERS : STAGE_LAYERS) * excerpt->ways[SEARCH_PIPELINE] * chunks;
     *layers =
         (int)fmax(1, round((all + rest) * excerpt->ways[SEARCH_PIPELINE] / candidate->ways[SEARCH_PIPELINE] - rest));
     *layers = at_most(*layers, most);
