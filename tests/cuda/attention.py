@@ -57,7 +57,7 @@ CASES = [
     (2, 1, 70, 70, 8, 8, {"causal": 1, "offset": -1, "fill": -np.inf, "nan_to_zero": 1}),
 ]
 # Those that cuDNN takes: heads in multiples of 8, masks that hide whole keys and no whole row, batches that masks repeat along or not.
-FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17], [1, 2, 3, 9, 20]
+FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17, 24, 25, 26], [1, 2, 3, 9, 20, 24, 25, 26]
 # Calls where the workspace of the gradient is as small as it can be: one for each head of k and v.
 PARTS = sum(int(np.prod(CASES[i][6].get("batch", ()))) * CASES[i][1] for i in BACKWARD)
 # of the largest element, or of the inputs' size where that is larger: f32 sums of up to 130 terms; halves round scores' weights
