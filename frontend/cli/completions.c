@@ -59,8 +59,10 @@ static const char *operator_names(struct arena *arena) {
 static const char *keys_of(const char *options, struct arena *arena) {
     struct strbuf keys;
     strbuf_init(&keys, arena);
-    for (; *options; options += strcspn(options, " "), options += strspn(options, " "))
-        strbuf_printf(&keys, "%s%.*s=", keys.length ? " " : "", (int)strcspn(options, " ="), options);
+    for (; *options; options += strcspn(options, " "), options += strspn(options, " ")) {
+        const char *key = arena_copy(arena, options, strcspn(options, " ="));
+        strbuf_printf(&keys, "%s%s=", keys.length ? " " : "", key);
+    }
     return strbuf_text(&keys);
 }
 
