@@ -241,7 +241,8 @@ static void predict(const struct searching *s, struct candidate *c, const struct
 static void bound_larger(const struct searching *s, const struct candidate *of, const struct outcome *outcome) {
     struct outcome least = *outcome;
     if (!of->batch || !(least.part[OUTCOME_LEAST] > 0)) return;
-    least.part[OUTCOME_STEP] = least.part[OUTCOME_LEAST], least.layer[OUTCOME_STEP] = least.layer[OUTCOME_LEAST];
+    least.part[OUTCOME_STEP] = least.part[OUTCOME_LEAST];
+    least.layers = 0; /* stages that take equally long */
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i], like = *c;
         if (c->step != SEARCH_BOUNDED || c->refused || c->batch <= of->batch) continue;

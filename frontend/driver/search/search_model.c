@@ -8,10 +8,10 @@
 
 /* Repetitions of a block in the shorter one of two plans: of those in which whole layers are recomputed, RECOMPUTED.
  * With fewer, layers may be others than in the whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
-enum { SHORT = 1, RECOMPUTED = 4 };
+enum { SHORT = 1, RECOMPUTED = 3 };
 /* Of a pipeline that stands for a larger one, at most: ranks, and layers of each; where ranks have several stages, of
  * each of these. */
-enum { STAGES = 4, STAGE_LAYERS = 8, CHUNK_LAYERS = 3 };
+enum { STAGES = 4, STAGE_LAYERS = 8, CHUNK_LAYERS = 1 };
 
 static int at_most(int value, int limit) {
     return value < limit ? value : limit;
