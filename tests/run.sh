@@ -67,5 +67,6 @@ case $count in
 *', 0 failed,'*) ;;
 *) status=1 ;;
 esac
+python3 tests/failures.py $build/meson-logs/testlog.json || true
 printf '%s\n' "$count"
 exit $status

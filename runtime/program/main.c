@@ -76,6 +76,29 @@ int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
     return self->status = rt_status_of_exit(exit);
 }
 
+/* Steps that are kept before memory is allocated for more, in which a step takes longer. */
+enum { STEPS_AT_FIRST = 1 << 14 };
+
+/* False: out of memory. */
+static bool make_room(struct job *job, int steps) {
+    double *ms = realloc(job->step_ms, (size_t)steps * sizeof *ms);
+    if (ms) job->step_ms = ms;
+    double *losses = ms ? realloc(job->losses, (size_t)steps * sizeof *losses) : NULL;
+    if (!losses) return false;
+    job->losses = losses, job->steps_room = steps;
+    return true;
+}
+
+int record_step(struct rank *self, double ms, double loss) {
+    struct job *job = self->job;
+    const int more = job->steps_room <= INT_MAX / 2 ? job->steps_room * 2 : INT_MAX;
+    if (job->nsteps == job->steps_room && !make_room(job, more))
+        return fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    job->losses[job->nsteps] = loss;
+    job->step_ms[job->nsteps++] = ms;
+    return RT_OK;
+}
+
 int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
     return self->status = rt_status_of_exit(failure_reason(&self->failure, code, why));
 }
@@ -106,7 +129,7 @@ static int run_step(struct rank *self, struct rt *rt, int step) {
     const double took = now_ms() - start;
     RT_TRY(trace_end_step(self->trace));
     RT_TRY(dump_end_step(self->dump));
-    if (self->first && step >= 0) self->job->step_ms[self->job->nsteps++] = took;
+    if (self->first && step >= 0) RT_TRY(record_step(self, took, 0));
     if (self->first && options->verbose)
         fprintf(stderr, "rankc: %s %d: %.3f ms\n", step < 0 ? "warm-up" : "step",
                 step < 0 ? step + options->warmup + 1 : step + 1, took);
@@ -385,12 +408,10 @@ static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct
     job->inputs = calloc((size_t)program->ninputs + 1, sizeof *job->inputs);
     job->outputs = calloc((size_t)program->noutputs + 1, sizeof *job->outputs);
     job->input_data = calloc((size_t)program->ninputs + 1, sizeof(*job->input_data));
-    const int steps = job->options.steps ? job->options.steps : job->options.repeat;
-    job->step_ms = calloc((size_t)steps, sizeof *job->step_ms);
-    job->losses = calloc((size_t)job->options.steps + 1, sizeof *job->losses);
+    const bool room = make_room(job, STEPS_AT_FIRST);
     job->peak_rss = calloc((size_t)job->options.world, sizeof *job->peak_rss);
     *ranks = calloc((size_t)nranks, sizeof **ranks);
-    bool ok = job->inputs && job->outputs && job->input_data && job->step_ms && job->losses && job->peak_rss && *ranks;
+    bool ok = job->inputs && job->outputs && job->input_data && room && job->peak_rss && *ranks;
     for (int r = 0; ok && r < nranks; r++) {
         (*ranks)[r].job = job;
         (*ranks)[r].first = job->options.rank == 0 && r == 0;

@@ -107,8 +107,8 @@ struct job {
     struct manifest manifest;
     struct rt_tensor *inputs, *outputs;
     const void **input_data;
-    double *step_ms, *losses; /* of nsteps timed steps, set by rank 0; losses: of training */
-    int nsteps;
+    double *step_ms, *losses; /* of nsteps timed steps, kept by rank 0 with record_step; losses: of training */
+    int nsteps, steps_room;
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;
     struct profile *profile; /* set by rank 0; NULL: none */
@@ -141,6 +141,9 @@ int fail_rank(struct rank *self, const struct rt *rt, int status);
 /* Record an error of this file's own, or of a file that base/ refused; return the status that corresponds to the exit
  * code. */
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Records the time of a step, and its loss in training. Runs out of memory as fail_with does. */
+int record_step(struct rank *self, double ms, double loss);
 int fail_reason(struct rank *self, int code, const struct rt_reason *why);
 
 /* Handling of SIGINT and SIGTERM in training: Note [Stopping] in main_stop.c. After stop_after_steps they request the

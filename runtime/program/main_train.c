@@ -105,16 +105,12 @@ static bool is_finite(const struct metrics *m) {
 }
 
 static bool report_step(struct trainer *t, const struct metrics *m) {
-    struct job *job = t->self->job;
     const bool stops = !is_finite(m); /* such a step is always reported */
-    if (!job->nsteps) job->first_step = m->step;
-    job->losses[job->nsteps] = m->of.loss;
-    job->step_ms[job->nsteps++] = m->ms;
     char loss[40];
     snprintf(loss, sizeof loss, ", loss %.6g", without_sign(m->of.loss));
     rt_progress_show(&t->progress, "step", m->step, t->options->steps, loss);
     if (m->step % t->options->log_every && m->step != t->options->steps && !stops) return true;
-    return t->log ? write_step(t, m) : !prints_steps(&job->options) || print_step(t, m);
+    return t->log ? write_step(t, m) : !prints_steps(t->options) || print_step(t, m);
 }
 
 static int check_written(struct trainer *t, bool written) {
@@ -122,6 +118,14 @@ static int check_written(struct trainer *t, bool written) {
     fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
     if (t->options->log) failure_where(&t->self->failure, "%s", rt_quote_text(t->options->log).text);
     return t->self->status;
+}
+
+/* Records the step, and reports it where it is to be. */
+static int tell_step(struct trainer *t, const struct metrics *m) {
+    struct job *job = t->self->job;
+    if (!job->nsteps) job->first_step = m->step;
+    RT_TRY(record_step(t->self, m->ms, m->of.loss));
+    return check_written(t, report_step(t, m));
 }
 
 /* A non-finite loss or gradient norm ends the run, also after its last step: no checkpoint is saved. */
@@ -188,7 +192,7 @@ static int train_step(struct trainer *t) {
     m.ms = now_ms() - start;
     RT_TRY(trace_end_step(t->self->trace));
     RT_TRY(dump_end_step(t->self->dump));
-    if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
+    if (t->self->first) RT_TRY(tell_step(t, &m));
     if (m.of.skipped || is_finite(&m)) return RT_OK;
     RT_TRY(finish_save(t)); /* of an earlier step */
     return check_finite(t, &m);
