@@ -3,8 +3,8 @@
  * In order of execution, each product or convolution with stored weights that is not split yet is split by columns,
  * that is by output features. The split propagates (Note [Propagation]) through activations and attention heads to a
  * product that sums over it (the row split) or to an output. If that is not possible, the product alone is split by
- * columns and its result gathered. Embeddings of the model's inputs are split by vocabulary. Layers that stay whole are
- * reported.
+ * columns and its result gathered. Embeddings of the model's inputs are split by vocabulary. Layers and attentions that
+ * stay whole are reported.
  *
  * Note [Rows before columns]
  * Early in a convolutional network images are large and channels few. There a split by rows of the image exchanges
@@ -221,6 +221,24 @@ static void report_whole(struct propagation *propagation, struct diags *diags) {
         diag_quote(diags, tensor->name), tensor_type(graph->arena, tensor), (long long)tensor_bytes(tensor));
 }
 
+/* Remarks the attentions that each rank computes whole. */
+static void report_attention(const struct propagation *propagation, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
+    int n = 0, first = -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) continue;
+        if (node->phase != PHASE_FORWARD || propagation->split[id][propagation->axis].factor != SPLIT_NONE) continue;
+        if (n++ == 0) first = id;
+    }
+    if (!n) return;
+    const struct tensor *q = &graph->tensors.at[graph->nodes.at[first].inputs[0]];
+    diag_remark(diags, node_place(graph, first),
+                "policy tp: %d attentions are computed whole on each of %d ranks; this one has %lld heads", n,
+                propagation->ways, (long long)q->dims[q->ndim - 3]);
+}
+
 void policy_products(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     int axis = mesh_axis_by_name(&graph->mesh, "tensor");
@@ -231,6 +249,7 @@ void policy_products(struct draft *draft, const struct pass_context *context) {
     decide_all(&propagation, choose_rows(&propagation, context), context->diags);
     report_rows(&propagation, context->diags);
     report_whole(&propagation, context->diags);
+    report_attention(&propagation, context->diags);
     arena_release(graph->arena, scratch);
 }
 

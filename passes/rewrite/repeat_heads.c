@@ -1,0 +1,64 @@
+/* Key and value heads for tensor parallelism of more ranks than there are. A rank's query heads are then of a part of
+ * a group that shares a key head; that head is repeated for each such part, so that query and key heads can be divided
+ * alike. Each rank gathers its heads from the whole keys and values, which all ranks have (Shazeer 2019, "Fast
+ * transformer decoding", 3.1, keeps the single head of multi-query attention on every rank likewise).
+ *
+ * Heads are repeated no more often than the ranks need if they divide them evenly, else once for each query head. */
+#include "ir/build.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+/* How often each of `heads` key heads is repeated for `ways` ranks, if `group` query heads share it. */
+static int64_t times_for(int64_t heads, int64_t group, int64_t ways) {
+    if (heads >= ways || heads * group < ways) return 1;
+    for (int64_t times = 1; times < group; times++)
+        if (group % times == 0 && heads * times % ways == 0) return times;
+    return group;
+}
+
+/* For each of the repeated heads, which one it is. */
+static int add_numbers(const struct build *builder, int64_t heads, int64_t times) {
+    struct arena *arena = builder->graph->arena;
+    const int64_t n = heads * times;
+    int64_t *head = ARENA_ARRAY(arena, int64_t, n);
+    for (int64_t i = 0; i < n; i++) head[i] = i / times;
+    return graph_add_const(builder->graph, arena_printf(arena, "%s.heads", builder->node), RT_I64, 1, &n, head);
+}
+
+/* Repeats the heads of the node's keys and values; -1 after a diagnostic. */
+static int repeat_heads(struct build *builder, int id, int64_t ways) {
+    enum { KEYS = 1, VALUES = 2 };
+    struct graph *graph = builder->graph;
+    const int *inputs = graph->nodes.at[id].inputs;
+    const struct tensor *q = &graph->tensors.at[inputs[0]], *k = &graph->tensors.at[inputs[KEYS]];
+    const int64_t axis = k->ndim - 3, heads = k->dims[axis];
+    const int64_t times = times_for(heads, q->dims[axis] / heads, ways);
+    const struct attr attr = attr_of_int("axis", axis);
+    if (times == 1) return 0;
+    builder->node = graph->nodes.at[id].name;
+    const int numbers = add_numbers(builder, heads, times);
+    for (int i = KEYS; i <= VALUES; i++) {
+        const int repeated = build(builder, OP_Gather, 2, (int[]){graph->nodes.at[id].inputs[i], numbers}, 1, &attr);
+        if (repeated < 0) return -1;
+        graph->nodes.at[id].inputs[i] = repeated;
+    }
+    return 0;
+}
+
+int pass_repeat_heads(struct graph *graph, const struct pass_context *context) {
+    const int axis = mesh_axis_by_name(&graph->mesh, "tensor");
+    struct build builder = {.graph = graph, .diags = context->diags};
+    struct rewrite rewrite;
+    if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
+    rewrite_begin(&rewrite, graph);
+    for (int i = 0; i < rewrite.order_n; i++) {
+        const int id = rewrite_next(&rewrite, i);
+        const enum op_id op = graph->nodes.at[id].op->id;
+        if ((op == OP_Attention || op == OP_FlashAttention) &&
+            repeat_heads(&builder, id, graph->mesh.axis[axis].size) < 0)
+            return -1;
+        rewrite_keep(&rewrite, id);
+    }
+    rewrite_end(&rewrite);
+    return 0;
+}
