@@ -192,7 +192,8 @@ def check_progress_of_the_rest(rankc, work):
 
 
 MPI_OF_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-               "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+               "ASAN_OPTIONS": "detect_leaks=0"}  # those of Open MPI
 
 
 def read_until(pattern, seconds, *words, **environment):
