@@ -65,7 +65,10 @@ static int check_files(const struct check *check) {
             diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, path),
                        "the file was modified after it was generated");
     }
-    return check->diags->errors ? -1 : 0;
+    if (!check->diags->errors) return 0;
+    diag_help(check->diags, "only programs as they were generated can be verified; `rankc compile --reuse override` "
+                            "generates this one again");
+    return -1;
 }
 
 /* Maps a file that location.json lists. *file stays NULL if it is missing; its weights then have no values. `made_of`:
@@ -87,8 +90,10 @@ static int map_file(const struct check *check, const struct rt_json *entry, cons
     rt_reader_close(&reader);
     if (!read) return diag_refusal(check->diags, 601, EXIT_SYSTEM, NULL, &why);
     if (same) return 0;
-    return diag_error(check->diags, 802, EXIT_MISMATCH, NULL, "%s has changed since the program was generated",
-                      diag_quote(check->diags, path));
+    diag_error(check->diags, 802, EXIT_MISMATCH, NULL, "%s has changed since the program was generated",
+               diag_quote(check->diags, path));
+    diag_help(check->diags, "restore the file, or compile it again");
+    return -1;
 }
 
 static int map_files(struct check *check, const struct rt_json *files) {

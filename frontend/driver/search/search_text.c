@@ -52,6 +52,14 @@ static const char *measured_text(const struct search *search, const struct candi
                         100 * (candidate->seconds / candidate->measured - 1));
 }
 
+/* How a time compares with that of the chosen candidate: "1.04 times as slow". */
+static const char *compared(double seconds, double chosen, struct arena *arena) {
+    const double ratio = seconds / chosen;
+    if (fabs(ratio - 1) < 0.005) return "as fast";
+    return ratio > 1 ? arena_printf(arena, "%.3g times as slow", ratio)
+                     : arena_printf(arena, "%.3g times as fast", 1 / ratio);
+}
+
 /* Why the candidate is not the chosen one. */
 static const char *verdict(const struct search *search, const struct candidate *candidate, struct arena *arena) {
     const struct candidate *chosen = &search->all.at[0];
@@ -61,15 +69,18 @@ static const char *verdict(const struct search *search, const struct candidate *
         return arena_printf(arena, "%s by %s", planned ? "does not fit" : "not planned: predicted not to fit",
                             bytes_text(arena, candidate->memory - search->limit));
     if (candidate->step == SEARCH_BOUNDED && candidate->seconds > chosen->seconds)
-        return arena_printf(arena, "not planned: at least %.3g times as slow, by others that are alike",
-                            candidate->seconds / chosen->seconds);
+        return arena_printf(arena, "not planned: at best %s, by others that are alike",
+                            compared(candidate->seconds, chosen->seconds, arena));
     if (candidate->step == SEARCH_BOUNDED) return "not planned: the search ended before";
     if (candidate->unmeasured) return arena_printf(arena, "not measured: %s", candidate->unmeasured);
     if (candidate->measured)
-        return arena_printf(arena, "measured %.3g times as slow: %s, %s", candidate->measured / chosen->measured,
+        return arena_printf(arena, "measured %s: %s, %s", compared(candidate->measured, chosen->measured, arena),
                             measured_text(search, candidate, arena), bytes_text(arena, candidate->memory));
-    return arena_printf(arena, "%s%.3g times as slow: %s a %s, %s", planned && !chosen->measured ? "" : "predicted ",
-                        candidate->seconds / chosen->seconds, seconds_text(arena, candidate->seconds),
+    /* one that seems faster was not looked at more closely: the search ended before */
+    const bool ended = !planned && candidate->seconds < chosen->seconds && !chosen->measured;
+    return arena_printf(arena, "%s%s%s: %s a %s, %s", ended ? "not planned before the search ended: " : "",
+                        planned && !chosen->measured ? "" : "predicted ",
+                        compared(candidate->seconds, chosen->seconds, arena), seconds_text(arena, candidate->seconds),
                         share_of(search, candidate), bytes_text(arena, candidate->memory));
 }
 
