@@ -114,6 +114,7 @@ static void begin_instruction(struct rt_observer *observer, struct rt *rt, int i
                       rt->internal->chunk == current->chunk;
     if (same) return;
     struct trace_event next = event_of(trace, TRACE_INSTRUCTION);
+    next.instruction = instruction; /* -1 after a segment, where rt->instruction is still its last */
     next.begin = moment(trace);
     end_instruction(trace, next.begin);
     *current = next;

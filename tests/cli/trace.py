@@ -1,5 +1,6 @@
 """--trace and --profile of run and train: every instruction of every rank, nested and in order, and where the time went."""
 import argparse
+import collections
 import json
 import pathlib
 import re
@@ -145,6 +146,9 @@ def check_run(rankc, work):
         check_collectives(trace)
     text = call(*run, "--repeat", 3, "--profile")[0]
     assert "profile of 3 steps, mean of 2 ranks" in text and "  MatMul " in text, text
+    operators = json.loads(call(*run, "--profile", "--json")[0])["profile"]["operators"]
+    expected = collections.Counter(i["op"] for i in manifest["instructions"])
+    assert {row["name"]: row["calls"] for row in operators} == expected, (operators, expected)
     (work / "peak.json").write_text(json.dumps({"bandwidth": 1e10, "rates": {"f32": 1e11}}))
     check_machines(rankc, run, work)
     check_errors(run, work)
