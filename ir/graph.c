@@ -329,6 +329,13 @@ void graph_uses(const struct graph *graph, struct arena *arena, struct uses *use
     }
 }
 
+bool *graph_kept(const struct graph *graph, struct arena *arena) {
+    bool *kept = ARENA_ARRAY(arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->outputs.n; i++) kept[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) kept[graph->updates.at[i].value] = true;
+    return kept;
+}
+
 /* Attributes ------------------------------------------------------------------------------------------------------- */
 
 const struct attr *attr_find(const struct node *node, const char *key) {

@@ -20,20 +20,6 @@ static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     return placement_equal(&held, &sum);
 }
 
-/* True for outputs and new values of updates. */
-static bool is_kept(const struct graph *graph, int tensor) {
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i] == tensor) return true;
-    for (int i = 0; i < graph->updates.n; i++)
-        if (graph->updates.at[i].value == tensor) return true;
-    return false;
-}
-
-/* True if one operand of one node reads the tensor, and it is no output or update. */
-static bool has_one_reader(const struct graph *graph, const struct uses *uses, int tensor) {
-    return !is_kept(graph, tensor) && uses->first[tensor + 1] - uses->first[tensor] == 1;
-}
-
 /* Per tensor: true for gradients that only accumulations and later phases read, possibly through linear nodes. */
 static const bool *find_gradients(const struct graph *graph, const struct uses *uses) {
     bool *gradient = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
@@ -62,9 +48,15 @@ static bool control_is_own(const struct graph *graph, int tensor) {
 struct partition {
     struct graph *graph;
     struct uses uses;
+    const bool *kept;     /* graph_kept */
     const bool *gradient; /* find_gradients */
     bool reduces_each;    /* gradients are reduced over scale units in each micro-batch */
 };
+
+/* True if one operand of one node reads the tensor, and it is no output or update. */
+static bool has_one_reader(const struct partition *p, int tensor) {
+    return !p->kept[tensor] && p->uses.first[tensor + 1] - p->uses.first[tensor] == 1;
+}
 
 static int64_t elements_of(const struct partition *p, int tensor) {
     return tensor_elements(&p->graph->tensors.at[tensor]);
@@ -76,14 +68,14 @@ static bool is_split(const struct node *node, int axis) {
 
 /* True for a sum that has fewer elements than its operand, which nothing else reads: less is reduced after it. */
 static bool shrinks(const struct partition *p, const struct node *node) {
-    return node->op->id == OP_ReduceSum && has_one_reader(p->graph, &p->uses, node->inputs[0]) &&
+    return node->op->id == OP_ReduceSum && has_one_reader(p, node->inputs[0]) &&
            elements_of(p, node->outputs[0]) < elements_of(p, node->inputs[0]);
 }
 
 /* True for nodes of one operand whose result may stay partial: views, and casts to a gradient, if nothing else reads
  * the operand; sums that shrink it. */
 static bool may_wait(const struct partition *p, const struct node *node) {
-    if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
+    if (!has_one_reader(p, node->inputs[0])) return false;
     return node->op->kind == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]) || shrinks(p, node);
 }
 
@@ -91,7 +83,7 @@ static bool may_wait(const struct partition *p, const struct node *node) {
 static const struct node *reader_behind_views(const struct partition *p, int tensor) {
     const struct node *node = NULL;
     do {
-        if (!has_one_reader(p->graph, &p->uses, tensor)) return NULL;
+        if (!has_one_reader(p, tensor)) return NULL;
         node = &p->graph->nodes.at[p->uses.users[p->uses.first[tensor]]];
         tensor = node->outputs[0];
     } while (node->op->kind == OP_VIEW);
@@ -118,7 +110,7 @@ static bool scales_partial(const struct partition *p, const struct node *node, i
     if (node->op->id != OP_Mul) return false;
     const int partial = node->inputs[!is_partial_sum(graph, node->inputs[0], axis)];
     int64_t after = 0;
-    if (!is_partial_sum(graph, partial, axis) || is_kept(graph, partial)) return false;
+    if (!is_partial_sum(graph, partial, axis) || p->kept[partial]) return false;
     for (int u = p->uses.first[partial]; u < p->uses.first[partial + 1]; u++) {
         const int64_t elements = elements_after(p, &graph->nodes.at[p->uses.users[u]], partial, axis);
         if (elements < 0) return false;
@@ -131,7 +123,7 @@ static bool scales_partial(const struct partition *p, const struct node *node, i
  * of a transformer, which a norm reads. Then its addends are reduced, and one tensor is kept, not two. */
 static bool is_reduced_anyway(const struct partition *p, const struct node *node, int k, int axis) {
     if (axis >= p->graph->mesh.naxes || node->phase > PHASE_BACKWARD || p->gradient[node->inputs[k]]) return false;
-    return node->op->id == OP_Add && !has_one_reader(p->graph, &p->uses, node->inputs[k]);
+    return node->op->id == OP_Add && !has_one_reader(p, node->inputs[k]);
 }
 
 /* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed inputs
@@ -204,6 +196,7 @@ static bool lay_out_updated(struct graph *graph) {
 
 static void find_uses(struct partition *p) {
     graph_uses(p->graph, p->graph->arena, &p->uses);
+    p->kept = graph_kept(p->graph, p->graph->arena);
     p->gradient = find_gradients(p->graph, &p->uses);
 }
 

@@ -3,6 +3,7 @@
  * Along one mesh axis a tensor is replicated (whole), sharded (a part or a window) or partial. The moves between these
  * states are collectives over the ranks of the axis, and a change of layout is a cheapest path over them: nnScaler's
  * RVD, one mesh axis at a time. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/map.h"
@@ -425,20 +426,39 @@ static const bool *read_tensors(const struct graph *graph) {
     return read;
 }
 
+static int by_weight(const void *left, const void *right) {
+    const struct copy *a = left, *b = right;
+    return a->of != b->of ? a->of - b->of : a->tensor - b->tensor;
+}
+
+/* The first of the n sorted copies that is of the weight or of one behind it. */
+static int first_copy(const struct copy *copies, int n, int weight) {
+    int low = 0, high = n;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (copies[middle].of < weight)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* A weight that is updated may be loaded in several layouts: each of them gets the new value. The weight in its first
  * layout is not updated if only the others are read. */
 static int serve_updates(struct redist *redist) {
     struct graph *graph = redist->graph;
     const struct update *updates = graph->updates.at;
     const bool *read = read_tensors(graph);
-    int n = graph->updates.n, ncopies = redist->copies.n;
+    const int n = graph->updates.n, ncopies = redist->copies.n;
+    struct copy *all = redist->copies.at; /* the memory stays where it is when more are added */
+    if (ncopies) qsort(all, (size_t)ncopies, sizeof *all, by_weight);
     graph->updates.at = NULL;
     graph->updates.n = graph->updates.capacity = 0;
     for (int i = 0; i < n; i++) {
         int copies = 0;
-        for (int c = 0; c < ncopies; c++) {
-            if (redist->copies.at[c].of != updates[i].weight) continue;
-            if (add_update(redist, redist->copies.at[c].tensor, updates[i].value) < 0) return -1;
+        for (int c = first_copy(all, ncopies, updates[i].weight); c < ncopies && all[c].of == updates[i].weight; c++) {
+            if (add_update(redist, all[c].tensor, updates[i].value) < 0) return -1;
             copies++;
         }
         if (copies && !read[updates[i].weight]) continue;

@@ -33,7 +33,7 @@ struct fusion {
 struct fuser {
     struct graph *graph;
     struct uses uses;
-    bool *kept;              /* per tensor: an output or the new value of an update */
+    bool *kept;              /* graph_kept */
     bool *updates;           /* per tensor: the new value of an update, and no output */
     struct fusion **fusions; /* per node; NULL: it cannot be fused */
     int *root;               /* per node: the node that it was fused into, itself if into none */
@@ -296,19 +296,15 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     struct fuser f = {.graph = graph, .nnodes = graph->nodes.n};
     int live = 0, most = context->library_products ? 2 : 1;
     graph_uses(graph, graph->arena, &f.uses);
-    f.kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    f.kept = graph_kept(graph, graph->arena);
     f.fusions = ARENA_ARRAY(graph->arena, struct fusion *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     int *fused = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);   /* per head: the node it became */
     bool *heads = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1); /* of chains that become nodes */
     for (int id = 0; id < graph->nodes.n; id++) f.root[id] = id;
     f.updates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->updates.n; i++) f.kept[graph->updates.at[i].value] = true;
     for (int i = 0; i < graph->updates.n; i++) f.updates[graph->updates.at[i].value] = true;
-    for (int i = 0; i < graph->outputs.n; i++) {
-        f.kept[graph->outputs.at[i]] = true;
-        f.updates[graph->outputs.at[i]] = false;
-    }
+    for (int i = 0; i < graph->outputs.n; i++) f.updates[graph->outputs.at[i]] = false;
     for (int i = 0; i < graph->order.n; i++)
         if (elementwise_is_fusible(graph, &graph->nodes.at[graph->order.at[i]])) make_fusion(&f, graph->order.at[i]);
     for (int i = graph->order.n - 1; i >= 0; i--)

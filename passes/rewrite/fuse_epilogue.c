@@ -21,7 +21,7 @@ struct joiner {
     struct graph *graph;
     struct uses uses;
     bool library, blocks; /* of pass_context: library_products, block_epilogues */
-    bool *kept;           /* per tensor: an output */
+    bool *kept;           /* graph_kept */
     bool *gone;           /* per node of the old graph: fused into another */
 };
 
@@ -149,9 +149,7 @@ int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) 
     int live = 0, before = graph->nodes.n;
     graph_uses(graph, graph->arena, &j.uses);
     j.gone = ARENA_ARRAY(graph->arena, bool, before + 1);
-    j.kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->outputs.n; i++) j.kept[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) j.kept[graph->updates.at[i].value] = true;
+    j.kept = graph_kept(graph, graph->arena);
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         if (graph->nodes.at[id].op->id != OP_Fused || graph->nodes.at[id].noutputs > 1) continue;

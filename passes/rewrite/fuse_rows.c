@@ -25,7 +25,7 @@ struct fuser {
     const struct pass_context *context;
     struct arena *scratch;   /* of the tables below */
     struct readers *readers; /* per tensor */
-    bool *kept;              /* per tensor: an output or the new value of an update */
+    bool *kept;              /* graph_kept */
     struct place *places; /* per node, with room for those that are added; its order is graph->order after put_order */
     int first, last;      /* nodes of the order; -1: it is empty */
     VEC(int) sums;        /* nodes that sum columns, in order */
@@ -87,7 +87,7 @@ static void fill_tables(struct fuser *f) {
     const int most = graph->nodes.n + graph->order.n; /* nodes: each that is added replaces one */
     f->readers = ARENA_ARRAY(f->scratch, struct readers, graph->tensors.n + 1);
     f->places = ARENA_ARRAY(f->scratch, struct place, most + 1);
-    f->kept = ARENA_ARRAY(f->scratch, bool, graph->tensors.n + 1);
+    f->kept = graph_kept(graph, f->scratch);
     f->first = f->last = -1;
     for (int i = 0; i < most; i++) f->places[i].position = -1;
     for (int i = 0; i < graph->order.n; i++) {
@@ -97,8 +97,6 @@ static void fill_tables(struct fuser *f) {
             if (node->inputs[k] >= 0) VEC_PUSH(f->scratch, &f->readers[node->inputs[k]].nodes, graph->order.at[i]);
     }
     number(f);
-    for (int i = 0; i < graph->outputs.n; i++) f->kept[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) f->kept[graph->updates.at[i].value] = true;
 }
 
 /* The node leaves the order, or has left it: it reads nothing any more. */

@@ -15,7 +15,7 @@
 struct joiner {
     struct graph *graph;
     struct uses uses;
-    bool *kept;  /* per tensor: an output or the new value of an update */
+    bool *kept;  /* graph_kept */
     int *viewed; /* per tensor: the tensor that it is a view of; itself if it is no view */
     int *reader; /* per tensor: a product that contracts the rows of a view of it; -1: none */
     int *other;  /* per node: the product that goes with a sum, the sum that goes with a product; -1: none */
@@ -178,15 +178,13 @@ int pass_fuse_sums(struct graph *graph, const struct pass_context *context) {
     int tensors = graph->tensors.n + 1, nodes = graph->nodes.n + 1;
     if (!context->library_products) return 0;
     graph_uses(graph, graph->arena, &j.uses);
-    j.kept = ARENA_ARRAY(graph->arena, bool, tensors);
+    j.kept = graph_kept(graph, graph->arena);
     j.viewed = ARENA_ARRAY(graph->arena, int, tensors);
     j.reader = ARENA_ARRAY(graph->arena, int, tensors);
     j.other = ARENA_ARRAY(graph->arena, int, nodes);
     j.done = ARENA_ARRAY(graph->arena, bool, 2 * nodes); /* room for the fused nodes */
     for (int t = 0; t < tensors; t++) j.reader[t] = -1;
     for (int i = 0; i < nodes; i++) j.other[i] = -1;
-    for (int i = 0; i < graph->outputs.n; i++) j.kept[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) j.kept[graph->updates.at[i].value] = true;
     find_views(&j);
     find_readers(&j);
     find_pairs(&j);

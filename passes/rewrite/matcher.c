@@ -16,9 +16,7 @@ struct goal {
 void matcher_init(struct matcher *matcher, struct graph *graph) {
     *matcher = (struct matcher){.graph = graph, .tensors = graph->tensors.n};
     graph_uses(graph, graph->arena, &matcher->uses);
-    matcher->kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->outputs.n; i++) matcher->kept[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) matcher->kept[graph->updates.at[i].value] = true;
+    matcher->kept = graph_kept(graph, graph->arena);
 }
 
 bool matcher_sole(const struct matcher *matcher, int tensor) {

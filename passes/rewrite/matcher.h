@@ -7,7 +7,7 @@
 struct matcher {
     struct graph *graph;
     struct uses uses;
-    bool *kept;  /* per tensor: an output of the graph or the new value of an update */
+    bool *kept;  /* graph_kept */
     int tensors; /* how many there were at matcher_init; later ones are never inside of a match */
 };
 
