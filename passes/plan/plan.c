@@ -23,6 +23,15 @@ int draft_stages(const struct draft *draft) {
     return draft->chunks.n ? draft->chunks.n : schedule_coordinates(draft->graph);
 }
 
+void draft_give_stage(struct draft *draft, int id, int stage) {
+    const struct graph *graph = draft->graph;
+    if (!draft->given_stage) {
+        draft->given_stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+        for (int other = 0; other < graph->nodes.n; other++) draft->given_stage[other] = -1;
+    }
+    draft->given_stage[id] = stage;
+}
+
 int draft_first(const struct draft *draft, int stage) {
     for (int first = 0; first < stage && draft->chunks.n; first++)
         if (draft->chunks.home[first] == draft->chunks.home[stage]) return first;
@@ -451,7 +460,7 @@ static int refine_node(const struct applying *a, struct draft *draft, int id, co
     if (!entry->gives_stage || (pipeline < 0 && !entry->stage) || (pipeline >= 0 && stages == 1)) return 0;
     if (pipeline < 0 || entry->stage < 0 || entry->stage >= stages)
         return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
-    draft->given_stage[id] = entry->stage;
+    draft_give_stage(draft, id, entry->stage);
     return 0;
 }
 
@@ -462,8 +471,6 @@ int plan_refine(struct draft *draft, const struct plan *partial, bool is_base, s
     int status = check_mesh(&a, is_base ? mesh_pipeline_axis(&partial->mesh) : -1);
     index_nodes(graph, a.scratch, &a.nodes);
     map_init(&counts, a.scratch);
-    draft->given_stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
-    for (int id = 0; id < graph->nodes.n; id++) draft->given_stage[id] = -1;
     for (int i = 0; i < partial->nodes.n && !status; i++) {
         const int id = node_of(&a, &counts, &partial->nodes.at[i]);
         if (id < 0 || graph->nodes.at[id].phase != PHASE_FORWARD) continue;

@@ -64,6 +64,9 @@ struct draft {
 /* Starts with the splits and stages of the graph's nodes. Tables lie in graph->arena. */
 void draft_init(struct draft *draft, const struct graph *graph);
 
+/* Notes in draft->given_stage that the user gives the node this stage. */
+void draft_give_stage(struct draft *draft, int id, int stage);
+
 /* Number of pipeline stages, and the first one at the coordinate of a stage. */
 int draft_stages(const struct draft *draft);
 int draft_first(const struct draft *draft, int stage);

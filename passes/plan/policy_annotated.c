@@ -251,6 +251,7 @@ static int apply_stages(struct annotated *a) {
                               "%s is annotated with stage %d, but there are only %d stages", node_place(graph, id),
                               stage, stages);
         a->draft->stage[id] = stage < 0 ? 0 : stage;
+        if (entry && entry->stage >= 0) draft_give_stage(a->draft, id, stage);
         if (entry && check_home(a, id, entry) < 0) return -1;
     }
     stages_follow(a->draft);

@@ -140,6 +140,7 @@ static int apply_stages(struct manual *m) {
                                                  : "rules: stage %lld, but the pipeline axis of the mesh has size %d",
                               (long long)rule->stage, stages);
         if (rule) stage = (int)rule->stage;
+        if (rule) draft_give_stage(m->draft, id, stage);
         m->draft->stage[id] = stage;
     }
     stages_follow(m->draft);

@@ -21,6 +21,7 @@ static const double nearly = 1.02; /* boundaries of one kind are taken up to thi
 struct places {
     int n;
     int at[MAX_CUTS + 2];          /* position in the order before which a stage may begin; 0 and the end included */
+    const int *position;           /* per node: which position decides its stage (stage_positions) */
     double cost[MAX_CUTS + 2];     /* seconds of all nodes before it */
     double crossing[MAX_CUTS + 2]; /* seconds to send the values that cross it */
     int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
@@ -37,21 +38,23 @@ static int count_forward(const struct graph *graph) {
 
 /* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. In
  * training their gradients are sent back. */
-static double *crossings(const struct graph *graph, const struct machine *machine, const bool *recomputed, int n) {
+static double *crossings(const struct graph *graph, const struct machine *machine, const bool *recomputed,
+                         const int *position, int n) {
     const double bandwidth = machine->level[machine->nlevels - 1].bandwidth;
     const int times = graph->train ? 2 : 1;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int i = 0; i < n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
         for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
+            if (node->inputs[k] >= 0 && position[id] > last[node->inputs[k]]) last[node->inputs[k]] = position[id];
     }
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
-        if (recomputed[id] || last[out] <= i) continue;
+        if (recomputed[id] || last[out] <= position[id]) continue;
         double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / bandwidth;
-        cross[i + 1] += seconds;
+        cross[position[id] + 1] += seconds;
         cross[last[out] + 1] -= seconds;
     }
     for (int i = 1; i <= n; i++) cross[i] += cross[i - 1];
@@ -128,16 +131,15 @@ static double *weights_read(const struct graph *graph) {
     return bytes;
 }
 
-/* Per position of the order: seconds of the node there, and of those that compute its gradient, in a micro-batch. */
-static double *costs(const struct graph *graph, const struct pass_context *context, int n) {
+/* Per position of the order: seconds of the nodes whose stage it decides, and of those that compute their gradients, in
+ * a micro-batch. */
+static double *costs(const struct graph *graph, const struct pass_context *context, const int *position, int n) {
     const double *seconds = cost_nodes(graph, policy_machine(context), graph->arena);
     const int micro_batches = context->training ? context->training->accumulate : 1;
     double *cost = ARENA_ARRAY(graph->arena, double, n + 1);
-    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     const bool *live = stage_live(graph);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i], origin = i < n ? id : stage_origin(graph, live, id);
-        position[id] = i;
         const bool once = graph->nodes.at[id].phase >= PHASE_REDUCE; /* in a step */
         if (origin >= 0) cost[position[origin]] += seconds[id] / (once ? micro_batches : 1);
     }
@@ -145,20 +147,23 @@ static double *costs(const struct graph *graph, const struct pass_context *conte
 }
 
 /* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
- * ones. */
+ * ones. No stage begins with a node whose stage an earlier position decides: it would not have that node. */
 static void list_places(struct places *places, const struct graph *graph, const struct pass_context *context) {
     const double *bytes = context->prefer_memory ? weights_read(graph) : NULL;
-    const int n = count_forward(graph);
-    const double *cross = crossings(graph, policy_machine(context), stage_recomputed(graph), n),
-                 *seconds = costs(graph, context, n);
+    const bool *recomputed = stage_recomputed(graph);
+    const int n = count_forward(graph), *position = stage_positions(graph, recomputed);
+    const double *cross = crossings(graph, policy_machine(context), recomputed, position, n),
+                 *seconds = costs(graph, context, position, n);
     const int *kinds = find_kinds(graph, n);
     const struct choice choice = choose_places(cross, n);
     double cost = 0;
     int between = 0;
     places->n = 0;
+    places->position = position;
     for (int i = 0; i <= n; i++) {
         const bool end = i == 0 || i == n, equal = !end && cross[i] > choice.least && cross[i] <= choice.most;
-        if (end || cross[i] <= choice.least || (equal && is_taken(&choice, between++))) {
+        const bool chosen = end || cross[i] <= choice.least || (equal && is_taken(&choice, between++));
+        if (chosen && (end || position[graph->order.at[i]] == i)) {
             places->at[places->n] = i;
             places->cost[places->n] = cost;
             places->kind[places->n] = kinds[i];
@@ -250,10 +255,10 @@ static void find_given(struct places *places, const struct draft *draft, int sta
     places->last_given = ARENA_ARRAY(graph->arena, int, stages);
     for (int s = 0; s < stages; s++) places->first_given[s] = n, places->last_given[s] = -1;
     for (int i = 0; i < n; i++) {
-        const int stage = draft->given_stage[graph->order.at[i]];
-        if (stage < 0 || only_moves(&graph->nodes.at[graph->order.at[i]])) continue;
-        if (i < places->first_given[stage]) places->first_given[stage] = i;
-        places->last_given[stage] = i;
+        const int id = graph->order.at[i], stage = draft->given_stage[id], at = places->position[id];
+        if (stage < 0 || only_moves(&graph->nodes.at[id])) continue;
+        if (at < places->first_given[stage]) places->first_given[stage] = at;
+        if (at > places->last_given[stage]) places->last_given[stage] = at;
     }
 }
 
@@ -352,8 +357,11 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     if (cuts[stages] < 0)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "no %d pipeline stages have the nodes that --refine gives them", stages);
-    for (int s = 0; s < stages; s++)
-        for (int i = cuts[s]; i < cuts[s + 1]; i++) draft->stage[graph->order.at[i]] = s;
+    for (int i = 0; i < count_forward(graph); i++) {
+        const int id = graph->order.at[i];
+        for (int s = 0; s < stages; s++)
+            if (cuts[s] <= places->position[id]) draft->stage[id] = s;
+    }
     follow_readers(draft);
     keep_updates(draft);
     for (int i = 0; i < count_forward(graph) && draft->given_stage; i++) {

@@ -5,7 +5,8 @@
  *   match "*.c_proj*" split "*.weight".0 axis=tensor
  *   match "*ln*" split in0.0 axis=data,tensor     nested cuts: the ranks along "tensor" divide each part along "data"
  *   match "*lm_head*" replicate
- *   match "h.6*" stage 1                         for all nodes from here to the next rule with a stage
+ *   match "h.6*" stage 1                         for all nodes from here to the next rule with a stage, but for
+ *                                                those of Note [Results that gradients share] in stages.h
  *
  * The pattern is a glob over node names (* ? []). The tensor is in0 in1 .. out0, or a glob over the names of the node's
  * tensors. The last rule that matches a node decides, separately for its split and for its stage. Splits propagate to

@@ -114,6 +114,50 @@ static void place_by_readers(struct draft *draft, int last_stage) {
     }
 }
 
+/* The forward node that computes a value, or of which pass recompute has made the copy that does; -1: there is none. */
+static int forward_node(const struct graph *graph, int tensor) {
+    int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    if (producer >= 0 && attr_int(&graph->nodes.at[producer], "again", 0)) producer = graph->nodes.at[producer].origin;
+    return producer >= 0 && graph->nodes.at[producer].phase == PHASE_FORWARD ? producer : -1;
+}
+
+/* Moves forward nodes to the stage of a gradient's node that reads their result and is on an earlier one (Note [Results
+ * that gradients share]). Returns whether it has moved any: what follows them must be placed again. */
+static bool move_shared(struct draft *draft, const bool *recomputed) {
+    const struct graph *graph = draft->graph;
+    bool any = false;
+    int *first = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1); /* per node: the first stage that needs it */
+    for (int id = 0; id < graph->nodes.n; id++) first[id] = NOWHERE;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        const bool given = draft->given_stage && draft->given_stage[id] >= 0;
+        const bool moves = node->phase == PHASE_FORWARD && first[id] < draft->stage[id] && !recomputed[id] && !given;
+        if (moves) draft->stage[id] = first[id], any = true;
+        for (int k = 0; k < node->ninputs && (moves || node->phase == PHASE_BACKWARD); k++) {
+            const int operand = forward_node(graph, node->inputs[k]);
+            if (operand >= 0 && draft->stage[id] < first[operand]) first[operand] = draft->stage[id];
+        }
+    }
+    return any;
+}
+
+/* Places the nodes of the backward phase, and those of the forward phase that must be with them. Nodes only move to
+ * earlier stages, so this ends. */
+static void place_gradients(struct draft *draft, const bool *live, const bool *recomputed, int last_stage) {
+    do {
+        place_backward(draft, live);
+        place_by_readers(draft, last_stage);
+    } while (move_shared(draft, recomputed));
+}
+
+int *stage_positions(const struct graph *graph, const bool *recomputed) {
+    struct draft draft = {.graph = graph, .stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1)};
+    for (int i = 0; i < graph->order.n; i++) draft.stage[graph->order.at[i]] = i;
+    if (graph->train) place_gradients(&draft, stage_live(graph), recomputed, graph->order.n - 1);
+    return draft.stage;
+}
+
 /* The last stage that computes an operand in the phase of reductions. */
 static int last_reduced_stage(const struct draft *draft, const struct node *node) {
     const struct graph *graph = draft->graph;
@@ -175,8 +219,7 @@ void stages_follow(struct draft *draft) {
     const int last_stage = draft_stages(draft) - 1;
     if (!graph->train || last_stage == 0) return;
     const bool *live = stage_live(graph);
-    place_backward(draft, live);
-    place_by_readers(draft, last_stage);
+    place_gradients(draft, live, stage_recomputed(graph), last_stage);
     bool *unowned = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     place_updates(draft, draft_first(draft, last_stage), unowned);
     follow_readers(draft, unowned);

@@ -16,7 +16,14 @@
  * depend on all gradients (norm, clipping, loss scale) belong to the last stage.
  *
  * Values go from earlier to later stages in the forward phase, and from later to earlier ones in the backward phase:
- * then every stage can be executed as a whole, which schedules rely on (ir/schedule.h). */
+ * then every stage can be executed as a whole, which schedules rely on (ir/schedule.h).
+ *
+ * Note [Results that gradients share]
+ * The gradient of an operator may need a value that the model computes too: a slice of a recurrence's states, or the
+ * cosine of what a sine is taken of. Pass share merges the two equal nodes, and the one of the forward phase stays. It
+ * may be on a later stage than the operator, from which its result cannot be sent back to the gradient. It then moves
+ * to the gradient's stage. Its operands are there, or move too: the merged node had the same ones. Nodes whose stage is
+ * given (draft->given_stage) do not move; pass stage refuses them. */
 #ifndef PASSES_PLAN_STAGES_H
 #define PASSES_PLAN_STAGES_H
 
@@ -31,7 +38,12 @@ int stage_origin(const struct graph *graph, const bool *live, int id);
 /* Per node: true if it is in the order. In graph->arena. */
 bool *stage_live(const struct graph *graph);
 
-/* Sets the stages of the nodes after the forward phase from those of the forward phase (Note [Stages in training]). */
+/* Per node of the forward phase: the position in the order of the node that it must be on one stage with, which is its
+ * own or an earlier one (Note [Results that gradients share]). In graph->arena. */
+int *stage_positions(const struct graph *graph, const bool *recomputed);
+
+/* Sets the stages of the nodes after the forward phase from those of the forward phase (Note [Stages in training]), of
+ * which it moves some to earlier stages (Note [Results that gradients share]). */
 void stages_follow(struct draft *draft);
 
 #endif

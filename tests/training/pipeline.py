@@ -44,6 +44,7 @@ QUICK = {"c": {
     "llama": [(1, 4, 2, 2, "chimera", "none", 4), (1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4), (1, 2, 2, 3, "zb-v", "none", 4)],
     "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
+    "recurrent": [(1, 4, 1, 0, "1f1b", "none", 4), (1, 8, 1, 0, "1f1b", "none", 2), (1, 4, 1, 0, "interleaved", "none", 4)],
     "gpt2_fp8": [(1, 2, 1, 0, "1f1b", "none", 4)],
 }, "cuda": {
     "gpt2": [(1, 4, 1, 0, "gpipe", "full", 4), (2, 2, 2, 1, "1f1b", "none", 2), (1, 2, 2, 3, "1f1b", "full", 4),
