@@ -30,6 +30,7 @@
 
 struct verifier {
     struct graph *graph;
+    struct arena *arena; /* released at the end */
     struct diags *diags;
     bool *written; /* per tensor: a value exists at this point of the order */
     int node;      /* the node under check; -1: the graph itself */
@@ -74,7 +75,7 @@ static bool check_ids(struct verifier *v, const struct node *node) {
 
 static bool check_shapes(struct verifier *v, const struct node *node, struct dims *dims) {
     const char *why;
-    if (dims_bind(v->graph->arena, v->graph, node, dims, &why) < 0) return fail(v, "%s", why), false;
+    if (dims_bind(v->arena, v->graph, node, dims, &why) < 0) return fail(v, "%s", why), false;
     for (int k = 0; k < node->noutputs; k++) {
         const struct tensor *out = tensor_at(v, node->outputs[k]);
         const struct operand *operand = &dims->operand[dims->ninputs + k];
@@ -82,7 +83,7 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
         for (int d = 0; same && d < out->ndim; d++) same = out->dims[d] == dims_extent(dims, dims->ninputs + k, d);
         if (!same)
             return fail(v, "'%s' is declared as %s, which is not what the node computes", out->name,
-                        tensor_type(v->graph->arena, out)),
+                        tensor_type(v->arena, out)),
                    false;
     }
     return true;
@@ -532,7 +533,7 @@ static void check_move(struct verifier *v, const struct node *node) {
     if (node->ninputs > 1 && !layout_equal(&tensor_at(v, node->inputs[0])->layout, &to->layout))
         fail(v, "adds to '%s', which is cut in another way", tensor_at(v, node->inputs[0])->name);
     struct layout others[2] = {from->layout, to->layout};
-    for (int i = 0; i < 2; i++) layout_place(v->graph->arena, &others[i], mesh, (struct placement){PLACED_WHOLE});
+    for (int i = 0; i < 2; i++) layout_place(v->arena, &others[i], mesh, (struct placement){PLACED_WHOLE});
     if (!layout_equal(&others[0], &others[1])) fail(v, "changes the layout along another axis");
     if (layout_inner_axis(&from->layout, mesh) >= 0 || layout_inner_axis(&to->layout, mesh) >= 0)
         fail(v, "moves '%s' along %s, although another axis divides the parts there", from->name,
@@ -601,8 +602,8 @@ static void check_node(struct verifier *v, const struct node *node) {
 /* Checks the nodes. A node that is alike to one without an error has none: layers that repeat are checked once. */
 static void check_nodes(struct verifier *v) {
     const struct graph *graph = v->graph;
-    const int *kinds = node_kinds(graph, graph->arena, ALIKE);
-    bool *sound = ARENA_ARRAY(graph->arena, bool, graph->order.n + 1); /* per kind */
+    const int *kinds = node_kinds(graph, v->arena, ALIKE);
+    bool *sound = ARENA_ARRAY(v->arena, bool, graph->order.n + 1); /* per kind */
     for (int i = 0; i < graph->order.n; i++) {
         const int before = v->diags->errors;
         if (sound[kinds[i]]) continue;
@@ -627,8 +628,8 @@ static bool all_packed(const struct graph *graph, const struct uses *uses, int t
 /* Checks that a packed operand can be packed, and that all of its readers read it packed. */
 static void check_packing(struct verifier *v) {
     struct uses uses;
-    bool *seen = ARENA_ARRAY(v->graph->arena, bool, v->graph->tensors.n + 1);
-    graph_uses(v->graph, v->graph->arena, &uses);
+    bool *seen = ARENA_ARRAY(v->arena, bool, v->graph->tensors.n + 1);
+    graph_uses(v->graph, v->arena, &uses);
     for (int i = 0; i < v->graph->order.n; i++) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
         if (!attr_int(node, "packed", 0)) continue;
@@ -653,7 +654,7 @@ static void check_gathers(struct verifier *v, int stage) {
         const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
         const int axis = (int)attr_int(node, "mesh", 0);
         if (node->stage != stage && node->stage != STAGE_ALL) continue;
-        if (node->op->id == OP_AllGatherStart) VEC_PUSH(graph->arena, &started[axis], node->outputs[0]);
+        if (node->op->id == OP_AllGatherStart) VEC_PUSH(v->arena, &started[axis], node->outputs[0]);
         if (node->op->id != OP_AllGather || !attr_int(node, "begun", 0)) continue;
         const int start = tensor_at(v, node->inputs[0])->producer, next = finished[axis]++;
         if (next >= started[axis].n || started[axis].at[next] != node->inputs[0])
@@ -688,10 +689,10 @@ static const struct node *beside_runs(const struct verifier *v, const struct use
  * reads what is gathered, and nothing communicates along its axis, before the product. */
 static void check_runs(struct verifier *v) {
     const struct graph *graph = v->graph;
-    const int *readers = graph_readers(graph, graph->arena);
+    const int *readers = graph_readers(graph, v->arena);
     struct uses uses;
     int waits = 0, gathered[RT_LAYOUT_AXES];
-    graph_uses(graph, graph->arena, &uses);
+    graph_uses(graph, v->arena, &uses);
     for (int axis = 0; axis < RT_LAYOUT_AXES; axis++) gathered[axis] = -1;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
@@ -747,9 +748,9 @@ static void check_ends(struct verifier *v) {
 }
 
 int verify_graph(struct graph *graph, struct diags *diags) {
-    struct verifier v = {.graph = graph, .diags = diags};
+    struct verifier v = {.graph = graph, .arena = arena_scratch(graph->arena), .diags = diags};
     int before = diags->errors;
-    v.written = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    v.written = ARENA_ARRAY(v.arena, bool, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) v.written[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
     bool sound = true;
     for (int i = 0; i < graph->order.n; i++) {
@@ -762,6 +763,7 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     for (int stage = 0; stage < schedule_chunks(graph) && diags->errors == before && graph->level >= STAGED; stage++)
         check_gathers(&v, stage);
     if (diags->errors == before && graph->level >= STAGED) check_runs(&v);
+    arena_release(graph->arena, v.arena);
     if (diags->errors == before && schedule_verify(graph, diags) == 0) timeline_verify(graph, diags);
     return diags->errors == before ? 0 : -1;
 }
