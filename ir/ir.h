@@ -329,8 +329,8 @@ struct uses {
     int *first, *users;
 };
 void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses);
-/* Per tensor: true for outputs and new values of updates, which are stored whoever reads them. Memory is of `arena`; the
- * table is not updated when the graph changes. */
+/* Per tensor: true for outputs and new values of updates, which are stored whoever reads them. Memory is of `arena`;
+ * the table is not updated when the graph changes. */
 bool *graph_kept(const struct graph *graph, struct arena *arena);
 /* Per tensor: the number of operands, outputs and new values of updates that it is. Memory is of `arena`. */
 int *graph_readers(const struct graph *graph, struct arena *arena);
