@@ -8,11 +8,8 @@
  * that hides from row i exactly the keys after i + offset becomes attribute `causal`, and the hidden half of the
  * products is not computed.
  *
- * Note [Repeated heads]
- * Grouped-query attention repeats each of the kv heads of k and v for the g heads of q that share it. The operator
- * reads k and v unrepeated. Only if a mesh axis has more ranks than both kv and g do k and v stay repeated: then
- * neither kv nor g can be split among so many ranks, while kv g heads perhaps can. Where the model itself has them
- * unrepeated, they are read as they are under any mesh.
+ * Grouped-query attention repeats each of the heads of k and v for the heads of q that share it. The operator reads k
+ * and v unrepeated; repeat_heads.c repeats them again where a mesh has more ranks.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -457,17 +454,6 @@ static int values(struct attention *a, bool share) {
     return share ? unrepeated(a, id) : id;
 }
 
-/* Note [Repeated heads] */
-static bool mesh_allows(const struct attention *a, int64_t kv) {
-    const struct mesh *mesh = &a->recognition->builder.graph->mesh;
-    int64_t group = a->lead.dims[a->lead.n - 1] / kv;
-    for (int axis = 0; axis < mesh->naxes; axis++) {
-        const bool divides = axis != mesh_pipeline_axis(mesh);
-        if (divides && mesh->axis[axis].size > kv && mesh->axis[axis].size > group) return false;
-    }
-    return true;
-}
-
 static bool fits(const struct attention *a, const struct tensor *t, int64_t heads) {
     int n = a->lead.n;
     return t->ndim == n + 2 && t->dims[n - 1] == heads &&
@@ -575,8 +561,7 @@ static bool make_operands(struct attention *a, bool share) {
                         *v = tensor_at(a, recognition->inputs[2]);
     int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
     recognition->ninputs = 3;
-    return kv > 0 && heads % kv == 0 && (kv == heads || !share || mesh_allows(a, kv)) && fits(a, q, heads) &&
-           fits(a, k, kv) && fits(a, v, kv);
+    return kv > 0 && heads % kv == 0 && fits(a, q, heads) && fits(a, k, kv) && fits(a, v, kv);
 }
 
 /* The match ------------------------------------------------------------------------------------------------------ */

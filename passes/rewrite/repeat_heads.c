@@ -1,16 +1,24 @@
-/* Key and value heads for tensor parallelism of more ranks than there are. A rank's query heads are then of a part of
- * a group that shares a key head; that head is repeated for each such part, so that query and key heads can be divided
- * alike. Each rank gathers its heads from the whole keys and values, which all ranks have (Shazeer 2019, "Fast
- * transformer decoding", 3.1, keeps the single head of multi-query attention on every rank likewise).
+/* Heads of keys and values for more ranks than there are. In grouped-query attention kv heads of keys and values are each
+ * shared by a group of g query heads. Ranks divide kv, or along tensor g; where neither has as many heads as there are
+ * ranks, each key head is repeated for parts of its group, so that queries and keys can be divided alike. Each rank
+ * gathers its heads from the whole keys and values, which all ranks have (Shazeer 2019, "Fast transformer decoding",
+ * arXiv 1911.02150, keeps the single head of multi-query attention on every rank likewise).
  *
  * Heads are repeated no more often than the ranks need if they divide them evenly, else once for each query head. */
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* How often each of `heads` key heads is repeated for `ways` ranks, if `group` query heads share it. */
-static int64_t times_for(int64_t heads, int64_t group, int64_t ways) {
-    if (heads >= ways || heads * group < ways) return 1;
+/* The ranks that divide heads: those along tensor, and along context where the policy asks for it. */
+struct dividing {
+    int64_t tensor, context;
+};
+
+/* How often each of `heads` key heads is repeated, if `group` query heads share it. */
+static int64_t times_for(int64_t heads, int64_t group, const struct dividing *by) {
+    const int64_t ways = by->tensor * by->context;
+    const bool divides_group = by->context == 1 && group >= ways;
+    if (heads >= ways || divides_group || heads * group < ways) return 1;
     for (int64_t times = 1; times < group; times++)
         if (group % times == 0 && heads * times % ways == 0) return times;
     return group;
@@ -26,13 +34,13 @@ static int add_numbers(const struct build *builder, int64_t heads, int64_t times
 }
 
 /* Repeats the heads of the node's keys and values; -1 after a diagnostic. */
-static int repeat_heads(struct build *builder, int id, int64_t ways) {
+static int repeat_heads(struct build *builder, int id, const struct dividing *by) {
     enum { KEYS = 1, VALUES = 2 };
     struct graph *graph = builder->graph;
     const int *inputs = graph->nodes.at[id].inputs;
     const struct tensor *q = &graph->tensors.at[inputs[0]], *k = &graph->tensors.at[inputs[KEYS]];
     const int64_t axis = k->ndim - 3, heads = k->dims[axis];
-    const int64_t times = times_for(heads, q->dims[axis] / heads, ways);
+    const int64_t times = times_for(heads, q->dims[axis] / heads, by);
     const struct attr attr = attr_of_int("axis", axis);
     if (times == 1) return 0;
     builder->node = graph->nodes.at[id].name;
@@ -45,18 +53,22 @@ static int repeat_heads(struct build *builder, int id, int64_t ways) {
     return 0;
 }
 
+static int64_t ways_along(const struct graph *graph, const char *name) {
+    const int axis = mesh_axis_by_name(&graph->mesh, name);
+    return axis < 0 ? 1 : graph->mesh.axis[axis].size;
+}
+
 int pass_repeat_heads(struct graph *graph, const struct pass_context *context) {
-    const int axis = mesh_axis_by_name(&graph->mesh, "tensor");
+    const struct dividing by = {ways_along(graph, "tensor"),
+                                context->attention_heads ? ways_along(graph, "context") : 1};
     struct build builder = {.graph = graph, .diags = context->diags};
     struct rewrite rewrite;
-    if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
+    if (by.tensor * by.context == 1) return 0;
     rewrite_begin(&rewrite, graph);
     for (int i = 0; i < rewrite.order_n; i++) {
         const int id = rewrite_next(&rewrite, i);
         const enum op_id op = graph->nodes.at[id].op->id;
-        if ((op == OP_Attention || op == OP_FlashAttention) &&
-            repeat_heads(&builder, id, graph->mesh.axis[axis].size) < 0)
-            return -1;
+        if ((op == OP_Attention || op == OP_FlashAttention) && repeat_heads(&builder, id, &by) < 0) return -1;
         rewrite_keep(&rewrite, id);
     }
     rewrite_end(&rewrite);
