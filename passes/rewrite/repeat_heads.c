@@ -1,6 +1,6 @@
-/* Heads of keys and values for more ranks than there are. In grouped-query attention kv heads of keys and values are each
- * shared by a group of g query heads. Ranks divide kv, or along tensor g; where neither has as many heads as there are
- * ranks, each key head is repeated for parts of its group, so that queries and keys can be divided alike. Each rank
+/* Heads of keys and values for more ranks than there are. In grouped-query attention kv heads of keys and values are
+ * each shared by a group of g query heads. Ranks divide kv, or along tensor g; where neither has as many heads as there
+ * are ranks, each key head is repeated for parts of its group, so that queries and keys can be divided alike. Each rank
  * gathers its heads from the whole keys and values, which all ranks have (Shazeer 2019, "Fast transformer decoding",
  * arXiv 1911.02150, keeps the single head of multi-query attention on every rank likewise).
  *
