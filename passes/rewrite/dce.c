@@ -2,11 +2,9 @@
 #include "passes/pipeline.h"
 
 int pass_dce(struct graph *graph, const struct pass_context *context) {
-    bool *needed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    bool *needed = graph_kept(graph, graph->arena);
     int *live = ARENA_ARRAY(graph->arena, int, graph->order.n + 1), n = 0;
     (void)context;
-    for (int i = 0; i < graph->outputs.n; i++) needed[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) needed[graph->updates.at[i].value] = true;
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         bool used = false;

@@ -31,12 +31,18 @@ static const struct tensor *tensor_of(const struct evidence *e, int id) {
     return &e->graph->tensors.at[id];
 }
 
+static enum name_kind kind_of(const struct evidence *e, int weight) {
+    unsigned char *kind = &e->name_kind[weight];
+    if (!*kind) *kind = (unsigned char)(1 + name_kind_of(tensor_of(e, weight)->name));
+    return (enum name_kind)(*kind - 1);
+}
+
 static bool has_number_name(const struct evidence *e, int weight) {
-    return name_kind_of(tensor_of(e, weight)->name) == KIND_NUMBER;
+    return kind_of(e, weight) == KIND_NUMBER;
 }
 
 static bool has_fused_name(const struct evidence *e, int weight) {
-    return name_kind_of(tensor_of(e, weight)->name) == KIND_FUSED;
+    return kind_of(e, weight) == KIND_FUSED;
 }
 
 /* The sources of a weight, counted by the kind of their names. */
@@ -71,7 +77,7 @@ const char *evidence_members(const struct evidence *e, int weight) {
 
 static bool has_buffer_name(const struct evidence *e, int weight) {
     const struct sources sources = sources_of(e, weight);
-    return name_kind_of(tensor_of(e, weight)->name) == KIND_BUFFER || (sources.buffers > 0 && !sources.members);
+    return kind_of(e, weight) == KIND_BUFFER || (sources.buffers > 0 && !sources.members);
 }
 
 static bool is_folded_from_member(const struct evidence *e, int weight) {
@@ -81,7 +87,7 @@ static bool is_folded_from_member(const struct evidence *e, int weight) {
 /* True for a single parameter under another shape: any computation would have left its own name, on the result or among
  * the sources. */
 static bool has_elements_of_member(const struct evidence *e, int weight) {
-    const enum name_kind kind = name_kind_of(tensor_of(e, weight)->name);
+    const enum name_kind kind = kind_of(e, weight);
     const struct sources sources = sources_of(e, weight);
     const bool moved = kind == KIND_NUMBER || kind == KIND_MOVED;
     return moved && sources.members == 1 && sources.members + sources.numbers == sources.all;
@@ -139,10 +145,7 @@ bool evidence_is_read(const struct evidence *e, int tensor) {
 
 static void mark_live(struct evidence *e) {
     const struct graph *graph = e->graph;
-    bool *live = ARENA_ARRAY(e->arena, bool, graph->nodes.n + 1),
-         *wanted = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->outputs.n; i++) wanted[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) wanted[graph->updates.at[i].value] = true;
+    bool *live = ARENA_ARRAY(e->arena, bool, graph->nodes.n + 1), *wanted = graph_kept(graph, e->arena);
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
@@ -160,10 +163,7 @@ static bool *ends_all(const struct evidence *e,
                       bool (*ends)(const struct evidence *e, const struct node *node, int input),
                       bool (*passes)(const struct node *node)) {
     const struct graph *graph = e->graph;
-    bool *fails = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1),
-         *holds = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->outputs.n; i++) fails[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) fails[graph->updates.at[i].value] = true;
+    bool *fails = graph_kept(graph, e->arena), *holds = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const bool on = passes(node) && holds[node->outputs[0]] && !fails[node->outputs[0]];
@@ -230,6 +230,7 @@ static bool *find_scores(const struct evidence *e) {
 void evidence_begin(struct evidence *e, const struct graph *graph) {
     *e = (struct evidence){.graph = graph, .arena = graph->arena};
     mark_live(e);
+    e->name_kind = ARENA_ARRAY(e->arena, unsigned char, graph->tensors.n + 1);
     graph_uses(graph, e->arena, &e->uses);
     e->scores = find_scores(e);
     e->condition = ends_all(e, ends_in_condition, passes_by_element);
