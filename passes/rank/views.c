@@ -370,14 +370,12 @@ static void for_all_kinds(struct finder *f, void (*place)(struct finder *f, int 
 static void list_readers(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     f->readers = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *f->readers);
-    f->fixed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    f->fixed = graph_kept(graph, graph->arena);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = node_at(f, graph->order.at[i]);
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) VEC_PUSH(graph->arena, &f->readers[node->inputs[k]], graph->order.at[i]);
     }
-    for (int i = 0; i < graph->outputs.n; i++) f->fixed[graph->outputs.at[i]] = true;
-    for (int i = 0; i < graph->updates.n; i++) f->fixed[graph->updates.at[i].value] = true;
 }
 
 /* Gives classes with the same extents, such as those of different pipeline stages, one common table of strides. */
