@@ -38,6 +38,17 @@ void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs
     dims->operand = ARENA_ARRAY(arena, struct operand, ninputs + noutputs);
 }
 
+/* dims_init of dims that were used, whose memory is used again if it suffices. */
+static void begin_again(struct dims *dims, int ninputs, int noutputs) {
+    if (ninputs + noutputs > dims->ninputs + dims->noutputs) {
+        dims_init(dims, dims->arena, ninputs, noutputs);
+        return;
+    }
+    dims->ninputs = ninputs, dims->noutputs = noutputs;
+    dims->alternative = dims->nfactors = 0, dims->points = 0;
+    memset(dims->operand, 0, (size_t)(ninputs + noutputs) * sizeof *dims->operand);
+}
+
 /* The name, cut to the room there is; with an index of 0 and more, three characters of it and the index. Not by
  * snprintf: dimensions are bound for every node, many times. */
 static void name_factor(char *at, size_t room, const char *name, int index) {
@@ -397,7 +408,7 @@ static bool bind_alternative(struct binding *b) {
     int ninputs = b->pattern->ninputs, noutputs = b->pattern->ntensors - ninputs;
     if (b->node->ninputs > ninputs || b->node->noutputs > noutputs)
         return refuse(b, "takes %d inputs and returns %d outputs", ninputs, noutputs);
-    dims_init(b->dims, b->dims->arena, ninputs, noutputs);
+    begin_again(b->dims, ninputs, noutputs);
     if (!bind_star(b)) return false;
     for (int i = 0; i < ninputs; i++)
         if (!bind_input(b, i)) return false;

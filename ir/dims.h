@@ -40,8 +40,7 @@ struct factor {
 
 /* A dimension of an operand: the product of n factors, the first slowest. n = 0: extent 1, broadcast. */
 struct dim_factors {
-    int n;
-    signed char factor[RT_MAX_NDIM];
+    signed char n, factor[RT_MAX_NDIM];
 };
 
 struct operand {
