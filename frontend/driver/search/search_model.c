@@ -11,7 +11,7 @@
 enum { SHORT = 1, RECOMPUTED = 3 };
 /* Of a pipeline that stands for a larger one, at most: ranks, and layers of each; where ranks have several stages, of
  * each of these. */
-enum { STAGES = 4, STAGE_LAYERS = 8, CHUNK_LAYERS = 3 };
+enum { STAGES = 4, STAGE_LAYERS = 8, CHUNK_LAYERS = 2 };
 
 static int at_most(int value, int limit) {
     return value < limit ? value : limit;
