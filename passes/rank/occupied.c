@@ -60,15 +60,16 @@ static void add_span(struct arena *arena, struct spans *spans, struct span span)
     spans->all.n = first + 1 + kept;
 }
 
-/* The end of the first span that overlaps [address, address + bytes); `address` if none does. */
-static int64_t past_span(const struct spans *spans, int64_t address, int64_t bytes) {
-    const int i = find_span(spans, address + 1);
-    return i < spans->all.n && spans->all.at[i].from < address + bytes ? spans->all.at[i].to : address;
+/* The first address from `address` on at which the spans leave room for `bytes`. */
+static int64_t past_spans(const struct spans *spans, int64_t address, int64_t bytes) {
+    for (int i = find_span(spans, address + 1); i < spans->all.n && spans->all.at[i].from < address + bytes; i++)
+        address = spans->all.at[i].to;
+    return address;
 }
 
 static int64_t past_parents(const struct occupied *occupied, int time, int64_t address, int64_t bytes) {
     for (int node = occupied->leaves + time; node; node /= 2)
-        address = past_span(&occupied->over[node], address, bytes);
+        address = past_spans(&occupied->over[node], address, bytes);
     return address;
 }
 
@@ -76,8 +77,8 @@ static int64_t past_all(const struct occupied *occupied, int first, int last, in
     address = past_parents(occupied, last, past_parents(occupied, first, address, bytes), bytes);
     for (int left = occupied->leaves + first, right = occupied->leaves + last + 1; left < right;
          left /= 2, right /= 2) {
-        if (left % 2) address = past_span(&occupied->within[left++], address, bytes);
-        if (right % 2) address = past_span(&occupied->within[--right], address, bytes);
+        if (left % 2) address = past_spans(&occupied->within[left++], address, bytes);
+        if (right % 2) address = past_spans(&occupied->within[--right], address, bytes);
     }
     return address;
 }
