@@ -341,11 +341,11 @@ static void keep_updates(struct draft *draft) {
 int policy_pp(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
-    const int stages = draft_stages(draft);
+    const int stages = draft_stages(draft), forward = count_forward(graph);
     if (stages == 1) return 0;
-    if (count_forward(graph) < stages)
+    if (forward < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d pipeline stages, but the model has only %d nodes",
-                          stages, count_forward(graph));
+                          stages, forward);
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
     list_places(places, graph, context);
@@ -357,14 +357,14 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     if (cuts[stages] < 0)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "no %d pipeline stages have the nodes that --refine gives them", stages);
-    for (int i = 0; i < count_forward(graph); i++) {
+    for (int i = 0; i < forward; i++) {
         const int id = graph->order.at[i];
         for (int s = 0; s < stages; s++)
             if (cuts[s] <= places->position[id]) draft->stage[id] = s;
     }
     follow_readers(draft);
     keep_updates(draft);
-    for (int i = 0; i < count_forward(graph) && draft->given_stage; i++) {
+    for (int i = 0; i < forward && draft->given_stage; i++) {
         const int id = graph->order.at[i];
         if (draft->given_stage[id] >= 0) draft->stage[id] = draft->given_stage[id];
     }
