@@ -105,7 +105,7 @@ class Caller:
             try:
                 self.socket = socket.create_connection((host, port), timeout=20)
                 return
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, ConnectionResetError):  # reset: the other stopped listening meanwhile
                 if time.monotonic() > until:
                     raise Wrong("nobody listens") from None
                 time.sleep(0.01)
