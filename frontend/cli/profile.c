@@ -262,16 +262,26 @@ static double half_extent(double extent, double slow, double rate) {
     return reached >= 1 ? 0 : extent * (1 - reached) / reached;
 }
 
+/* Seconds of a probe without those in which its operands are moved, which passes/rank/kernel_time.h adds. */
+static double arithmetic_seconds(const struct machine *machine, const struct seconds *seconds, enum probe_id id) {
+    const struct probe *probe = &probes[id];
+    const double read = 4.0 * (elements(probe->first) + (probe->operands > 1 ? elements(probe->second) : 0));
+    const double written = 4.0 * elements(probe->result), all = seconds->all[id];
+    const double moving = (read + machine->writes * written) / machine_bandwidth(machine, read + written, false);
+    return fmax(all - moving, 0.1 * all);
+}
+
 /* The rate of a kind of convolution or reduction, the product of extent / (extent + half) over the extents that it
  * depends on: from a large probe, and for each extent one in which only that is less. */
-static struct machine_kernel_rate kernel_rate(const struct seconds *seconds, enum probe_id large,
-                                              const enum probe_id less[MACHINE_EXTENTS], int extents) {
-    const double rate = flops_of(&probes[large]) / seconds->all[large];
+static struct machine_kernel_rate kernel_rate(const struct machine *machine, const struct seconds *seconds,
+                                              enum probe_id large, const enum probe_id less[MACHINE_EXTENTS],
+                                              int extents) {
+    const double rate = flops_of(&probes[large]) / arithmetic_seconds(machine, seconds, large);
     struct machine_kernel_rate found = {.rate = rate};
     for (int e = 0; e < extents; e++) {
         const double most = extent_of(&probes[large], (enum machine_extent)e);
         const double least = extent_of(&probes[less[e]], (enum machine_extent)e);
-        const double slow = flops_of(&probes[less[e]]) / seconds->all[less[e]];
+        const double slow = flops_of(&probes[less[e]]) / arithmetic_seconds(machine, seconds, less[e]);
         const double slope = slow * most - rate * least;
         found.half[e] = slope > 0 ? most * least * fmax(rate - slow, 0) / slope : 0;
         found.rate *= (most + found.half[e]) / most;
@@ -303,10 +313,11 @@ static void find_kernels(struct machine *machine, const struct seconds *seconds)
         {MACHINE_REDUCTION_COLUMNS, COLUMNS_LARGE, {COLUMNS_SMALL}, 1},
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
-        machine->kernel[found[i].kernel] = kernel_rate(seconds, found[i].large, found[i].less, found[i].extents);
+        machine->kernel[found[i].kernel] =
+            kernel_rate(machine, seconds, found[i].large, found[i].less, found[i].extents);
     const double windows = 9.0 * elements(probes[POOL].result);
-    machine->kernel[MACHINE_POOLING].rate = windows / seconds->all[POOL];
-    machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / seconds->all[POOL_GRADIENT];
+    machine->kernel[MACHINE_POOLING].rate = windows / arithmetic_seconds(machine, seconds, POOL);
+    machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / arithmetic_seconds(machine, seconds, POOL_GRADIENT);
 }
 
 /* A MOVE probe reads its operand, and writes its result to another place. */

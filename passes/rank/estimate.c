@@ -111,6 +111,13 @@ static void add_work(struct walk *walk, const struct node *node) {
     span->by_type[work.type] += work.flops;
 }
 
+/* Seconds that a collective takes because its operands are not in caches. */
+static double moving_of(const struct walk *walk, const struct node *node) {
+    const struct estimation *e = walk->e;
+    if (!walk->reuse) return 0;
+    return collective_moving(e->plan->graph, walk->class, node, e->machine, e->units / e->groups, walk->reuse);
+}
+
 static void add_node(struct walk *walk, const struct node *node) {
     const bool gathers = node->op->id == OP_AllGather && attr_int(node, "runs", 1) > 1;
     const bool starts = gathers || node->op->id == OP_AllGatherStart || node->op->id == OP_AllReduceStart ||
@@ -122,7 +129,7 @@ static void add_node(struct walk *walk, const struct node *node) {
         walk->begun_at[node->outputs[0]] = 1e-30 + walk->span.computing;
         if (gathers) walk->gathering[node->outputs[0]] = seconds_of(walk->e, walk->class, node);
     } else if (op_communicates(node->op)) {
-        const double seconds = seconds_of(walk->e, walk->class, node);
+        const double seconds = seconds_of(walk->e, walk->class, node) + moving_of(walk, node);
         const double began = attr_int(node, "begun", 0) ? walk->begun_at[op_moved_input(node)] : -1;
         if (began == 0)
             walk->span.begun += seconds;
@@ -147,7 +154,7 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
         if (!rankplan_part(class, node) || e->plan->moves_nothing[id] || node->op->kind == OP_VIEW) continue;
         if (segment->phase < PHASE_REDUCE && stage_part(node, segment->chunk) == STAGE_NONE) continue;
         add_node(&walk, node);
-        if (reuse) reuse_touch(reuse, graph, node);
+        if (reuse) reuse_touch(reuse, node);
     }
     return walk.span;
 }

@@ -75,6 +75,16 @@ static double elements_of(const struct kernel *kernel, int tensor) {
            rankplan_slice(kernel->graph, tensor, kernel->units);
 }
 
+/* True if the output replaces an operand. */
+static bool overwrites(const struct kernel *kernel, int output) {
+    const struct node *node = kernel->node;
+    if (node->op->kind == OP_ELEMENTWISE) return rankplan_in_place(kernel->class, kernel->graph, node, output) >= 0;
+    if (node->op->kind != OP_COMM) return false;
+    const struct plan_place *to = &kernel->class->place[node->outputs[output]];
+    const struct plan_place *from = &kernel->class->place[op_moved_input(node)];
+    return to->arena == from->arena && to->offset == from->offset;
+}
+
 /* How many times the bytes of an operand are touched, and moved: a written byte moves several, unless it replaces an
  * operand's. An embedding reads only the rows that it looks up. */
 struct times {
@@ -84,16 +94,26 @@ struct times {
 static struct times times_of(const struct kernel *kernel, int k) {
     const struct node *node = kernel->node;
     const double writes = kernel->machine->writes;
-    const bool looks_up = node->op->id == OP_Gather, elementwise = node->op->kind == OP_ELEMENTWISE;
+    const bool looks_up = node->op->id == OP_Gather;
     if (k < node->ninputs) return looks_up ? (struct times){0} : (struct times){1, k ? runs_of(kernel) : 1};
-    const bool in_place =
-        writes > 1 && elementwise && rankplan_in_place(kernel->class, kernel->graph, node, k - node->ninputs) >= 0;
+    const bool in_place = writes > 1 && overwrites(kernel, k - node->ninputs);
     return in_place ? (struct times){0, 1} : (struct times){1 + looks_up, writes + looks_up};
 }
 
-/* An operand comes from the cache, or the memory, that keeps as many bytes as were touched since its own: by what was
- * executed before, or if `again`, where the kernel itself is executed again and again. */
-static double moving_seconds(const struct kernel *kernel, bool again) {
+/* Seconds for a byte of the tensor, which comes from the cache, or the memory, that keeps as many bytes as were touched
+ * since it was: by what was executed before, and at least by the kernel itself. */
+static double seconds_per_byte(const struct kernel *kernel, int tensor, double least) {
+    const struct reuse *reuse = kernel->reuse;
+    double bytes = 0, seconds = 0;
+    for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) {
+        const double distance = fmax(reuse_distance(reuse, p), least);
+        bytes += reuse->bytes[p];
+        seconds += reuse->bytes[p] / machine_bandwidth(kernel->machine, distance, kernel->alone);
+    }
+    return bytes > 0 ? seconds / bytes : 0;
+}
+
+static double moving_seconds(const struct kernel *kernel) {
     const int operands = kernel->node->ninputs + kernel->node->noutputs;
     double all = 0, seconds = 0;
     for (int k = 0; k < operands; k++)
@@ -102,8 +122,8 @@ static double moving_seconds(const struct kernel *kernel, bool again) {
         const int tensor = operand_of(kernel->node, k);
         const double bytes = times_of(kernel, k).moved * bytes_of(kernel, tensor);
         if (!(bytes > 0)) continue;
-        const double distance = again ? all : fmax(reuse_distance(kernel->reuse, tensor), all);
-        seconds += bytes / machine_bandwidth(kernel->machine, distance, kernel->alone);
+        seconds += bytes * (kernel->reuse ? seconds_per_byte(kernel, tensor, all)
+                                          : 1 / machine_bandwidth(kernel->machine, all, kernel->alone));
     }
     return seconds;
 }
@@ -294,11 +314,19 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
         if (measured >= 0) arithmetic = measured;
     }
     if (alone) arithmetic /= machine->alone;
-    const double near = moving_seconds(&kernel, true), moving = reuse ? moving_seconds(&kernel, false) : near;
-    const bool streams = !product && !own; /* operands are read in order, which processors do ahead of arithmetic */
-    work.seconds = streams ? fmax(arithmetic, moving) : fmax(arithmetic, near) + moving - near;
+    const double moving = moving_seconds(&kernel);
+    /* processors read ahead of arithmetic where operands are read in order; GPUs compute other tiles meanwhile */
+    const bool hidden = !reuse || (!product && !own);
+    work.seconds = hidden ? fmax(arithmetic, moving) : arithmetic + moving;
     work.seconds += runs_of(&kernel) * machine->launch;
     return work;
+}
+
+double collective_moving(const struct graph *graph, const struct rank_class *class, const struct node *node,
+                         const struct machine *machine, int units, const struct reuse *reuse) {
+    const struct kernel kernel = {
+        .graph = graph, .class = class, .node = node, .machine = machine, .units = units, .reuse = reuse};
+    return moving_seconds(&kernel);
 }
 
 struct kernel_size kernel_size(const struct graph *graph, const struct rank_class *class, const struct node *node) {

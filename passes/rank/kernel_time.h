@@ -13,10 +13,15 @@ struct kernel_work {
     double seconds;
 };
 
-/* The work of a node that computes; units: of a ZeRO group; reuse: what was touched before it, NULL: its operands are
- * where a kernel that is executed again and again finds them; alone: while no other rank computes. */
+/* The work of a node that computes; units: of a ZeRO group; reuse: what was touched before it, NULL: the machine has no
+ * caches that matter; alone: while no other rank computes. */
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,
                                const struct machine *machine, int units, const struct reuse *reuse, bool alone);
+
+/* Seconds in which a processor reads a collective's operand from its caches or memory, and writes the result. What the
+ * machine file says of links was measured with both in caches. */
+double collective_moving(const struct graph *graph, const struct rank_class *class, const struct node *node,
+                         const struct machine *machine, int units, const struct reuse *reuse);
 
 /* Floating-point operations of a node on a rank of the class, and bytes of the parts that it reads and writes. Of a
  * collective: no operations, and the bytes of the larger of operand and result. */

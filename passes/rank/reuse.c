@@ -3,46 +3,75 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct at {
-    int arena, tensor;
+struct address {
+    int arena;
     int64_t offset;
 };
 
-static bool is_same_place(const struct at *a, const struct at *b) {
-    return a->offset >= 0 && a->arena == b->arena && a->offset == b->offset;
+static int by_address(const void *left, const void *right) {
+    const struct address *a = left, *b = right;
+    if (a->arena != b->arena) return a->arena - b->arena;
+    return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-static int by_place(const void *left, const void *right) {
-    const struct at *a = left, *b = right;
-    if (a->arena != b->arena) return a->arena - b->arena;
-    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
-    return a->tensor - b->tensor;
+/* What is in no arena has its index for an offset: addresses far apart. */
+static struct address begin_of(const struct plan_place *place) {
+    const int64_t apart = place->arena < RT_ARENAS ? 1 : (int64_t)1 << 40;
+    return (struct address){place->arena, place->offset * apart};
+}
+
+static struct address end_of(const struct graph *graph, const struct rank_class *class, int tensor) {
+    struct address end = begin_of(&class->place[tensor]);
+    end.offset += rankplan_bytes(class, graph, tensor);
+    return end;
+}
+
+static int find(const struct address *at, int n, struct address address) {
+    const struct address *found = bsearch(&address, at, (size_t)n, sizeof *at, by_address);
+    return (int)(found - at);
+}
+
+/* Sorted, each once: how many. */
+static int sort(struct address *at, int n) {
+    int kept = 0;
+    qsort(at, (size_t)n, sizeof *at, by_address);
+    for (int i = 0; i < n; i++)
+        if (kept == 0 || by_address(&at[kept - 1], &at[i]) != 0) at[kept++] = at[i];
+    return kept;
 }
 
 struct reuse reuse_begin(const struct graph *graph, const struct rank_class *class, struct arena *arena) {
-    const int n = graph->tensors.n;
-    struct at *at = ARENA_ARRAY(arena, struct at, n + 1);
-    int *slot = ARENA_ARRAY(arena, int, n + 1), slots = 0;
-    struct reuse reuse = {.class = class, .slot = slot};
-    for (int t = 0; t < n; t++) at[t] = (struct at){class->place[t].arena, t, class->place[t].offset};
-    qsort(at, (size_t)n, sizeof *at, by_place);
-    for (int i = 0; i < n; i++) slot[at[i].tensor] = i > 0 && is_same_place(&at[i - 1], &at[i]) ? slots - 1 : slots++;
-    reuse.touched = ARENA_ARRAY(arena, double, slots + 1);
-    for (int s = 0; s < slots; s++) reuse.touched[s] = -1;
-    for (int a = 0; a < RT_ARENAS; a++) reuse.all += (double)class->bytes[a];
-    return reuse;
+    const int tensors = graph->tensors.n;
+    struct address *at = ARENA_ARRAY(arena, struct address, 2 * tensors + 1);
+    int *first = ARENA_ARRAY(arena, int, tensors + 1), *end = ARENA_ARRAY(arena, int, tensors + 1), n = 0;
+    for (int t = 0; t < tensors; t++) {
+        if (class->place[t].offset < 0) continue;
+        at[n++] = begin_of(&class->place[t]);
+        at[n++] = end_of(graph, class, t);
+    }
+    n = sort(at, n);
+    for (int t = 0; t < tensors; t++) {
+        if (class->place[t].offset < 0) continue;
+        first[t] = find(at, n, begin_of(&class->place[t]));
+        end[t] = find(at, n, end_of(graph, class, t));
+    }
+    double *bytes = ARENA_ARRAY(arena, double, n + 1), *touched = ARENA_ARRAY(arena, double, n + 1), all = 0;
+    for (int i = 0; i + 1 < n; i++) bytes[i] = (double)(at[i + 1].offset - at[i].offset);
+    for (int i = 0; i < n; i++) touched[i] = -1;
+    for (int a = 0; a < RT_ARENAS; a++) all += (double)class->bytes[a];
+    return (struct reuse){.first = first, .end = end, .bytes = bytes, .touched = touched, .all = all};
 }
 
-double reuse_distance(const struct reuse *reuse, int tensor) {
-    const double touched = reuse->touched[reuse->slot[tensor]];
+double reuse_distance(const struct reuse *reuse, int piece) {
+    const double touched = reuse->touched[piece];
     return touched < 0 ? reuse->all : fmin(reuse->now - touched, reuse->all);
 }
 
-void reuse_touch(struct reuse *reuse, const struct graph *graph, const struct node *node) {
+void reuse_touch(struct reuse *reuse, const struct node *node) {
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
         const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
         if (tensor < 0) continue;
-        reuse->now += (double)rankplan_bytes(reuse->class, graph, tensor);
-        reuse->touched[reuse->slot[tensor]] = reuse->now;
+        for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) reuse->now += reuse->bytes[p];
+        for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) reuse->touched[p] = reuse->now;
     }
 }
