@@ -451,16 +451,17 @@ static int check_updates(const struct checker *c, const struct schedule *schedul
     return 0;
 }
 
-/* Every chunk has slots, at most as many for a part of a micro-batch as for the whole. Those for parts are there for
- * all chunks or for none, and only if there are weight segments. */
+/* Every chunk has slots, at most as many for a part of a micro-batch as for the whole. Those for a part are there for
+ * all chunks or for none; with weight segments for both parts, without backward segments for none. */
 static int check_sets(const struct checker *c, const struct schedule *schedule) {
+    const enum phase last = schedule_last_phase(c->graph);
     const bool parts = schedule->shape.slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
-    if (parts && schedule_last_phase(c->graph) != PHASE_WEIGHT)
-        return fail(c, "it has slots for weight segments, of which there are none");
+    if (parts && last == PHASE_FORWARD) return fail(c, "it has slots for backward segments, of which there are none");
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
         for (int chunk = 0; chunk < schedule->shape.nchunks; chunk++) {
             const int slots = schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, chunk)];
-            if ((slots > 0) != (!kind || parts) || slots > schedule->shape.slots[chunk])
+            const bool has = !kind || (parts && (kind == RT_SLOT_TO_BACKWARD || last == PHASE_WEIGHT));
+            if ((slots > 0) != has || slots > schedule->shape.slots[chunk])
                 return fail(c, "a chunk has too many slots for a part of its micro-batches, or too few");
         }
     return 0;

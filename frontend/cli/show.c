@@ -314,7 +314,7 @@ static const char *line_name(const struct compiled_model *compiled, int coordina
 }
 
 /* "  slots of values that gradients of weights do not need: 4 3 2 1": of each stage; several at one coordinate as
- * "4,1". Nothing if the schedule does not divide the backward phase. */
+ * "4,1". Nothing if there are none. */
 static void put_slots(struct strbuf *out, const struct rt_json *schedule, const char *key, const char *what) {
     const struct rt_json *stage = elements(rt_json_member(schedule, key));
     int64_t n = 0;
@@ -351,7 +351,9 @@ static void put_schedule(struct strbuf *out, const struct compiled_model *compil
             out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
             line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, MOST_COLUMNS) : "?");
     }
-    put_slots(out, schedule, "slots_to_backward", "that gradients of weights do not need");
+    const bool divided = rt_json_member(schedule, "slots_to_weight") != NULL; /* the backward phase */
+    put_slots(out, schedule, "slots_to_backward",
+              divided ? "that gradients of weights do not need" : "that are neither sent nor received");
     put_slots(out, schedule, "slots_to_weight", "that the backward pass computes for them");
 }
 

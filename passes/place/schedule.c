@@ -164,7 +164,7 @@ static int count_slots(const struct table *t, enum rt_slot_kind kind, int chunk,
 
 /* more: slots for whole micro-batches of each chunk beyond those that it needs. */
 static void find_slots(struct table *t, const int *more) {
-    const int kinds = t->last == PHASE_WEIGHT ? RT_SLOT_KINDS : 1;
+    const int kinds = t->last == PHASE_WEIGHT ? RT_SLOT_KINDS : t->last == PHASE_BACKWARD ? RT_SLOT_TO_BACKWARD + 1 : 1;
     for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++) {
         if (schedule_home(t->graph, chunk) != t->column->coordinate) continue;
         for (int kind = 0; kind < kinds; kind++)
@@ -199,6 +199,25 @@ static struct schedule schedule_of(struct graph *graph, const struct column *col
     return t.schedule;
 }
 
+/* True if a chunk needs fewer slots for what its forward segments keep than for what it receives. */
+static bool saves_slots(const struct graph *graph) {
+    for (int c = 0; c < graph->schedules.n; c++) {
+        const struct rt_schedule *shape = &graph->schedules.at[c].shape;
+        for (int n = 0; n < shape->nchunks; n++)
+            if (shape->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, n)] < shape->slots[n]) return true;
+    }
+    return false;
+}
+
+/* Without weight segments, what is kept has slots of its own only where that saves any. */
+static void join_sets(struct graph *graph) {
+    if (schedule_last_phase(graph) != PHASE_BACKWARD || saves_slots(graph)) return;
+    for (int c = 0; c < graph->schedules.n; c++) {
+        struct rt_schedule *shape = &graph->schedules.at[c].shape;
+        for (int n = 0; n < shape->nchunks; n++) shape->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, n)] = 0;
+    }
+}
+
 /* Note [Further slots]
  * A rank that waits for the end of a send before it takes the slot again may wait forever: for a receive that the other
  * side posts only after it has got something from this rank. The tables are simulated; where that happens, the chunk
@@ -219,6 +238,7 @@ static void put_tables(struct graph *graph, const struct column *columns, const 
         }
     } while (timeline_simulate(graph, columns[0].micro_batches, NULL, &timeline) && timeline.stuck >= 0 &&
              more[timeline.stuck] < columns[0].micro_batches);
+    join_sets(graph);
 }
 
 /* The tables of a program whose pipeline stages execute several micro-batches. */

@@ -95,15 +95,21 @@ def rows_atorch():
 # Plans ----------------------------------------------------------------------------------------------------------------
 
 CONFIG = {"model_type": "gpt2", "n_layer": 8, "n_embd": 256, "n_head": 8, "vocab_size": 1024, "n_positions": 256}
+LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+         "max_position_embeddings": 8192, "vocab_size": 128256}
 ELEMENTS = 4 * 256 * 256  # s b h
 
 
-def planned(directory, layers, *words):
+def plan_of(directory, config, *words):
     path = os.path.join(directory, "config.json")
     with open(path, "w", encoding="ascii") as file:
-        json.dump({**CONFIG, "n_layer": layers}, file)
-    command = [RANKC, "plan", "--model-config", path, *words, "--dim", "batch=4", "--json", "-q"]
-    plan = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        json.dump(config, file)
+    command = [RANKC, "plan", "--model-config", path, *words, "--json", "-q"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def planned(directory, layers, *words):
+    plan = plan_of(directory, {**CONFIG, "n_layer": layers}, *words, "--dim", "batch=4")
     weights = sum(4 * product(p["shape"]) for p in plan["parameters"])
     return [rank["memory"] for rank in plan["ranks"]], weights
 
@@ -134,6 +140,29 @@ def plan_stages(directory):
         near(f"plan, stage {r}", memory[r]["activations"], (4 - r) * last, 0.05)
 
 
+def most_in_flight(line, chunk):
+    """Of the micro-batches of a line of the timeline, such as "0a 1a 0b 0b'", those that are between the forward and the
+    backward segment of the chunk."""
+    cells = [cell for cell in line.split() if cell.rstrip("'")[-1] == chunk]
+    counts = [sum(1 - 2 * cell.endswith("'") for cell in cells[:n]) for n in range(1, len(cells) + 1)]
+    return max(counts)
+
+
+def plan_interleaved(directory):
+    """What forward segments keep is held for as many micro-batches as are in flight, though values of more are received:
+    of the last stage for one (figure 4 of Narayanan et al.)."""
+    for layers, p, v in ((16, 4, 2), (32, 4, 4), (32, 8, 2)):
+        words = ("--pas", f"hybrid:pipeline={p}", "--runtime-ngpus", "64", "--use-zero", "1", "--amp", "bf16", "--global-batch", "1024", "--dim",
+                 "batch=1", "--machine", "h100", "--recompute", "full", "--schedule", f"interleaved:v={v}")
+        schedule = plan_of(directory, {**LLAMA, "num_hidden_layers": layers}, *words)["schedule"]
+        kept = schedule.get("slots_to_backward", schedule["slots"])
+        for rank, line in enumerate(schedule["timeline"]):
+            wanted = [most_in_flight(line, "abcdefgh"[chunk]) for chunk in range(v)]
+            print(f"plan, {v} stages of rank {rank} of {p}: {kept[rank]} micro-batches kept, {schedule['slots'][rank]} received")
+            assert all(w <= k <= r for w, k, r in zip(wanted, kept[rank], schedule["slots"][rank])), (kept[rank], wanted)
+        assert kept[p - 1][v - 1] == 1, kept
+
+
 def plan_activations(directory):
     """Bytes of f32, twice those of 16 bits. There is no dropout, so its masks (2 of the 10 bytes that tensor parallelism
     leaves whole, and the scores' mask) are missing; scores are not kept. Gradients of a layer's 12 h h weights are
@@ -162,6 +191,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         plan_states(directory)
         plan_stages(directory)
+        plan_interleaved(directory)
         plan_activations(directory)
 
 
