@@ -148,6 +148,18 @@ static int original_of(const struct staging *s, int tensor) {
     return tensor;
 }
 
+/* True if the value is one of a narrower type, in the same phase, with all its bits: that one is sent. */
+static bool is_widened(const struct graph *graph, int tensor) {
+    const struct tensor *wide = &graph->tensors.at[tensor];
+    const struct node *cast = &graph->nodes.at[wide->producer];
+    const struct tensor *narrow = &graph->tensors.at[cast->inputs[0]];
+    return cast->op->id == OP_Cast && narrow->kind == TENSOR_VALUE &&
+           graph->nodes.at[narrow->producer].phase == cast->phase && rt_dtype_is_float(wide->dtype) &&
+           rt_dtype_is_float(narrow->dtype) && rt_dtype_bytes(narrow->dtype) < rt_dtype_bytes(wide->dtype);
+}
+
+static void copy_node(struct staging *s, int id, int stage);
+
 /* The tensor that has the value on `stage`; adds a Transfer if it is computed at another coordinate. Stages of one
  * coordinate read each other's values. */
 static int bring(struct staging *s, int tensor, int stage, const char *name) {
@@ -163,6 +175,10 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     const int original = original_of(s, tensor);
     if (original != tensor) return bring(s, original, stage, name);
     if (schedule_home(graph, home) == schedule_home(graph, stage)) return tensor;
+    if (is_widened(graph, tensor)) {
+        copy_node(s, t->producer, stage);
+        return map_get(&s->there, key, strlen(key));
+    }
     struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage), t->dtype,
                                t->ndim, t->dims);
