@@ -175,7 +175,8 @@ int schedule_choose(struct schedule_choice *choice, const char *text, struct dia
     if (!kind) return report_unknown(name, diags);
     *choice = (struct schedule_choice){.kind = kind};
     named_options_start(&options, "--schedule", kind->name, kind->options ? kind->options : "", diags->arena);
-    if (named_options_set_all(&options, name[length] ? name + length + 1 : NULL, 1, diags) < 0) return -1;
+    enum { LEAST_STAGES = 2 }; /* with one on each rank, interleaved is 1f1b */
+    if (named_options_set_all(&options, name[length] ? name + length + 1 : NULL, LEAST_STAGES, diags) < 0) return -1;
     const double chunks = named_options_value(&options, "v", kind->is_v ? 2 : 1);
     choice->chunks = (int)chunks;
     if (choice->chunks == chunks) return 0;

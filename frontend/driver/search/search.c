@@ -33,6 +33,7 @@ struct searching {
     struct diags *diags;
     struct search *search;
     struct models *models; /* the first: of one rank, with the given or the smallest micro-batches */
+    double tied;           /* search_tied */
     int64_t begun;         /* rt_now_ms */
     struct rt_progress *progress;
 };
@@ -122,6 +123,16 @@ static double states(const struct candidate *c, const struct outcome *base) {
             part[OUTCOME_OPTIMIZER] / (c->zero >= 1 ? ranks : 1));
 }
 
+/* Times the activations of a micro-batch's layers that a rank keeps for each in flight. Layers that are recomputed as a
+ * whole keep one value each, and each stage has four more of that size: what it receives and sends, forward and
+ * backward. */
+static double kept_times(const struct candidate *c, const struct outcome *base) {
+    static const double boundary = 4;
+    const struct schedule_law law = search_law(c);
+    if (!c->recompute || strcmp(c->recompute, "full") != 0 || !base->layers) return law.kept;
+    return law.kept_full * (1 + boundary * law.chunks * c->ways[SEARCH_PIPELINE] / base->layers);
+}
+
 /* Bytes of a rank that are neither weights nor of the optimizer: those of each layer for each micro-batch that is kept,
  * and the others. `share`: of the layers' bytes by the plan of the base that the candidate keeps. */
 static double activations(const struct candidate *c, const struct outcome *base, double micro_batches, double share) {
@@ -129,7 +140,8 @@ static double activations(const struct candidate *c, const struct outcome *base,
     const double of_layers = base->layers ? base->layers * base->layer[OUTCOME_OTHERS] : all;
     if (stages == 1) return all + (share - 1) * of_layers;
     const struct schedule_law law = search_law(c);
-    return all - of_layers + law.kept * share * of_layers * fmin(law.flight * stages, micro_batches) / stages;
+    return all - of_layers +
+           kept_times(c, base) * share * of_layers * fmin(law.flight * stages, micro_batches) / stages;
 }
 
 /* What a candidate needs at least, by the plan of a base `of` with the same recomputation and fewer sequences, or fewer
@@ -217,6 +229,17 @@ static double samples_of(const struct candidate *c) {
     return c->batch ? c->batch : 1;
 }
 
+/* Bytes that the first stage keeps for the gradients of tied weights that the last one sends for each micro-batch: in
+ * the type of products, for all that are in flight. */
+static double tied_gradients(const struct searching *s, const struct candidate *c) {
+    const struct schedule_law law = search_law(c);
+    const double bytes = s->options->amp ? 2 : 4, stages = c->ways[SEARCH_PIPELINE];
+    const double flight = law.chunks > law.copies ? fmax(law.flight, 2) : law.flight;
+    if (stages == 1) return 0;
+    return bytes * s->tied / c->ways[SEARCH_TENSOR] *
+           fmin(flight * stages, (double)search_micro_batches(s->options, c));
+}
+
 /* Predicts time and memory of the candidate from what the plan of its base says: Note [Search]. */
 static void predict(const struct searching *s, struct candidate *c, const struct outcome *base) {
     const struct schedule_law law = search_law(c);
@@ -233,7 +256,7 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(s, c, parameters, micro, worked);
     seconds += part[OUTCOME_UPDATE] * law.copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * samples_of(c));
-    c->memory = states(c, base) + activations(c, base, micro, 1);
+    c->memory = states(c, base) + activations(c, base, micro, 1) + tied_gradients(s, c);
 }
 
 /* Bounds the candidates with larger micro-batches than `of` and a base that is else the same or slower: they take the
@@ -546,6 +569,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
         .ways = {1, 1, 1, 1, 1}, .units = 1, .groups = 1, .batch = search_smallest_batch(options)};
     if (search_read(model, options, &one, &search->machine, arena, diags) < 0) return -1;
     s.models = &models;
+    if (model->job.graph->train) s.tied = search_tied(model);
     VEC_PUSH(arena, &models.all, model);
     const struct plan *partial = model->job.side.constraints ? model->job.side.constraints->refine : NULL;
     const struct job asked = {.options = options, .arena = arena, .diags = diags};

@@ -51,7 +51,7 @@ enum outcome_part {
     OUTCOME_OPTIMIZER,
     OUTCOME_OTHERS,
     OUTCOME_UPDATE, /* seconds of the step that are once a step: the update of the parameters */
-    OUTCOME_LEAST,  /* seconds of the step if kernels took no time to start and reached their rates at all sizes */
+    OUTCOME_LEAST,  /* seconds of the step if nothing took time to start, and all products reached their rates */
     OUTCOME_PARTS
 };
 struct outcome {
@@ -160,11 +160,11 @@ int64_t search_micro_batches(const struct options *given, const struct candidate
 /* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in
  * flight, and the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one.
  * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
- * memory. */
+ * memory; `kept_full`: of one that recomputes all layers, besides what crosses the boundaries of stages. */
 struct schedule_law {
     const char *name;
     int chunks, copies;
-    double waiting, few, flight, kept;
+    double waiting, few, flight, kept, kept_full;
 };
 struct schedule_law search_law(const struct candidate *candidate);
 
@@ -192,6 +192,9 @@ const char *search_first_error(const struct diags *diags, struct arena *arena);
 
 /* The repetitions of the model's largest block; 0 if it has so few that shortened graphs are no less work. */
 int search_layers(const struct search_model *model);
+
+/* Elements of the tables of embeddings that are read elsewhere too (tied weights). */
+double search_tied(const struct search_model *model);
 
 /* The number of experts of the model's mixtures; 1: it has none. */
 int64_t search_experts(const struct search_model *model);

@@ -105,20 +105,20 @@ bool search_same_base(const struct candidate *a, const struct candidate *b) {
 /* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
  * micro-batches in flight. */
 static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.7 + 0.03 * (stages - 2)};
+    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.45 + 0.03 * (stages - 2), 1.5};
 }
 
 struct schedule_law search_law(const struct candidate *candidate) {
-    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4},
-                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1},
-                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9},
-                                               {"chimera", 2, 2, 0.7, 1, 1, 1.4}};
+    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4, 1.4},
+                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1, 1},
+                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9, 0.9},
+                                               {"chimera", 2, 2, 0.7, 1, 1, 1.4, 1.4}};
     static const char interleaved[] = "interleaved";
     const char *name = candidate->schedule;
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (same_text(laws[i].name, name)) return laws[i];
     if (!name || strncmp(name, interleaved, sizeof interleaved - 1) != 0)
-        return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1, 1.2};
+        return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1, 1.2, 1.2};
     const char *stages = strstr(name, "v=");
     return interleaved_law(stages ? atoi(stages + 2) : 2);
 }

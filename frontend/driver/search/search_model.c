@@ -33,6 +33,21 @@ int64_t search_experts(const struct search_model *model) {
     return experts;
 }
 
+double search_tied(const struct search_model *model) {
+    const struct graph *graph = model->job.graph;
+    struct arena *scratch = arena_scratch(graph->arena);
+    const int *readers = graph_readers(graph, scratch);
+    double elements = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const struct tensor *table = &graph->tensors.at[node->inputs[0]];
+        if (node->op->id == OP_Gather && table->kind == TENSOR_WEIGHT && readers[node->inputs[0]] > 1)
+            elements += (double)tensor_elements(table);
+    }
+    arena_release(graph->arena, scratch);
+    return elements;
+}
+
 /* Checks the constraints with the whole model. A partial plan may name nodes of the backward phase and of updates too:
  * it is checked with a graph that has them. */
 static int check_constraints(const struct search_model *model, struct arena *arena, struct diags *diags) {
@@ -106,6 +121,7 @@ static double least_step(const struct job *job, const struct candidate *candidat
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     ideal.launch = 0;
     for (int e = 0; e < 3; e++) ideal.half_extents[e] = 0;
+    for (int l = 0; l < ideal.nlevels; l++) ideal.level[l].latency = 0;
     const struct estimate least = estimate_step(&job->plan, &ideal, units, 1, job_micro_batches(job));
     return least.step - hidden_later(job, candidate, &least);
 }
