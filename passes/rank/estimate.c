@@ -13,6 +13,9 @@ struct estimation {
     const struct machine *machine;
     int units, groups;
     bool alone; /* one rank at a time computes */
+    /* per tensor, of a walk through a segment: after how many seconds of computing its collective began, 0: in no node of
+     * the segment; how long the gather takes */
+    double *begun_at, *gathering;
 };
 
 /* Bytes of the rank's part of an operand; 0: it is left out. */
@@ -71,14 +74,13 @@ static double length_of(const struct span *span) {
     return span->computing + span->communicating;
 }
 
-/* A rank's way through a segment. begun_at, gathering: per tensor, after how many seconds of computing its collective
- * began, 0: it did not in this segment; how long the gather takes. The links are busy until `busy_until`. */
+/* A rank's way through a segment. The links are busy until `busy_until`. */
 struct walk {
     const struct estimation *e;
     const struct rank_class *class;
     struct reuse *reuse; /* NULL: as in struct kernel_work */
     struct span span;
-    double *begun_at, *gathering, busy_until;
+    double busy_until;
 };
 
 /* Adds a collective that began at a place of what is computed. Collectives take place one after the other on the links,
@@ -102,9 +104,9 @@ static void add_work(struct walk *walk, const struct node *node) {
         kernel_work(e->plan->graph, walk->class, node, e->machine, e->units / e->groups, walk->reuse, e->alone);
     const double runs = (double)attr_int(node, "runs", 1), last = work.seconds / runs;
     span->computing += work.seconds - last;
-    walk->begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
+    walk->e->begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
     if (attr_find(node, "gather_axis"))
-        add_begun(walk, walk->begun_at[node->inputs[0]], walk->gathering[node->inputs[0]], runs);
+        add_begun(walk, walk->e->begun_at[node->inputs[0]], walk->e->gathering[node->inputs[0]], runs);
     span->computing += last;
     span->flops += work.flops;
     span->causal_flops += work.causal_flops;
@@ -126,11 +128,11 @@ static void add_node(struct walk *walk, const struct node *node) {
         add_work(walk, node);
         walk->span.communicating += ring_seconds(walk->e, walk->class, node);
     } else if (starts) {
-        walk->begun_at[node->outputs[0]] = 1e-30 + walk->span.computing;
-        if (gathers) walk->gathering[node->outputs[0]] = seconds_of(walk->e, walk->class, node);
+        walk->e->begun_at[node->outputs[0]] = 1e-30 + walk->span.computing;
+        if (gathers) walk->e->gathering[node->outputs[0]] = seconds_of(walk->e, walk->class, node);
     } else if (op_communicates(node->op)) {
         const double seconds = seconds_of(walk->e, walk->class, node) + moving_of(walk, node);
-        const double began = attr_int(node, "begun", 0) ? walk->begun_at[op_moved_input(node)] : -1;
+        const double began = attr_int(node, "begun", 0) ? walk->e->begun_at[op_moved_input(node)] : -1;
         if (began == 0)
             walk->span.begun += seconds;
         else if (began < 0)
@@ -146,8 +148,6 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
                            struct reuse *reuse) {
     const struct graph *graph = e->plan->graph;
     struct walk walk = {.e = e, .class = class, .reuse = reuse};
-    walk.begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1);
-    walk.gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1);
     for (int i = segment->first; i < segment->end; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
@@ -155,6 +155,10 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
         if (segment->phase < PHASE_REDUCE && stage_part(node, segment->chunk) == STAGE_NONE) continue;
         add_node(&walk, node);
         if (reuse) reuse_touch(reuse, node);
+    }
+    for (int i = segment->first; i < segment->end; i++) {
+        const int result = graph->nodes.at[graph->order.at[i]].outputs[0];
+        e->begun_at[result] = e->gathering[result] = 0;
     }
     return walk.span;
 }
@@ -251,8 +255,13 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
     const struct graph *graph = plan->graph;
     const int coordinates = schedule_coordinates(graph);
     const bool in_turn = !graph_trains(graph) && coordinates == mesh_size(&graph->mesh);
-    const struct estimation e = {plan, machine, units, groups,
-                                 .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn)};
+    const struct estimation e = {plan,
+                                 machine,
+                                 units,
+                                 groups,
+                                 .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn),
+                                 .begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1),
+                                 .gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1)};
     const double times = graph_trains(graph) ? 3 : 1;
     struct span *spans = ARENA_ARRAY(graph->arena, struct span, graph->segments.n + 1);
     double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1), longest = -1;
