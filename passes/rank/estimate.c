@@ -13,8 +13,8 @@ struct estimation {
     const struct machine *machine;
     int units, groups;
     bool alone; /* one rank at a time computes */
-    /* per tensor, of a walk through a segment: after how many seconds of computing its collective began, 0: in no node of
-     * the segment; how long the gather takes */
+    /* per tensor, of a walk through a segment: seconds of computing before its collective, 0: it is not in the segment;
+     * seconds of the gather */
     double *begun_at, *gathering;
 };
 
