@@ -309,7 +309,8 @@ MEMORY = """
 Llama 3 8B in 4 stages, 8 micro-batches of one sequence of 4096 tokens, as `rankc plan` prints it: GiB of activations and of
 values in communication, on the rank with the most; *times* is the ratio to `1f1b`. *Slots* are those of each rank's
 stages. Zero-bubble schedules have slots of other numbers for two kinds of values: *first*, for activations that the
-gradients of weights do not need; *second*, for what the first part of a backward pass computes for the second.
+gradients of weights do not need; *second*, for what the first part of a backward pass computes for the second. Interleaved
+stages have others for what they keep and neither send nor receive (*first*), where these are fewer.
 
 """
 
@@ -325,7 +326,7 @@ def waiting(o, table):
 
 def memory(o, table):
     table.write(MEMORY + "| recompute | schedule | GiB | times | slots | first | second |\n|---|---|---|---|---|---|---|\n")
-    for recompute, schedule in itertools.product(("none", "full"), ("1f1b", "zb-h1", "zb-h2", "zb-v", "chimera")):
+    for recompute, schedule in itertools.product(("none", "full"), ("1f1b", "interleaved", "interleaved:v=4", "zb-h1", "zb-h2", "zb-v", "chimera")):
         options = [] if recompute == "none" else ["--recompute", recompute]
         got, shown = activations(o, schedule, *options)
         slots = [" ".join(str(of).replace(" ", "") for of in shown.get(key, [])) for key in ("slots", "slots_to_backward", "slots_to_weight")]
