@@ -31,10 +31,24 @@ static void put_slots(struct rt_json_writer *writer, const struct schedule *sche
     if (schedule->shape.nchunks > 1) rt_json_close(writer, ']');
 }
 
-/* A list with an entry for each stage; none if there are no slots of the kind. */
+/* True if every chunk has as many slots of the kind as for whole micro-batches. */
+static bool are_as_many(const struct graph *graph, enum rt_slot_kind kind) {
+    for (int c = 0; c < graph->schedules.n; c++) {
+        const struct rt_schedule *shape = &graph->schedules.at[c].shape;
+        for (int n = 0; n < shape->nchunks; n++)
+            if (shape->slots[rt_slot_set(kind, n)] != shape->slots[n]) return false;
+    }
+    return true;
+}
+
+/* A list with an entry for each stage; none if there are no slots of the kind, or as many as for whole
+ * micro-batches. */
 static void put_all_slots(struct rt_json_writer *writer, const struct graph *graph, enum rt_slot_kind kind) {
-    static const char *const keys[RT_SLOT_KINDS] = {"slots", "slots_to_backward", "slots_to_weight"};
+    const bool divided = schedule_last_phase(graph) == PHASE_WEIGHT;
+    const char *const keys[RT_SLOT_KINDS] = {"slots", "slots_to_backward",
+                                             divided ? "slots_to_weight" : "slots_of_gradients"};
     if (!graph->schedules.at[0].shape.slots[rt_slot_set(kind, 0)]) return;
+    if (kind != RT_SLOT_WHOLE && !divided && are_as_many(graph, kind)) return;
     rt_json_key(writer, keys[kind]);
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int c = 0; c < graph->schedules.n; c++) put_slots(writer, &graph->schedules.at[c], kind);

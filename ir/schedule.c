@@ -75,10 +75,25 @@ static void use_in_chunk(const struct graph *graph, int *owner, int tensor, int 
     if (tensor >= 0 && graph->tensors.at[tensor].kind == TENSOR_VALUE && chunk < owner[tensor]) owner[tensor] = chunk;
 }
 
+/* Per tensor: one of those that may lie in the same memory during the phases of micro-batches. */
+static int *find_groups(const struct graph *graph) {
+    int *group = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) group[t] = t;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->phase >= PHASE_REDUCE || node->stage < 0) continue;
+        for (int k = 0; k < node->ninputs && may_share_memory(node); k++)
+            if (node->inputs[k] >= 0 && graph->tensors.at[node->inputs[k]].kind == TENSOR_VALUE)
+                group[group_of(group, node->inputs[k])] = group_of(group, node->outputs[0]);
+    }
+    for (int t = 0; t < graph->tensors.n; t++) group[t] = group_of(group, t);
+    return group;
+}
+
 const int *schedule_owners(const struct graph *graph, int coordinate) {
-    const int n = graph->tensors.n, chunks = schedule_chunks(graph);
-    int *group = ARENA_ARRAY(graph->arena, int, n + 1), *owner = ARENA_ARRAY(graph->arena, int, n + 1);
-    for (int t = 0; t < n; t++) group[t] = t, owner[t] = chunks;
+    const int n = graph->tensors.n, chunks = schedule_chunks(graph), *group = find_groups(graph);
+    int *owner = ARENA_ARRAY(graph->arena, int, n + 1);
+    for (int t = 0; t < n; t++) owner[t] = chunks;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const bool transfer = node->op->id == OP_Transfer;
@@ -88,36 +103,89 @@ const int *schedule_owners(const struct graph *graph, int coordinate) {
             use_in_chunk(graph, owner, node->inputs[k], reads);
         for (int k = 0; k < node->noutputs && schedule_home(graph, node->stage) == coordinate; k++)
             use_in_chunk(graph, owner, node->outputs[k], node->stage);
-        for (int k = 0; k < node->ninputs && may_share_memory(node); k++)
-            if (node->inputs[k] >= 0 && graph->tensors.at[node->inputs[k]].kind == TENSOR_VALUE)
-                group[group_of(group, node->inputs[k])] = group_of(group, node->outputs[0]);
     }
-    for (int t = 0; t < n; t++) use_in_chunk(graph, owner, group_of(group, t), owner[t]);
-    for (int t = 0; t < n; t++) owner[t] = owner[group_of(group, t)];
+    for (int t = 0; t < n; t++) use_in_chunk(graph, owner, group[t], owner[t]);
+    for (int t = 0; t < n; t++) owner[t] = owner[group[t]];
     return owner;
 }
 
-static void add_end(const struct graph *graph, struct transfer_ends *ends, const int *owner, int id, bool sends) {
-    const struct node *node = &graph->nodes.at[id];
+/* Who accesses a group of tensors that may lie in the same memory: 1 + the chunk if it is one and in the backward phase
+ * alone, 0: nobody, MIXED: others. Transfers of a group by a coordinate: `sent`, `received`. */
+enum { MIXED = -1 };
+struct group_use {
+    int chunk;
+    bool sent, received;
+};
+
+static void use_group(const struct graph *graph, struct group_use *use, const int *group, int tensor, int chunk,
+                      enum phase phase) {
+    if (tensor < 0 || graph->tensors.at[tensor].kind != TENSOR_VALUE) return;
+    struct group_use *of = &use[group[tensor]];
+    const int now = phase == PHASE_BACKWARD && chunk >= 0 ? 1 + chunk : MIXED;
+    of->chunk = of->chunk && of->chunk != now ? MIXED : now;
+}
+
+/* Per tensor, by its group: how the coordinate accesses it. */
+static const struct group_use *find_group_uses(const struct graph *graph, const int *group, int coordinate) {
+    struct group_use *use = ARENA_ARRAY(graph->arena, struct group_use, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const bool transfer = node->op->id == OP_Transfer;
+        const int reads = transfer ? (int)attr_int(node, "from", 0) : node->stage, writes = node->stage;
+        const bool here = reads < 0 || schedule_home(graph, reads) == coordinate;
+        const bool there = writes < 0 || schedule_home(graph, writes) == coordinate;
+        for (int k = 0; k < node->ninputs && here; k++)
+            use_group(graph, use, group, node->inputs[k], reads, node->phase);
+        for (int k = 0; k < node->noutputs && there; k++)
+            use_group(graph, use, group, node->outputs[k], writes, node->phase);
+        if (transfer && here) use[group[node->inputs[0]]].sent = true;
+        if (transfer && there) use[group[node->outputs[0]]].received = true;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) use[group[graph->outputs.at[i]]].chunk = MIXED;
+    for (int i = 0; i < graph->updates.n; i++) use[group[graph->updates.at[i].value]].chunk = MIXED;
+    return use;
+}
+
+/* What the ends of a coordinate's transfers are made from. */
+struct ends_of {
+    const struct graph *graph;
+    const int *owner, *group;
+    const struct group_use *use;
+    bool last_is_backward; /* the last phase of a micro-batch */
+    struct transfer_ends ends;
+};
+
+static void add_end(struct ends_of *of, int id, bool sends) {
+    const struct node *node = &of->graph->nodes.at[id];
     const int chunk = (int)attr_int(node, sends ? "from" : "to", 0),
               tensor = sends ? node->inputs[0] : node->outputs[0];
-    const struct transfer_end end = {id, chunk, owner[tensor] < chunk ? owner[tensor] : chunk, sends};
-    VEC_PUSH(graph->arena, &ends->all, end);
+    const struct group_use *use = &of->use[of->group[tensor]];
+    const struct transfer_end end = {id, chunk, of->owner[tensor] < chunk ? of->owner[tensor] : chunk, sends,
+                                     .of_backward = of->last_is_backward && use->chunk == 1 + chunk &&
+                                                    !(use->sent && use->received)};
+    VEC_PUSH(of->graph->arena, &of->ends.all, end);
 }
 
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate) {
-    struct transfer_ends ends = {0};
-    const int *owner = NULL;
+    struct ends_of of = {.graph = graph, .last_is_backward = schedule_last_phase(graph) == PHASE_BACKWARD};
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (!schedule_posts(graph, node)) continue;
         const int from = (int)attr_int(node, "from", 0), to = (int)attr_int(node, "to", 0);
-        if (!owner) owner = schedule_owners(graph, coordinate);
-        if (schedule_home(graph, from) == coordinate) add_end(graph, &ends, owner, id, true);
-        if (schedule_home(graph, to) == coordinate) add_end(graph, &ends, owner, id, false);
+        if (!of.owner) {
+            of.owner = schedule_owners(graph, coordinate), of.group = find_groups(graph);
+            of.use = find_group_uses(graph, of.group, coordinate);
+        }
+        if (schedule_home(graph, from) == coordinate) add_end(&of, id, true);
+        if (schedule_home(graph, to) == coordinate) add_end(&of, id, false);
     }
-    return ends;
+    return of.ends;
+}
+
+int schedule_end_set(const struct graph *graph, const struct rt_schedule *shape, const struct transfer_end *end) {
+    const int number = schedule_number(graph, end->owner), own = rt_slot_set(RT_SLOT_FROM_BACKWARD, number);
+    return end->of_backward && shape->slots[own] ? own : rt_slot_set(RT_SLOT_WHOLE, number);
 }
 
 int schedule_phases(const struct graph *graph) {
@@ -139,7 +207,7 @@ enum phase schedule_last_phase(const struct graph *graph) {
 struct slot_span schedule_slot_span(enum rt_slot_kind kind, enum phase last) {
     const struct slot_span spans[RT_SLOT_KINDS] = {[RT_SLOT_WHOLE] = {PHASE_FORWARD, last},
                                                    [RT_SLOT_TO_BACKWARD] = {PHASE_FORWARD, PHASE_BACKWARD},
-                                                   [RT_SLOT_TO_WEIGHT] = {PHASE_BACKWARD, PHASE_WEIGHT}};
+                                                   [RT_SLOT_FROM_BACKWARD] = {PHASE_BACKWARD, last}};
     return spans[kind];
 }
 
@@ -314,7 +382,7 @@ static int check_slot(const struct checker *c, const struct progress *p, enum ph
     const struct slot_span span = schedule_slot_span(kind, p->last);
     if (!slots || phase < span.first || phase > span.last) return 0;
     int *holds = &p->holds[set * p->most + op->micro % slots];
-    if (phase == span.first && *holds) return fail(c, "two micro-batches are in one slot");
+    if (phase == span.first && *holds && *holds != holder) return fail(c, "two micro-batches are in one slot");
     if (phase != span.first && *holds != holder) return fail(c, "a micro-batch is not in the slot of its backward row");
     *holds = phase == span.last ? 0 : holder;
     return 0;
@@ -323,6 +391,17 @@ static int check_slot(const struct checker *c, const struct progress *p, enum ph
 static int check_slots(const struct checker *c, const struct progress *p, enum phase phase, const struct step_op *op) {
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
         if (check_slot(c, p, phase, op, (enum rt_slot_kind)kind) < 0) return -1;
+    return 0;
+}
+
+/* A receive into a slot of a set of its own takes it when it is posted. */
+static int take_own_slot(const struct checker *c, const struct progress *p, const struct transfer_end *end,
+                         const struct step_op *op) {
+    const int set = schedule_end_set(c->graph, &p->schedule->shape, end), slots = p->schedule->shape.slots[set];
+    int *holds = &p->holds[set * p->most + op->micro % slots];
+    if (set < RT_MAX_CHUNKS) return 0; /* of whole micro-batches */
+    if (*holds && *holds != op->micro + 1) return fail(c, "two micro-batches are in one slot");
+    *holds = op->micro + 1;
     return 0;
 }
 
@@ -349,22 +428,25 @@ static int check_transfer(const struct checker *c, struct progress *p, const str
     if (holder && holder != op->micro + 1) return fail(c, "two micro-batches are in one slot");
     if (end->sends && !p->ran[op->segment * p->micro_batches + op->micro])
         return fail(c, "a row sends a value before it is computed");
+    if (!end->sends && take_own_slot(c, p, end, op) < 0) return -1;
     *pending = op->micro + 1;
     return 0;
 }
 
 /* True if the row's segment may write to the memory of a value that is being sent (holder: 1 + its micro-batch, 0:
  * it is not): a forward segment to what another micro-batch left in the slot that it takes, a backward segment to
- * what is no longer read of its own micro-batch. A weight segment does not write to what has been sent (Note [On the
- * operand] in passes/rank/rankplan_make.c). */
+ * what is no longer read of its own micro-batch, and to what another one left in the slot for gradients that it takes.
+ * A weight segment does not write to what has been sent (Note [On the operand] in passes/rank/rankplan_make.c). */
 static bool overwrites(const struct checker *c, const struct progress *p, const struct transfer_end *end,
                        const struct step_op *op, int holder) {
     const struct segment *segment = &c->graph->segments.at[op->segment];
-    const int micro = holder - 1, slots = p->schedule->shape.slots[op->chunk];
+    const int set = schedule_end_set(c->graph, &p->schedule->shape, end), slots = p->schedule->shape.slots[set];
+    const int micro = holder - 1;
+    const bool takes = end->owner == segment->chunk && micro != op->micro && micro % slots == op->micro % slots;
+    const bool of_backward = set >= RT_MAX_CHUNKS;
     if (!holder || segment->phase == PHASE_WEIGHT) return false;
-    if (segment->phase == PHASE_BACKWARD)
-        return c->graph->nodes.at[end->node].phase == PHASE_FORWARD && micro == op->micro;
-    return end->owner == segment->chunk && micro != op->micro && micro % slots == op->micro % slots;
+    if (segment->phase == PHASE_FORWARD) return takes && !of_backward;
+    return (takes && of_backward) || (c->graph->nodes.at[end->node].phase == PHASE_FORWARD && micro == op->micro);
 }
 
 /* Before a segment is executed: its values have been received, and no transfer still needs the memory. */
@@ -451,8 +533,8 @@ static int check_updates(const struct checker *c, const struct schedule *schedul
     return 0;
 }
 
-/* Every chunk has slots, at most as many for a part of a micro-batch as for the whole. Those for a part are there for
- * all chunks or for none; with weight segments for both parts, without backward segments for none. */
+/* Every chunk has slots, at most as many for a part of a micro-batch as for the whole. Those for parts are there for
+ * all chunks or for none, and only if there are backward segments. */
 static int check_sets(const struct checker *c, const struct schedule *schedule) {
     const enum phase last = schedule_last_phase(c->graph);
     const bool parts = schedule->shape.slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
@@ -460,8 +542,7 @@ static int check_sets(const struct checker *c, const struct schedule *schedule) 
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++)
         for (int chunk = 0; chunk < schedule->shape.nchunks; chunk++) {
             const int slots = schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, chunk)];
-            const bool has = !kind || (parts && (kind == RT_SLOT_TO_BACKWARD || last == PHASE_WEIGHT));
-            if ((slots > 0) != has || slots > schedule->shape.slots[chunk])
+            if ((slots > 0) != (!kind || parts) || slots > schedule->shape.slots[chunk])
                 return fail(c, "a chunk has too many slots for a part of its micro-batches, or too few");
         }
     return 0;

@@ -31,10 +31,11 @@ int coordinate_part(const struct graph *graph, const struct node *node, int coor
 bool schedule_posts(const struct graph *graph, const struct node *node);
 
 /* An end of a posted transfer: `node` sends or receives in segments of `chunk`. `owner`: the chunk in whose slot the
- * value lies (schedule_owners). */
+ * value lies (schedule_owners). of_backward: only backward segments of that chunk, which are the last of a micro-batch,
+ * access it and what may lie in its memory, and it is not both received and sent. */
 struct transfer_end {
     int node, chunk, owner;
-    bool sends;
+    bool sends, of_backward;
 };
 struct transfer_ends {
     VEC(struct transfer_end) all;
@@ -47,6 +48,9 @@ const int *schedule_owners(const struct graph *graph, int coordinate);
 /* The ends on ranks of the coordinate, in the order of their nodes; rows refer to them by number. Memory is of
  * graph->arena. */
 struct transfer_ends schedule_ends(const struct graph *graph, int coordinate);
+
+/* The set of slots of the coordinate in one of which the value lies. */
+int schedule_end_set(const struct graph *graph, const struct rt_schedule *shape, const struct transfer_end *end);
 
 /* Number of phases with segments: all in a training program, else those up to the last node's. */
 int schedule_phases(const struct graph *graph);

@@ -355,6 +355,7 @@ static void put_schedule(struct strbuf *out, const struct compiled_model *compil
     put_slots(out, schedule, "slots_to_backward",
               divided ? "that gradients of weights do not need" : "that are neither sent nor received");
     put_slots(out, schedule, "slots_to_weight", "that the backward pass computes for them");
+    put_slots(out, schedule, "slots_of_gradients", "that are sent or received in the backward pass");
 }
 
 /* ---- memory ---- */

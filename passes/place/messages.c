@@ -17,6 +17,8 @@ struct ordering {
     int *end_of;                      /* per node: 1 + the end that receives from it, 0: none */
     bool *posted;                     /* [end * micro-batches + micro] */
     bool *held;                       /* [chunk * micro-batches + micro]: the micro-batch has a slot of the chunk */
+    bool *taken; /* [chunk * micro-batches + micro]: it has one for the gradients that are received and sent */
+    int *ahead;  /* per chunk: how many have one */
     int micro_batches;
     struct arrivals arrivals;
 };
@@ -40,6 +42,10 @@ static void post(struct ordering *o, int cell, int end, int micro) {
     bool *posted = &o->posted[end * o->micro_batches + micro];
     if (!*posted) VEC_PUSH(o->graph->arena, &o->arrivals.all, (struct arrival){cell, end, micro});
     *posted = true;
+    const int chunk = o->ends->all.at[end].chunk, at = chunk * o->micro_batches + micro;
+    if (!o->ends->all.at[end].of_backward || o->taken[at]) return;
+    o->taken[at] = true;
+    o->ahead[chunk]++;
 }
 
 static void post_next(struct ordering *o, int cell, struct channel *channel) {
@@ -63,7 +69,9 @@ static void post_held(struct ordering *o, int cell, struct channel *channel) {
     while (channel->next < channel->all.n) {
         const struct message *message = &channel->all.at[channel->next];
         const struct transfer_end *end = &o->ends->all.at[o->end_of[message->node] - 1];
-        if (!o->held[end->chunk * o->micro_batches + message->micro]) return;
+        const int at = end->chunk * o->micro_batches + message->micro;
+        if (!o->held[at]) return;
+        if (end->of_backward && !o->taken[at] && o->ahead[end->chunk] >= MESSAGES_AHEAD) return;
         post_next(o, cell, channel);
     }
 }
@@ -82,12 +90,16 @@ struct arrivals messages_order(const struct graph *graph, const struct column *c
     for (int from = 0; from < coordinates; from++)
         list_sends(graph, &columns[from], &ends[from], coordinate, &o.from[from]);
     o.held = ARENA_ARRAY(graph->arena, bool, schedule_chunks(graph) * o.micro_batches + 1);
+    o.taken = ARENA_ARRAY(graph->arena, bool, schedule_chunks(graph) * o.micro_batches + 1);
+    o.ahead = ARENA_ARRAY(graph->arena, int, schedule_chunks(graph) + 1);
     for (int i = 0; i < column->cells.n; i++) {
         const struct cell *cell = &column->cells.at[i];
         for (int e = 0; e < o.ends->all.n; e++)
             if (is_of_cell(graph, &o.ends->all.at[e], cell, false)) post_up_to(&o, i, e, cell->micro);
         for (int from = 0; from < coordinates && graph->chunks.n; from++) post_held(&o, i, &o.from[from]);
-        o.held[cell->chunk * o.micro_batches + cell->micro] = cell->phase != last;
+        const int at = cell->chunk * o.micro_batches + cell->micro;
+        o.held[at] = cell->phase != last;
+        if (cell->phase == last && o.taken[at]) o.taken[at] = false, o.ahead[cell->chunk]--;
     }
     return o.arrivals;
 }

@@ -10,12 +10,16 @@
  * A rank waits for the end of its sends before it takes a slot again, and so for the receives of the other side. These
  * must not come too late: a rank with several chunks also posts the receives of the messages that the same segment of
  * the sender sends, and, before each cell, those of the next messages as long as their memory is in a slot that their
- * micro-batch has. */
+ * micro-batch has. Gradients lie in a slot from the posting of their receive on: of each chunk, they are received ahead
+ * for MESSAGES_AHEAD micro-batches. */
 #ifndef PASSES_PLACE_MESSAGES_H
 #define PASSES_PLACE_MESSAGES_H
 
 #include "ir/schedule.h"
 #include "passes/plan/schedules.h"
+
+/* That one is received while another is used. */
+enum { MESSAGES_AHEAD = 2 };
 
 /* A receive that is posted before cell number `cell` of the coordinate's column. */
 struct arrival {

@@ -61,15 +61,17 @@ static enum phase phase_of_end(const struct table *t, int end) {
 
 /* Before the cell (NULL: at the end of the micro-batches), a send must be complete if the cell's segment may write
  * to the value's memory: a forward segment to what another micro-batch left in the slot that it takes, a backward
- * segment to what was sent of its own micro-batch's forward phase. A weight segment does not write to what has been
+ * segment to what was sent of its own micro-batch's forward phase, and to what another one left in the slot for
+ * gradients that it takes. A weight segment does not write to what has been
  * sent. */
 static bool must_end(const struct table *t, const struct cell *cell, int end, int micro) {
     const struct transfer_end *e = &t->ends.all.at[end];
     if (!cell) return true;
     if (cell->phase == PHASE_WEIGHT) return false;
-    if (cell->phase == PHASE_BACKWARD) return phase_of_end(t, end) == PHASE_FORWARD && micro == cell->micro;
-    const int slots = t->schedule.shape.slots[schedule_number(t->graph, cell->chunk)];
-    return e->owner == cell->chunk && micro != cell->micro && micro % slots == cell->micro % slots;
+    const int set = schedule_end_set(t->graph, &t->schedule.shape, e), slots = t->schedule.shape.slots[set];
+    const bool takes = e->owner == cell->chunk && micro != cell->micro && micro % slots == cell->micro % slots;
+    if (cell->phase == PHASE_FORWARD) return takes && set < RT_MAX_CHUNKS;
+    return (takes && set >= RT_MAX_CHUNKS) || (phase_of_end(t, end) == PHASE_FORWARD && micro == cell->micro);
 }
 
 /* Waits for the sends of the phase that are under way and must be complete before the cell. */
@@ -138,15 +140,20 @@ static bool take_slot(int *holder, int slots, int micro) {
     return true;
 }
 
+static enum rt_slot_kind kind_of_receive(const struct table *t, int end) {
+    return t->ends.all.at[end].of_backward ? RT_SLOT_FROM_BACKWARD : RT_SLOT_WHOLE;
+}
+
 /* True if no two micro-batches need a slot of the kind and chunk at the same time when there are `slots` of them. What
- * is received lies in slots for the whole micro-batch, which are taken when the first receive is posted. */
+ * is received takes its slot when the first receive is posted. */
 static bool suffice(const struct table *t, enum rt_slot_kind kind, int chunk, int slots) {
     const struct slot_span span = schedule_slot_span(kind, t->last);
     int *holder = ARENA_ARRAY(t->graph->arena, int, slots), a = 0;
     for (int i = 0; i < t->column->cells.n; i++) {
         const struct cell *cell = &t->column->cells.at[i];
         for (; a < t->arrivals.all.n && t->arrivals.all.at[a].cell == i; a++)
-            if (kind == RT_SLOT_WHOLE && t->ends.all.at[t->arrivals.all.at[a].end].chunk == chunk &&
+            if (kind == kind_of_receive(t, t->arrivals.all.at[a].end) &&
+                t->ends.all.at[t->arrivals.all.at[a].end].chunk == chunk &&
                 !take_slot(holder, slots, t->arrivals.all.at[a].micro))
                 return false;
         if (cell->chunk != chunk) continue;
@@ -156,21 +163,48 @@ static bool suffice(const struct table *t, enum rt_slot_kind kind, int chunk, in
     return true;
 }
 
-static int count_slots(const struct table *t, enum rt_slot_kind kind, int chunk, int more) {
+static int count_slots(const struct table *t, enum rt_slot_kind kind, int chunk) {
     int slots = 1;
     while (slots < t->column->micro_batches && !suffice(t, kind, chunk, slots)) slots++;
-    return slots + more < t->column->micro_batches ? slots + more : t->column->micro_batches;
+    return slots;
 }
 
-/* more: slots for whole micro-batches of each chunk beyond those that it needs. */
+/* True if the chunk's backward segments come in the order of the micro-batches. */
+static bool is_ascending(const struct table *t, int chunk) {
+    int before = -1;
+    for (int i = 0; i < t->column->cells.n; i++) {
+        const struct cell *cell = &t->column->cells.at[i];
+        if (cell->chunk != chunk || cell->phase != PHASE_BACKWARD) continue;
+        if (cell->micro < before) return false;
+        before = cell->micro;
+    }
+    return true;
+}
+
+static int at_most(int value, int limit) {
+    return value < limit ? value : limit;
+}
+
+/* Slots for the gradients that a chunk receives and sends: at least two, so that those of one micro-batch are sent
+ * while those of the next are computed. As many as for whole micro-batches suffice. */
+static int count_gradient_slots(const struct table *t, int chunk, int whole, int more) {
+    const int needed = count_slots(t, RT_SLOT_FROM_BACKWARD, chunk);
+    return is_ascending(t, chunk) ? at_most((needed > 2 ? needed : 2) + more, whole) : whole;
+}
+
+/* more: slots of each chunk, for whole micro-batches and for gradients, beyond those that it needs. */
 static void find_slots(struct table *t, const int *more) {
-    const int kinds = t->last == PHASE_WEIGHT ? RT_SLOT_KINDS : t->last == PHASE_BACKWARD ? RT_SLOT_TO_BACKWARD + 1 : 1;
+    int *slots = t->schedule.shape.slots;
     for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++) {
         if (schedule_home(t->graph, chunk) != t->column->coordinate) continue;
-        for (int kind = 0; kind < kinds; kind++)
-            t->schedule.shape.slots[rt_slot_set((enum rt_slot_kind)kind, t->schedule.shape.nchunks)] =
-                count_slots(t, (enum rt_slot_kind)kind, chunk, kind == RT_SLOT_WHOLE ? more[chunk] : 0);
-        t->schedule.shape.nchunks++;
+        const int number = t->schedule.shape.nchunks++;
+        const int whole = at_most(count_slots(t, RT_SLOT_WHOLE, chunk) + more[chunk], t->column->micro_batches);
+        slots[rt_slot_set(RT_SLOT_WHOLE, number)] = whole;
+        if (t->last == PHASE_FORWARD) continue;
+        slots[rt_slot_set(RT_SLOT_TO_BACKWARD, number)] = count_slots(t, RT_SLOT_TO_BACKWARD, chunk);
+        slots[rt_slot_set(RT_SLOT_FROM_BACKWARD, number)] = t->last == PHASE_WEIGHT
+                                                                ? count_slots(t, RT_SLOT_FROM_BACKWARD, chunk)
+                                                                : count_gradient_slots(t, chunk, whole, more[chunk]);
     }
     t->most = rt_schedule_most_slots(&t->schedule.shape);
 }
@@ -199,25 +233,6 @@ static struct schedule schedule_of(struct graph *graph, const struct column *col
     return t.schedule;
 }
 
-/* True if a chunk needs fewer slots for what its forward segments keep than for what it receives. */
-static bool saves_slots(const struct graph *graph) {
-    for (int c = 0; c < graph->schedules.n; c++) {
-        const struct rt_schedule *shape = &graph->schedules.at[c].shape;
-        for (int n = 0; n < shape->nchunks; n++)
-            if (shape->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, n)] < shape->slots[n]) return true;
-    }
-    return false;
-}
-
-/* Without weight segments, what is kept has slots of its own only where that saves any. */
-static void join_sets(struct graph *graph) {
-    if (schedule_last_phase(graph) != PHASE_BACKWARD || saves_slots(graph)) return;
-    for (int c = 0; c < graph->schedules.n; c++) {
-        struct rt_schedule *shape = &graph->schedules.at[c].shape;
-        for (int n = 0; n < shape->nchunks; n++) shape->slots[rt_slot_set(RT_SLOT_TO_BACKWARD, n)] = 0;
-    }
-}
-
 /* Note [Further slots]
  * A rank that waits for the end of a send before it takes the slot again may wait forever: for a receive that the other
  * side posts only after it has got something from this rank. The tables are simulated; where that happens, the chunk
@@ -238,7 +253,6 @@ static void put_tables(struct graph *graph, const struct column *columns, const 
         }
     } while (timeline_simulate(graph, columns[0].micro_batches, NULL, &timeline) && timeline.stuck >= 0 &&
              more[timeline.stuck] < columns[0].micro_batches);
-    join_sets(graph);
 }
 
 /* The tables of a program whose pipeline stages execute several micro-batches. */

@@ -80,15 +80,28 @@ static const struct access *find_root_accesses(const struct rankplan *plan, cons
     return access;
 }
 
-/* The set of slots for a kept value of which that is known. What goes from rank to rank, or is accessed by several
- * chunks, has a slot of `owner` for the whole micro-batch. */
-static int choose_set(const struct rank_class *class, const struct access *access, bool transferred, int owner) {
+/* Per root of a value that goes from rank to rank: its set of slots; -1 for others. */
+static const int *find_end_sets(const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
+    int *set = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) set[t] = -1;
+    for (int e = 0; e < ends.all.n; e++) {
+        const struct node *node = &graph->nodes.at[ends.all.at[e].node];
+        const int root = plan->root[ends.all.at[e].sends ? node->inputs[0] : node->outputs[0]];
+        set[root] = schedule_end_set(graph, &class->schedule->shape, &ends.all.at[e]);
+    }
+    return set;
+}
+
+/* The set of slots for a kept value of which that is known. What is accessed by several chunks has a slot of `owner`
+ * for the whole micro-batch. */
+static int choose_set(const struct rank_class *class, const struct access *access, int owner) {
     const unsigned forward = 1u << PHASE_FORWARD, weight = 1u << PHASE_WEIGHT;
     const bool parts = class->schedule->shape.slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
-    if (!parts || transferred || access->elsewhere || access->chunk == SEVERAL)
-        return rt_slot_set(RT_SLOT_WHOLE, owner);
+    if (!parts || access->elsewhere || access->chunk == SEVERAL) return rt_slot_set(RT_SLOT_WHOLE, owner);
     const enum rt_slot_kind kind = !(access->phases & weight)    ? RT_SLOT_TO_BACKWARD
-                                   : !(access->phases & forward) ? RT_SLOT_TO_WEIGHT
+                                   : !(access->phases & forward) ? RT_SLOT_FROM_BACKWARD
                                                                  : RT_SLOT_WHOLE;
     return rt_slot_set(kind, kind == RT_SLOT_WHOLE ? owner : access->chunk);
 }
@@ -106,8 +119,10 @@ void slots_find(const struct rankplan *plan, struct rank_class *class) {
     list_kept(plan, class);
     const int *owner = find_owners(plan, class);
     const struct access *access = find_root_accesses(plan, class);
+    const int *end_set = find_end_sets(plan, class);
     for (int i = 0; i < class->kept.n; i++) {
-        const int root = class->kept.at[i], set = choose_set(class, &access[root], i < class->transferred, owner[root]);
+        const int root = class->kept.at[i];
+        const int set = i < class->transferred ? end_set[root] : choose_set(class, &access[root], owner[root]);
         int64_t *bytes = &class->slot_bytes[set][arena_of(plan, root)];
         if (i < in_regions(class)) class->place[root] = (struct plan_place){arena_of(plan, root), *bytes, .set = set};
         *bytes += rankplan_memory(plan, class, root);
@@ -227,7 +242,8 @@ int slots_verify(const struct rankplan *plan, const struct rank_class *class, st
     for (int e = 0; e < ends.all.n; e++) {
         const struct node *node = &graph->nodes.at[ends.all.at[e].node];
         const int tensor = ends.all.at[e].sends ? node->inputs[0] : node->outputs[0];
-        if (class->place[tensor].stride && class->chunks[class->place[tensor].set] != ends.all.at[e].owner)
+        if (class->place[tensor].stride &&
+            class->place[tensor].set != schedule_end_set(graph, &class->schedule->shape, &ends.all.at[e]))
             return diag_error(diags, 1103, EXIT_INTERNAL, graph->name,
                               "memory plan: '%s' is in a slot of another stage", graph->tensors.at[tensor].name);
     }

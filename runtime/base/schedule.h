@@ -12,10 +12,11 @@
  * needs about as many slots as there are micro-batches between the two at the same time; micro-batch m has slot m
  * modulo their number. Without backward segments there is nothing to keep: all micro-batches have slot 0.
  *
- * Under a zero-bubble schedule other micro-batches come between the two parts of a backward phase. A chunk then has
- * three sets of slots, each with a number of its own: for what is kept from the forward to the weight segment, for what
- * no weight segment reads, which is kept up to the end of the backward segment, and for what the backward segment
- * computes for the weight segment. */
+ * A chunk may have three sets of slots, each with a number of its own: for what is kept during the whole micro-batch,
+ * for what is kept up to the end of the backward segment and is neither sent nor received, and for what begins with the
+ * backward segment. Under a zero-bubble schedule other micro-batches come between the two parts of a backward phase;
+ * the last set is then for what the backward segment computes for the weight segment. Else it is for the gradients that
+ * are received and sent: a receive is posted when the slot is free, and the slot is free when its sends have ended. */
 #ifndef RT_BASE_SCHEDULE_H
 #define RT_BASE_SCHEDULE_H
 
@@ -34,8 +35,8 @@ enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_REDUCE, PHASE_UP
 enum { RT_MAX_CHUNKS = 16 }; /* of a rank */
 
 /* The sets of slots of a chunk (Note [Slots]): a micro-batch has a slot from its forward to its last backward segment;
- * from FORWARD to BACKWARD; from BACKWARD to WEIGHT. Sets of all chunks are numbered by rt_slot_set. */
-enum rt_slot_kind { RT_SLOT_WHOLE, RT_SLOT_TO_BACKWARD, RT_SLOT_TO_WEIGHT, RT_SLOT_KINDS };
+ * from FORWARD to BACKWARD; from BACKWARD to the last. Sets of all chunks are numbered by rt_slot_set. */
+enum rt_slot_kind { RT_SLOT_WHOLE, RT_SLOT_TO_BACKWARD, RT_SLOT_FROM_BACKWARD, RT_SLOT_KINDS };
 enum { RT_SLOT_SETS = (int)RT_SLOT_KINDS * (int)RT_MAX_CHUNKS };
 static inline int rt_slot_set(enum rt_slot_kind kind, int chunk) {
     return (int)kind * RT_MAX_CHUNKS + chunk;

@@ -131,7 +131,8 @@ def formulas(o, work):
         out = os.path.join(work, "out")
         compile_case(o.rankc, case, f"{policy(1, p)}@1", m, out, ["--schedule", f"interleaved:v={v}", "--no-build"])
         shown = json.loads(call(o.rankc, "show", "--json", out).stdout)["schedule"]
-        expect(shown["slots"] == interleaved_slots(p, v, m), f"{shown['slots']} slots instead of {interleaved_slots(p, v, m)}")
+        kept = shown.get("slots_to_backward", shown["slots"])
+        expect(kept == interleaved_slots(p, v, m), f"{kept} slots instead of {interleaved_slots(p, v, m)}")
         last = max(line.rindex(f"{m - 1}a'") for line in shown["timeline"]) // 4 + 2
         bubble = 1 - 3 * v * m / last
         expect(abs(bubble - (p - 1) / (v * m + p - 1)) < 1e-9, f"interleaved:v={v} of {p}: stages wait {bubble}")
@@ -198,20 +199,21 @@ def zero_bubbles(o, work):
     return "as published"
 
 
-def activations(o, schedule, *options, config="llama3-8b"):
+def activations(o, schedule, *options, config="llama3-8b", parts=("activations", "communication")):
     """Bytes of activations and of values that ranks exchange, on the rank with the most of them, of 4 stages and 8 micro-batches; and the slots."""
     plan = json.loads(call(o.rankc, "plan", "--json", "--model-config", config, "--dim", "batch=1", "--dim", "seq=4096", "--pas", "pp", "--plan-ngpus", "4",
                            "--accumulate", "8", "--schedule", schedule, *options).stdout)
-    return max(rank["memory"]["activations"] + rank["memory"]["communication"] for rank in plan["ranks"]), plan["schedule"]
+    return max(sum(rank["memory"][part] for part in parts) for rank in plan["ranks"]), plan["schedule"]
 
 
 def zero_bubble_memory(o, work):
     """Qi et al. (ICLR 2024), section 2.2: ZB-H1 keeps about as much as 1F1B, ZB-H2 at most twice as much. What only a backward segment reads is kept
-    by as many micro-batches as 1F1B keeps; what it computes for the weight segments, by those of the delay between the two."""
-    usual = activations(o, "1f1b")[0]
-    one, slots = activations(o, "zb-h1")
+    by as many micro-batches as 1F1B keeps; what it computes for the weight segments, by those of the delay between the two. Values that
+    are being sent and received are not counted."""
+    usual = activations(o, "1f1b", parts=["activations"])[0]
+    one, slots = activations(o, "zb-h1", parts=["activations"])
     expect(slots["slots_to_backward"] == [4, 3, 2, 1] and slots["slots_to_weight"] == [1, 2, 3, 4], slots)
-    two = activations(o, "zb-h2")[0]
+    two = activations(o, "zb-h2", parts=["activations"])[0]
     expect(one <= 1.15 * usual and two <= 2 * usual, f"{one} and {two} bytes, under 1f1b {usual}")
     return f"{one / usual:.2f} and {two / usual:.2f} times 1f1b's"
 
@@ -309,8 +311,9 @@ MEMORY = """
 Llama 3 8B in 4 stages, 8 micro-batches of one sequence of 4096 tokens, as `rankc plan` prints it: GiB of activations and of
 values in communication, on the rank with the most; *times* is the ratio to `1f1b`. *Slots* are those of each rank's
 stages. Zero-bubble schedules have slots of other numbers for two kinds of values: *first*, for activations that the
-gradients of weights do not need; *second*, for what the first part of a backward pass computes for the second. Interleaved
-stages have others for what they keep and neither send nor receive (*first*), where these are fewer.
+gradients of weights do not need; *second*, for what the first part of a backward pass computes for the second. Other schedules
+have others for what they keep and neither send nor receive (*first*), where these are fewer, and for gradients that they
+receive and send (*second*).
 
 """
 
@@ -330,6 +333,7 @@ def memory(o, table):
         options = [] if recompute == "none" else ["--recompute", recompute]
         got, shown = activations(o, schedule, *options)
         slots = [" ".join(str(of).replace(" ", "") for of in shown.get(key, [])) for key in ("slots", "slots_to_backward", "slots_to_weight")]
+        slots[2] = slots[2] or " ".join(str(of).replace(" ", "") for of in shown.get("slots_of_gradients", []))
         table.write(f"| {recompute} | {schedule} | {got / 2**30:.1f} | {got / activations(o, '1f1b', *options)[0]:.2f} | {' | '.join(slots)} |\n")
 
 
