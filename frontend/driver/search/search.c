@@ -230,14 +230,12 @@ static double samples_of(const struct candidate *c) {
 }
 
 /* Bytes that the first stage keeps for the gradients of tied weights that the last one sends for each micro-batch: in
- * the type of products, for all that are in flight. */
+ * the type of products, in two slots, and with several stages on a rank in four (passes/place/messages.h). */
 static double tied_gradients(const struct searching *s, const struct candidate *c) {
     const struct schedule_law law = search_law(c);
-    const double bytes = s->options->amp ? 2 : 4, stages = c->ways[SEARCH_PIPELINE];
-    const double flight = law.chunks > law.copies ? fmax(law.flight, 2) : law.flight;
-    if (stages == 1) return 0;
-    return bytes * s->tied / c->ways[SEARCH_TENSOR] *
-           fmin(flight * stages, (double)search_micro_batches(s->options, c));
+    const double bytes = s->options->amp ? 2 : 4, slots = law.chunks > law.copies ? 4 : 2;
+    if (c->ways[SEARCH_PIPELINE] == 1) return 0;
+    return bytes * s->tied / c->ways[SEARCH_TENSOR] * fmin(slots, (double)search_micro_batches(s->options, c));
 }
 
 /* Predicts time and memory of the candidate from what the plan of its base says: Note [Search]. */

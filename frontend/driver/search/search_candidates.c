@@ -105,7 +105,7 @@ bool search_same_base(const struct candidate *a, const struct candidate *b) {
 /* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
  * micro-batches in flight. */
 static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.45 + 0.03 * (stages - 2), 1.5};
+    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.45 + 0.03 * (stages - 2), 1.4};
 }
 
 struct schedule_law search_law(const struct candidate *candidate) {
