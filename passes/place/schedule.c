@@ -192,19 +192,41 @@ static int count_gradient_slots(const struct table *t, int chunk, int whole, int
     return is_ascending(t, chunk) ? at_most((needed > 2 ? needed : 2) + more, whole) : whole;
 }
 
+static int common_divisor(int a, int b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+static int common_multiple(int a, int b) {
+    return a / common_divisor(a, b) * b;
+}
+
+/* Micro-batch m has slot m modulo the number of each set, so there are as many combinations as their least common
+ * multiple. If these are too many for a device that records each, there are a few more slots for whole micro-batches,
+ * which then have only what is received and sent; or as many of each set. */
+static void limit_combinations(const struct table *t, int *whole, int *kept, int *gradients) {
+    const int parts = common_multiple(*kept, *gradients), more = (*whole + parts - 1) / parts * parts;
+    if (common_multiple(*whole, parts) <= RT_MOST_COMBINATIONS || *whole > RT_MOST_COMBINATIONS) return;
+    if (more <= RT_MOST_COMBINATIONS && more <= t->column->micro_batches)
+        *whole = more;
+    else
+        *kept = *gradients = *whole;
+}
+
 /* more: slots of each chunk, for whole micro-batches and for gradients, beyond those that it needs. */
 static void find_slots(struct table *t, const int *more) {
     int *slots = t->schedule.shape.slots;
     for (int chunk = 0; chunk < schedule_chunks(t->graph); chunk++) {
         if (schedule_home(t->graph, chunk) != t->column->coordinate) continue;
         const int number = t->schedule.shape.nchunks++;
-        const int whole = at_most(count_slots(t, RT_SLOT_WHOLE, chunk) + more[chunk], t->column->micro_batches);
-        slots[rt_slot_set(RT_SLOT_WHOLE, number)] = whole;
+        int *whole = &slots[rt_slot_set(RT_SLOT_WHOLE, number)];
+        int *kept = &slots[rt_slot_set(RT_SLOT_TO_BACKWARD, number)];
+        int *gradients = &slots[rt_slot_set(RT_SLOT_FROM_BACKWARD, number)];
+        *whole = at_most(count_slots(t, RT_SLOT_WHOLE, chunk) + more[chunk], t->column->micro_batches);
         if (t->last == PHASE_FORWARD) continue;
-        slots[rt_slot_set(RT_SLOT_TO_BACKWARD, number)] = count_slots(t, RT_SLOT_TO_BACKWARD, chunk);
-        slots[rt_slot_set(RT_SLOT_FROM_BACKWARD, number)] = t->last == PHASE_WEIGHT
-                                                                ? count_slots(t, RT_SLOT_FROM_BACKWARD, chunk)
-                                                                : count_gradient_slots(t, chunk, whole, more[chunk]);
+        *kept = count_slots(t, RT_SLOT_TO_BACKWARD, chunk);
+        *gradients = t->last == PHASE_WEIGHT ? count_slots(t, RT_SLOT_FROM_BACKWARD, chunk)
+                                             : count_gradient_slots(t, chunk, *whole, more[chunk]);
+        if (t->last == PHASE_BACKWARD) limit_combinations(t, whole, kept, gradients);
     }
     t->most = rt_schedule_most_slots(&t->schedule.shape);
 }

@@ -42,6 +42,9 @@ static inline int rt_slot_set(enum rt_slot_kind kind, int chunk) {
     return (int)kind * RT_MAX_CHUNKS + chunk;
 }
 
+/* A device that records a segment for each combination of slots, as CUDA graphs do, records so many at most. */
+enum { RT_MOST_COMBINATIONS = 32 };
+
 /* The shape of a rank's schedule. A step has `micro_batches` micro-batches; if it `repeats`, that many or more. */
 struct rt_schedule {
     int micro_batches;

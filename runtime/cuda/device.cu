@@ -422,7 +422,7 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
 
 /* Graphs of a segment, each for one combination of slots; for further combinations its kernels are launched. */
 #ifndef RT_MOST_GRAPHS
-#define RT_MOST_GRAPHS 32
+#define RT_MOST_GRAPHS RT_MOST_COMBINATIONS
 #endif
 
 static int launch(struct rt *rt, const struct rt_segment *segment) {
