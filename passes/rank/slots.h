@@ -13,10 +13,11 @@
  * Chunks of a rank read each other's slots. A value that several chunks access lies in a slot of the first of them,
  * which begins its forward segment first and ends its backward segment last.
  *
- * Under a zero-bubble schedule a value of one chunk lies in the set of slots of its own lifetime (Note [Slots]): what
- * no weight segment accesses is free after the backward segment, and what no forward segment accesses is taken by the
- * backward segment. Values that go from rank to rank do not: the wait for the end of a send knows the slots of whole
- * micro-batches alone. */
+ * In training a value that one chunk accesses lies in the set of slots of its own lifetime (Note [Slots]). What no
+ * weight segment accesses is free after the backward segment. Under a zero-bubble schedule, what no forward segment
+ * accesses is taken by the backward segment; there, values that go from rank to rank have slots of whole
+ * micro-batches, since the wait for the end of a send knows those alone. Under other schedules, gradients that are sent
+ * or received have slots of their own (schedule_end_set in ir/schedule.h). */
 #ifndef PASSES_RANK_SLOTS_H
 #define PASSES_RANK_SLOTS_H
 
