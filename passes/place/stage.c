@@ -152,10 +152,11 @@ static int original_of(const struct staging *s, int tensor) {
 static bool is_widened(const struct graph *graph, int tensor) {
     const struct tensor *wide = &graph->tensors.at[tensor];
     const struct node *cast = &graph->nodes.at[wide->producer];
+    if (cast->op->id != OP_Cast) return false;
     const struct tensor *narrow = &graph->tensors.at[cast->inputs[0]];
-    return cast->op->id == OP_Cast && narrow->kind == TENSOR_VALUE &&
-           graph->nodes.at[narrow->producer].phase == cast->phase && rt_dtype_is_float(wide->dtype) &&
-           rt_dtype_is_float(narrow->dtype) && rt_dtype_bytes(narrow->dtype) < rt_dtype_bytes(wide->dtype);
+    return narrow->kind == TENSOR_VALUE && graph->nodes.at[narrow->producer].phase == cast->phase &&
+           rt_dtype_is_float(wide->dtype) && rt_dtype_is_float(narrow->dtype) &&
+           rt_dtype_bytes(narrow->dtype) < rt_dtype_bytes(wide->dtype);
 }
 
 static void copy_node(struct staging *s, int id, int stage);

@@ -40,9 +40,9 @@ double search_tied(const struct search_model *model) {
     double elements = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id != OP_Gather) continue;
         const struct tensor *table = &graph->tensors.at[node->inputs[0]];
-        if (node->op->id == OP_Gather && table->kind == TENSOR_WEIGHT && readers[node->inputs[0]] > 1)
-            elements += (double)tensor_elements(table);
+        if (table->kind == TENSOR_WEIGHT && readers[node->inputs[0]] > 1) elements += (double)tensor_elements(table);
     }
     arena_release(graph->arena, scratch);
     return elements;
