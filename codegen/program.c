@@ -330,16 +330,27 @@ static const char *any(const struct graph *graph, bool (*is)(const struct node *
     return "false";
 }
 
+/* struct rt_mesh as "2, 1, {{2}, {4}}"; of an axis that some stages alone have also these. */
+static const char *mesh_initializer(const struct mesh *mesh, struct arena *arena) {
+    struct strbuf axes;
+    strbuf_init(&axes, arena);
+    for (int a = 0; a < mesh->naxes; a++) {
+        strbuf_printf(&axes, "%s{%d", a ? ", " : "", mesh->axis[a].size);
+        if (mesh->axis[a].end) strbuf_printf(&axes, ", %d, %d", mesh->axis[a].first, mesh->axis[a].end);
+        strbuf_putc(&axes, '}');
+    }
+    return arena_printf(arena, "%d, %d, {%s}", mesh->naxes, mesh_pipeline_axis(mesh),
+                        mesh->naxes ? strbuf_text(&axes) : "{0}");
+}
+
 static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     const struct mesh *mesh = &plan->graph->mesh;
-    int64_t sizes[RT_MAX_AXES], shards = mesh_size(mesh);
+    int64_t shards = mesh_size(mesh);
     int64_t *classes = ARENA_ARRAY(plan->graph->arena, int64_t, shards + 1);
-    for (int a = 0; a < mesh->naxes; a++) sizes[a] = mesh->axis[a].size;
     for (int s = 0; s < shards; s++) classes[s] = rankplan_class_of(plan, s);
-    tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh_named", remarks_mesh(plan->graph));
     tmpl_set(env, "exporter", remarks_exporter(plan->graph));
-    tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
+    tmpl_set(env, "mesh", mesh_initializer(mesh, plan->graph->arena));
     tmpl_setf(env, "nreplicas", "%d", mesh->nreplicas);
     tmpl_set(env, "step", graph_trains(plan->graph) ? "train_step" : "infer_step");
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));

@@ -10,7 +10,7 @@ const char *remarks_mesh(const struct graph *graph) {
     struct strbuf out;
     strbuf_init(&out, graph->arena);
     for (int a = 0; a < mesh->naxes; a++)
-        strbuf_printf(&out, "%s%s=%d", a ? " " : "", mesh->axis[a].name, mesh->axis[a].size);
+        strbuf_printf(&out, "%s%s", a ? " " : "", mesh_axis_text(mesh, a, graph->arena));
     return mesh->naxes ? strbuf_text(&out) : "one rank";
 }
 
@@ -74,8 +74,9 @@ const char *remarks_reason(const struct node *node) {
 
 const char *remarks_group(const struct graph *graph, int axis) {
     const struct mesh *mesh = &graph->mesh;
-    const int stride = axis < mesh->naxes ? mesh_stride(mesh, axis) : 0;
-    if (!stride) return "all replicas";
+    if (axis >= mesh->naxes) return "all replicas";
+    if (axis == mesh_pipeline_axis(mesh) && !mesh_is_even(mesh)) return "all ranks of the scale unit";
+    const int stride = mesh_stride(mesh, axis, mesh->axis[axis].first);
     const char *ranks = arena_printf(graph->arena, "%d ranks", mesh->axis[axis].size);
     return stride == 1 ? ranks : arena_printf(graph->arena, "%s, %d apart", ranks, stride);
 }

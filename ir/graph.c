@@ -16,49 +16,6 @@ const char *const mark_names[MARKS] = {"", "parameter", "buffer", "derived", "fi
 const char *const joined_names[3] = {"", "sum", "max"};
 const char *const reduce_names[3] = {"sum", "max", "min"};
 
-int mesh_size(const struct mesh *mesh) {
-    int size = 1;
-    for (int a = 0; a < mesh->naxes; a++) size *= mesh->axis[a].size;
-    return size;
-}
-
-int mesh_layout_axes(const struct mesh *mesh) {
-    return mesh->naxes + mesh->nreplicas;
-}
-
-void mesh_add_replicas(struct mesh *mesh, int groups) {
-    static const char *const names[RT_MAX_REPLICAS] = {"units", "groups"};
-    mesh->nreplicas = groups > 1 ? 2 : 1;
-    for (int i = 0; i < mesh->nreplicas; i++) {
-        mesh->axis[mesh->naxes + i].name = names[i];
-        mesh->axis[mesh->naxes + i].size = 0;
-    }
-}
-
-void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]) {
-    for (int a = 0; a < RT_MAX_AXES; a++) {
-        int size = a < mesh->naxes ? mesh->axis[a].size : 1;
-        coordinate[a] = shard % size;
-        shard /= size;
-    }
-}
-
-int mesh_stride(const struct mesh *mesh, int axis) {
-    int stride = 1;
-    for (int a = 0; a < axis; a++) stride *= mesh->axis[a].size;
-    return stride;
-}
-
-int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
-    for (int a = 0; a < mesh_layout_axes(mesh); a++)
-        if (strcmp(mesh->axis[a].name, name) == 0) return a;
-    return -1;
-}
-
-int mesh_pipeline_axis(const struct mesh *mesh) {
-    return mesh_axis_by_name(mesh, "pipeline");
-}
-
 void graph_init(struct graph *graph, struct arena *arena, const char *name) {
     *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name), .texts = expr_texts_new(arena)};
 }

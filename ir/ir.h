@@ -30,13 +30,15 @@
 #include "ir/step_table.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/mesh.h"
 #include "runtime/base/part.h"
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
 
 /* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
- * is the least significant digit. naxes = 0: one device.
+ * is the least significant digit. naxes = 0: one device. An axis may belong to some pipeline stages alone (Note [Unequal
+ * stages] in runtime/base/mesh.h).
  *
  * Replica axes follow the others in axis[], in training only (Note [Replicas]). Their size is known when a job starts,
  * here it is 0; shards are not numbered along them. */
@@ -45,22 +47,42 @@ struct mesh {
     struct {
         const char *name;
         int size;
+        int first, end; /* as in struct rt_mesh_axis */
     } axis[RT_LAYOUT_AXES];
     int nreplicas;
 };
 
 /* Number of axes along which tensors are placed: naxes and the replica axes. */
 int mesh_layout_axes(const struct mesh *mesh);
+/* Adds an axis behind the others; the mesh has room for it and no replica axes. */
+void mesh_add_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axis *axis);
 /* Gives the mesh its replica axes: "units", the scale units, and if there are several ZeRO groups "groups". */
 void mesh_add_replicas(struct mesh *mesh, int groups);
 
-/* Number of shards: the product of the axes' sizes. */
+/* What does not depend on names: for the functions of runtime/base/mesh.h. */
+struct rt_mesh mesh_positions(const struct mesh *mesh);
+/* True if all pipeline stages have the same axes. */
+bool mesh_is_even(const struct mesh *mesh);
+/* True if the pipeline stage at that coordinate has the axis; all have replica axes. */
+bool mesh_has(const struct mesh *mesh, int axis, int stage);
+/* Number of shards: the product of the axes' sizes, if stages are equal. */
 int mesh_size(const struct mesh *mesh);
+/* The product of the axes' sizes: at most RT_MAX_RANKS in a mesh that is complete. */
+int64_t mesh_product(const struct mesh *mesh);
 /* The coordinate of the shard on each axis. */
 void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]);
-/* The difference between the numbers of two shards that are neighbours along the axis. The group of a shard along an
- * axis, all shards with the same coordinates on the others, begins stride x coordinate before it. */
-int mesh_stride(const struct mesh *mesh, int axis);
+/* The shard with these coordinates. */
+int mesh_shard(const struct mesh *mesh, const int *coordinate);
+/* The difference between the numbers of two shards of a stage that are neighbours along the axis: rt_mesh_stride. The
+ * group of a shard along an axis, all shards with the same coordinates on the others, begins stride x coordinate before
+ * it. */
+int mesh_stride(const struct mesh *mesh, int axis, int stage);
+/* An axis as users write it, such as "tensor=2", or "tensor=2@0-1" if stages 0 and 1 alone have it. */
+const char *mesh_axis_text(const struct mesh *mesh, int axis, struct arena *arena);
+/* Reads what follows the size of such an axis, from '@' on, up to the end of the text; nothing: all stages. */
+bool mesh_parse_stages(const char *text, int *first, int *end);
+/* Why axes may not belong to the stages that they name, for a message; NULL: they may. */
+const char *mesh_refused(const struct mesh *mesh);
 /* The axis whose coordinate is the pipeline stage; -1 if the mesh has none. */
 int mesh_pipeline_axis(const struct mesh *mesh);
 /* The index of the axis of that name, replica axes included; -1 if the mesh has none. */

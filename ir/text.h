@@ -6,6 +6,7 @@
  *                                                          micro-batches micro_batches=8
  *   model "pytorch 2.15.0" opset=20                        what wrote the model (provenance.h)
  *   mesh tensor=2 data=3                                   the first axis varies fastest; no mesh line: one device
+ *   mesh tensor=2@0-1 pipeline=4                           stages 0 and 1 alone have axis tensor
  *   chunks 0 1 0 1                                         pipeline coordinate of each chunk (struct chunks)
  *   file "gpt2.bin"                                        relative to the text's folder: file @1; the next file is @2
  *   operator "acme::Gate" types="ff->f" dims="*, * -> *" call=..   an operator that the user declares (ir/user.h)

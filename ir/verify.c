@@ -475,6 +475,8 @@ static int home_of(const struct verifier *v, int tensor) {
 static void check_crossing(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     bool transfer = node->op->id == OP_Transfer;
+    if (!transfer && !mesh_is_even(&v->graph->mesh) && from->layout.ncuts)
+        fail(v, "broadcasts a part of '%s' between unequal stages", from->name);
     if (!layout_equal(&from->layout, &to->layout)) fail(v, "changes the layout of '%s'", from->name);
     if (home_of(v, node->inputs[0]) != attr_int(node, "from", -2))
         fail(v, "'%s' is not on the pipeline stage that sends it", from->name);
@@ -610,6 +612,32 @@ static void check_nodes(struct verifier *v) {
         v->node = graph->order.at[i];
         check_node(v, &graph->nodes.at[v->node]);
         sound[kinds[i]] = v->diags->errors == before;
+    }
+}
+
+/* Checks that a stage divides and moves tensors along axes that it has (Note [Unequal stages] in runtime/base/mesh.h). */
+static void check_stage_has(struct verifier *v, const struct node *node, int stage, int tensor) {
+    const struct mesh *mesh = &v->graph->mesh;
+    const int home = schedule_home(v->graph, stage);
+    for (int axis = 0; axis < mesh->naxes && stage != STAGE_ALL; axis++) {
+        if (mesh_has(mesh, axis, home)) continue;
+        if (node->op->kind == OP_COMM && attr_int(node, "mesh", -1) == axis)
+            return fail(v, "communicates along %s, which pipeline stage %d does not have", mesh->axis[axis].name, home);
+        if (kind_along(v, tensor, axis) != PLACED_WHOLE)
+            return fail(v, "'%s' is divided along %s, which pipeline stage %d does not have",
+                        tensor_at(v, tensor)->name, mesh->axis[axis].name, home);
+    }
+}
+
+static void check_unequal_stages(struct verifier *v) {
+    const struct graph *graph = v->graph;
+    for (int i = 0; i < graph->order.n && graph->level >= STAGED; i++) {
+        const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
+        const int reads = node->op->id == OP_Transfer ? (int)attr_int(node, "from", 0) : node->stage;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) check_stage_has(v, node, reads, node->inputs[k]);
+        for (int k = 0; k < node->noutputs; k++)
+            if (node->outputs[k] >= 0) check_stage_has(v, node, node->stage, node->outputs[k]);
     }
 }
 
@@ -759,6 +787,7 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     }
     if (sound) check_nodes(&v);
     check_ends(&v);
+    if (diags->errors == before && !mesh_is_even(&graph->mesh)) check_unequal_stages(&v);
     if (diags->errors == before) check_packing(&v);
     for (int stage = 0; stage < schedule_chunks(graph) && diags->errors == before && graph->level >= STAGED; stage++)
         check_gathers(&v, stage);

@@ -8,6 +8,7 @@
 #define RT_GENERATED_H
 
 #include "base/flat.h"
+#include "base/mesh.h"
 #include "base/part.h"
 #include "base/lr_schedule.h"
 #include "base/schedule.h"
@@ -18,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 18 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 19 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
  * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
@@ -96,7 +97,7 @@ struct rt_transfer {
     int chunk;             /* in whose slot the value lies, by the rank's own numbers */
     struct rt_place place; /* of the value */
     size_t bytes;
-    int peer;        /* coordinate of the other end on the axis of the pipeline stages */
+    int peer;        /* the stage of the other end: its coordinate on the pipeline axis */
     int instruction; /* the node: index into "instructions" of manifest.json */
 };
 
@@ -185,10 +186,10 @@ struct rt_program {
     const char *key;  /* content hash of the program: every rank of a job must have the same */
     const char *work; /* hash of model, plan and the options that change results: a checkpoint belongs to it */
     int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/location.h) */
-    int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
-    int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units of a ZeRO group,
-                                   * and the groups if there are several; else 0 */
-    int zero_groups;              /* ZeRO groups; 1 without ZeRO */
+    struct rt_mesh mesh;
+    int nreplicas;   /* replica axes, numbered mesh.naxes and up: in training the scale units of a ZeRO group, and the
+                      * groups if there are several; else 0 */
+    int zero_groups; /* ZeRO groups; 1 without ZeRO */
     /* The mesh axis of pipeline stages that execute several micro-batches, so that one stage alone has the loss or an
      * output; 0: none, n: axis n - 1 */
     int stages;
@@ -382,9 +383,10 @@ void rt_ring_open(struct rt_ring *ring);
 int rt_ring_turn(struct rt *rt, struct rt_ring *ring, int turn);
 int rt_ring_give(struct rt *rt, const struct rt_ring *ring, void *gradients, const struct rt_ring_operand *to);
 
-/* Point-to-point and broadcast along one mesh axis. Sends to or receives from the rank at this rank's place +
- * `distance`, which may be negative. Broadcasts from place `root` on the axis; the root's dst gets a copy of its src,
- * the other ranks' src is ignored. */
+/* Point-to-point and broadcast along the pipeline axis. Sends to or receives from the stage at this rank's coordinate +
+ * `distance`, which may be negative; where stages are unequal, to as many of its ranks as take the value from this one.
+ * Broadcasts from stage `root`, of unequal ones from its first rank; the root's dst gets a copy of its src, the other
+ * ranks' src is ignored. */
 int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance);
 int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
 int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "frontend/driver/lock.h"
+#include "passes/plan/plan_text.h"
 #include "runtime/base/location.h"
 
 /* ---- finding it ---- */
@@ -124,14 +125,13 @@ static bool read_mesh(struct compiled_model *compiled) {
     if (!axis || axis->kind != RT_JSON_ARRAY) return false;
     for (axis = axis->first; axis; axis = axis->next) {
         const char *name = rt_json_text(rt_json_member(axis, "axis"));
-        int64_t size = 0;
-        if (!name || mesh->naxes == RT_MAX_AXES || !rt_json_int(rt_json_member(axis, "size"), &size) || size < 1 ||
-            size > compiled->plan_ngpus / mesh_size(mesh))
+        struct rt_mesh_axis read;
+        if (!name || mesh->naxes == RT_MAX_AXES || !plan_get_axis(axis, &read) ||
+            mesh_product(mesh) * read.size > RT_MAX_RANKS)
             return false;
-        mesh->axis[mesh->naxes].name = name;
-        mesh->axis[mesh->naxes++].size = (int)size;
+        mesh_add_axis(mesh, name, &read);
     }
-    return mesh_size(mesh) == compiled->plan_ngpus;
+    return !mesh_refused(mesh) && mesh_size(mesh) == compiled->plan_ngpus;
 }
 
 /* Checks the parts of the manifest that every verb uses. */

@@ -88,13 +88,21 @@ const struct rt_json **ranks_classes(const struct compiled_model *compiled, stru
     return of_shard;
 }
 
-/* The groups of ranks along a mesh axis, in order of their first rank. */
+/* The groups of ranks along a mesh axis, in order of their first rank. Along the pipeline axis of unequal stages each
+ * scale unit is one. */
 static void along_axis(struct rank_groups *groups, const struct compiled_model *compiled, int axis,
                        struct arena *arena) {
-    const int64_t size = compiled->mesh.axis[axis].size, stride = mesh_stride(&compiled->mesh, axis);
-    for (int64_t i = 0; i < compiled->runtime_ngpus / size; i++) {
-        const struct rank_group group = {i / stride * stride * size + i % stride, size, stride};
-        VEC_PUSH(arena, &groups->all, group);
+    const struct mesh *mesh = &compiled->mesh;
+    const int pipeline = mesh_pipeline_axis(mesh);
+    const bool unit = axis == pipeline && !mesh_is_even(mesh);
+    for (int rank = 0; rank < compiled->runtime_ngpus; rank++) {
+        int coordinate[RT_MAX_AXES];
+        mesh_coordinate(mesh, (int)(rank % compiled->plan_ngpus), coordinate);
+        const int stage = pipeline < 0 ? 0 : coordinate[pipeline];
+        struct rank_group group = {rank, mesh->axis[axis].size, mesh_stride(mesh, axis, stage)};
+        if (unit) group = (struct rank_group){rank, compiled->plan_ngpus, 1};
+        if (unit ? rank % compiled->plan_ngpus == 0 : coordinate[axis] == 0 && mesh_has(mesh, axis, stage))
+            VEC_PUSH(arena, &groups->all, group);
     }
 }
 

@@ -232,10 +232,8 @@ static void put_ports(struct strbuf *out, const struct compiled_model *compiled,
 static const char *mesh_text(const struct compiled_model *compiled, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
-    const struct rt_json *axis = elements(rt_json_member(compiled->root, "mesh"));
-    for (; axis; axis = axis->next)
-        strbuf_printf(&text, "%s%s=%" PRId64, text.length ? ", " : "", show_text(rt_json_member(axis, "axis"), arena),
-                      integer(axis, "size"));
+    for (int a = 0; a < compiled->mesh.naxes; a++)
+        strbuf_printf(&text, "%s%s", text.length ? ", " : "", mesh_axis_text(&compiled->mesh, a, arena));
     return strbuf_text(&text);
 }
 

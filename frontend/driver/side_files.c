@@ -80,11 +80,7 @@ static int read_schedule(struct reader *reader, const char *path) {
 /* Uses the mesh of the options; rules without a mesh get one axis "tensor" of all devices. */
 static void take_options_mesh(struct reader *reader) {
     struct mesh *mesh = &reader->files->mesh;
-    for (int a = 0; a < reader->options->naxes; a++) {
-        mesh->axis[a].name = reader->options->mesh[a].name;
-        mesh->axis[a].size = reader->options->mesh[a].size;
-    }
-    mesh->naxes = reader->options->naxes;
+    options_mesh(reader->options, mesh);
     if (!reader->files->rules) return;
     mesh->naxes = 1;
     mesh->axis[0].name = "tensor";
@@ -170,6 +166,10 @@ static int divide_pipeline(struct reader *reader) {
     int *size = axis < 0 ? NULL : &files->mesh.axis[axis].size;
     files->pipelines = size && (files->plan || *size > 1) ? schedule_pipelines(schedule) : 1;
     if (files->plan || files->pipelines == 1) return 0;
+    if (!mesh_is_even(&files->mesh))
+        return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
+                          "%s has several pipelines, of stages with equal numbers of ranks",
+                          diag_quote(reader->diags, schedule));
     if (*size % files->pipelines)
         return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
                           "%s divides the pipeline ranks into %d pipelines of equal size; there are %d",

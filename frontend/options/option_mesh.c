@@ -2,6 +2,7 @@
 #include "frontend/options/parser.h"
 
 #include "frontend/options/help_text.h"
+#include "ir/ir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -139,24 +140,55 @@ static int take_preferences(struct parser *parser) {
     return 0;
 }
 
-static int named_mesh(struct parser *parser, int64_t *product) {
+/* Reads "2", or "2@0-1" if pipeline stages 0 and 1 alone have the axis. */
+static int take_axis(struct parser *parser, const struct option_setting *setting, struct mesh_axis *axis) {
+    const size_t digits = strcspn(setting->value, "@");
+    const char *stages = setting->value + digits;
+    int64_t size;
+    *axis = (struct mesh_axis){.name = setting->key};
+    if (!parser_count(arena_copy(parser->arena, setting->value, digits), 1, RT_MAX_RANKS, &size))
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                          "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key, RT_MAX_RANKS,
+                          parser_quote(parser, setting->value));
+    if (!mesh_parse_stages(stages, &axis->first, &axis->end))
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                          "axis '%s' of --pas: pipeline stages are @FIRST or @FIRST-LAST, not %s", setting->key,
+                          parser_quote(parser, stages));
+    axis->size = (int)size;
+    return 0;
+}
+
+static int named_mesh(struct parser *parser, int64_t *devices) {
     struct options *options = parser->options;
-    *product = 1;
+    struct mesh mesh = {0};
+    int64_t product = 1;
+    *devices = 1;
     if (takes_file(options)) return 0;
     for (int i = 0; i < options->pas.settings.n; i++) {
-        const struct option_setting *setting = &options->pas.settings.at[i];
-        int64_t size;
-        if (!parser_count(setting->value, 1, RT_MAX_RANKS, &size))
-            return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-                              "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key,
-                              RT_MAX_RANKS, parser_quote(parser, setting->value));
-        options->mesh[options->naxes++] = (struct mesh_axis){setting->key, (int)size};
-        *product *= size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
+        struct mesh_axis *axis = &options->mesh[options->naxes];
+        if (take_axis(parser, &options->pas.settings.at[i], axis)) return -1;
+        product *= axis->size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
+        options->naxes++;
     }
-    if (*product > RT_MAX_RANKS)
+    if (product > RT_MAX_RANKS)
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
-                          options_text(options, OPT_PAS, parser->arena), (long long)*product, RT_MAX_RANKS);
+                          options_text(options, OPT_PAS, parser->arena), (long long)product, RT_MAX_RANKS);
+    options_mesh(options, &mesh);
+    const char *why = mesh_refused(&mesh);
+    if (why)
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s: %s",
+                          options_text(options, OPT_PAS, parser->arena), why);
+    *devices = mesh_size(&mesh);
     return 0;
+}
+
+void options_mesh(const struct options *options, struct mesh *mesh) {
+    *mesh = (struct mesh){.naxes = options->naxes};
+    for (int a = 0; a < options->naxes; a++) {
+        const struct mesh_axis *axis = &options->mesh[a];
+        mesh->axis[a].name = axis->name, mesh->axis[a].size = axis->size;
+        mesh->axis[a].first = axis->first, mesh->axis[a].end = axis->end;
+    }
 }
 
 /* The mesh of a policy with one axis, if none is given: all --plan-ngpus devices on that axis. */
@@ -164,7 +196,7 @@ static void default_mesh(struct parser *parser) {
     struct options *options = parser->options;
     const char *axis = choice_rows[options->pas.word].keys;
     if (!*axis || strchr(axis, ',') || takes_file(options)) return;
-    options->mesh[options->naxes++] = (struct mesh_axis){axis, (int)options->plan_ngpus};
+    options->mesh[options->naxes++] = (struct mesh_axis){.name = axis, .size = (int)options->plan_ngpus};
     const char *size = arena_printf(parser->arena, "%lld", (long long)options->plan_ngpus);
     VEC_PUSH(parser->arena, &options->pas.settings, (struct option_setting){axis, size});
 }

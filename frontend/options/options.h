@@ -116,9 +116,12 @@ struct option_texts {
     VEC(const char *) all;
 };
 
+struct mesh;
+
 struct mesh_axis {
     const char *name; /* "tensor", "data" */
     int size;
+    int first, end; /* pipeline stages that have it, as in struct rt_mesh_axis */
 };
 
 struct options {
@@ -136,7 +139,7 @@ struct options {
     const char *output, *instance_name;
     enum choice target, dtype, weights, reuse, broadcast, attention; /* dtype: CHOICE_NONE keeps the model's */
     struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
-    struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
+    struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; it has plan_ngpus shards */
     int naxes;
     const char *async_tp;
     bool sequence_parallel;
@@ -226,6 +229,9 @@ char *options_stem(const char *path, struct arena *arena);
 /* Maps a name to a file name of bytes [A-Za-z0-9_.-] that does not begin with ".": so it is not "." or "..", and does
  * not clash with locks and staging directories. */
 char *options_file_name(const char *name, struct arena *arena);
+
+/* The mesh of --pas. */
+void options_mesh(const struct options *options, struct mesh *mesh);
 
 /* What `compile` calls the directories <output>/<model>/<instance> unless they are taken
  * (frontend/driver/directory_names.h): safe as file names, never hidden, never "." or "..". */

@@ -109,7 +109,7 @@ static void print_mesh(struct printer *p) {
     const struct mesh *mesh = &p->graph->mesh;
     if (!mesh_layout_axes(mesh)) return;
     strbuf_puts(&p->out, "mesh");
-    for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&p->out, " %s=%d", mesh->axis[a].name, mesh->axis[a].size);
+    for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&p->out, " %s", mesh_axis_text(mesh, a, p->graph->arena));
     for (int a = mesh->naxes; a < mesh_layout_axes(mesh); a++) strbuf_printf(&p->out, " %s=*", mesh->axis[a].name);
     strbuf_putc(&p->out, '\n');
 }

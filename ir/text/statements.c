@@ -21,6 +21,15 @@ static bool read_replica_axis(struct reader *r, const char *start, const char *n
     return fail_at(r, start, "the replica axes are units and groups, in this order");
 }
 
+/* The pipeline stages that have the axis, behind '@': 0, or 0-1. */
+static bool read_stages(struct reader *r, struct rt_mesh_axis *axis) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_word(r, "-", "stages", word)) return false;
+    return mesh_parse_stages(arena_printf(r->arena, "@%s", word), &axis->first, &axis->end) ||
+           fail_at(r, start, "stages are FIRST or FIRST-LAST");
+}
+
 static bool read_mesh_axis(struct reader *r) {
     struct mesh *mesh = &r->graph->mesh;
     char word[MAX_WORD];
@@ -31,9 +40,10 @@ static bool read_mesh_axis(struct reader *r) {
     if (take(r, "*")) return read_replica_axis(r, start, word);
     if (mesh->nreplicas) return fail_at(r, start, "replica axes come last");
     if (mesh->naxes == RT_MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", RT_MAX_AXES);
-    if (!read_int(r, 1, MAX_WAYS / mesh_size(mesh), "its size", &size)) return false;
-    mesh->axis[mesh->naxes].name = arena_strdup(r->arena, word);
-    mesh->axis[mesh->naxes++].size = (int)size;
+    if (!read_int(r, 1, MAX_WAYS / mesh_product(mesh), "its size", &size)) return false;
+    struct rt_mesh_axis axis = {.size = (int)size};
+    if (take(r, "@") && !read_stages(r, &axis)) return false;
+    mesh_add_axis(mesh, arena_strdup(r->arena, word), &axis);
     return true;
 }
 
@@ -43,7 +53,8 @@ bool read_mesh(struct reader *r) {
     do {
         if (!read_mesh_axis(r)) return false;
     } while (!at_line_end(r));
-    return true;
+    const char *why = mesh_refused(&r->graph->mesh);
+    return !why || fail_at(r, place(r), "%s", why);
 }
 
 bool read_chunks(struct reader *r) {

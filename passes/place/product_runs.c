@@ -12,6 +12,7 @@
 
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/plan/machine.h"
 
@@ -138,7 +139,8 @@ static double seconds_of(const struct graph *graph, const struct machine *machin
     const struct node *move = &graph->nodes.at[pair->move];
     const struct tensor *result = &graph->tensors.at[graph->nodes.at[pair->product].outputs[0]];
     const double ways = graph->mesh.axis[pair->axis].size;
-    const struct machine_level link = machine_link(machine, ways, mesh_stride(&graph->mesh, pair->axis));
+    const int stage = schedule_home(graph, move->stage);
+    const struct machine_level link = machine_link(machine, ways, mesh_stride(&graph->mesh, pair->axis, stage));
     const double width = move->op->id == OP_AllGather ? pair->summed : pair->columns;
     const double bytes = pair->rows * width * (double)rt_dtype_bytes(result->dtype);
     const double reached = machine_reached(machine, pair->rows / runs, pair->columns, pair->summed);

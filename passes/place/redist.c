@@ -10,6 +10,7 @@
 #include "ir/base/str.h"
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
@@ -124,7 +125,8 @@ static bool gathers_again(const struct redist *redist, int tensor, const struct 
         const struct placement part = layout_along(&held->layout, axis);
         const bool positions = strcmp(graph->mesh.axis[axis].name, "context") == 0 ||
                                (strcmp(graph->mesh.axis[axis].name, "tensor") == 0 && held->ndim == 3 && part.dim == 1);
-        if (part.kind == PLACED_PART && positions && layout_along(layout, axis).kind == PLACED_WHOLE) return true;
+        const bool has = mesh_has(&graph->mesh, axis, schedule_home(graph, redist->stage));
+        if (has && part.kind == PLACED_PART && positions && layout_along(layout, axis).kind == PLACED_WHOLE) return true;
     }
     return false;
 }
@@ -175,10 +177,13 @@ static struct placement after_move(const struct move *move, const struct placeme
 
 /* The stage of a move: the producer's, so that a tensor is converted once for all stages. The backward phase sends
  * values to earlier stages alone; if it needs a tensor of an earlier one, such as a result of the forward phase, the
- * move is on the stage that needs it. */
-static int stage_of_move(const struct redist *redist, int producer) {
-    const int stage = producer < 0 ? redist->stage : redist->graph->nodes.at[producer].stage;
-    return redist->phase == PHASE_BACKWARD && redist->stage > stage ? redist->stage : stage;
+ * move is on the stage that needs it. Of two stages of which one lacks the axis, it is on the other. */
+static int stage_of_move(const struct redist *redist, int producer, int axis) {
+    const struct graph *graph = redist->graph;
+    const int stage = producer < 0 ? redist->stage : graph->nodes.at[producer].stage;
+    if (!mesh_has(&graph->mesh, axis, schedule_home(graph, stage))) return redist->stage;
+    const bool may_wait = mesh_has(&graph->mesh, axis, schedule_home(graph, redist->stage));
+    return redist->phase == PHASE_BACKWARD && redist->stage > stage && may_wait ? redist->stage : stage;
 }
 
 /* Adds the node of one move along `axis`; returns the tensor it makes. */
@@ -200,8 +205,10 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = *layout;
     int node = graph_add_node(graph, &ops[move->op], name, 1, &id, 1, &out, n, attrs);
-    graph->nodes.at[node].stage = stage_of_move(redist, from.producer);
-    graph->nodes.at[node].phase = redist->phase;
+    const int stage = stage_of_move(redist, from.producer, axis);
+    const bool earlier = redist->phase == PHASE_BACKWARD && stage < redist->stage; /* it sends in the forward phase */
+    graph->nodes.at[node].stage = stage;
+    graph->nodes.at[node].phase = earlier ? graph_phase_of(graph, id) : redist->phase;
     return out;
 }
 

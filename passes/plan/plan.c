@@ -7,6 +7,7 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/plan/schedules.h"
+#include "passes/plan/stages.h"
 
 void draft_init(struct draft *draft, const struct graph *graph) {
     *draft = (struct draft){.graph = graph,
@@ -30,6 +31,10 @@ void draft_give_stage(struct draft *draft, int id, int stage) {
         for (int other = 0; other < graph->nodes.n; other++) draft->given_stage[other] = -1;
     }
     draft->given_stage[id] = stage;
+}
+
+int draft_coordinate(const struct draft *draft, int stage) {
+    return draft->chunks.n ? draft->chunks.home[stage] : stage;
 }
 
 int draft_first(const struct draft *draft, int stage) {
@@ -392,6 +397,24 @@ static int check_program(const struct graph *graph, const struct plan *plan, str
     return check_schedule(graph, plan, diags);
 }
 
+/* E0420 for a node that is split along an axis that a stage which computes it does not have. */
+static int check_stage_axes(const struct applying *a, const struct graph *graph) {
+    const bool *everywhere = stage_recomputed(graph);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i], stage = schedule_home(graph, graph->nodes.at[id].stage);
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            if (graph->nodes.at[id].split[axis].factor == SPLIT_NONE || !graph->mesh.axis[axis].end) continue;
+            if (!everywhere[id] && mesh_has(&graph->mesh, axis, stage)) continue;
+            return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
+                              everywhere[id] ? "it cannot be split along %s: every pipeline stage that reads it "
+                                               "computes it, and some do not have that axis"
+                                             : "it cannot be split along %s: its pipeline stage does not have that axis",
+                              graph->mesh.axis[axis].name);
+        }
+    }
+    return 0;
+}
+
 int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct applying a = {.graph = graph, .plan = plan, .diags = diags};
     if (check_program(graph, plan, diags) < 0) return -1;
@@ -402,7 +425,8 @@ int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags
     graph->chunks = plan->chunks;
     a.scratch = arena_scratch(graph->arena);
     a.recomputed = list_recomputed(graph, a.scratch);
-    const int status = apply_nodes(&a, graph);
+    int status = apply_nodes(&a, graph);
+    if (!status && !mesh_is_even(&graph->mesh)) status = check_stage_axes(&a, graph);
     arena_release(graph->arena, a.scratch);
     return status;
 }
@@ -439,10 +463,15 @@ static int check_mesh(const struct applying *a, int without) {
     for (int i = 0; i < given->naxes; i++) {
         const int axis = mesh_axis_by_name(mesh, given->axis[i].name);
         const int size = axis < 0 || axis >= mesh->naxes ? 1 : mesh->axis[axis].size;
-        if (size == given->axis[i].size || i == without) continue;
+        const bool same = size == given->axis[i].size && (axis < 0 || (given->axis[i].first == mesh->axis[axis].first &&
+                                                                       given->axis[i].end == mesh->axis[axis].end));
+        if (same || i == without) continue;
+        const char *here = axis < 0 || axis >= mesh->naxes
+                               ? arena_printf(a->scratch, "%s=1", given->axis[i].name)
+                               : mesh_axis_text(mesh, axis, a->scratch);
         return mismatch(a, a->plan->line, a->plan->column,
-                        arena_printf(a->scratch, "its mesh has %s=%d, this one %s=%d", given->axis[i].name,
-                                     given->axis[i].size, given->axis[i].name, size));
+                        arena_printf(a->scratch, "its mesh has %s, this one %s", mesh_axis_text(given, i, a->scratch),
+                                     here));
     }
     return 0;
 }

@@ -67,8 +67,9 @@ void draft_init(struct draft *draft, const struct graph *graph);
 /* Notes in draft->given_stage that the user gives the node this stage. */
 void draft_give_stage(struct draft *draft, int id, int stage);
 
-/* Number of pipeline stages, and the first one at the coordinate of a stage. */
+/* Number of pipeline stages, the coordinate of a stage on the pipeline axis, and the first stage there. */
 int draft_stages(const struct draft *draft);
+int draft_coordinate(const struct draft *draft, int stage);
 int draft_first(const struct draft *draft, int stage);
 
 /* A mesh axis other than `axis` along which a node with these splits is split in the same factor or the same dimension

@@ -17,6 +17,19 @@ static void put_int(struct rt_json_writer *writer, const char *key, int64_t valu
     rt_json_put_int(writer, value);
 }
 
+bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis) {
+    const struct rt_json *size = entry->kind == RT_JSON_OBJECT ? rt_json_member(entry, "size") : entry;
+    const struct rt_json *stages = entry->kind == RT_JSON_OBJECT ? rt_json_member(entry, "stages") : NULL;
+    int64_t ways = 0, first = 0, last = -1;
+    const bool listed = stages && stages->kind == RT_JSON_ARRAY && stages->first && stages->first->next;
+    if (!size || !rt_json_int(size, &ways) || ways < 1 || ways > RT_MAX_RANKS || (stages && !listed)) return false;
+    if (listed && (!rt_json_int(stages->first, &first) || !rt_json_int(stages->first->next, &last) || first < 0 ||
+                   last < first || last >= RT_MAX_RANKS))
+        return false;
+    *axis = (struct rt_mesh_axis){(int)ways, (int)first, (int)last + 1};
+    return true;
+}
+
 void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh) {
     rt_json_key(writer, "mesh");
     rt_json_open(writer, '[', RT_JSON_LINES);
@@ -24,6 +37,10 @@ void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "axis", mesh->axis[a].name);
         put_int(writer, "size", mesh->axis[a].size);
+        if (mesh->axis[a].end) {
+            rt_json_key(writer, "stages");
+            rt_json_put_dims(writer, (int64_t[]){mesh->axis[a].first, mesh->axis[a].end - 1}, 2);
+        }
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -123,14 +140,15 @@ static int read_mesh(const struct reader *r, const struct rt_json *mesh) {
     bool good = mesh && mesh->kind == RT_JSON_ARRAY;
     for (const struct rt_json *axis = good ? mesh->first : NULL; axis && good; axis = axis->next) {
         const char *name = rt_json_text(rt_json_member(axis, "axis"));
-        int64_t size = 0;
-        good = name && *name && rt_json_int(rt_json_member(axis, "size"), &size) && size >= 1 && size <= RT_MAX_RANKS &&
-               out->naxes < RT_MAX_AXES && mesh_axis_by_name(out, name) < 0 && mesh_size(out) * size <= RT_MAX_RANKS;
+        struct rt_mesh_axis read;
+        good = name && *name && plan_get_axis(axis, &read) && out->naxes < RT_MAX_AXES &&
+               mesh_axis_by_name(out, name) < 0 && mesh_product(out) * read.size <= RT_MAX_RANKS;
         if (!good) break;
-        out->axis[out->naxes].name = arena_strdup(r->arena, name);
-        out->axis[out->naxes++].size = (int)size;
+        mesh_add_axis(out, arena_strdup(r->arena, name), &read);
     }
-    return good ? 0 : refuse_file(r, "mesh must be a list of axes and sizes");
+    if (!good) return refuse_file(r, "mesh must be a list of axes and sizes");
+    const char *why = mesh_refused(out);
+    return why ? refuse_file(r, why) : 0;
 }
 
 static int read_split(struct reader *r, const struct rt_json *entry, struct plan_split *split) {

@@ -27,6 +27,7 @@ struct places {
     int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
     /* per stage: positions of the first and last node that --refine gives it, n and -1: none; NULL: no --refine */
     int *first_given, *last_given;
+    double *ranks; /* per stage, as a multiple of those of the largest */
 };
 
 /* Number of nodes of the forward phase, the first of the order: those that are divided into stages. */
@@ -186,7 +187,7 @@ static double balance(const struct places *p, int stages, struct arena *arena, i
         for (int j = s; j < p->n; j++)
             for (int i = s - 1; i < j; i++) {
                 if (p->first_given && (p->at[i] > p->first_given[s - 1] || p->at[j] <= p->last_given[s - 1])) continue;
-                double stage = p->cost[j] - p->cost[i] + p->crossing[i] + p->crossing[j];
+                double stage = (p->cost[j] - p->cost[i]) / p->ranks[s - 1] + p->crossing[i] + p->crossing[j];
                 double slowest = best[(s - 1) * p->n + i] > stage ? best[(s - 1) * p->n + i] : stage;
                 if (slowest >= best[s * p->n + j]) continue;
                 best[s * p->n + j] = slowest;
@@ -200,7 +201,7 @@ static double balance(const struct places *p, int stages, struct arena *arena, i
 /* The boundaries of one kind, and both ends. */
 static struct places *of_kind(const struct places *all, int kind, struct arena *arena) {
     struct places *some = ARENA_NEW(arena, struct places);
-    some->first_given = all->first_given, some->last_given = all->last_given;
+    some->first_given = all->first_given, some->last_given = all->last_given, some->ranks = all->ranks;
     for (int p = 0; p < all->n; p++) {
         if (p > 0 && p < all->n - 1 && all->kind[p] != kind) continue;
         some->at[some->n] = all->at[p];
@@ -260,6 +261,20 @@ static void find_given(struct places *places, const struct draft *draft, int sta
         if (at < places->first_given[stage]) places->first_given[stage] = at;
         if (at > places->last_given[stage]) places->last_given[stage] = at;
     }
+}
+
+/* A stage of fewer ranks gets less to do. */
+static void find_ranks(struct places *places, const struct draft *draft, int stages) {
+    const struct mesh *mesh = &draft->graph->mesh;
+    const int axis = mesh_pipeline_axis(mesh);
+    int most = 1;
+    places->ranks = ARENA_ARRAY(draft->graph->arena, double, stages);
+    for (int s = 0; s < stages; s++) {
+        const int ranks = mesh_stride(mesh, axis, draft_coordinate(draft, s));
+        places->ranks[s] = ranks;
+        if (ranks > most) most = ranks;
+    }
+    for (int s = 0; s < stages; s++) places->ranks[s] = mesh_is_even(mesh) ? 1 : places->ranks[s] / most;
 }
 
 /* Every stage has the inputs and loads stored tensors. So operators that only move elements of those are put into the
@@ -353,6 +368,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);
     find_given(places, draft, stages);
+    find_ranks(places, draft, stages);
     choose_cuts(places, stages, graph->arena, cuts);
     if (cuts[stages] < 0)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,

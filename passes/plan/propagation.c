@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "passes/plan/constraints.h"
+#include "passes/plan/stages.h"
 
 enum { MAX_RESTARTS = 24 };
 
@@ -36,6 +37,7 @@ void propagation_init(struct propagation *propagation, struct draft *draft, stru
     propagation->closed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
     for (int id = 0; id < graph->nodes.n && draft->fixed; id++)
         propagation->decided[id] = propagation_is_fixed(propagation, id);
+    if (axis < graph->mesh.naxes && graph->mesh.axis[axis].end) propagation->recomputed = stage_recomputed(graph);
 }
 
 bool propagation_is_fixed(const struct propagation *propagation, int node) {
@@ -56,8 +58,17 @@ static struct node_split *split_of(struct propagation *propagation, int node) {
     return &propagation->split[node][propagation->axis];
 }
 
+/* True if a stage that computes the node does not have the axis: recomputed nodes may be on any stage. */
+static bool lacks_axis(const struct propagation *propagation, int node) {
+    const struct draft *draft = propagation->draft;
+    if (!propagation->recomputed) return false;
+    return propagation->recomputed[node] ||
+           !mesh_has(&propagation->graph->mesh, propagation->axis, draft_coordinate(draft, draft->stage[node]));
+}
+
 static bool may_split(struct propagation *propagation, int node, const struct node_split *split) {
     const struct dims *dims = propagation_dims(propagation, node);
+    if (lacks_axis(propagation, node)) return false;
     if (!dims_can_split(dims, split, propagation->ways) ||
         !op_can_split(propagation->graph->nodes.at[node].op, dims, split))
         return false;
@@ -73,6 +84,7 @@ const char *propagation_refuses(struct propagation *propagation, int node, const
     const struct dims *dims = propagation_dims(propagation, node);
     const int other = split_other_axis(propagation->split[node], dims, propagation->axis, split);
     const struct limits *limits = propagation->draft->limits;
+    if (lacks_axis(propagation, node)) return "its pipeline stage does not have the axis";
     if (limits && !limits_allow(limits, node, dims, split)) return "a constraint does not allow it";
     if (other < 0 || propagation->nests)
         return split_refused(graph, dims, propagation->split[node], propagation->axis, split);

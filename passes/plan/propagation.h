@@ -31,6 +31,7 @@ struct propagation {
     bool *decided;      /* per node: it is split along this axis, or a policy wants it to stay as it is */
     int *requested;     /* per tensor, during an attempt: 1 + the index of its request; 0: none */
     bool *closed;       /* per node: a policy splits it by itself; PROPAGATE_GATHER ends before it */
+    bool *recomputed;   /* stage_recomputed, if some pipeline stages alone have the axis; else NULL */
     bool nests; /* the cuts along this axis may divide parts along other axes (Note [Nested cuts] in base/part.h) */
 };
 

@@ -41,6 +41,14 @@ static const char *take_word(struct reader *r) {
     return word;
 }
 
+/* What follows the size of a mesh axis, up to a blank. */
+static const char *take_stages(struct reader *r) {
+    const size_t n = strcspn(r->at, " \t\r\n#");
+    const char *stages = arena_copy(r->arena, r->at, n);
+    r->at += n;
+    return stages;
+}
+
 static bool take(struct reader *r, char c) {
     if (*r->at != c) return false;
     r->at++;
@@ -132,12 +140,17 @@ static int parse_mesh(struct reader *r, struct rules *rules) {
         if (rules->mesh.naxes == RT_MAX_AXES)
             return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
         if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
-        if (size > RT_MAX_RANKS || mesh_size(&rules->mesh) * size > RT_MAX_RANKS)
+        if (size > RT_MAX_RANKS || mesh_product(&rules->mesh) * size > RT_MAX_RANKS)
             return fail(r, arena_printf(r->arena, "a mesh has at most %d devices", RT_MAX_RANKS));
         if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh already has this axis");
-        rules->mesh.axis[rules->mesh.naxes].name = name;
-        rules->mesh.axis[rules->mesh.naxes++].size = (int)size;
+        const int axis = rules->mesh.naxes++;
+        rules->mesh.axis[axis].name = name;
+        rules->mesh.axis[axis].size = (int)size;
+        if (!mesh_parse_stages(take_stages(r), &rules->mesh.axis[axis].first, &rules->mesh.axis[axis].end))
+            return fail(r, "@FIRST or @FIRST-LAST is expected, the pipeline stages that have the axis");
     }
+    const char *why = mesh_refused(&rules->mesh);
+    if (why) return fail(r, why);
     return rules->mesh.naxes ? 0 : fail(r, "a mesh needs at least one axis");
 }
 

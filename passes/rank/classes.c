@@ -91,42 +91,60 @@ static void find_schedule(const struct graph *graph, struct rank_class *class) {
         if (runs[s]) class->segments[class->nsegments++] = s;
 }
 
+/* One set per axis, in mixed radix: what a class consists of. */
+struct combination {
+    int without_stage; /* the number of the combination with the first pipeline coordinate and these sets */
+    int coordinate[RT_MAX_AXES];
+    bool exists; /* its stage has the axes along which its coordinates are not 0 */
+};
+
+static struct combination combination_at(const struct rankplan *plan, int number) {
+    const struct mesh *mesh = &plan->graph->mesh;
+    const int pipeline = mesh_pipeline_axis(mesh);
+    struct combination at = {.without_stage = number, .exists = true};
+    for (int a = 0, rest = number, stride = 1; a < mesh->naxes; a++) {
+        const int set = rest % plan->sets[a].n;
+        at.coordinate[a] = plan->sets[a].first[set];
+        if (a == pipeline) at.without_stage -= set * stride;
+        rest /= plan->sets[a].n;
+        stride *= plan->sets[a].n;
+    }
+    for (int a = 0; a < mesh->naxes && pipeline >= 0; a++)
+        at.exists = at.exists && (at.coordinate[a] == 0 || mesh_has(mesh, a, at.coordinate[pipeline]));
+    return at;
+}
+
 void classes_find(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     const struct mesh *mesh = &graph->mesh;
     const int pipeline = mesh_pipeline_axis(mesh);
-    plan->nclasses = 1;
+    int combinations = 1;
     for (int a = 0; a < mesh->naxes; a++) {
         find_sets(&plan->sets[a], graph, a);
-        plan->nclasses *= plan->sets[a].n;
+        combinations *= plan->sets[a].n;
     }
-    plan->classes = ARENA_ARRAY(graph->arena, struct rank_class, plan->nclasses);
-    for (int c = 0; c < plan->nclasses; c++) {
-        struct rank_class *class = &plan->classes[c];
-        int coordinate[RT_MAX_AXES] = {0}, rest = c, shards = 1, classes = 1, first_coordinate = c;
-        for (int a = 0; a < mesh->naxes; a++) {
-            coordinate[a] = plan->sets[a].first[rest % plan->sets[a].n];
-            class->shard += coordinate[a] * shards;
-            if (a == pipeline) first_coordinate -= rest % plan->sets[a].n * classes;
-            rest /= plan->sets[a].n;
-            shards *= mesh->axis[a].size;
-            classes *= plan->sets[a].n;
-        }
-        find_chunks(graph, class, pipeline < 0 ? 0 : coordinate[pipeline]);
-        class->dims = first_coordinate < c ? plan->classes[first_coordinate].dims : local_dims(graph, coordinate);
+    plan->classes = ARENA_ARRAY(graph->arena, struct rank_class, combinations);
+    plan->class_of = ARENA_ARRAY(graph->arena, int, combinations);
+    int64_t(**dims)[RT_MAX_NDIM] = arena_alloc(graph->arena, (size_t)combinations, sizeof *dims);
+    plan->nclasses = 0;
+    for (int c = 0; c < combinations; c++) {
+        const struct combination at = combination_at(plan, c);
+        if (!at.exists) continue;
+        struct rank_class *class = &plan->classes[plan->class_of[c] = plan->nclasses++];
+        class->shard = mesh_shard(mesh, at.coordinate);
+        find_chunks(graph, class, pipeline < 0 ? 0 : at.coordinate[pipeline]);
+        if (!dims[at.without_stage]) dims[at.without_stage] = local_dims(graph, at.coordinate);
+        class->dims = dims[at.without_stage];
         find_schedule(graph, class);
     }
 }
 
 int rankplan_class_of(const struct rankplan *plan, int shard) {
     const struct mesh *mesh = &plan->graph->mesh;
-    int class = 0, classes = 1;
-    for (int a = 0; a < mesh->naxes; a++) {
-        class += plan->sets[a].of[shard % mesh->axis[a].size] * classes;
-        shard /= mesh->axis[a].size;
-        classes *= plan->sets[a].n;
-    }
-    return class;
+    int coordinate[RT_MAX_AXES], number = 0;
+    mesh_coordinate(mesh, shard, coordinate);
+    for (int a = mesh->naxes - 1; a >= 0; a--) number = number * plan->sets[a].n + plan->sets[a].of[coordinate[a]];
+    return plan->class_of[number];
 }
 
 bool rankplan_class_includes(const struct rankplan *plan, const struct rank_class *class, int axis, int coordinate) {

@@ -27,11 +27,11 @@ static double bytes_of(const struct estimation *e, const struct rank_class *clas
 
 /* Collectives ------------------------------------------------------------------------------------------------------ */
 
-/* Ranks of the node's mesh axis, and the difference between the numbers of two neighbours. */
-static double ranks_along(const struct estimation *e, int axis, double *stride) {
+/* Ranks along the mesh axis at a pipeline coordinate, and the difference between the numbers of two neighbours. */
+static double ranks_along(const struct estimation *e, int coordinate, int axis, double *stride) {
     const struct mesh *mesh = &e->plan->graph->mesh;
     const int replica = axis - mesh->naxes;
-    *stride = mesh_stride(mesh, axis < mesh->naxes ? axis : mesh->naxes);
+    *stride = replica < 0 ? mesh_stride(mesh, axis, coordinate) : mesh_size(mesh);
     if (replica < 0) return mesh->axis[axis].size;
     if (replica == 1) *stride *= (double)e->units / e->groups;
     return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
@@ -41,7 +41,7 @@ static double ranks_along(const struct estimation *e, int axis, double *stride) 
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     const int moved = op_moved_input(node), result = node->outputs[0];
     double stride;
-    const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
+    const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_level link = machine_link(e->machine, ranks, stride);
     if (ranks < 2) return 0;
     const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result), most = in > out ? in : out;
@@ -53,7 +53,7 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
 static double ring_seconds(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     int tensors[4];
     double stride, bytes = 0;
-    const double ranks = ranks_along(e, (int)attr_int(node, "mesh", 0), &stride);
+    const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_level link = machine_link(e->machine, ranks, stride);
     const int n = op_ring_tensors(node, tensors);
     for (int i = 0; i < n; i++) bytes += bytes_of(e, class, tensors[i]);

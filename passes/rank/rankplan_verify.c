@@ -9,8 +9,8 @@ static const struct rank_class *member(const struct rankplan *plan, const struct
     const struct mesh *mesh = &plan->graph->mesh;
     int coordinate[RT_MAX_AXES];
     mesh_coordinate(mesh, class->shard, coordinate);
-    const int steps = plan->sets[axis].first[set] - coordinate[axis];
-    return &plan->classes[rankplan_class_of(plan, class->shard + steps * mesh_stride(mesh, axis))];
+    coordinate[axis] = plan->sets[axis].first[set];
+    return &plan->classes[rankplan_class_of(plan, mesh_shard(mesh, coordinate))];
 }
 
 /* True if all members of the groups of the class' ranks execute the node, or, of a transfer, its sender and its

@@ -192,6 +192,24 @@ static void put_files(struct rt_json_writer *w, const struct rt_saved_summary *s
     rt_json_close(w, ']');
 }
 
+/* The sizes of the axes; of one that some pipeline stages alone have, size and first and last stage. */
+static void put_mesh(struct rt_json_writer *w, const struct rt_mesh *mesh) {
+    rt_json_key(w, "mesh");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int a = 0; a < mesh->naxes; a++) {
+        const struct rt_mesh_axis *axis = &mesh->axis[a];
+        if (!axis->end) {
+            rt_json_put_int(w, axis->size);
+            continue;
+        }
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_int(w, "size", axis->size);
+        rt_json_key(w, "stages"), rt_json_put_dims(w, (int64_t[]){axis->first, axis->end - 1}, 2);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
 static void put_summary(struct rt_json_writer *w, const struct rt_saved_summary *summary) {
     rt_json_open(w, '{', RT_JSON_LINES);
     put_int(w, "format", RT_SAVED_FORMAT);
@@ -201,7 +219,7 @@ static void put_summary(struct rt_json_writer *w, const struct rt_saved_summary 
     put_int(w, "micro_batches", summary->micro_batches);
     put_int(w, "micro_batches_per_step", summary->micro_batches_per_step);
     put_int(w, "seed", summary->seed);
-    rt_json_key(w, "mesh"), rt_json_put_dims(w, summary->mesh, summary->naxes);
+    put_mesh(w, summary->mesh);
     for (int k = 0; k < RT_SAVED_KINDS; k++) put_tensors(w, summary, k);
     put_files(w, summary);
 }

@@ -3,6 +3,7 @@
 #define RT_BASE_SAVED_WRITE_H
 
 #include "file.h"
+#include "mesh.h"
 #include "safetensors.h"
 #include "saved.h"
 
@@ -50,8 +51,7 @@ bool rt_saved_output_end(struct rt_saved_output *out, int64_t *bytes, char hash[
 struct rt_saved_summary {
     const char *name, *program; /* of the program, and its key */
     int64_t step, micro_batches, micro_batches_per_step, seed;
-    const int64_t *mesh;
-    int naxes;
+    const struct rt_mesh *mesh;
     const struct rt_saved_entry *tensors[RT_SAVED_KINDS];
     int ntensors[RT_SAVED_KINDS];
     const struct rt_saved_written {

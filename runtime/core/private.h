@@ -104,7 +104,8 @@ struct rt_private {
     int micro;                         /* micro-batch of the current row */
     int forwarded[RT_MAX_CHUNKS];      /* by chunk: micro-batch of its last forward segment */
     void **joined; /* per output: memory for its micro-batches where the caller gives none; NULL: not needed so far */
-    struct rt_request *requests; /* of the rank's ends of transfers: [transfer * most slots + slot] */
+    struct rt_request *requests; /* of the rank's ends of transfers: [(transfer * most slots + slot) * most_peers + i] */
+    int most_peers;              /* the most ranks at the other end of one of them */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */
@@ -291,6 +292,21 @@ void rt_reset_gradients(struct rt *rt);
 
 /* Number of axes of the program: mesh axes, then replica axes. */
 int rt_layout_axes(const struct rt *rt);
+
+/* The group along the pipeline axis. Its members are the ranks with this rank's other coordinates, by stage; where
+ * stages are unequal the ranks of the scale unit, by shard (Note [Unequal stages] in base/mesh.h).
+ *
+ *     rt_stage             this rank's coordinate on the pipeline axis; 0 without one
+ *     rt_next_peer         the next member behind `before`, -1 at first, to which this rank sends what its stage sends
+ *                          to `stage`, or from which it receives; -1: there is none
+ *     rt_most_peers        the most peers of one of this rank's ends of transfers, at least 1
+ *     rt_first_member      the member that broadcasts for the stage
+ *     rt_speaks_for_stage  true if this rank does so among its group's members of its stage */
+int rt_stage(const struct rt *rt);
+int rt_next_peer(const struct rt *rt, int stage, bool sends, int before);
+int rt_most_peers(const struct rt *rt);
+int rt_first_member(const struct rt *rt, int stage);
+bool rt_speaks_for_stage(const struct rt *rt);
 
 /* The cut of a dimension along a mesh axis. */
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);

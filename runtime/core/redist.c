@@ -19,7 +19,7 @@ static struct view view_of(const struct rt *rt, int axis, enum rt_dtype dtype, i
 }
 
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain) {
-    return (struct rt_cut){extent, blocks, grain, rt->program->mesh[axis]};
+    return (struct rt_cut){extent, blocks, grain, rt->program->mesh.axis[axis].size};
 }
 
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain) {
@@ -191,16 +191,22 @@ int rt_all_gather_run(struct rt *rt, int axis) {
 
 int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    return rt_end_collective(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));
+    const int stage = rt->coordinate[axis] + distance;
+    int status = RT_OK;
+    for (int peer = -1; !status && (peer = rt_next_peer(rt, stage, true, peer)) >= 0;)
+        status = comm->driver->send(comm, src, (size_t)bytes, peer);
+    return rt_end_collective(rt, comm, status);
 }
 
 int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    return rt_end_collective(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
+    const int peer = rt_next_peer(rt, rt->coordinate[axis] + distance, false, -1);
+    return rt_end_collective(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, peer));
 }
 
 int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (comm->rank == root) RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)bytes));
-    return rt_end_collective(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
+    const int first = rt_first_member(rt, root);
+    if (comm->rank == first) RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)bytes));
+    return rt_end_collective(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, first));
 }

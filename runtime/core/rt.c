@@ -126,12 +126,10 @@ bool rt_error_told(const struct rt *rt) {
 
 static int check_program(struct rt *rt) {
     const struct rt_program *program = rt->program;
-    int64_t shards = 1;
-    for (int a = 0; a < program->naxes; a++) shards *= program->mesh[a];
     if (program->format != RT_FORMAT)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program has format %d, but this runtime needs format %d", program->format, RT_FORMAT);
-    if (program->plan_ngpus < 1 || shards != program->plan_ngpus)
+    if (program->plan_ngpus < 1 || rt_mesh_shards(&program->mesh) != program->plan_ngpus)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program's mesh does not match its number of ranks");
     return RT_OK;
@@ -142,11 +140,8 @@ static int place_shard(struct rt *rt) {
     rt->unit = rt->rank / program->plan_ngpus;
     rt->shard = rt->rank % program->plan_ngpus;
     rt->rank_class = &program->classes[program->class_of_shard[rt->shard]];
-    for (int a = 0, rest = rt->shard; a < program->naxes; a++) {
-        rt->ways[a] = program->mesh[a];
-        rt->coordinate[a] = rest % program->mesh[a];
-        rest /= program->mesh[a];
-    }
+    rt_mesh_coordinates(&program->mesh, rt->shard, rt->coordinate);
+    for (int a = 0; a < program->mesh.naxes; a++) rt->ways[a] = rt_mesh_ways(&program->mesh, a, rt_stage(rt));
     rt->internal->counts = calloc(2 * (size_t)rt->world, sizeof(*rt->internal->counts));
     return rt->internal->counts ? RT_OK : rt_fail_memory(rt);
 }
@@ -163,13 +158,20 @@ static int shake_hands(struct rt *rt) {
     return status;
 }
 
+/* The first rank of the group along the axis. */
+static int first_along(const struct rt *rt, int axis) {
+    const struct rt_mesh *mesh = &rt->program->mesh;
+    if (axis == mesh->stages && !rt_mesh_is_even(mesh)) return rt->rank - rt->shard;
+    return rt->rank - rt->coordinate[axis] * rt_mesh_stride(mesh, axis, rt_stage(rt));
+}
+
 static int open_axes(struct rt *rt) {
     const struct rt_program *program = rt->program;
-    for (int a = 0, stride = 1; a < program->naxes; stride *= program->mesh[a], a++) {
-        const int color = rt->rank - rt->coordinate[a] * stride;
+    for (int a = 0; a < program->mesh.naxes; a++) {
+        const int color = first_along(rt, a);
         struct rt_comm **split = &rt->internal->split[a];
         int status;
-        if (program->mesh[a] == 1)
+        if (program->mesh.axis[a].size == 1)
             status = rt_comm_open_self(split);
         else
             status = rt->comm->driver->split(rt->comm, color, split);
@@ -181,7 +183,7 @@ static int open_axes(struct rt *rt) {
 }
 
 int rt_layout_axes(const struct rt *rt) {
-    return rt->program->naxes + rt->program->nreplicas;
+    return rt->program->mesh.naxes + rt->program->nreplicas;
 }
 
 /* A replica axis: the units of the same `color`. */
@@ -199,7 +201,7 @@ static int open_replicas(struct rt *rt, int axis, int coordinate, int color) {
 /* The ranks with the same shard number, one per scale unit; the replica axes are its units, or those of a ZeRO group
  * and the groups. */
 static int open_units(struct rt *rt) {
-    const int axis = rt->program->naxes, groups = rt->program->zero_groups;
+    const int axis = rt->program->mesh.naxes, groups = rt->program->zero_groups;
     const bool alone = rt->world == rt->program->plan_ngpus;
     int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
     if (status) return rt_fail_comm(rt, rt->comm, status);
@@ -219,8 +221,9 @@ static int open_controls(struct rt *rt) {
     const int ports = rt->program->ninputs + (training ? training->seeds : 0);
     private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
     if (!private->given) return rt_fail_memory(rt);
+    private->most_peers = rt_most_peers(rt);
     const size_t transfers = (size_t)(rt->rank_class->ntransfers * rt_schedule_most_slots(&rt->rank_class->schedule));
-    private->requests = calloc(transfers + 1, sizeof *private->requests);
+    private->requests = calloc(transfers * (size_t)private->most_peers + 1, sizeof *private->requests);
     if (!private->requests) return rt_fail_memory(rt);
     for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];
     private->last = true;

@@ -64,7 +64,7 @@ int rt_take_inputs(struct rt *rt, int first, int n, const void *const *inputs) {
 static struct rt_request *request_of(const struct rt *rt, int transfer, int micro) {
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     const int slot = rt_schedule_slot(schedule, rt->rank_class->transfers[transfer].chunk, micro);
-    return &rt->internal->requests[transfer * rt_schedule_most_slots(schedule) + slot];
+    return &rt->internal->requests[(transfer * rt_schedule_most_slots(schedule) + slot) * rt->internal->most_peers];
 }
 
 /* True if the call asks for the phase and the micro-batch. */
@@ -108,16 +108,18 @@ static int transfer(struct rt *rt, int number, int micro, bool waits) {
     const struct rt_transfer *end = &rt->rank_class->transfers[number];
     struct rt_comm *comm = rt->axis[rt->program->stages - 1];
     struct rt_request *request = request_of(rt, number, micro);
-    int status;
+    int status = RT_OK;
     enter(rt, end->phase, end->chunk, micro);
     rt_at(rt, end->instruction);
     void *value = place_address(rt, &end->place);
-    if (waits)
-        status = comm->driver->wait(comm, request);
-    else if (end->sends)
-        status = comm->driver->post_send(comm, value, end->bytes, end->peer, request);
-    else
-        status = comm->driver->post_receive(comm, value, end->bytes, end->peer, request);
+    for (int peer = -1; !status && (peer = rt_next_peer(rt, end->peer, end->sends, peer)) >= 0; request++) {
+        if (waits)
+            status = comm->driver->wait(comm, request);
+        else if (end->sends)
+            status = comm->driver->post_send(comm, value, end->bytes, peer, request);
+        else
+            status = comm->driver->post_receive(comm, value, end->bytes, peer, request);
+    }
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
@@ -273,12 +275,13 @@ struct holders {
 
 static struct holders find_holders(const struct rt *rt, int output) {
     const struct rt_program *program = rt->program;
-    const int axis = program->stages - 1;
+    const int axis = program->mesh.stages;
     struct holders holders = {0};
-    int stride = 1;
-    for (int a = 0; a < axis; a++) stride *= program->mesh[a];
-    for (int c = program->mesh[axis] - 1; c >= 0; c--) {
-        const int shard = rt->shard + (c - rt->coordinate[axis]) * stride;
+    int coordinate[RT_MAX_AXES];
+    rt_mesh_coordinates(&program->mesh, rt->shard, coordinate);
+    for (int c = program->mesh.axis[axis].size - 1; c >= 0; c--) {
+        coordinate[axis] = c;
+        const int shard = rt_mesh_shard(&program->mesh, coordinate);
         if (program->classes[program->class_of_shard[shard]].outputs[output].offset == RT_ABSENT) continue;
         holders.first = c;
         holders.n++;
@@ -309,7 +312,7 @@ void rt_free_joined(struct rt *rt) {
  * by nodes of the program; a program that trains has none for its loss. */
 static bool lacks_outputs(const struct rt *rt) {
     for (int i = 0; rt->program->stages && i < rt->program->noutputs; i++)
-        if (find_holders(rt, i).n < rt->program->mesh[rt->program->stages - 1]) return true;
+        if (find_holders(rt, i).n < rt->program->mesh.axis[rt->program->mesh.stages].size) return true;
     return false;
 }
 
@@ -319,15 +322,15 @@ bool rt_keeps_outputs(const struct rt *rt) {
 
 /* Gives outputs to the pipeline stages that do not have them. */
 static int share_outputs(struct rt *rt, const struct tensors *tensors) {
-    const int axis = rt->program->stages - 1;
+    const int axis = rt->program->mesh.stages;
     RT_TRY(rt->program->device->finish(rt));
     for (int i = 0; i < rt->program->noutputs; i++) {
         const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i]);
         const struct holders holders = find_holders(rt, i);
         struct rt_comm *comm = rt->internal->split[axis];
-        if (holders.n == comm->size || !port_bytes(&whole)) continue;
-        const int status =
-            comm->driver->broadcast(comm, joined_output(rt, tensors, i), port_bytes(&whole), holders.first);
+        if (holders.n == rt->program->mesh.axis[axis].size || !port_bytes(&whole)) continue;
+        const int status = comm->driver->broadcast(comm, joined_output(rt, tensors, i), port_bytes(&whole),
+                                                   rt_first_member(rt, holders.first));
         if (status) return rt_fail_comm(rt, comm, status);
     }
     return RT_OK;

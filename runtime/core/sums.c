@@ -24,7 +24,7 @@ static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
 }
 
 static bool replicas_can_begin(const struct rt *rt) {
-    for (int a = rt->program->naxes; a < rt_layout_axes(rt); a++)
+    for (int a = rt->program->mesh.naxes; a < rt_layout_axes(rt); a++)
         if (can_begin(rt, rt->axis[a])) return true;
     return false;
 }
@@ -87,7 +87,7 @@ int rt_end_sums(struct rt *rt) {
 /* Sums along an axis ---------------------------------------------------------------------------------------------- */
 
 static bool is_replica_axis(const struct rt *rt, int axis) {
-    return axis >= rt->program->naxes;
+    return axis >= rt->program->mesh.naxes;
 }
 
 bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what) {
@@ -99,7 +99,7 @@ bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what) {
 
 bool rt_may_be_dummy(const struct rt *rt, int axis, bool each_micro_batch) {
     const struct rt_training *training = rt->program->training;
-    return axis == rt->program->naxes && training && (each_micro_batch || training->accumulate == 1);
+    return axis == rt->program->mesh.naxes && training && (each_micro_batch || training->accumulate == 1);
 }
 
 int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {

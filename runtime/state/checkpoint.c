@@ -63,7 +63,7 @@ static bool find_cuts(const struct rt *rt, struct kept *kept) {
     for (int s = 0; s < kept->nsplits && kept->cuts; s++) {
         const struct rt_split *split = &kept->split[s];
         kept->cuts[s] = (struct rt_saved_cut){
-            {split->dim, split->blocks, split->grain, rt->coordinate[split->axis], rt->program->mesh[split->axis]},
+            {split->dim, split->blocks, split->grain, rt->coordinate[split->axis], rt->program->mesh.axis[split->axis].size},
             split->axis};
     }
     return kept->cuts != NULL;
@@ -82,9 +82,10 @@ static bool find_part(struct kept *kept) {
 /* True if the shard holds the same part as this rank: it has the same coordinates on all mesh axes that cut the
  * tensor. */
 static bool has_same_part(const struct rt *rt, const struct kept *kept, int shard) {
-    for (int a = 0; a < rt->program->naxes; shard /= rt->program->mesh[a++])
-        for (int s = 0; s < kept->nsplits; s++)
-            if (kept->split[s].axis == a && shard % rt->program->mesh[a] != rt->coordinate[a]) return false;
+    int coordinate[RT_MAX_AXES];
+    rt_mesh_coordinates(&rt->program->mesh, shard, coordinate);
+    for (int s = 0; s < kept->nsplits; s++)
+        if (coordinate[kept->split[s].axis] != rt->coordinate[kept->split[s].axis]) return false;
     return true;
 }
 

@@ -178,11 +178,9 @@ static int write_summary(struct saving *s, const struct rt_saved_summary *summar
 
 static int write_json(struct saving *s) {
     const struct rt_program *program = s->rt->program;
-    int64_t mesh[RT_MAX_AXES];
     int nfiles, n[RT_SAVED_KINDS];
     struct rt_saved_written *files = written_files(s, &nfiles);
     struct rt_saved_entry *tensors[RT_SAVED_KINDS];
-    for (int a = 0; a < program->naxes; a++) mesh[a] = program->mesh[a];
     for (int k = 0; k < RT_SAVED_KINDS; k++) tensors[k] = entries_of(s, (enum rt_saved_kind)k, false, &n[k]);
     const struct rt_saved_summary summary = {
         .name = program->name,
@@ -191,8 +189,7 @@ static int write_json(struct saving *s) {
         .micro_batches = s->position.micro_batches,
         .micro_batches_per_step = (int64_t)s->rt->internal->accumulate * s->rt->units->size,
         .seed = s->position.seed,
-        .mesh = mesh,
-        .naxes = program->naxes,
+        .mesh = &program->mesh,
         .tensors = {tensors[RT_SAVED_PARAMETERS], tensors[RT_SAVED_OPTIMIZER]},
         .ntensors = {n[RT_SAVED_PARAMETERS], n[RT_SAVED_OPTIMIZER]},
         .files = files,

@@ -167,7 +167,7 @@ bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, stru
 /* Finding -------------------------------------------------------------------------------------------------------- */
 
 static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, const struct rt_split *split) {
-    return split->dim >= 0 && split->dim < weight->ndim && split->axis >= 0 && split->axis < rt->program->naxes &&
+    return split->dim >= 0 && split->dim < weight->ndim && split->axis >= 0 && split->axis < rt->program->mesh.naxes &&
            split->blocks != INT64_MIN;
 }
 

@@ -21,7 +21,7 @@ static const char *groups(struct arena *arena, int axis) {
         mesh_coordinate(&mesh, shard, coordinate);
         if (coordinate[axis] != 0) continue;
         for (int i = 0; i < mesh.axis[axis].size; i++)
-            strbuf_printf(&out, "%s%d", i ? " " : "{", shard + i * mesh_stride(&mesh, axis));
+            strbuf_printf(&out, "%s%d", i ? " " : "{", shard + i * mesh_stride(&mesh, axis, 0));
         strbuf_putc(&out, '}');
     }
     return strbuf_text(&out);
@@ -48,7 +48,7 @@ static void test_groups_agree_with_coordinates(void **state) {
         assert_int_equal(coordinate[3], 0);
         for (int axis = 0; axis < 3; axis++) {
             int first[RT_MAX_AXES];
-            mesh_coordinate(&mesh, shard - coordinate[axis] * mesh_stride(&mesh, axis), first);
+            mesh_coordinate(&mesh, shard - coordinate[axis] * mesh_stride(&mesh, axis, 0), first);
             for (int a = 0; a < 3; a++) assert_int_equal(first[a], a == axis ? 0 : coordinate[a]);
         }
     }

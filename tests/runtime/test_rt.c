@@ -192,7 +192,7 @@ static void programs_that_do_not_fit_are_refused(void **state) {
     assert_string_equal(rt_error(NULL),
                         "'tiny' needs a multiple of 2 ranks (plan_ngpus), at most 16384, but was started with 1");
     tiny_program(&program, 1);
-    program.mesh[0] = 2;
+    program.mesh.axis[0].size = 2;
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
     tiny_program(&program, 1);
     struct rt *rt;
@@ -339,8 +339,7 @@ static int strided_case(struct rank_context *context) {
                                        .name = "strided",
                                        .key = "tiny-1",
                                        .plan_ngpus = 2,
-                                       .naxes = 1,
-                                       .mesh = {2},
+                                       .mesh = {1, -1, {{2}}},
                                        .nweights = 1,
                                        .nclasses = 1,
                                        .weights = &weight,

@@ -38,7 +38,7 @@ static int tiny_step(struct rt *rt) {
     const int64_t *ids = (const int64_t *)(void *)(rt->arena[RT_ACTIVATIONS] + IDS_AT);
     const float *w = (const float *)(void *)(rt->arena[RT_WEIGHTS] + W_AT);
     const float *v = (const float *)(void *)(rt->arena[RT_WEIGHTS] + V_AT);
-    const struct rt_cut cut = {TINY_N, 1, 1, rt->program->mesh[0]};
+    const struct rt_cut cut = {TINY_N, 1, 1, rt->program->mesh.axis[0].size};
     const int64_t first = rt_part_start(rt, 0, TINY_N, 1, 1), columns = rt_cut_length(&cut, rt->coordinate[0]);
 
     if (ids[0] > 9 && ids[1] == rt->rank) return rt_fail(rt, RT_ERROR_INPUT, "index %d is out of range", (int)ids[0]);
@@ -111,8 +111,7 @@ void tiny_program(struct rt_program *program, int shards) {
                                    .name = "tiny",
                                    .key = "tiny-1",
                                    .plan_ngpus = shards,
-                                   .naxes = 1,
-                                   .mesh = {shards},
+                                   .mesh = {1, -1, {{shards}}},
                                    .ninputs = 2,
                                    .noutputs = 3,
                                    .nweights = 2,

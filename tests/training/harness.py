@@ -1,5 +1,6 @@
 """What the training tests share: calls of rankc, what was recorded of a case and what a run logs, and the report."""
 import json
+import math
 import os
 import subprocess
 import tempfile
@@ -49,21 +50,29 @@ def lines_of(log):
 
 
 def ranks_of(policy):
-    """Of one unit. The mesh of "manual:FILE" is in the file."""
-    product = 1
+    """Of one unit. The mesh of "manual:FILE" is in the file. An axis may be of some stages alone: tensor=2@0-1."""
     axes = policy.partition(":")[2].split(",")
     if policy.startswith("manual:"):
         with open(policy.partition(":")[2], encoding="utf-8") as rules:
             axes = next(line for line in rules if line.startswith("mesh ")).split()[1:]
+    everywhere, pipeline, some = 1, 1, []
     for axis in axes:
         name, _, size = axis.partition("=")
-        product *= int(size) if size.isdigit() and name != "capacity" else 1 # attention=heads is no axis either
-    return product
+        size, _, stages = size.partition("@")
+        if not size.isdigit() or name == "capacity": # attention=heads is no axis either
+            continue
+        if stages:
+            some.append((int(size), int(stages.split("-")[0]), int(stages.split("-")[-1])))
+        elif name == "pipeline":
+            pipeline = int(size)
+        else:
+            everywhere *= int(size)
+    return sum(everywhere * math.prod(size for size, first, last in some if first <= stage <= last) for stage in range(pipeline))
 
 
 def split_plan(plan):
     """ "policy@units" as the policy and the number of units."""
-    policy, _, units = plan.partition("@")
+    policy, _, units = plan.rpartition("@")
     return policy, int(units)
 
 

@@ -20,8 +20,8 @@ struct checkpoint_target {
     struct checkpoint *from;
     const char *path, *name, *program; /* of the new checkpoint; of the program that loads it, and its key */
     int directory;                     /* open */
-    int naxes, ranks;
-    int64_t mesh[RT_MAX_AXES];
+    int ranks;
+    struct rt_mesh mesh;
     const int *class_of; /* by rank; NULL: one class */
     VEC(struct checkpoint_tensor) tensors[RT_SAVED_KINDS];
     VEC(struct rt_saved_written) files;

@@ -11,6 +11,7 @@
 
 #include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/cli/format_bytes.h"
+#include "passes/plan/plan_text.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/half.h"
 #include "runtime/base/path.h"
@@ -95,10 +96,14 @@ static int parts_of(const struct rt_saved_tensor *tensor) {
 static const char *mesh_text(const struct checkpoint *checkpoint, struct cli *cli) {
     const struct rt_json *mesh = rt_json_member(rt_saved_root(checkpoint->saved), "mesh");
     struct strbuf text;
-    int64_t ways;
+    struct rt_mesh_axis ways;
     strbuf_init(&text, cli->arena);
-    for (const struct rt_json *axis = mesh && mesh->kind == RT_JSON_ARRAY ? mesh->first : NULL; axis; axis = axis->next)
-        if (rt_json_int(axis, &ways)) strbuf_printf(&text, "%s%" PRId64, text.length ? " x " : "", ways);
+    for (const struct rt_json *axis = mesh && mesh->kind == RT_JSON_ARRAY ? mesh->first : NULL; axis;
+         axis = axis->next) {
+        if (!plan_get_axis(axis, &ways)) continue;
+        strbuf_printf(&text, "%s%d", text.length ? " x " : "", ways.size);
+        if (ways.end) strbuf_printf(&text, " (stages %d to %d)", ways.first, ways.end - 1);
+    }
     return text.length ? strbuf_text(&text) : "1";
 }
 

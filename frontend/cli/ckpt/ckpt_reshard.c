@@ -6,6 +6,7 @@
 #include "frontend/cli/compiled_model.h"
 #include "frontend/cli/ranks.h"
 #include "frontend/driver/reuse_keys.h"
+#include "passes/plan/plan_text.h"
 
 /* ---- reading how tensors are cut ---- */
 
@@ -25,7 +26,7 @@ static bool read_cuts(const struct checkpoint_target *target, struct checkpoint_
             if (rt_json_text(rt_json_member(at, "axis")) && !strcmp(rt_json_text(rt_json_member(at, "axis")), name))
                 number = place;
         cut->axis = (int)number;
-        if (number < 0 || number >= target->naxes || !rt_json_int(rt_json_member(entry, "dim"), &cut->cut.dim) ||
+        if (number < 0 || number >= target->mesh.naxes || !rt_json_int(rt_json_member(entry, "dim"), &cut->cut.dim) ||
             !rt_json_int(rt_json_member(entry, "blocks"), &cut->cut.blocks) ||
             !rt_json_int(rt_json_member(entry, "unit"), &cut->cut.grain))
             return false;
@@ -50,18 +51,21 @@ static const bool *holders_of(const struct checkpoint_target *target, const stru
     return holders;
 }
 
-/* Reads the sizes of the mesh axes: numbers, or objects that have them as `size`. */
-static int read_mesh(struct checkpoint_target *target, const struct rt_json *mesh, const char *size) {
-    int64_t ranks = 1;
-    for (const struct rt_json *axis = mesh && mesh->kind == RT_JSON_ARRAY ? mesh->first : NULL; axis;
-         axis = axis->next) {
-        int64_t *ways = &target->mesh[target->naxes];
-        const struct rt_json *value = size ? rt_json_member(axis, size) : axis;
-        if (target->naxes++ == RT_MAX_AXES || !rt_json_int(value, ways) || *ways < 1 || *ways > RT_MAX_RANKS ||
-            (ranks *= *ways) > RT_MAX_RANKS)
+/* Reads the mesh of a checkpoint or of a manifest. Of a checkpoint's axes no names are known; the pipeline axis is the
+ * last one if stages are unequal. */
+static int read_mesh(struct checkpoint_target *target, const struct rt_json *list) {
+    struct mesh mesh = {0};
+    for (const struct rt_json *entry = list && list->kind == RT_JSON_ARRAY ? list->first : NULL; entry;
+         entry = entry->next) {
+        struct rt_mesh_axis axis;
+        if (mesh.naxes == RT_MAX_AXES || !plan_get_axis(entry, &axis) ||
+            mesh_product(&mesh) * axis.size > RT_MAX_RANKS)
             return -1;
+        mesh_add_axis(&mesh, entry->next ? "" : "pipeline", &axis);
     }
-    target->ranks = (int)ranks;
+    if (mesh_refused(&mesh)) return -1;
+    target->mesh = mesh_positions(&mesh);
+    target->ranks = mesh_size(&mesh);
     return 0;
 }
 
@@ -70,7 +74,7 @@ int checkpoint_dedup(struct cli *cli, struct checkpoint *from, const char *out) 
     struct checkpoint_target target = {.cli = cli, .from = from, .path = out};
     target.name = rt_json_text(rt_json_member(root, "name"));
     target.program = rt_json_text(rt_json_member(root, "program"));
-    if (!target.name || !target.program || read_mesh(&target, rt_json_member(root, "mesh"), NULL))
+    if (!target.name || !target.program || read_mesh(&target, rt_json_member(root, "mesh")))
         return dedup_refused(from, cli);
     int *class_of = ARENA_ARRAY(cli->arena, int, target.ranks);
     for (int r = 0; r < target.ranks; r++) class_of[r] = r;
@@ -167,7 +171,7 @@ static int reshard(struct checkpoint_target *target, const struct compiled_model
     struct reuse_keys keys;
     int files, classes;
     if (!reuse_keys_read(&keys, rt_json_member(compiled->root, "keys"), &files, cli->arena) || !model || !instance ||
-        read_mesh(target, rt_json_member(compiled->root, "mesh"), "size"))
+        read_mesh(target, rt_json_member(compiled->root, "mesh")))
         return fail_manifest(cli);
     if (rt_saved_format(target->from->saved) != RT_SAVED_OLDEST && (!theirs || strcmp(theirs, keys.work)))
         return diag_error(cli->diags, 805, EXIT_MISMATCH, target->from->path,

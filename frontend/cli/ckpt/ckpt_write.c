@@ -97,9 +97,10 @@ int checkpoint_merge(struct cli *cli, struct checkpoint *from, const char *out) 
 
 /* ---- writing a checkpoint ---- */
 
-static int64_t coordinate(const struct checkpoint_target *target, int rank, int axis) {
-    for (int a = 0; a < axis; a++) rank /= (int)target->mesh[a];
-    return rank % target->mesh[axis];
+static int coordinate(const struct checkpoint_target *target, int rank, int axis) {
+    int coordinates[RT_MAX_AXES];
+    rt_mesh_coordinates(&target->mesh, rank, coordinates);
+    return coordinates[axis];
 }
 
 static bool holds(const struct checkpoint_target *target, const struct checkpoint_tensor *tensor, int rank) {
@@ -126,7 +127,7 @@ static struct rt_saved_entry entry_of(const struct checkpoint_target *target, co
         arena_copy(target->cli->arena, tensor->cuts, (size_t)tensor->ncuts * sizeof *tensor->cuts);
     for (int c = 0; c < tensor->ncuts && rank >= 0; c++) {
         cuts[c].cut.part = coordinate(target, rank, cuts[c].axis);
-        cuts[c].cut.parts = target->mesh[cuts[c].axis];
+        cuts[c].cut.parts = target->mesh.axis[cuts[c].axis].size;
     }
     return (struct rt_saved_entry){.name = tensor->name,
                                    .copy_of = tensor->copy_of,
@@ -188,8 +189,7 @@ static int write_summary(struct checkpoint_target *target) {
                                        .micro_batches_per_step =
                                            checkpoint_number(target->from, "micro_batches_per_step"),
                                        .seed = checkpoint_number(target->from, "seed"),
-                                       .mesh = target->mesh,
-                                       .naxes = target->naxes,
+                                       .mesh = &target->mesh,
                                        .files = target->files.at,
                                        .nfiles = target->files.n};
     struct rt_reason why;

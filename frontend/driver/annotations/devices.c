@@ -6,7 +6,7 @@
 struct shard_devices shard_devices_of(const struct mesh *mesh, int coordinate, const struct annotated_tensor *tensor,
                                       struct arena *arena) {
     const int devices = mesh_size(mesh), pipeline = mesh_pipeline_axis(mesh);
-    const int of_stage = pipeline < 0 ? devices : devices / mesh->axis[pipeline].size;
+    const int of_stage = pipeline < 0 ? devices : mesh_stride(mesh, pipeline, coordinate);
     struct shard_devices out = {.shards = 1, .device = ARENA_ARRAY(arena, int, devices + 1)};
     for (int i = 0; i < tensor->ncuts; i++) out.shards *= mesh->axis[tensor->cut[i].axis].size;
     out.group = of_stage / out.shards;

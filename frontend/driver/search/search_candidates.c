@@ -21,7 +21,7 @@ static void add_axis(struct options *options, struct arena *arena, const char *n
     if (size == 1) return;
     const struct option_setting setting = {name, arena_printf(arena, "%d", size)};
     VEC_PUSH(arena, &options->pas.settings, setting);
-    options->mesh[options->naxes++] = (struct mesh_axis){name, size};
+    options->mesh[options->naxes++] = (struct mesh_axis){.name = name, .size = size};
     options->plan_ngpus *= size;
 }
 

@@ -1,0 +1,117 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/ir.h"
+
+struct rt_mesh mesh_positions(const struct mesh *mesh) {
+    struct rt_mesh positions = {.naxes = mesh->naxes, .stages = mesh_pipeline_axis(mesh)};
+    for (int a = 0; a < mesh->naxes; a++)
+        positions.axis[a] = (struct rt_mesh_axis){mesh->axis[a].size, mesh->axis[a].first, mesh->axis[a].end};
+    return positions;
+}
+
+bool mesh_is_even(const struct mesh *mesh) {
+    const struct rt_mesh positions = mesh_positions(mesh);
+    return rt_mesh_is_even(&positions);
+}
+
+bool mesh_has(const struct mesh *mesh, int axis, int stage) {
+    return !mesh->axis[axis].end || (stage >= mesh->axis[axis].first && stage < mesh->axis[axis].end);
+}
+
+int mesh_size(const struct mesh *mesh) {
+    const struct rt_mesh positions = mesh_positions(mesh);
+    return rt_mesh_shards(&positions);
+}
+
+int64_t mesh_product(const struct mesh *mesh) {
+    int64_t product = 1;
+    for (int a = 0; a < mesh->naxes; a++) product *= mesh->axis[a].size;
+    return product;
+}
+
+int mesh_layout_axes(const struct mesh *mesh) {
+    return mesh->naxes + mesh->nreplicas;
+}
+
+void mesh_add_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axis *axis) {
+    const int a = mesh->naxes++;
+    mesh->axis[a].name = name;
+    mesh->axis[a].size = axis->size;
+    mesh->axis[a].first = axis->first;
+    mesh->axis[a].end = axis->end;
+}
+
+void mesh_add_replicas(struct mesh *mesh, int groups) {
+    static const char *const names[RT_MAX_REPLICAS] = {"units", "groups"};
+    mesh->nreplicas = groups > 1 ? 2 : 1;
+    for (int i = 0; i < mesh->nreplicas; i++) {
+        mesh->axis[mesh->naxes + i].name = names[i];
+        mesh->axis[mesh->naxes + i].size = 0;
+    }
+}
+
+void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]) {
+    const struct rt_mesh positions = mesh_positions(mesh);
+    rt_mesh_coordinates(&positions, shard, coordinate);
+}
+
+int mesh_shard(const struct mesh *mesh, const int *coordinate) {
+    const struct rt_mesh positions = mesh_positions(mesh);
+    return rt_mesh_shard(&positions, coordinate);
+}
+
+int mesh_stride(const struct mesh *mesh, int axis, int stage) {
+    const struct rt_mesh positions = mesh_positions(mesh);
+    return rt_mesh_stride(&positions, axis, stage);
+}
+
+int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
+    for (int a = 0; a < mesh_layout_axes(mesh); a++)
+        if (strcmp(mesh->axis[a].name, name) == 0) return a;
+    return -1;
+}
+
+int mesh_pipeline_axis(const struct mesh *mesh) {
+    return mesh_axis_by_name(mesh, "pipeline");
+}
+
+const char *mesh_axis_text(const struct mesh *mesh, int axis, struct arena *arena) {
+    const int first = mesh->axis[axis].first, last = mesh->axis[axis].end - 1;
+    const char *text = arena_printf(arena, "%s=%d", mesh->axis[axis].name, mesh->axis[axis].size);
+    if (last < 0) return text;
+    return last == first ? arena_printf(arena, "%s@%d", text, first) : arena_printf(arena, "%s@%d-%d", text, first, last);
+}
+
+/* A number of at most five digits, to the first character behind it. */
+static bool parse_stage(const char **text, int *stage) {
+    const size_t digits = strspn(*text, "0123456789");
+    *stage = (int)strtol(*text, NULL, 10);
+    *text += digits;
+    return digits > 0 && digits <= 5;
+}
+
+bool mesh_parse_stages(const char *text, int *first, int *end) {
+    *first = *end = 0;
+    if (!*text) return true;
+    if (*text++ != '@' || !parse_stage(&text, first)) return false;
+    *end = *first;
+    if (*text == '-' && (text++, !parse_stage(&text, end))) return false;
+    return !*text && (*end)++ >= *first;
+}
+
+const char *mesh_refused(const struct mesh *mesh) {
+    const int pipeline = mesh_pipeline_axis(mesh);
+    bool even = true;
+    for (int a = 0; a < mesh->naxes; a++) even = even && !mesh->axis[a].end;
+    if (even) return NULL;
+    if (pipeline < 0) return "an axis names pipeline stages, but the mesh has no axis pipeline";
+    if (pipeline != mesh->naxes - 1) return "where an axis names pipeline stages, axis pipeline is the last one";
+    if (mesh->axis[pipeline].end) return "axis pipeline belongs to all stages";
+    for (int a = 0; a < pipeline; a++) {
+        if (!mesh->axis[a].end) continue;
+        if (mesh->axis[a].first < 0 || mesh->axis[a].first >= mesh->axis[a].end) return "an axis belongs to no stage";
+        if (mesh->axis[a].end > mesh->axis[pipeline].size) return "an axis names a pipeline stage that there is not";
+    }
+    return NULL;
+}
