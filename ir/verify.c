@@ -631,7 +631,8 @@ static void check_stage_has(struct verifier *v, const struct node *node, int sta
 
 static void check_unequal_stages(struct verifier *v) {
     const struct graph *graph = v->graph;
-    for (int i = 0; i < graph->order.n && graph->level >= STAGED; i++) {
+    const int before = v->diags->errors;
+    for (int i = 0; i < graph->order.n && graph->level >= STAGED && v->diags->errors == before; i++) {
         const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
         const int reads = node->op->id == OP_Transfer ? (int)attr_int(node, "from", 0) : node->stage;
         for (int k = 0; k < node->ninputs; k++)

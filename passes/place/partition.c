@@ -9,6 +9,7 @@
 
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/place/regroup.h"
 #include "passes/place/zero.h"
@@ -126,10 +127,15 @@ static bool is_reduced_anyway(const struct partition *p, const struct node *node
     return node->op->id == OP_Add && !has_one_reader(p, node->inputs[k]);
 }
 
+/* True if the node's stage has the axis, so that its ranks there may have partial values. */
+static bool has_axis(const struct partition *p, const struct node *node, int axis) {
+    return mesh_has(&p->graph->mesh, axis, schedule_home(p->graph, node->stage));
+}
+
 /* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed inputs
  * are partial, or a product that scales one. */
 static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
-    if (is_split(node, axis)) return false;
+    if (is_split(node, axis) || !has_axis(p, node, axis)) return false;
     if (scales_partial(p, node, axis)) return true;
     if (!node_is_linear(p->graph, node)) return false;
     if (node->ninputs < 2 && !may_wait(p, node)) return false;
@@ -143,7 +149,7 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
 /* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 in one group reduce the gradient of each
  * micro-batch over scale units, to be exact also for parameters that they do not cut. */
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
-    if (p->reduces_each && axis >= p->graph->mesh.naxes) return;
+    if ((p->reduces_each && axis >= p->graph->mesh.naxes) || !has_axis(p, node, axis)) return;
     if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 && node->split[axis].factor != SPLIT_FLAT &&
         is_partial_sum(p->graph, node->inputs[1], axis))
         layout_place(p->graph->arena, &p->graph->tensors.at[node->inputs[0]].layout, axis, placement_partial_sum());

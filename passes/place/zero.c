@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/schedule.h"
+#include "passes/plan/stages.h"
 
 /* Note [Families]
  * A parameter, its gradient, its states and all values of their shape that the phases reduce and update compute form a
@@ -15,7 +17,8 @@ struct zero {
     unsigned axes;   /* along which families are cut: bit a for axis a */
     int *family;     /* per tensor: another of its family, or itself for the family's representative */
     bool *cut;       /* per representative */
-    unsigned *parts; /* per representative: axes that divide the family already, as those of experts */
+    /* per representative: axes that divide the family already, as those of experts, or that a stage with it lacks */
+    unsigned *parts;
 };
 
 static const struct tensor *tensor_at(const struct zero *z, int id) {
@@ -100,6 +103,35 @@ static void find_parts(const struct zero *z) {
             if (node->split[axis].factor >= 0 && !is_single(z, node->outputs[0]))
                 z->parts[representative(z, node->outputs[0])] |= 1u << axis;
     }
+}
+
+/* The axes that the stages at a coordinate do not have. */
+static unsigned axes_lacking(const struct mesh *mesh, int coordinate) {
+    unsigned lacking = 0;
+    for (int axis = 0; axis < mesh->naxes; axis++)
+        if (!mesh_has(mesh, axis, coordinate)) lacking |= 1u << axis;
+    return lacking;
+}
+
+/* Finds the axes that stages lack which compute or read a tensor of the family. A node that stages recompute is where
+ * its readers are. */
+static void find_lacking(const struct zero *z) {
+    const struct graph *graph = z->graph;
+    const bool *recomputed = stage_recomputed(graph);
+    unsigned *lacking = ARENA_ARRAY(graph->arena, unsigned, graph->tensors.n + 1); /* per tensor: by its readers */
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        unsigned axes = 0;
+        if (!recomputed[graph->order.at[i]]) axes = axes_lacking(&graph->mesh, schedule_home(graph, node->stage));
+        for (int k = 0; k < node->noutputs; k++) {
+            if (node->outputs[k] < 0) continue;
+            if (recomputed[graph->order.at[i]]) axes |= lacking[node->outputs[k]];
+            lacking[node->outputs[k]] |= axes;
+        }
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) lacking[node->inputs[k]] |= axes;
+    }
+    for (int t = 0; t < graph->tensors.n; t++) z->parts[representative(z, t)] |= lacking[t];
 }
 
 static void place_flat(const struct zero *z, int tensor) {
@@ -226,6 +258,7 @@ void zero_cut(struct graph *graph, const struct training *training) {
                            .parts = ARENA_ARRAY(graph->arena, unsigned, graph->tensors.n + 1)};
     find_families(&z);
     find_parts(&z);
+    if (!mesh_is_even(&graph->mesh)) find_lacking(&z);
     choose_families(&z);
     place_families(&z);
     place_frozen(&z);
