@@ -46,7 +46,7 @@ static int refuse_mesh(const struct reader *r, const char *why) {
     return -1;
 }
 
-/* Adds the axis of "NAME=COORDINATE", of the device with the highest coordinates. */
+/* Adds the axis of "NAME=COORDINATE", of the last device. */
 static bool add_axis(struct mesh *mesh, const char *text, size_t length, struct arena *arena) {
     const char *equals = memchr(text, '=', length);
     const size_t named = equals ? (size_t)(equals - text) : 0;
@@ -56,9 +56,35 @@ static bool add_axis(struct mesh *mesh, const char *text, size_t length, struct 
     const long coordinate = strtol(number, &end, 10);
     if (*number < '0' || *number > '9' || *end || coordinate >= RT_MAX_RANKS || mesh_axis_by_name(mesh, name) >= 0)
         return false;
-    mesh->axis[mesh->naxes].name = name;
-    mesh->axis[mesh->naxes++].size = (int)coordinate + 1;
-    return mesh_size(mesh) <= RT_MAX_RANKS;
+    const struct rt_mesh_axis axis = {.size = (int)coordinate + 1};
+    mesh_add_axis(mesh, name, &axis);
+    return mesh_product(mesh) <= RT_MAX_RANKS;
+}
+
+/* The coordinate on the axis that the name of a device says; 0 if it says none. */
+static int named_coordinate(const char *device, const char *axis) {
+    const size_t length = strlen(axis);
+    for (const char *at = device; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, axis, length) == 0 && at[length] == '=') return (int)strtol(at + length + 1, NULL, 10);
+    }
+    return 0;
+}
+
+/* Where the last device, of the last stage, has coordinate 0: finds the axis' size, and the stages that have it. */
+static void find_stages(const Onnx__DeviceConfigurationProto *configuration, struct mesh *mesh, int axis) {
+    const int pipeline = mesh_pipeline_axis(mesh);
+    int first = RT_MAX_RANKS, end = 0, stages = 0;
+    for (size_t d = 0; d < configuration->n_device && pipeline >= 0 && axis != pipeline; d++) {
+        const int coordinate = named_coordinate(configuration->device[d], mesh->axis[axis].name);
+        const int stage = named_coordinate(configuration->device[d], "pipeline");
+        if (stage >= stages) stages = stage + 1;
+        if (coordinate >= mesh->axis[axis].size && coordinate < RT_MAX_RANKS) mesh->axis[axis].size = coordinate + 1;
+        if (coordinate < 1) continue;
+        if (stage < first) first = stage;
+        if (stage >= end) end = stage + 1;
+    }
+    if (end > first && end - first < stages) mesh->axis[axis].first = first, mesh->axis[axis].end = end;
 }
 
 /* The mesh that names of devices say. False: they say none. */
@@ -73,7 +99,8 @@ static bool mesh_of_names(const struct reader *r, struct mesh *mesh) {
         if (!add_axis(mesh, at, length, arena)) return false;
         at = at[length] ? at + length + 1 : NULL;
     }
-    bool all = (size_t)mesh_size(mesh) == n;
+    for (int a = 0; a < mesh->naxes; a++) find_stages(configuration, mesh, a);
+    bool all = mesh_product(mesh) <= RT_MAX_RANKS && !mesh_refused(mesh) && (size_t)mesh_size(mesh) == n;
     for (size_t d = 0; d < n && all; d++) all = strcmp(configuration->device[d], device_name(mesh, (int)d, arena)) == 0;
     return all;
 }
@@ -202,7 +229,8 @@ static bool assign_axes(const struct reader *r, const Onnx__ShardingSpecProto *s
         return assign_axes(r, spec, coordinate, shards, n, at + 1, shards[at + 1].ways, tensor);
     if (left == 1) return !spec->n_device || has_devices(r, spec, coordinate, tensor);
     for (int axis = 0; axis < mesh->naxes; axis++) {
-        bool used = axis == mesh_pipeline_axis(mesh) || mesh->axis[axis].size == 1 || left % mesh->axis[axis].size;
+        bool used = axis == mesh_pipeline_axis(mesh) || mesh->axis[axis].size == 1 || left % mesh->axis[axis].size ||
+                    !mesh_has(mesh, axis, coordinate);
         for (int i = 0; i < tensor->ncuts; i++) used = used || tensor->cut[i].axis == axis;
         if (used) continue;
         tensor->cut[tensor->ncuts++] =
