@@ -80,7 +80,8 @@ const char *mesh_axis_text(const struct mesh *mesh, int axis, struct arena *aren
     const int first = mesh->axis[axis].first, last = mesh->axis[axis].end - 1;
     const char *text = arena_printf(arena, "%s=%d", mesh->axis[axis].name, mesh->axis[axis].size);
     if (last < 0) return text;
-    return last == first ? arena_printf(arena, "%s@%d", text, first) : arena_printf(arena, "%s@%d-%d", text, first, last);
+    return last == first ? arena_printf(arena, "%s@%d", text, first)
+                         : arena_printf(arena, "%s@%d-%d", text, first, last);
 }
 
 /* A number of at most five digits, to the first character behind it. */

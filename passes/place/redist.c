@@ -126,7 +126,8 @@ static bool gathers_again(const struct redist *redist, int tensor, const struct 
         const bool positions = strcmp(graph->mesh.axis[axis].name, "context") == 0 ||
                                (strcmp(graph->mesh.axis[axis].name, "tensor") == 0 && held->ndim == 3 && part.dim == 1);
         const bool has = mesh_has(&graph->mesh, axis, schedule_home(graph, redist->stage));
-        if (has && part.kind == PLACED_PART && positions && layout_along(layout, axis).kind == PLACED_WHOLE) return true;
+        if (has && part.kind == PLACED_PART && positions && layout_along(layout, axis).kind == PLACED_WHOLE)
+            return true;
     }
     return false;
 }

@@ -14,9 +14,9 @@
 struct zero {
     struct graph *graph;
     const struct training *training;
-    unsigned axes;   /* along which families are cut: bit a for axis a */
-    int *family;     /* per tensor: another of its family, or itself for the family's representative */
-    bool *cut;       /* per representative */
+    unsigned axes; /* along which families are cut: bit a for axis a */
+    int *family;   /* per tensor: another of its family, or itself for the family's representative */
+    bool *cut;     /* per representative */
     /* per representative: axes that divide the family already, as those of experts, or that a stage with it lacks */
     unsigned *parts;
 };

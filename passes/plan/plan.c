@@ -406,9 +406,10 @@ static int check_stage_axes(const struct applying *a, const struct graph *graph)
             if (graph->nodes.at[id].split[axis].factor == SPLIT_NONE || !graph->mesh.axis[axis].end) continue;
             if (!everywhere[id] && mesh_has(&graph->mesh, axis, stage)) continue;
             return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
-                              everywhere[id] ? "it cannot be split along %s: every pipeline stage that reads it "
-                                               "computes it, and some do not have that axis"
-                                             : "it cannot be split along %s: its pipeline stage does not have that axis",
+                              everywhere[id]
+                                  ? "it cannot be split along %s: every pipeline stage that reads it "
+                                    "computes it, and some do not have that axis"
+                                  : "it cannot be split along %s: its pipeline stage does not have that axis",
                               graph->mesh.axis[axis].name);
         }
     }
@@ -466,12 +467,11 @@ static int check_mesh(const struct applying *a, int without) {
         const bool same = size == given->axis[i].size && (axis < 0 || (given->axis[i].first == mesh->axis[axis].first &&
                                                                        given->axis[i].end == mesh->axis[axis].end));
         if (same || i == without) continue;
-        const char *here = axis < 0 || axis >= mesh->naxes
-                               ? arena_printf(a->scratch, "%s=1", given->axis[i].name)
-                               : mesh_axis_text(mesh, axis, a->scratch);
-        return mismatch(a, a->plan->line, a->plan->column,
-                        arena_printf(a->scratch, "its mesh has %s, this one %s", mesh_axis_text(given, i, a->scratch),
-                                     here));
+        const char *here = axis < 0 || axis >= mesh->naxes ? arena_printf(a->scratch, "%s=1", given->axis[i].name)
+                                                           : mesh_axis_text(mesh, axis, a->scratch);
+        return mismatch(
+            a, a->plan->line, a->plan->column,
+            arena_printf(a->scratch, "its mesh has %s, this one %s", mesh_axis_text(given, i, a->scratch), here));
     }
     return 0;
 }

@@ -34,8 +34,7 @@ static double cost_of_moves(struct propagation *propagation, int tensor, const s
 double plan_cost(struct propagation *propagation, const struct machine *machine) {
     const struct graph *graph = propagation->graph;
     const int axis = propagation->axis, stage = graph->mesh.axis[axis].first;
-    const struct machine_level link =
-        machine_link(machine, propagation->ways, mesh_stride(&graph->mesh, axis, stage));
+    const struct machine_level link = machine_link(machine, propagation->ways, mesh_stride(&graph->mesh, axis, stage));
     double seconds = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];

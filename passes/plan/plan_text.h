@@ -6,10 +6,10 @@
  *               "stage": 0}]}
  *
  * `pas` is a title and is not read. An axis that some pipeline stages alone have says which: "stages": [0, 1], the
- * first and the last (Note [Unequal stages] in runtime/base/mesh.h). `partition` is "replicate" or the list of splits; `ways` is the size of the mesh
- * axis. blocks and unit are 1, and stage is 0, if left out. Written only if the plan has them: "recompute": true of
- * a node; "stages", the coordinate on the pipeline axis of each stage, if ranks have several; "schedule",
- * "micro_batches", "zero_level" and "zero_ngroups" of the plan. */
+ * first and the last (Note [Unequal stages] in runtime/base/mesh.h). `partition` is "replicate" or the list of splits;
+ * `ways` is the size of the mesh axis. blocks and unit are 1, and stage is 0, if left out. Written only if the plan has
+ * them: "recompute": true of a node; "stages", the coordinate on the pipeline axis of each stage, if ranks have
+ * several; "schedule", "micro_batches", "zero_level" and "zero_ngroups" of the plan. */
 #ifndef PASSES_PLAN_PLAN_TEXT_H
 #define PASSES_PLAN_PLAN_TEXT_H
 
@@ -36,7 +36,8 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
 
 /* The list of axes as `mesh` above. */
 void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh);
-/* Reads size and stages of an entry of such a list; of a checkpoint's, which may be the size alone. False: it is none. */
+/* Reads size and stages of an entry of such a list, or of that of a checkpoint, which may be the size alone. False: it
+ * is none. */
 bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis);
 /* Writes the key "stages" and the coordinate of each, unless every coordinate has one stage. */
 void plan_put_chunks(struct rt_json_writer *writer, const struct chunks *chunks);

@@ -13,8 +13,8 @@
 
 #include "passes/rank/rankplan.h"
 
-/* Sets plan->sets, plan->class_of, plan->classes with their first shard, coordinate, chunks, dims, schedule and segments, and
- * plan->nclasses. */
+/* Sets plan->sets, plan->class_of, plan->nclasses, and plan->classes with their first shard, coordinate, chunks, dims,
+ * schedule and segments. */
 void classes_find(struct rankplan *plan);
 
 #endif

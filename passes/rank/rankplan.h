@@ -96,7 +96,7 @@ struct rankplan {
     bool *shared;             /* per root: it lies in COMMUNICATION */
     struct plan_kernels kernels;
     struct coordinate_sets sets[RT_MAX_AXES]; /* per mesh axis */
-    int nclasses, *class_of; /* class_of: by the numbers of the sets, in mixed radix */
+    int nclasses, *class_of;                  /* class_of: by the numbers of the sets, in mixed radix */
     struct rank_class *classes;
 };
 

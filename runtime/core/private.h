@@ -104,8 +104,9 @@ struct rt_private {
     int micro;                         /* micro-batch of the current row */
     int forwarded[RT_MAX_CHUNKS];      /* by chunk: micro-batch of its last forward segment */
     void **joined; /* per output: memory for its micro-batches where the caller gives none; NULL: not needed so far */
-    struct rt_request *requests; /* of the rank's ends of transfers: [(transfer * most slots + slot) * most_peers + i] */
-    int most_peers;              /* the most ranks at the other end of one of them */
+    struct rt_request
+        *requests;  /* of the rank's ends of transfers: [(transfer * most slots + slot) * most_peers + i] */
+    int most_peers; /* the most ranks at the other end of one of them */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */

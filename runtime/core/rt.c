@@ -223,7 +223,7 @@ static int open_controls(struct rt *rt) {
     if (!private->given) return rt_fail_memory(rt);
     private->most_peers = rt_most_peers(rt);
     const size_t transfers = (size_t)(rt->rank_class->ntransfers * rt_schedule_most_slots(&rt->rank_class->schedule));
-    private->requests = calloc(transfers * (size_t)private->most_peers + 1, sizeof *private->requests);
+    private->requests = calloc(transfers * (size_t) private->most_peers + 1, sizeof *private->requests);
     if (!private->requests) return rt_fail_memory(rt);
     for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];
     private->last = true;

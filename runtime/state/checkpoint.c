@@ -62,9 +62,9 @@ static bool find_cuts(const struct rt *rt, struct kept *kept) {
     kept->cuts = calloc((size_t)kept->nsplits + 1, sizeof *kept->cuts);
     for (int s = 0; s < kept->nsplits && kept->cuts; s++) {
         const struct rt_split *split = &kept->split[s];
-        kept->cuts[s] = (struct rt_saved_cut){
-            {split->dim, split->blocks, split->grain, rt->coordinate[split->axis], rt->program->mesh.axis[split->axis].size},
-            split->axis};
+        kept->cuts[s] = (struct rt_saved_cut){{split->dim, split->blocks, split->grain, rt->coordinate[split->axis],
+                                               rt->program->mesh.axis[split->axis].size},
+                                              split->axis};
     }
     return kept->cuts != NULL;
 }

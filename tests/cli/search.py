@@ -185,6 +185,47 @@ def optimum_of_groups():
         assert "--use-zero 3 --zero-ngroups 2" in required, required
 
 
+def unequal_meshes(devices):
+    """Of tensor, data and pipeline parallelism: with stages that are equal, and with some that have an axis of their own."""
+    for tensor, data, stages in itertools.product(range(1, devices + 1), repeat=3):
+        if tensor * data * stages == devices:
+            yield [f"{n}={s}" for n, s in (("tensor", tensor), ("data", data), ("pipeline", stages)) if s > 1]
+    for tensor, stages, own in itertools.product(range(1, devices), range(2, devices), range(2, 5)):
+        for larger in range(1, stages):
+            if tensor * (stages + larger * (own - 1)) != devices:
+                continue
+            for first in (0, stages - larger):
+                of = f"@{first}-{first + larger - 1}"
+                if tensor == 1:
+                    yield [f"tensor={own}{of}", f"pipeline={stages}"]
+                yield [f"tensor={tensor}"] * (tensor > 1) + [f"data={own}{of}", f"pipeline={stages}"]
+
+
+def optimum_of_unequal_stages():
+    """The search finds the best of all meshes whose pipeline stages have equal or unequal numbers of ranks."""
+    found_unequal = False
+    for devices, sequences in ((3, 24), (5, 16), (7, 32)):
+        with tempfile.TemporaryDirectory() as directory:
+            config = os.path.join(directory, "config.json")
+            with open(config, "w") as file:
+                json.dump({**DENSE, "num_hidden_layers": 9}, file)
+            common = ["--model-config", config, "--machine", "a100-80", "--amp", "bf16", "--dim", "batch=12", "--accumulate", str(sequences),
+                      "--use-zero", "0", "--recompute", "none", "--schedule", "1f1b", "--plan-ngpus", str(devices)]
+            best, planned = (math.inf, ""), 0
+            for axes, sequence in itertools.product(unequal_meshes(devices), (False, True)):
+                args = ["--pas", "hybrid:" + ",".join(axes), *["--sequence-parallel"] * sequence]
+                found = plan(*common, *args) if any("tensor" in axis for axis in axes) or not sequence else None
+                planned += found is not None
+                if found and found["estimate"]["step_s"] < best[0]:
+                    best = found["estimate"]["step_s"], " ".join(args)
+            got = plan(*common, "--pas", "autodist", "--forbid", "context,async-tp")
+        chosen = got["search"]["plans"][0]["options"]
+        found_unequal = found_unequal or "@" in chosen
+        print(f"unequal stages: search {got['estimate']['step_s']:.5g} ({chosen}), optimum of {planned} {best[0]:.5g} ({best[1]})")
+        assert got["estimate"]["step_s"] <= best[0] * 1.0001
+    assert found_unequal
+
+
 def optimum_of_runs():
     """The search finds the best of tensor parallelism with and without --async-tp and --sequence-parallel, and with up to
     eight stages on each rank; --forbid and --require choose among them."""
@@ -448,7 +489,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
     for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
-                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches):
+                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches):
         case()
 
 

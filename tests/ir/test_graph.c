@@ -54,6 +54,53 @@ static void test_groups_agree_with_coordinates(void **state) {
     }
 }
 
+/* Stages of 4, 2 and 6 ranks: tensor belongs to stages 0 and 1, data to 0, context to 2. */
+static const struct mesh unequal = {
+    4, {{"tensor", 2, 0, 2}, {"data", 2, 0, 1}, {"context", 6, 2, 3}, {"pipeline", 3, 0, 0}}, 0};
+
+/* Shards of unequal stages are numbered stage by stage. */
+static void test_unequal_stages(void **state) {
+    static const int ranks[] = {4, 2, 6};
+    (void)state;
+    assert_int_equal(mesh_size(&unequal), 12);
+    assert_null(mesh_refused(&unequal));
+    for (int stage = 0, shard = 0; stage < 3; stage++)
+        for (int r = 0; r < ranks[stage]; r++, shard++) {
+            int coordinate[RT_MAX_AXES];
+            mesh_coordinate(&unequal, shard, coordinate);
+            assert_int_equal(coordinate[3], stage);
+            assert_int_equal(coordinate[0] + 2 * coordinate[1] + coordinate[2], r);
+            assert_int_equal(mesh_shard(&unequal, coordinate), shard);
+        }
+}
+
+/* Every rank receives from one rank of the other stage, which has its coordinates on the axes that both stages have;
+ * ranks that could all send take turns. */
+static void test_senders_of_unequal_stages(void **state) {
+    const struct rt_mesh positions = mesh_positions(&unequal);
+    static const int first[] = {0, 4, 6, 12};
+    (void)state;
+    for (int to = 0; to < 3; to++)
+        for (int from = 0; from < 3; from++) {
+            int sent[12] = {0}, most = 0, least = 12;
+            for (int receiver = first[to]; receiver < first[to + 1]; receiver++) {
+                int own[RT_MAX_AXES], other[RT_MAX_AXES];
+                mesh_coordinate(&unequal, receiver, own);
+                const int sender = rt_mesh_sender(&positions, own, from);
+                mesh_coordinate(&unequal, sender, other);
+                assert_int_equal(other[3], from);
+                for (int a = 0; a < 3; a++)
+                    if (mesh_has(&unequal, a, to) && mesh_has(&unequal, a, from)) assert_int_equal(own[a], other[a]);
+                sent[sender]++;
+            }
+            for (int s = first[from]; s < first[from + 1]; s++) {
+                most = sent[s] > most ? sent[s] : most;
+                least = sent[s] < least ? sent[s] : least;
+            }
+            assert_true(most - least <= 1);
+        }
+}
+
 static void test_axes_by_name(void **state) {
     (void)state;
     assert_int_equal(mesh_axis_by_name(&mesh, "pipeline"), 1);
@@ -232,6 +279,7 @@ static void test_places_are_printable(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_of_each_axis),  cmocka_unit_test(test_groups_agree_with_coordinates),
+        cmocka_unit_test(test_unequal_stages),       cmocka_unit_test(test_senders_of_unequal_stages),
         cmocka_unit_test(test_axes_by_name),         cmocka_unit_test(test_local_extents),
         cmocka_unit_test(test_equal_placements),     cmocka_unit_test(test_nested_extents),
         cmocka_unit_test(test_layouts_are_equal),    cmocka_unit_test(test_shapes_that_fit),

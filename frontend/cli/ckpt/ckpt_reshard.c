@@ -58,8 +58,7 @@ static int read_mesh(struct checkpoint_target *target, const struct rt_json *lis
     for (const struct rt_json *entry = list && list->kind == RT_JSON_ARRAY ? list->first : NULL; entry;
          entry = entry->next) {
         struct rt_mesh_axis axis;
-        if (mesh.naxes == RT_MAX_AXES || !plan_get_axis(entry, &axis) ||
-            mesh_product(&mesh) * axis.size > RT_MAX_RANKS)
+        if (mesh.naxes == RT_MAX_AXES || !plan_get_axis(entry, &axis) || mesh_product(&mesh) * axis.size > RT_MAX_RANKS)
             return -1;
         mesh_add_axis(&mesh, entry->next ? "" : "pipeline", &axis);
     }

@@ -102,8 +102,9 @@ static bool has_slower_base(const struct candidate *c, const struct candidate *t
 
 /* The same of the rest of the candidate. */
 static bool is_rest_alike(const struct candidate *c, const struct candidate *than) {
-    return c->zero == than->zero && c->groups == than->groups && c->schedule == than->schedule &&
-           c->ways[SEARCH_PIPELINE] == than->ways[SEARCH_PIPELINE] &&
+    return c->own.ways == than->own.ways && c->own.axis == than->own.axis && c->own.first == than->own.first &&
+           c->own.end == than->own.end && c->zero == than->zero && c->groups == than->groups &&
+           c->schedule == than->schedule && c->ways[SEARCH_PIPELINE] == than->ways[SEARCH_PIPELINE] &&
            c->ways[SEARCH_CONTEXT] * c->units == than->ways[SEARCH_CONTEXT] * than->units;
 }
 
@@ -246,7 +247,7 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     const double ways = c->units * law.copies;
     double longest = working(part) / stages;
     const int chunks = law.chunks / law.copies;
-    if (stages > 1 && base->layers)
+    if (stages > 1 && base->layers && !c->own.ways)
         longest = working(base->layer) *
                   slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
     const double worked = micro * longest / base->micro_batches;
@@ -255,6 +256,12 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     seconds += part[OUTCOME_UPDATE] * law.copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * samples_of(c));
     c->memory = states(c, base) + activations(c, base, micro, 1) + tied_gradients(s, c);
+}
+
+/* How many times as fast as equal ones stages can be of which some have more ranks, at most. */
+static double most_speedup(const struct candidate *c) {
+    const double larger = c->own.end - c->own.first;
+    return c->own.ways ? 1 + larger * (c->own.ways - 1) / c->ways[SEARCH_PIPELINE] : 1;
 }
 
 /* Bounds the candidates with larger micro-batches than `of` and a base that is else the same or slower: they take the
@@ -274,24 +281,72 @@ static void bound_larger(const struct searching *s, const struct candidate *of, 
         like.ways[SEARCH_CONTEXT] = of->ways[SEARCH_CONTEXT];
         least.micro_batches = (int)((double)outcome->micro_batches * of->batch / c->batch);
         predict(s, &like, &least);
-        c->seconds = fmax(c->seconds, like.seconds);
+        c->seconds = fmax(c->seconds, like.seconds / most_speedup(c));
         c->memory = fmax(c->memory, least_memory(s, c, of, outcome));
     }
 }
 
-/* Predicts all candidates with the base of all.at[first], and bounds others by them. */
-static void predict_from(const struct searching *s, int first) {
-    const struct candidate of = s->search->all.at[first], base = search_base(&of);
+/* Times the layers of a stage that all would take of equal ones: of a stage of one kind, such that all stages take
+ * equally long. `own`: seconds of the whole model on such a stage. */
+static double share_of(const struct candidate *c, double own) {
+    const double larger = c->own.end - c->own.first, stages = c->ways[SEARCH_PIPELINE];
+    return stages / own / (larger / working(c->larger->part) + (stages - larger) / working(c->base->part));
+}
+
+/* What a base would say of which equal stages were as slow as the candidate's, and the rank that needs most memory
+ * needed as much. */
+static struct outcome of_unequal(const struct candidate *c) {
+    const double smaller = share_of(c, working(c->base->part)), larger = share_of(c, working(c->larger->part));
+    const bool most = larger * c->larger->part[OUTCOME_MEMORY] > smaller * c->base->part[OUTCOME_MEMORY];
+    struct outcome out = most ? *c->larger : *c->base;
+    for (int p = 0; p < OUTCOME_PARTS; p++) {
+        out.part[p] *= most ? larger : smaller;
+        out.layer[p] *= most ? larger : smaller;
+    }
+    return out;
+}
+
+/* Bounds the candidates with such stages and the same base but for what makes a step slower. */
+static void bound_unequal(const struct searching *s, const struct candidate *of, const struct outcome *mixed) {
+    for (int i = 0; i < s->search->all.n; i++) {
+        struct candidate *c = &s->search->all.at[i];
+        if (!c->own.ways || c->step != SEARCH_BOUNDED || !has_slower_base(c, of) || !is_rest_alike(c, of)) continue;
+        c->seconds = fmax(c->seconds, of->seconds);
+        c->memory = fmax(c->memory, least_memory(s, c, of, mixed));
+    }
+}
+
+/* Notes what is known of the bases of a candidate with unequal stages, and predicts it when both are known. */
+static void predict_unequal(const struct searching *s, struct candidate *c, const struct candidate *of,
+                            const struct outcome *outcome) {
+    const struct candidate larger = search_larger_base(c);
+    if (search_same_base(c, of)) c->base = outcome;
+    if (search_same_base(&larger, of)) c->larger = outcome;
+    if (c->step != SEARCH_BOUNDED || c->refused || !c->base || !c->larger) return;
+    c->refused = c->base->refused ? c->base->refused : c->larger->refused;
+    c->step = SEARCH_PREDICTED;
+    if (c->overlap == SEARCH_IF_FASTER) c->overlap = c->larger->overlaps ? SEARCH_ALWAYS : SEARCH_NEVER;
+    if (c->refused) return;
+    const struct outcome mixed = of_unequal(c);
+    predict(s, c, &mixed);
+    bound_unequal(s, c, &mixed);
+}
+
+/* Predicts all candidates with the base of `candidate`, and bounds others by them. */
+static void predict_from(const struct searching *s, const struct candidate *candidate) {
+    struct candidate of = *candidate;
+    const struct candidate base = search_base(&of);
     struct outcome *outcome = ARENA_NEW(s->arena, struct outcome);
     struct shortened shortened;
-    const struct search_model *model = model_of(s, &s->search->all.at[first]);
+    const struct search_model *model = model_of(s, &of);
     const bool shorter = model && search_shortened(model, s->options, &base, s->arena, &shortened);
     *outcome = shorter ? shortened.outcome
                : model ? search_planned(model, s->options, &base, s->arena, NULL)
-                       : (struct outcome){.refused = s->search->all.at[first].refused};
+                       : (struct outcome){.refused = of.refused};
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
-        if ((c->refused && c->refused != outcome->refused) || !search_same_base(c, &of)) continue;
+        if (c->own.ways) predict_unequal(s, c, &of, outcome);
+        if (c->own.ways || (c->refused && c->refused != outcome->refused) || !search_same_base(c, &of)) continue;
         c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
         if (c->overlap == SEARCH_IF_FASTER) c->overlap = outcome->overlaps ? SEARCH_ALWAYS : SEARCH_NEVER;
         if (!c->refused) predict(s, c, outcome);
@@ -370,7 +425,7 @@ static int find_bounding(const struct searching *s, const struct candidate *c) {
         const struct candidate *other = &s->search->all.at[i];
         const int ranks = other->ways[SEARCH_CONTEXT], rank = bounding_rank(other, smallest);
         struct candidate like = *c;
-        if (other->step != SEARCH_BOUNDED || other->refused || rank >= least) continue;
+        if (other->step != SEARCH_BOUNDED || other->refused || other->own.ways || rank >= least) continue;
         if (other->batch == smallest) like.batch = smallest;
         like.ways[SEARCH_CONTEXT] = ranks;
         if (ranks == 1 || other->form == faster_form(c->form)) like.form = other->form;
@@ -379,12 +434,21 @@ static int find_bounding(const struct searching *s, const struct candidate *c) {
     return found;
 }
 
+/* Plans what is not known of the bases of a candidate with unequal stages. */
+static void predict_bases(const struct searching *s, const struct candidate *c) {
+    const struct candidate larger = search_larger_base(c);
+    if (!c->base) predict_from(s, c);
+    if (!c->larger) predict_from(s, &larger);
+}
+
 /* The candidate takes the next step, or one that bounds it does. */
 static void advance(const struct searching *s, struct candidate *c) {
     struct shortened shortened;
-    const int bounding = c->step == SEARCH_BOUNDED ? find_bounding(s, c) : -1;
-    if (c->step == SEARCH_BOUNDED)
-        predict_from(s, bounding < 0 ? (int)(c - s->search->all.at) : bounding);
+    const int bounding = c->step == SEARCH_BOUNDED && !c->own.ways ? find_bounding(s, c) : -1;
+    if (c->step == SEARCH_BOUNDED && c->own.ways)
+        predict_bases(s, c);
+    else if (c->step == SEARCH_BOUNDED)
+        predict_from(s, bounding < 0 ? c : &s->search->all.at[bounding]);
     else if (c->step == SEARCH_PREDICTED && search_shortened(model_of(s, c), s->options, c, s->arena, &shortened))
         take_shortened(s, c, &shortened);
     else
@@ -416,7 +480,10 @@ static void bound_all(const struct searching *s) {
         const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
         if (c->step == SEARCH_BOUNDED && !c->refused && !c->recompute && c->ways[SEARCH_CONTEXT] == 1 &&
             (!c->batch || c->batch == ranks)) {
-            predict_from(s, i);
+            if (c->own.ways)
+                predict_bases(s, c);
+            else
+                predict_from(s, c);
             show_search(s);
         }
     }

@@ -23,6 +23,9 @@
  *               with fewer stages too: by how much such a plan differs from what is predicted of it
  *   PLANNED     from its complete plan
  *
+ * Stages with unequal numbers of ranks are predicted from two plans: of the base, and of the base with the axis that
+ * some stages alone have. Layers are shared out so that all stages take equally long.
+ *
  * The candidate with the least time that is not known not to fit takes the next step, until the first one is PLANNED.
  * Only the steps that a candidate has taken are paid for, and none but the last depends on the number of layers. */
 #ifndef FRONTEND_DRIVER_SEARCH_SEARCH_H
@@ -64,8 +67,16 @@ struct outcome {
     const char *refused;         /* NULL: it was planned */
 };
 
+/* An axis that pipeline stages first .. end - 1 of a candidate alone have, besides those of all stages (Note [Unequal
+ * stages] in runtime/base/mesh.h). ways 0: there is none. */
+struct own_axis {
+    enum search_axis axis;
+    int ways, first, end;
+};
+
 struct candidate {
     int ways[SEARCH_AXES], units;
+    struct own_axis own;
     int batch; /* sequences of a micro-batch; 0: as given */
     enum search_form form;
     bool sequence_parallel;
@@ -74,6 +85,7 @@ struct candidate {
     const char *recompute, *schedule; /* NULL: none; the default */
     enum search_step step;            /* that `seconds` and `memory` are from */
     const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
+    const struct outcome *larger;     /* of the base with the own axis, if there is one: as soon as it is known */
     double seconds;                   /* for a sequence; where `batch` is 0, for a micro-batch */
     double memory;                    /* bytes of the rank that needs most */
     const struct estimate *estimate;  /* of its plan, if it is PLANNED; else NULL */
@@ -147,8 +159,9 @@ struct options search_refined(const struct options *options, const struct plan *
  * 0, or -1 after E0432 if all do. */
 int search_keep_partial(struct search *search, const struct plan *partial, struct diags *diags);
 
-/* The candidate's base: Note [Search]. */
+/* The candidate's base: Note [Search]. The larger one of unequal stages has the axis of the larger stages. */
 struct candidate search_base(const struct candidate *candidate);
+struct candidate search_larger_base(const struct candidate *candidate);
 bool search_same_base(const struct candidate *a, const struct candidate *b);
 
 /* 1 if the sequences of a micro-batch are searched, as only their product with the micro-batches is given; else 0. */

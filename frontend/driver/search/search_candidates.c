@@ -17,12 +17,25 @@ static const struct form {
                          [SEARCH_RING] = {"ring", NULL},
                          [SEARCH_MIRRORED_RING] = {"ring", "mirrored"}};
 
-static void add_axis(struct options *options, struct arena *arena, const char *name, int size) {
+static void add_axis(struct options *options, struct arena *arena, const struct candidate *c, enum search_axis axis) {
+    const bool own = c->own.ways && c->own.axis == axis;
+    const int size = own ? c->own.ways : c->ways[axis];
+    struct mesh mesh = {0};
+    struct option_setting setting = {axis_names[axis], NULL};
     if (size == 1) return;
-    const struct option_setting setting = {name, arena_printf(arena, "%d", size)};
+    mesh_add_axis(&mesh, setting.key, &(struct rt_mesh_axis){size, own ? c->own.first : 0, own ? c->own.end : 0});
+    setting.value = strchr(mesh_axis_text(&mesh, 0, arena), '=') + 1;
     VEC_PUSH(arena, &options->pas.settings, setting);
-    options->mesh[options->naxes++] = (struct mesh_axis){.name = name, .size = size};
-    options->plan_ngpus *= size;
+    options->mesh[options->naxes++] = (struct mesh_axis){setting.key, size, mesh.axis[0].first, mesh.axis[0].end};
+}
+
+/* Ranks of a scale unit. */
+static int unit_size(const struct candidate *candidate) {
+    int size = 1;
+    for (int a = 0; a < SEARCH_AXES; a++) size *= candidate->ways[a];
+    if (!candidate->own.ways) return size;
+    const int larger = candidate->own.end - candidate->own.first;
+    return size + size / candidate->ways[SEARCH_PIPELINE] * larger * (candidate->own.ways - 1);
 }
 
 static void add_setting(struct options *options, struct arena *arena, const char *key, const char *value) {
@@ -67,8 +80,8 @@ struct options search_options(const struct options *given, const struct candidat
     options.mem_limit = 0; /* the search compares with the limit */
     options.pas = (struct option_spec){.word = OPT_POLICY_HYBRID};
     options.naxes = 0;
-    options.plan_ngpus = 1;
-    for (int a = 0; a < SEARCH_AXES; a++) add_axis(&options, arena, axis_names[a], candidate->ways[a]);
+    options.plan_ngpus = unit_size(candidate);
+    for (int a = 0; a < SEARCH_AXES; a++) add_axis(&options, arena, candidate, (enum search_axis)a);
     if (!options.naxes) options.pas.word = OPT_POLICY_DP;
     add_form(&options, arena, &forms[candidate->form]);
     options.expert_capacity = candidate->ways[SEARCH_EXPERT] > 1 ? given->expert_capacity : 0;
@@ -92,6 +105,13 @@ struct candidate search_base(const struct candidate *candidate) {
     base.ways[SEARCH_PIPELINE] = base.units = 1;
     base.zero = 0, base.groups = 1;
     base.schedule = NULL;
+    base.own = (struct own_axis){0};
+    return base;
+}
+
+struct candidate search_larger_base(const struct candidate *candidate) {
+    struct candidate base = search_base(candidate);
+    base.ways[candidate->own.axis] = candidate->own.ways;
     return base;
 }
 
@@ -137,7 +157,12 @@ static const char *number(int value, int none, struct arena *arena) {
 }
 
 static const char *ways_of(const struct candidate *c, int axis, struct arena *arena) {
-    return number(c->ways[axis], 1, arena);
+    return number(c->own.ways && c->own.axis == (enum search_axis)axis ? c->own.ways : c->ways[axis], 1, arena);
+}
+
+static const char *unequal_of(const struct candidate *c, int axis, struct arena *arena) {
+    (void)axis, (void)arena;
+    return c->own.ways ? "yes" : NULL;
 }
 
 static const char *zero_of(const struct candidate *c, int axis, struct arena *arena) {
@@ -199,7 +224,8 @@ static const struct trait traits[] = {{"tensor", ways_of, SEARCH_TENSOR},
                                       {"recompute", recompute_of, 0},
                                       {"schedule", schedule_of, 0},
                                       {"sequence-parallel", sequence_of, 0},
-                                      {"async-tp", overlap_of, 0}};
+                                      {"async-tp", overlap_of, 0},
+                                      {"unequal-stages", unequal_of, 0}};
 enum { TRAITS = sizeof traits / sizeof *traits };
 
 /* What candidates must have or not have, such as zero=3: `value` NULL: any. */
@@ -298,7 +324,7 @@ static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
         for (int a = 0; a < SEARCH_AXES; a++)
             if (strcmp(axis_names[a], mesh->axis[i].name) == 0)
                 ways = c->ways[a] / (a == SEARCH_PIPELINE ? search_law(c).copies : 1);
-        if (ways != mesh->axis[i].size) return false;
+        if (c->own.ways || mesh->axis[i].end || ways != mesh->axis[i].size) return false;
     }
     return true;
 }
@@ -332,12 +358,6 @@ struct listing {
 /* Sequences of each rank's micro-batch, at most, where that is searched. */
 enum { MOST_SEQUENCES = 8 };
 
-static int unit_size(const struct candidate *candidate) {
-    int size = 1;
-    for (int a = 0; a < SEARCH_AXES; a++) size *= candidate->ways[a];
-    return size;
-}
-
 static bool is_allowed(const struct listing *l, const struct candidate *c) {
     const struct options *options = l->options;
     const struct machine *machine = &l->search->machine;
@@ -346,6 +366,7 @@ static bool is_allowed(const struct listing *l, const struct candidate *c) {
     if (!options_divide_batch(&divided)) return false;
     divided.plan_ngpus = unit_size(c), divided.runtime_ngpus = divided.plan_ngpus * c->units;
     if (l->experts % c->ways[SEARCH_EXPERT]) return false;
+    if (c->own.ways && c->own.axis == SEARCH_DATA && c->batch % c->own.ways) return false;
     if (machine->nlevels > 1 && c->ways[SEARCH_TENSOR] * c->ways[SEARCH_CONTEXT] > machine->level[0].devices)
         return false;
     if (options->given[OPT_PLAN_NGPUS]) return divided.plan_ngpus == options->plan_ngpus;
@@ -384,7 +405,8 @@ static void add_interleaved(const struct listing *l, struct candidate candidate)
 /* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
  * recomputation would not. */
 static void add_schedules(const struct listing *l, struct candidate candidate) {
-    const bool varies = l->trains && candidate.ways[SEARCH_PIPELINE] > 1 && !l->options->given[OPT_SCHEDULE];
+    const bool varies =
+        l->trains && candidate.ways[SEARCH_PIPELINE] > 1 && !candidate.own.ways && !l->options->given[OPT_SCHEDULE];
     const struct {
         const char *name;
         bool listed;
@@ -487,8 +509,43 @@ static void add_meshes(const struct listing *l, struct candidate candidate, int 
     }
 }
 
+/* Unequal stages are listed for so many devices, scale units of so many ranks, and ranks along their axis, at most: of
+ * more, equal ones can be had that are about as good. */
+enum { MOST_DEVICES = 64, MOST_UNEQUAL = 8, MOST_OWN = 4 };
+
+/* The candidates with these axes of all stages in which some of the first or the last stages have another one. `ranks`:
+ * of all stages, as a multiple of the smaller ones. */
+static void add_own_axes(const struct listing *l, struct candidate candidate, int ranks) {
+    static const enum search_axis axes[] = {SEARCH_TENSOR, SEARCH_DATA};
+    struct own_axis *own = &candidate.own;
+    for (int stages = 2; stages < ranks; stages++)
+        for (int larger = 1; larger < stages; larger++) {
+            candidate.ways[SEARCH_PIPELINE] = stages;
+            own->ways = 1 + (ranks - stages) / larger;
+            if ((ranks - stages) % larger || own->ways > MOST_OWN) continue;
+            for (int i = 0; i < 4; i++) {
+                own->axis = axes[i / 2];
+                own->first = i % 2 ? stages - larger : 0, own->end = own->first + larger;
+                if (candidate.ways[own->axis] == 1) add_batches(l, candidate);
+            }
+        }
+}
+
+static void add_unequal(const struct listing *l) {
+    const bool given = l->options->given[OPT_PLAN_NGPUS];
+    const int law = schedule_pipelines(l->options->schedule);
+    for (int unit = 3; unit <= MOST_UNEQUAL && unit <= l->devices && l->devices <= MOST_DEVICES && law == 1; unit++) {
+        if (l->devices % unit || (given && unit != l->options->plan_ngpus)) continue;
+        for (int tensor = 1; tensor <= unit; tensor++) {
+            struct candidate candidate = {.ways = {tensor, 1, 1, 1, 1}, .units = l->devices / unit};
+            if (unit % tensor == 0) add_own_axes(l, candidate, unit / tensor);
+        }
+    }
+}
+
 void search_list(struct search *search, const struct options *options, bool trains, int64_t experts, int layers,
                  struct arena *arena) {
     const struct listing l = {search, options, arena, trains, experts, layers, (int)options->runtime_ngpus};
     add_meshes(&l, (struct candidate){0}, 0, l.devices);
+    add_unequal(&l);
 }

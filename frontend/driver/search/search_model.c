@@ -294,7 +294,7 @@ static int ranks_of_excerpt(const struct search_model *model, const struct candi
 static bool find_excerpt(const struct search_model *model, const struct candidate *candidate, struct candidate *excerpt,
                          int *layers) {
     const double rest = candidate->base->layers ? search_rest(candidate->base) : 0;
-    if (model->repeated.all.n != 1 || !candidate->base->layers) return false;
+    if (model->repeated.all.n != 1 || !candidate->base->layers || candidate->own.ways) return false;
     *excerpt = *candidate;
     excerpt->ways[SEARCH_PIPELINE] = ranks_of_excerpt(model, candidate);
     const int all = model->repeated.all.at[0].times;
