@@ -37,8 +37,8 @@ enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED
 extern const char *const level_names[LEVELS];
 
 /* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
- * is the least significant digit. naxes = 0: one device. An axis may belong to some pipeline stages alone (Note [Unequal
- * stages] in runtime/base/mesh.h).
+ * is the least significant digit. naxes = 0: one device. An axis may belong to some pipeline stages alone: Note
+ * [Unequal stages] in runtime/base/mesh.h.
  *
  * Replica axes follow the others in axis[], in training only (Note [Replicas]). Their size is known when a job starts,
  * here it is 0; shards are not numbered along them. */
@@ -79,9 +79,7 @@ int mesh_shard(const struct mesh *mesh, const int *coordinate);
 int mesh_stride(const struct mesh *mesh, int axis, int stage);
 /* An axis as users write it, such as "tensor=2", or "tensor=2@0-1" if stages 0 and 1 alone have it. */
 const char *mesh_axis_text(const struct mesh *mesh, int axis, struct arena *arena);
-/* Reads what follows the size of such an axis, from '@' on, up to the end of the text; nothing: all stages. */
-bool mesh_parse_stages(const char *text, int *first, int *end);
-/* Why axes may not belong to the stages that they name, for a message; NULL: they may. */
+/* rt_mesh_refused. */
 const char *mesh_refused(const struct mesh *mesh);
 /* The axis whose coordinate is the pipeline stage; -1 if the mesh has none. */
 int mesh_pipeline_axis(const struct mesh *mesh);

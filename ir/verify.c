@@ -615,7 +615,8 @@ static void check_nodes(struct verifier *v) {
     }
 }
 
-/* Checks that a stage divides and moves tensors along axes that it has: Note [Unequal stages] in runtime/base/mesh.h. */
+/* Checks that a stage divides and moves tensors along axes that it has (Note [Unequal stages] in
+ * runtime/base/mesh.h). */
 static void check_stage_has(struct verifier *v, const struct node *node, int stage, int tensor) {
     const struct mesh *mesh = &v->graph->mesh;
     const int home = schedule_home(v->graph, stage);

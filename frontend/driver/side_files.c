@@ -80,7 +80,10 @@ static int read_schedule(struct reader *reader, const char *path) {
 /* Uses the mesh of the options; rules without a mesh get one axis "tensor" of all devices. */
 static void take_options_mesh(struct reader *reader) {
     struct mesh *mesh = &reader->files->mesh;
-    options_mesh(reader->options, mesh);
+    for (int a = 0; a < reader->options->naxes; a++) {
+        const struct mesh_axis *axis = &reader->options->mesh[a];
+        mesh_add_axis(mesh, axis->name, &(struct rt_mesh_axis){axis->size, axis->first, axis->end});
+    }
     if (!reader->files->rules) return;
     mesh->naxes = 1;
     mesh->axis[0].name = "tensor";

@@ -2,7 +2,7 @@
 #include "frontend/options/parser.h"
 
 #include "frontend/options/help_text.h"
-#include "ir/ir.h"
+#include "runtime/base/mesh.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +150,7 @@ static int take_axis(struct parser *parser, const struct option_setting *setting
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                           "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key, RT_MAX_RANKS,
                           parser_quote(parser, setting->value));
-    if (!mesh_parse_stages(stages, &axis->first, &axis->end))
+    if (!rt_mesh_parse_stages(stages, &axis->first, &axis->end))
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                           "axis '%s' of --pas: pipeline stages are @FIRST or @FIRST-LAST, not %s", setting->key,
                           parser_quote(parser, stages));
@@ -160,35 +160,27 @@ static int take_axis(struct parser *parser, const struct option_setting *setting
 
 static int named_mesh(struct parser *parser, int64_t *devices) {
     struct options *options = parser->options;
-    struct mesh mesh = {0};
+    struct rt_mesh mesh = {.stages = -1};
     int64_t product = 1;
     *devices = 1;
     if (takes_file(options)) return 0;
     for (int i = 0; i < options->pas.settings.n; i++) {
-        struct mesh_axis *axis = &options->mesh[options->naxes];
+        struct mesh_axis *axis = &options->mesh[mesh.naxes];
         if (take_axis(parser, &options->pas.settings.at[i], axis)) return -1;
         product *= axis->size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
-        options->naxes++;
+        if (!strcmp(axis->name, "pipeline")) mesh.stages = mesh.naxes;
+        mesh.axis[mesh.naxes++] = (struct rt_mesh_axis){axis->size, axis->first, axis->end};
     }
+    options->naxes = mesh.naxes;
     if (product > RT_MAX_RANKS)
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
                           options_text(options, OPT_PAS, parser->arena), (long long)product, RT_MAX_RANKS);
-    options_mesh(options, &mesh);
-    const char *why = mesh_refused(&mesh);
+    const char *why = rt_mesh_refused(&mesh);
     if (why)
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s: %s",
                           options_text(options, OPT_PAS, parser->arena), why);
-    *devices = mesh_size(&mesh);
+    *devices = rt_mesh_shards(&mesh);
     return 0;
-}
-
-void options_mesh(const struct options *options, struct mesh *mesh) {
-    *mesh = (struct mesh){.naxes = options->naxes};
-    for (int a = 0; a < options->naxes; a++) {
-        const struct mesh_axis *axis = &options->mesh[a];
-        mesh->axis[a].name = axis->name, mesh->axis[a].size = axis->size;
-        mesh->axis[a].first = axis->first, mesh->axis[a].end = axis->end;
-    }
 }
 
 /* The mesh of a policy with one axis, if none is given: all --plan-ngpus devices on that axis. */

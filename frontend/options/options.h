@@ -116,8 +116,6 @@ struct option_texts {
     VEC(const char *) all;
 };
 
-struct mesh;
-
 struct mesh_axis {
     const char *name; /* "tensor", "data" */
     int size;
@@ -229,9 +227,6 @@ char *options_stem(const char *path, struct arena *arena);
 /* Maps a name to a file name of bytes [A-Za-z0-9_.-] that does not begin with ".": so it is not "." or "..", and does
  * not clash with locks and staging directories. */
 char *options_file_name(const char *name, struct arena *arena);
-
-/* The mesh of --pas. */
-void options_mesh(const struct options *options, struct mesh *mesh);
 
 /* What `compile` calls the directories <output>/<model>/<instance> unless they are taken
  * (frontend/driver/directory_names.h): safe as file names, never hidden, never "." or "..". */

@@ -26,7 +26,7 @@ static bool read_stages(struct reader *r, struct rt_mesh_axis *axis) {
     char word[MAX_WORD];
     const char *start = place(r);
     if (!read_word(r, "-", "stages", word)) return false;
-    return mesh_parse_stages(arena_printf(r->arena, "@%s", word), &axis->first, &axis->end) ||
+    return rt_mesh_parse_stages(arena_printf(r->arena, "@%s", word), &axis->first, &axis->end) ||
            fail_at(r, start, "stages are FIRST or FIRST-LAST");
 }
 

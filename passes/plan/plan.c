@@ -7,7 +7,6 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/plan/schedules.h"
-#include "passes/plan/stages.h"
 
 void draft_init(struct draft *draft, const struct graph *graph) {
     *draft = (struct draft){.graph = graph,
@@ -397,25 +396,6 @@ static int check_program(const struct graph *graph, const struct plan *plan, str
     return check_schedule(graph, plan, diags);
 }
 
-/* E0420 for a node that is split along an axis that a stage which computes it does not have. */
-static int check_stage_axes(const struct applying *a, const struct graph *graph) {
-    const bool *everywhere = stage_recomputed(graph);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i], stage = schedule_home(graph, graph->nodes.at[id].stage);
-        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            if (graph->nodes.at[id].split[axis].factor == SPLIT_NONE || !graph->mesh.axis[axis].end) continue;
-            if (!everywhere[id] && mesh_has(&graph->mesh, axis, stage)) continue;
-            return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
-                              everywhere[id]
-                                  ? "it cannot be split along %s: every pipeline stage that reads it "
-                                    "computes it, and some do not have that axis"
-                                  : "it cannot be split along %s: its pipeline stage does not have that axis",
-                              graph->mesh.axis[axis].name);
-        }
-    }
-    return 0;
-}
-
 int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct applying a = {.graph = graph, .plan = plan, .diags = diags};
     if (check_program(graph, plan, diags) < 0) return -1;
@@ -426,8 +406,7 @@ int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags
     graph->chunks = plan->chunks;
     a.scratch = arena_scratch(graph->arena);
     a.recomputed = list_recomputed(graph, a.scratch);
-    int status = apply_nodes(&a, graph);
-    if (!status && !mesh_is_even(&graph->mesh)) status = check_stage_axes(&a, graph);
+    const int status = apply_nodes(&a, graph);
     arena_release(graph->arena, a.scratch);
     return status;
 }

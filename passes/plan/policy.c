@@ -6,6 +6,7 @@
 #include "passes/plan/constraints.h"
 #include "passes/plan/machine.h"
 #include "passes/plan/schedules.h"
+#include "passes/plan/stages.h"
 
 const struct policy policies[] = {
 #define POLICY(name, axes, decide, help) {#name, axes, decide, help},
@@ -79,6 +80,7 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     const struct plan *plan = context->given ? context->given : &decided;
     if (context->given && check_chunks(graph, context) < 0) return -1;
     if (plan_apply(graph, plan, context->diags) < 0) return -1;
+    if (!mesh_is_even(&graph->mesh) && stages_check_axes(graph, context->diags) < 0) return -1;
     if (context->plan) {
         *context->plan = *plan;
         plan_of_training(context->plan, graph, context->training);

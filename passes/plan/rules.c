@@ -146,7 +146,7 @@ static int parse_mesh(struct reader *r, struct rules *rules) {
         const int axis = rules->mesh.naxes++;
         rules->mesh.axis[axis].name = name;
         rules->mesh.axis[axis].size = (int)size;
-        if (!mesh_parse_stages(take_stages(r), &rules->mesh.axis[axis].first, &rules->mesh.axis[axis].end))
+        if (!rt_mesh_parse_stages(take_stages(r), &rules->mesh.axis[axis].first, &rules->mesh.axis[axis].end))
             return fail(r, "@FIRST or @FIRST-LAST is expected, the pipeline stages that have the axis");
     }
     const char *why = mesh_refused(&rules->mesh);

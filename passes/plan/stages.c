@@ -4,6 +4,7 @@
 
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 
 /* The most that a node may cost, with all of its elements, to be recomputed in each stage that reads it. */
 enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
@@ -223,4 +224,22 @@ void stages_follow(struct draft *draft) {
     bool *unowned = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     place_updates(draft, draft_first(draft, last_stage), unowned);
     follow_readers(draft, unowned);
+}
+
+int stages_check_axes(const struct graph *graph, struct diags *diags) {
+    const bool *everywhere = stage_recomputed(graph);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i], stage = schedule_home(graph, graph->nodes.at[id].stage);
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            if (graph->nodes.at[id].split[axis].factor == SPLIT_NONE || !graph->mesh.axis[axis].end) continue;
+            if (!everywhere[id] && mesh_has(&graph->mesh, axis, stage)) continue;
+            return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),
+                              everywhere[id]
+                                  ? "it cannot be split along %s: every pipeline stage that reads it "
+                                    "computes it, and some do not have that axis"
+                                  : "it cannot be split along %s: its pipeline stage does not have that axis",
+                              graph->mesh.axis[axis].name);
+        }
+    }
+    return 0;
 }

@@ -46,4 +46,7 @@ int *stage_positions(const struct graph *graph, const bool *recomputed);
  * which it moves some to earlier stages (Note [Results that gradients share]). */
 void stages_follow(struct draft *draft);
 
+/* 0, or -1 after E0420 for a node that is split along an axis that a stage which computes it does not have. */
+int stages_check_axes(const struct graph *graph, struct diags *diags);
+
 #endif

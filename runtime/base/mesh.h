@@ -8,8 +8,8 @@
  * by stage.
  *
  * A value that passes between such stages is whole along each axis that one of them lacks. A rank that receives it
- * takes it from the rank with the same coordinates on the axes that both stages have; if there are several of those, the
- * receivers take turns. The ranks along the pipeline axis no longer form groups of one rank per stage: their group is
+ * takes it from the rank with the same coordinates on the axes that both stages have; if there are several of those,
+ * the receivers take turns. The ranks along the pipeline axis no longer form groups of one rank per stage: their group is
  * the scale unit, and a member's number is its shard. */
 #ifndef RT_BASE_MESH_H
 #define RT_BASE_MESH_H
@@ -109,5 +109,11 @@ static inline int rt_mesh_sender(const struct rt_mesh *mesh, const int *receiver
     coordinate[mesh->stages] = from;
     return rt_mesh_shard(mesh, coordinate);
 }
+
+/* Reads the stages that have an axis, "@FIRST" or "@FIRST-LAST", up to the end of the text; nothing: all stages. */
+bool rt_mesh_parse_stages(const char *text, int *first, int *end);
+
+/* Why axes may not belong to the stages that they name, for a message; NULL: they may. */
+const char *rt_mesh_refused(const struct rt_mesh *mesh);
 
 #endif
