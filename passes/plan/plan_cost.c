@@ -50,9 +50,20 @@ double plan_cost(struct propagation *propagation, const struct machine *machine)
 }
 
 bool plan_needs_whole(struct propagation *propagation, int tensor) {
-    for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1]; u++)
-        if (wanted_by(propagation, propagation->uses.users[u], tensor).kind == PLACED_WHOLE) return true;
+    for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1]; u++) {
+        const int reader = propagation->uses.users[u];
+        if (propagation_lacks_axis(propagation, reader)) continue;
+        if (wanted_by(propagation, reader, tensor).kind == PLACED_WHOLE) return true;
+    }
     return false;
+}
+
+/* True if a stage that has the axis reads the tensor. */
+static bool is_read(const struct propagation *propagation, int tensor) {
+    bool read = false;
+    for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1] && !read; u++)
+        read = !propagation_lacks_axis(propagation, propagation->uses.users[u]);
+    return read;
 }
 
 int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided) {
@@ -60,7 +71,7 @@ int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided) {
     *divided = 0;
     for (int t = 0; t < propagation->graph->tensors.n; t++) {
         const struct tensor *tensor = &propagation->graph->tensors.at[t];
-        if (tensor->kind != TENSOR_WEIGHT || propagation->uses.first[t] == propagation->uses.first[t + 1]) continue;
+        if (tensor->kind != TENSOR_WEIGHT || !is_read(propagation, t)) continue;
         *(plan_needs_whole(propagation, t) ? &whole : divided) += tensor_bytes(tensor);
     }
     return whole;

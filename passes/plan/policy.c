@@ -96,6 +96,7 @@ void policy_report_replicated(struct propagation *propagation, const char *polic
     double flops = 0, all = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
+        if (propagation_lacks_axis(propagation, id)) continue;
         const double cost = dims_flops(propagation_dims(propagation, id), graph->nodes.at[id].op->flops);
         all += cost;
         if (propagation->split[id][propagation->axis].factor >= 0) continue;

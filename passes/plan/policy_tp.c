@@ -136,7 +136,8 @@ static int decide_layers(struct propagation *propagation, int first, enum phase 
     for (; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase <= last; i++) {
         int id = graph->order.at[i];
         if (propagation->decided[id] || !(is_embedding(graph, id) || is_linear(graph, id))) continue;
-        if (!decide(propagation, id) && diags) report(graph, id, propagation->ways, diags);
+        if (!decide(propagation, id) && diags && !propagation_lacks_axis(propagation, id))
+            report(graph, id, propagation->ways, diags);
     }
     return i;
 }
@@ -207,8 +208,7 @@ static void report_whole(struct propagation *propagation, struct diags *diags) {
     if (whole * 100 <= whole + divided || whole < WHOLE_BYTES) return;
     for (int t = 0; t < graph->tensors.n; t++) {
         const struct tensor *tensor = &graph->tensors.at[t];
-        const bool read = propagation->uses.first[t] < propagation->uses.first[t + 1];
-        if (tensor->kind != TENSOR_WEIGHT || !read || !plan_needs_whole(propagation, t)) continue;
+        if (tensor->kind != TENSOR_WEIGHT || !plan_needs_whole(propagation, t)) continue;
         n++;
         if (largest < 0 || tensor_bytes(tensor) > tensor_bytes(&graph->tensors.at[largest])) largest = t;
     }
@@ -229,7 +229,8 @@ static void report_attention(const struct propagation *propagation, struct diags
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) continue;
-        if (node->phase != PHASE_FORWARD || propagation->split[id][propagation->axis].factor != SPLIT_NONE) continue;
+        if (node->phase != PHASE_FORWARD || propagation_lacks_axis(propagation, id)) continue;
+        if (propagation->split[id][propagation->axis].factor != SPLIT_NONE) continue;
         if (n++ == 0) first = id;
     }
     if (!n) return;

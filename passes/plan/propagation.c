@@ -58,8 +58,7 @@ static struct node_split *split_of(struct propagation *propagation, int node) {
     return &propagation->split[node][propagation->axis];
 }
 
-/* True if a stage that computes the node does not have the axis: recomputed nodes may be on any stage. */
-static bool lacks_axis(const struct propagation *propagation, int node) {
+bool propagation_lacks_axis(const struct propagation *propagation, int node) {
     const struct draft *draft = propagation->draft;
     if (!propagation->recomputed) return false;
     return propagation->recomputed[node] ||
@@ -68,7 +67,7 @@ static bool lacks_axis(const struct propagation *propagation, int node) {
 
 static bool may_split(struct propagation *propagation, int node, const struct node_split *split) {
     const struct dims *dims = propagation_dims(propagation, node);
-    if (lacks_axis(propagation, node)) return false;
+    if (propagation_lacks_axis(propagation, node)) return false;
     if (!dims_can_split(dims, split, propagation->ways) ||
         !op_can_split(propagation->graph->nodes.at[node].op, dims, split))
         return false;
@@ -84,7 +83,7 @@ const char *propagation_refuses(struct propagation *propagation, int node, const
     const struct dims *dims = propagation_dims(propagation, node);
     const int other = split_other_axis(propagation->split[node], dims, propagation->axis, split);
     const struct limits *limits = propagation->draft->limits;
-    if (lacks_axis(propagation, node)) return "its pipeline stage does not have the axis";
+    if (propagation_lacks_axis(propagation, node)) return "its pipeline stage does not have the axis";
     if (limits && !limits_allow(limits, node, dims, split)) return "a constraint does not allow it";
     if (other < 0 || propagation->nests)
         return split_refused(graph, dims, propagation->split[node], propagation->axis, split);

@@ -41,6 +41,9 @@ void propagation_init(struct propagation *propagation, struct draft *draft, stru
 /* True if the draft gives the node's split along this axis. */
 bool propagation_is_fixed(const struct propagation *propagation, int node);
 
+/* True if a stage that computes the node does not have the axis: recomputed nodes may be on any stage. */
+bool propagation_lacks_axis(const struct propagation *propagation, int node);
+
 /* The node's annotation bound to its shapes. */
 const struct dims *propagation_dims(struct propagation *propagation, int node);
 

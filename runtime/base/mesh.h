@@ -9,8 +9,8 @@
  *
  * A value that passes between such stages is whole along each axis that one of them lacks. A rank that receives it
  * takes it from the rank with the same coordinates on the axes that both stages have; if there are several of those,
- * the receivers take turns. The ranks along the pipeline axis no longer form groups of one rank per stage: their group is
- * the scale unit, and a member's number is its shard. */
+ * the receivers take turns. The ranks along the pipeline axis no longer form groups of one rank per stage: their group
+ * is the scale unit, and a member's number is its shard. */
 #ifndef RT_BASE_MESH_H
 #define RT_BASE_MESH_H
 

@@ -216,6 +216,36 @@ static double working(const double part[OUTCOME_PARTS]) {
     return part[OUTCOME_STEP] - part[OUTCOME_UPDATE];
 }
 
+/* Seconds of a layer on a stage of the candidate. */
+static double layer_seconds(const struct candidate *c, int stage) {
+    const struct outcome *of = stage >= c->own.first && stage < c->own.end ? c->larger : c->base;
+    return working(of->layer);
+}
+
+/* True if the candidate's stages can have all layers in that time. What is no layer is in the last one. */
+static bool can_compute(const struct candidate *c, double rest, double seconds) {
+    const int stages = c->ways[SEARCH_PIPELINE];
+    int layers = 0;
+    for (int stage = 0; stage < stages; stage++) {
+        const double each = layer_seconds(c, stage), left = seconds / each - (stage == stages - 1 ? rest : 0);
+        if (left < 0) return false;
+        layers += (int)(left * (1 + 1e-9));
+    }
+    return layers >= c->base->layers;
+}
+
+/* The seconds of the slowest of unequal stages, which have whole layers. */
+static double slowest_unequal(const struct candidate *c, double rest) {
+    double least = INFINITY;
+    for (int stage = 0; stage < c->ways[SEARCH_PIPELINE]; stage++)
+        for (int layers = 0; layers <= c->base->layers; layers++) {
+            const double last = stage == c->ways[SEARCH_PIPELINE] - 1 ? rest : 0;
+            const double seconds = (layers + last) * layer_seconds(c, stage);
+            if (seconds < least && can_compute(c, rest, seconds)) least = seconds;
+        }
+    return least;
+}
+
 double search_rest(const struct outcome *outcome) {
     return working(outcome->part) / working(outcome->layer) - outcome->layers;
 }
@@ -247,7 +277,9 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     const double ways = c->units * law.copies;
     double longest = working(part) / stages;
     const int chunks = law.chunks / law.copies;
-    if (stages > 1 && base->layers && !c->own.ways)
+    if (c->own.ways && c->larger && c->base->layers)
+        longest = slowest_unequal(c, search_rest(c->base));
+    else if (stages > 1 && base->layers)
         longest = working(base->layer) *
                   slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
     const double worked = micro * longest / base->micro_batches;

@@ -535,7 +535,8 @@ static void add_unequal(const struct listing *l) {
     const bool given = l->options->given[OPT_PLAN_NGPUS];
     const int law = schedule_pipelines(l->options->schedule);
     for (int unit = 3; unit <= MOST_UNEQUAL && unit <= l->devices && l->devices <= MOST_DEVICES && law == 1; unit++) {
-        if (l->devices % unit || (given && unit != l->options->plan_ngpus)) continue;
+        const bool even = l->layers && !(unit & (unit - 1)); /* equal stages of equal layers are as good */
+        if (l->devices % unit || (given ? unit != l->options->plan_ngpus : even)) continue;
         for (int tensor = 1; tensor <= unit; tensor++) {
             struct candidate candidate = {.ways = {tensor, 1, 1, 1, 1}, .units = l->devices / unit};
             if (unit % tensor == 0) add_own_axes(l, candidate, unit / tensor);
