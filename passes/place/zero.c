@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "ir/op.h"
-#include "ir/schedule.h"
 #include "passes/plan/stages.h"
 
 /* Note [Families]
@@ -105,33 +104,21 @@ static void find_parts(const struct zero *z) {
     }
 }
 
-/* The axes that the stages at a coordinate do not have. */
-static unsigned axes_lacking(const struct mesh *mesh, int coordinate) {
-    unsigned lacking = 0;
-    for (int axis = 0; axis < mesh->naxes; axis++)
-        if (!mesh_has(mesh, axis, coordinate)) lacking |= 1u << axis;
-    return lacking;
-}
-
-/* Finds the axes that stages lack which compute or read a tensor of the family. A node that stages recompute is where
- * its readers are. */
+/* Finds the axes that stages lack which compute or read a tensor of the family. */
 static void find_lacking(const struct zero *z) {
     const struct graph *graph = z->graph;
-    const bool *recomputed = stage_recomputed(graph);
-    unsigned *lacking = ARENA_ARRAY(graph->arena, unsigned, graph->tensors.n + 1); /* per tensor: by its readers */
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        unsigned axes = 0;
-        if (!recomputed[graph->order.at[i]]) axes = axes_lacking(&graph->mesh, schedule_home(graph, node->stage));
-        for (int k = 0; k < node->noutputs; k++) {
-            if (node->outputs[k] < 0) continue;
-            if (recomputed[graph->order.at[i]]) axes |= lacking[node->outputs[k]];
-            lacking[node->outputs[k]] |= axes;
-        }
+    struct draft draft;
+    draft_init(&draft, graph);
+    draft.chunks = graph->chunks;
+    const unsigned *lacking = stages_lacking(&draft);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        for (int k = 0; k < node->noutputs; k++)
+            if (node->outputs[k] >= 0) z->parts[representative(z, node->outputs[k])] |= lacking[id];
         for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) lacking[node->inputs[k]] |= axes;
+            if (node->inputs[k] >= 0) z->parts[representative(z, node->inputs[k])] |= lacking[id];
     }
-    for (int t = 0; t < graph->tensors.n; t++) z->parts[representative(z, t)] |= lacking[t];
 }
 
 static void place_flat(const struct zero *z, int tensor) {

@@ -37,7 +37,7 @@ void propagation_init(struct propagation *propagation, struct draft *draft, stru
     propagation->closed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
     for (int id = 0; id < graph->nodes.n && draft->fixed; id++)
         propagation->decided[id] = propagation_is_fixed(propagation, id);
-    if (axis < graph->mesh.naxes && graph->mesh.axis[axis].end) propagation->recomputed = stage_recomputed(graph);
+    if (axis < graph->mesh.naxes && graph->mesh.axis[axis].end) propagation->lacking = stages_lacking(draft);
 }
 
 bool propagation_is_fixed(const struct propagation *propagation, int node) {
@@ -59,10 +59,7 @@ static struct node_split *split_of(struct propagation *propagation, int node) {
 }
 
 bool propagation_lacks_axis(const struct propagation *propagation, int node) {
-    const struct draft *draft = propagation->draft;
-    if (!propagation->recomputed) return false;
-    return propagation->recomputed[node] ||
-           !mesh_has(&propagation->graph->mesh, propagation->axis, draft_coordinate(draft, draft->stage[node]));
+    return propagation->lacking && propagation->lacking[node] >> propagation->axis & 1u;
 }
 
 static bool may_split(struct propagation *propagation, int node, const struct node_split *split) {

@@ -31,7 +31,7 @@ struct propagation {
     bool *decided;      /* per node: it is split along this axis, or a policy wants it to stay as it is */
     int *requested;     /* per tensor, during an attempt: 1 + the index of its request; 0: none */
     bool *closed;       /* per node: a policy splits it by itself; PROPAGATE_GATHER ends before it */
-    bool *recomputed;   /* stage_recomputed, if some pipeline stages alone have the axis; else NULL */
+    unsigned *lacking;  /* stages_lacking, if some pipeline stages alone have the axis; else NULL */
     bool nests; /* the cuts along this axis may divide parts along other axes (Note [Nested cuts] in base/part.h) */
 };
 
@@ -41,7 +41,7 @@ void propagation_init(struct propagation *propagation, struct draft *draft, stru
 /* True if the draft gives the node's split along this axis. */
 bool propagation_is_fixed(const struct propagation *propagation, int node);
 
-/* True if a stage that computes the node does not have the axis: recomputed nodes may be on any stage. */
+/* True if a stage that computes the node does not have the axis. */
 bool propagation_lacks_axis(const struct propagation *propagation, int node);
 
 /* The node's annotation bound to its shapes. */

@@ -226,20 +226,42 @@ void stages_follow(struct draft *draft) {
     follow_readers(draft, unowned);
 }
 
-int stages_check_axes(const struct graph *graph, struct diags *diags) {
-    const bool *everywhere = stage_recomputed(graph);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i], stage = schedule_home(graph, graph->nodes.at[id].stage);
-        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            if (graph->nodes.at[id].split[axis].factor == SPLIT_NONE || !graph->mesh.axis[axis].end) continue;
-            if (!everywhere[id] && mesh_has(&graph->mesh, axis, stage)) continue;
-            return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),
-                              everywhere[id]
-                                  ? "it cannot be split along %s: every pipeline stage that reads it "
-                                    "computes it, and some do not have that axis"
-                                  : "it cannot be split along %s: its pipeline stage does not have that axis",
-                              graph->mesh.axis[axis].name);
+static unsigned axes_lacking(const struct mesh *mesh, int coordinate) {
+    unsigned lacking = 0;
+    for (int axis = 0; axis < mesh->naxes; axis++)
+        if (!mesh_has(mesh, axis, coordinate)) lacking |= 1u << axis;
+    return lacking;
+}
+
+unsigned *stages_lacking(const struct draft *draft) {
+    const struct graph *graph = draft->graph;
+    const bool *recomputed = stage_recomputed(graph);
+    unsigned *lacking = ARENA_ARRAY(graph->arena, unsigned, graph->nodes.n + 1);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (!recomputed[id]) lacking[id] = axes_lacking(&graph->mesh, draft_coordinate(draft, draft->stage[id]));
+        for (int k = 0; k < node->ninputs; k++) {
+            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+            if (producer >= 0 && recomputed[producer]) lacking[producer] |= lacking[id];
         }
+    }
+    return lacking;
+}
+
+int stages_check_axes(const struct graph *graph, struct diags *diags) {
+    struct draft draft;
+    draft_init(&draft, graph);
+    draft.chunks = graph->chunks;
+    const unsigned *lacking = stages_lacking(&draft);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        for (int axis = 0; axis < graph->mesh.naxes; axis++)
+            if (graph->nodes.at[id].split[axis].factor != SPLIT_NONE && lacking[id] >> axis & 1u)
+                return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),
+                                  "it cannot be split along %s: a pipeline stage that computes it does not have that "
+                                  "axis",
+                                  graph->mesh.axis[axis].name);
     }
     return 0;
 }

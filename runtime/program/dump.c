@@ -227,6 +227,13 @@ static bool is_of_micro(const struct dump *d, const struct dump_tensor *t) {
     return micros > 1 && (t->own || !d->rt->program->training);
 }
 
+/* The number of the tensor among those of its name, from 1 on: a weight that is held in two layouts is two tensors. */
+static int copy_of(const struct dump *d, int tensor) {
+    int copy = 1;
+    for (int t = 0; t < tensor; t++) copy += strcmp(d->tensors[t].name, d->tensors[tensor].name) == 0;
+    return copy;
+}
+
 static void write_value(struct dump *d, struct dump_place *place) {
     const struct dump_tensor *t = &d->tensors[place->tensor];
     char below[PATH_MOST], name[NAME_MOST + 32], file[2 * PATH_MOST], path[3 * PATH_MOST];
@@ -243,7 +250,11 @@ static void write_value(struct dump *d, struct dump_place *place) {
     }
     encode_name(name, t->name, place->tensor);
     if (place_directory(d, below, of_micro)) {
-        snprintf(file, sizeof file, "%s/%s.npy", below, name);
+        const int copy = copy_of(d, place->tensor);
+        if (copy > 1)
+            snprintf(file, sizeof file, "%s/%s#%d.npy", below, name, copy);
+        else
+            snprintf(file, sizeof file, "%s/%s.npy", below, name);
         snprintf(path, sizeof path, "%s/%s", d->directory, file);
         const bool ok = t->flat ? rt_npy_write(path, stored, 1, &count, values, &why)
                                 : rt_npy_write(path, stored, t->ndim, place->dims, values, &why);

@@ -159,7 +159,7 @@ class Test:
 
 
 def check_written(test):
-    for pas in ["tp:tensor=3", "pp:pipeline=2", "hybrid:tensor=2,pipeline=2", "hybrid:data=2,tensor=2,pipeline=2", "hybrid:tensor=2@0,pipeline=2",
+    for pas in ["tp:tensor=3", "pp:pipeline=2", "hybrid:tensor=2,pipeline=2", "hybrid:data=2,tensor=2,pipeline=2", "hybrid:tensor=2@1,pipeline=2",
                 "context:context=2"]:
         test.round_trip(GPT2, pas)
     test.round_trip(TRAINED, "hybrid:tensor=2,pipeline=2", "--train", "--accumulate", "4")
