@@ -272,6 +272,34 @@ static void place_updates(struct staging *s) {
         }
 }
 
+/* The value of a recomputed node, computed again once in a step, where all stages can be given it. */
+static int compute_once(struct staging *s, int tensor) {
+    struct graph *graph = s->graph;
+    if (tensor < 0 || graph->tensors.at[tensor].kind != TENSOR_VALUE) return tensor;
+    struct node node = graph->nodes.at[graph->tensors.at[tensor].producer];
+    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
+    for (int k = 0; k < node.ninputs; k++) inputs[k] = compute_once(s, node.inputs[k]);
+    const struct tensor like = graph->tensors.at[tensor];
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.once", like.name), like.dtype,
+                               like.ndim, like.dims);
+    graph->tensors.at[out].layout = like.layout;
+    node.inputs = inputs, node.outputs = &out;
+    node.phase = PHASE_REDUCE;
+    node.stage = stage_in(s, node.phase, node.stage);
+    graph_add_copy(graph, &node);
+    return out;
+}
+
+/* Metrics that share a node with the phases of micro-batches, as the loss scale does. */
+static void give_metrics(struct staging *s) {
+    struct graph *graph = s->graph;
+    for (int i = graph->outputs.n - graph->nmetrics; i < graph->outputs.n; i++) {
+        const int output = graph->outputs.at[i];
+        if (graph_phase_of(graph, output) < PHASE_REDUCE && is_recomputed(s, output))
+            graph->outputs.at[i] = compute_once(s, output);
+    }
+}
+
 /* The outputs that every rank must have. The loss of a training program stays on its stage, since a broadcast of each
  * micro-batch would make the stages wait for each other; the runtime exchanges the losses of a step. So do the outputs
  * of inference of several micro-batches, which the runtime broadcasts at the end of the step. */
@@ -377,6 +405,7 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
     }
     rewrite_end(&s.rewrite);
     place_updates(&s);
+    give_metrics(&s);
     give_outputs(&s);
     graph_sort_phases(graph);
     return order_stages(&s, context);

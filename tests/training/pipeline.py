@@ -61,13 +61,13 @@ def policy(tensor, pipeline):
 
 
 def losses(o, case, plan, units, accumulate, options, work):
-    """Loss and norm of every step."""
+    """Loss, norm and, with a type that needs it, loss scale of every step."""
     out, log = os.path.join(work, "out"), os.path.join(work, "log.jsonl")
     reference = recorded(case)
     compile_case(o.rankc, case, f"{plan}@{units}", accumulate, out, reference["options"] + options, target=o.target)
     call(o.rankc, "train", out, *data_of(case, reference["inputs"]), "--steps", str(STEPS), "--kernels", "reference", "--threads", "1",
          "--log", log, *COMM[o.target])
-    return [(line["loss"], line["grad_norm"]) for line in lines_of(log)]
+    return [(line["loss"], line["grad_norm"], *[line["loss_scale"]] * ("loss_scale" in line)) for line in lines_of(log)]
 
 
 def farthest(got, wanted):
