@@ -67,7 +67,7 @@ def losses(o, case, plan, units, accumulate, options, work):
     compile_case(o.rankc, case, f"{plan}@{units}", accumulate, out, reference["options"] + options, target=o.target)
     call(o.rankc, "train", out, *data_of(case, reference["inputs"]), "--steps", str(STEPS), "--kernels", "reference", "--threads", "1",
          "--log", log, *COMM[o.target])
-    return [(line["loss"], line["grad_norm"], *[line["loss_scale"]] * ("loss_scale" in line)) for line in lines_of(log)]
+    return [tuple(line[key] for key in ("loss", "grad_norm", "loss_scale") if key in line) for line in lines_of(log)]
 
 
 def farthest(got, wanted):
