@@ -330,7 +330,7 @@ static const char *any(const struct graph *graph, bool (*is)(const struct node *
     return "false";
 }
 
-/* struct rt_mesh as "2, 1, {{2}, {4}}"; of an axis that some stages alone have also these. */
+/* struct rt_mesh as "2, 1, {{2}, {4}}"; where some stages alone have an axis "{{2, 0, 1}, {4}}". */
 static const char *mesh_initializer(const struct mesh *mesh, struct arena *arena) {
     struct strbuf axes;
     strbuf_init(&axes, arena);

@@ -109,7 +109,6 @@ static void find_lacking(const struct zero *z) {
     const struct graph *graph = z->graph;
     struct draft draft;
     draft_init(&draft, graph);
-    draft.chunks = graph->chunks;
     const unsigned *lacking = stages_lacking(&draft);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];

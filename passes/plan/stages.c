@@ -252,7 +252,6 @@ unsigned *stages_lacking(const struct draft *draft) {
 int stages_check_axes(const struct graph *graph, struct diags *diags) {
     struct draft draft;
     draft_init(&draft, graph);
-    draft.chunks = graph->chunks;
     const unsigned *lacking = stages_lacking(&draft);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];

@@ -104,8 +104,8 @@ struct rt_private {
     int micro;                         /* micro-batch of the current row */
     int forwarded[RT_MAX_CHUNKS];      /* by chunk: micro-batch of its last forward segment */
     void **joined; /* per output: memory for its micro-batches where the caller gives none; NULL: not needed so far */
-    struct rt_request
-        *requests;  /* of the rank's ends of transfers: [(transfer * most slots + slot) * most_peers + i] */
+    /* per end of a transfer, slot and peer: [(end * most slots + slot) * most_peers + peer] */
+    struct rt_request *requests;
     int most_peers; /* the most ranks at the other end of one of them */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */

@@ -277,7 +277,7 @@ static void predict(const struct searching *s, struct candidate *c, const struct
     const double ways = c->units * law.copies;
     double longest = working(part) / stages;
     const int chunks = law.chunks / law.copies;
-    if (c->own.ways && c->larger && c->base->layers)
+    if (c->own.ways && c->base->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
         longest = working(base->layer) *
@@ -312,21 +312,22 @@ static void bound_larger(const struct searching *s, const struct candidate *of, 
         like.units = c->units * c->ways[SEARCH_CONTEXT] / of->ways[SEARCH_CONTEXT];
         like.ways[SEARCH_CONTEXT] = of->ways[SEARCH_CONTEXT];
         least.micro_batches = (int)((double)outcome->micro_batches * of->batch / c->batch);
+        like.own = (struct own_axis){0}; /* as if all stages were the smaller ones */
         predict(s, &like, &least);
         c->seconds = fmax(c->seconds, like.seconds / most_speedup(c));
         c->memory = fmax(c->memory, least_memory(s, c, of, outcome));
     }
 }
 
-/* Times the layers of a stage that all would take of equal ones: of a stage of one kind, such that all stages take
- * equally long. `own`: seconds of the whole model on such a stage. */
+/* The layers that a stage of one kind gets, as a multiple of what each of as many equal stages would get, where all
+ * stages take equally long. `own`: seconds of the whole model on a stage of that kind. */
 static double share_of(const struct candidate *c, double own) {
     const double larger = c->own.end - c->own.first, stages = c->ways[SEARCH_PIPELINE];
     return stages / own / (larger / working(c->larger->part) + (stages - larger) / working(c->base->part));
 }
 
-/* What a base would say of which equal stages were as slow as the candidate's, and the rank that needs most memory
- * needed as much. */
+/* The plan of a base with which a candidate of equal stages would take as long, and need as much memory on its fullest
+ * rank, as this one. */
 static struct outcome of_unequal(const struct candidate *c) {
     const double smaller = share_of(c, working(c->base->part)), larger = share_of(c, working(c->larger->part));
     const bool most = larger * c->larger->part[OUTCOME_MEMORY] > smaller * c->base->part[OUTCOME_MEMORY];
