@@ -55,9 +55,10 @@ struct rt_attempt {
 
 struct rt_json_document;
 
-/* Observes the instructions of a rank, between rt_observe and rt_observe_end. `begins` is called by rt_at, before the
+/* Observes the instructions of a rank, between rt_observe and rt_observe_end. `begins` is called before an
  * instruction begins; -1: none is current. While an observer that reads values is there, sums of gradients do not
- * overlap computation: values of finished instructions may be read. */
+ * overlap computation: values of finished instructions may be read. Such an observer is told of a posted receive when
+ * it is waited for, and of a posted send when it is posted. */
 struct rt_observer {
     void (*begins)(struct rt_observer *observer, struct rt *rt, int instruction);
     bool reads_values;
@@ -253,6 +254,11 @@ int rt_give_micro_batch(struct rt *rt, void *const *outputs, int micro);
 
 /* What the training step that has just ended returns; losses: of this scale unit's micro-batches. Collective. */
 int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_result *result);
+
+/* The number of a scale unit's micro-batch among those of all scale units. */
+static inline int64_t rt_numbered(const struct rt *rt, int64_t micro) {
+    return micro * rt->units->size + rt->unit;
+}
 
 /* Micro-batches of rt_infer_step, and the port of the tensors that it takes or gives: those of all micro-batches. */
 int rt_inferred_micro_batches(const struct rt_program *program);

@@ -85,8 +85,17 @@ static void enter(struct rt *rt, enum phase phase, int chunk, int micro) {
     rt->internal->micro = micro;
 }
 
-static void observe(struct rt *rt, int instruction) {
-    for (struct rt_observer *o = rt->internal->observers; o; o = o->next) o->begins(o, rt, instruction);
+/* `values`: the operands of the instruction are there, and its result will be when the next one begins. If not,
+ * observers that read values are told of no instruction. */
+static void observe(struct rt *rt, int instruction, bool values) {
+    for (struct rt_observer *o = rt->internal->observers; o; o = o->next)
+        o->begins(o, rt, o->reads_values && !values ? -1 : instruction);
+}
+
+static void begin(struct rt *rt, int instruction, bool values) {
+    rt->instruction = instruction;
+    observe(rt, instruction, values);
+    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, instruction);
 }
 
 /* Observers are told of the end of a segment: what follows may overwrite its last result. */
@@ -99,7 +108,7 @@ int rt_run(struct rt *rt, int segment, int micro) {
     if (around->before) RT_TRY(around->before(rt, call->context, micro));
     RT_TRY(run_segment(rt, of));
     if (of->phase == PHASE_FORWARD) rt->internal->forwarded[of->chunk] = micro;
-    observe(rt, -1);
+    observe(rt, -1, true);
     return around->after ? around->after(rt, call->context, micro) : RT_OK;
 }
 
@@ -110,7 +119,8 @@ static int transfer(struct rt *rt, int number, int micro, bool waits) {
     struct rt_request *request = request_of(rt, number, micro);
     int status = RT_OK;
     enter(rt, end->phase, end->chunk, micro);
-    rt_at(rt, end->instruction);
+    begin(rt, end->instruction,
+          end->sends != waits); /* what is sent is there at once, what is received after waiting */
     void *value = place_address(rt, &end->place);
     for (int peer = -1; !status && (peer = rt_next_peer(rt, end->peer, end->sends, peer)) >= 0; request++) {
         if (waits)
@@ -120,7 +130,9 @@ static int transfer(struct rt *rt, int number, int micro, bool waits) {
         else
             status = comm->driver->post_receive(comm, value, end->bytes, peer, request);
     }
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+    if (status) return rt_fail_comm(rt, comm, status);
+    observe(rt, -1, true);
+    return RT_OK;
 }
 
 static int transfer_all(struct rt *rt, int first, int n, int micro, bool waits) {
@@ -183,9 +195,7 @@ bool rt_values_are_read(const struct rt *rt) {
 }
 
 void rt_at(struct rt *rt, int instruction) {
-    rt->instruction = instruction;
-    observe(rt, instruction);
-    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, instruction);
+    begin(rt, instruction, true);
 }
 
 int rt_begin_step(struct rt *rt) {
@@ -248,7 +258,7 @@ struct tensors {
 
 static int take_inputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
-    rt->internal->control[RT_MICRO] = (double)((int64_t)micro * rt->units->size + rt->unit);
+    rt->internal->control[RT_MICRO] = (double)rt_numbered(rt, micro);
     return rt_take_micro_batch(rt, tensors->inputs, micro);
 }
 

@@ -159,7 +159,7 @@ static void set_controls(struct rt *rt, int64_t micro) {
     struct rt_private *private = rt->internal;
     private->control[RT_TRAINING] = 1;
     private->control[RT_STEP] = (double)(private->trained + 1);
-    private->control[RT_MICRO] = (double)(micro * rt->units->size + rt->unit);
+    private->control[RT_MICRO] = (double)rt_numbered(rt, micro);
 }
 
 static bool is_real(const struct training_call *call, int micro) {

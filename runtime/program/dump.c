@@ -288,7 +288,7 @@ static void end_instruction(struct dump *d) {
 }
 
 static int64_t micro_of(const struct rt *rt) {
-    return rt->program->training ? (int64_t)rt->internal->control[RT_MICRO] : rt->internal->micro;
+    return rt->program->training ? rt_numbered(rt, rt->internal->micro) : rt->internal->micro;
 }
 
 /* An instruction that is announced several times in a row, for its parts, is one. */

@@ -108,7 +108,7 @@ static int64_t micro_of(const struct search *s, const struct rt_json *entry) {
     const struct rt_private *private = s->rt->internal;
     int64_t phase = 0;
     rt_json_int(rt_json_member(entry, "phase"), &phase);
-    if (phase < PHASE_REDUCE) return (int64_t) private->control[RT_MICRO];
+    if (phase < PHASE_REDUCE) return rt_numbered(s->rt, private->micro);
     return (int64_t) private->accumulate * s->rt->units->size;
 }
 

@@ -80,6 +80,19 @@ def check_changed(rankc, work):
     assert marked and all("h.0/mlp" in m or "h.0/Add_1" in m or "h.1" in m or "ln_f" in m or "logits" in m for m in marked), marked
 
 
+def check_stages(rankc, work):
+    """Values that a stage receives while it computes: those of a program without stages."""
+    tokens = np.random.default_rng(3).integers(0, 101, (8, 11))
+    np.save(work / "ids.npy", tokens)
+    for name, plan in ("trained", ["--pas", "dp"]), ("trained2", ["--pas", "pp:pipeline=2"]):
+        call(rankc, "compile", MODELS / "gpt2.onnx", "-o", work / name, "-q", "--train", "--loss",
+             "cross_entropy:logits=logits,labels=labels", "--optimizer", "sgd:lr=0.1", "--accumulate", "4", *plan)
+        call(rankc, "train", work / name, "--data", f"input_ids={work / 'ids.npy'}", "--data", f"labels={work / 'ids.npy'}",
+             "--steps", "3", "--dump-tensors", "*", "--dump-dir", work / (name + ".dump"))
+    report = json.loads(call(rankc, "compare", work / "trained.dump", work / "trained2.dump", "--json")[0])
+    assert report["different"] == 0 and len(report["tensors"]) > 500, report
+
+
 def make_model(path, names):
     """loss = mean(h * h), h = tanh(x @ w); names: of what the nodes make."""
     value = helper.make_tensor_value_info
@@ -155,7 +168,7 @@ def main():
     rankc = pathlib.Path(parser.parse_args().rankc).resolve()
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in check_gpt2, check_changed, check_training, check_names, check_errors:
+        for check in check_gpt2, check_changed, check_stages, check_training, check_names, check_errors:
             check(rankc, work)
 
 
