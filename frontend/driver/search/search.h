@@ -74,6 +74,16 @@ struct own_axis {
     int ways, first, end;
 };
 
+/* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in
+ * flight, and the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one.
+ * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
+ * memory; `kept_full`: of one that recomputes all layers, besides what crosses the boundaries of stages. */
+struct schedule_law {
+    const char *name;
+    int chunks, copies;
+    double waiting, few, flight, kept, kept_full;
+};
+
 struct candidate {
     int ways[SEARCH_AXES], units;
     struct own_axis own;
@@ -83,6 +93,8 @@ struct candidate {
     enum search_overlap overlap;
     int zero, groups;                 /* --use-zero, --zero-ngroups */
     const char *recompute, *schedule; /* NULL: none; the default */
+    const struct schedule_law *law;   /* of its schedule */
+    int family, rest;                 /* search_group */
     enum search_step step;            /* that `seconds` and `memory` are from */
     const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
     const struct outcome *larger;     /* of the base with the own axis, if there is one: as soon as it is known */
@@ -94,8 +106,21 @@ struct candidate {
     const char *refused;    /* why it cannot be, with the text of the first error; NULL: it can */
 };
 
+/* Candidates with the same base (search_same_base), which are predicted together. */
+struct search_family {
+    VEC(int) members;        /* indices into `all` of the search, ascending */
+    bool known;              /* what follows is; false: a member has changed */
+    int tried;               /* members that are refused or at least PREDICTED */
+    int first[SEARCH_STEPS]; /* the first member that has taken the step and may fit; -1: there is none */
+};
+
 struct search {
-    VEC(struct candidate) all; /* the chosen one first, then by time; those that are refused last */
+    VEC(struct candidate) all; /* at last the chosen one first, then by time; those that are refused last */
+    VEC(struct search_family) families;
+    VEC(int) unequal; /* the candidates with an axis of some stages */
+    int nrests;       /* numbers of candidate.rest */
+    double tied;      /* search_tied */
+    struct arena *arena;
     struct machine machine;
     double limit;                /* bytes of memory of a rank; INFINITY: none */
     struct job *job;             /* has the chosen plan; in `arena` of search_plan */
@@ -143,10 +168,9 @@ void search_put(struct rt_json_writer *writer, const void *context);
 
 /* Parts of the search ---------------------------------------------------------------------------------------------- */
 
-/* Lists the candidates that the options and the machine allow. experts: of the model's mixtures; 1: it has none.
+/* Lists the candidates that the options and the machine allow, in families. experts: of the model's mixtures; 1: it has none.
  * layers: of the model; 0: not known. */
-void search_list(struct search *search, const struct options *options, bool trains, int64_t experts, int layers,
-                 struct arena *arena);
+void search_list(struct search *search, bool trains, int64_t experts, int layers);
 
 /* Refuses the candidates that --forbid and --require exclude. 0, or -1 after a diagnostic: E0205 for a name that is
  * unknown, E0432 for a constraint that no candidate meets, and if none is left. */
@@ -167,19 +191,11 @@ bool search_same_base(const struct candidate *a, const struct candidate *b);
 /* 1 if the sequences of a micro-batch are searched, as only their product with the micro-batches is given; else 0. */
 int search_smallest_batch(const struct options *options);
 
+/* Sequences of its micro-batches; 1 if they are as given. */
+double search_samples(const struct candidate *candidate);
+
 /* Micro-batches of a scale unit in a step, at least 1. */
 int64_t search_micro_batches(const struct options *given, const struct candidate *candidate);
-
-/* How the candidate's schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in
- * flight, and the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one.
- * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
- * memory; `kept_full`: of one that recomputes all layers, besides what crosses the boundaries of stages. */
-struct schedule_law {
-    const char *name;
-    int chunks, copies;
-    double waiting, few, flight, kept, kept_full;
-};
-struct schedule_law search_law(const struct candidate *candidate);
 
 /* A model that was read once for micro-batches of one size and one division of experts, and simplified as far as that
  * does not depend on the rest of a plan. Candidates are planned from copies of its graph. */
@@ -211,6 +227,40 @@ double search_tied(const struct search_model *model);
 
 /* The number of experts of the model's mixtures; 1: it has none. */
 int64_t search_experts(const struct search_model *model);
+
+/* Puts the candidates into families, and numbers what else they have: those with the same `rest` differ in their bases
+ * alone, or in scale units that take the place of ranks along the axis context. */
+void search_group(struct search *search);
+/* The family of candidates with that base; NULL: there is none. */
+struct search_family *search_family_of(struct search *search, const struct candidate *candidate);
+
+/* True if the candidate, if it was not planned yet, may be found to fit when it is. */
+bool search_may_fit(const struct search *search, const struct candidate *candidate);
+/* The candidate with the least time that may fit, among those that have taken the step `least`; NULL: there is none. */
+struct candidate *search_first(struct search *search, enum search_step least);
+/* How many candidates are refused or at least PREDICTED. */
+int search_tried(struct search *search);
+
+/* Predicts time and memory of the candidate from what the plan of its base says: Note [Search]. */
+void search_predict(const struct search *search, struct candidate *candidate, const struct outcome *base);
+/* The plan of a base with which a candidate of equal stages would take as long, and need as much memory on its fullest
+ * rank, as this one with unequal stages, whose two bases are known. */
+struct outcome search_unequal(const struct candidate *candidate);
+
+/* Bytes of weights, gradients and optimizer states of a rank, by the plan of the candidate's base or of one with other
+ * micro-batches, recomputation, or ranks along context. */
+double search_states(const struct candidate *candidate, const struct outcome *base);
+/* Bytes of a rank that are neither weights nor of the optimizer: those of each layer for each micro-batch that is kept,
+ * and the others. `share`: of the layers' bytes by the plan of the base that the candidate keeps. */
+double search_activations(const struct candidate *candidate, const struct outcome *base, double micro_batches,
+                          double share);
+
+/* Bounds the candidates that are not predicted yet by the plan of the base `of`, whose family is predicted. */
+void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome);
+/* Bounds those with unequal stages by one that is predicted, with search_unequal. */
+void search_bound_unequal(struct search *search, const struct candidate *of, const struct outcome *mixed);
+/* The form that communicates as much and in fewer steps, with more in memory; else the form itself. */
+enum search_form search_faster_form(enum search_form form);
 
 /* What an outcome says of the parts that are no layers: they take as long as so many layers. */
 double search_rest(const struct outcome *outcome);

@@ -100,11 +100,34 @@ struct options search_options(const struct options *given, const struct candidat
     return options;
 }
 
+/* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
+ * micro-batches in flight. */
+static struct schedule_law interleaved_law(int stages) {
+    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.45 + 0.03 * (stages - 2), 1.4};
+}
+
+static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, 1, 1.2, 1.2};
+
+static const struct schedule_law *law_of(const char *schedule, struct arena *arena) {
+    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4, 1.4},
+                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1, 1},
+                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9, 0.9},
+                                               {"chimera", 2, 2, 0.7, 1, 1, 1.4, 1.4}};
+    static const char interleaved[] = "interleaved";
+    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
+        if (same_text(laws[i].name, schedule)) return &laws[i];
+    if (!schedule || strncmp(schedule, interleaved, sizeof interleaved - 1) != 0) return &plain_law;
+    const char *stages = strstr(schedule, "v=");
+    struct schedule_law *law = ARENA_NEW(arena, struct schedule_law);
+    *law = interleaved_law(stages ? atoi(stages + 2) : 2);
+    return law;
+}
+
 struct candidate search_base(const struct candidate *candidate) {
     struct candidate base = *candidate;
     base.ways[SEARCH_PIPELINE] = base.units = 1;
     base.zero = 0, base.groups = 1;
-    base.schedule = NULL;
+    base.schedule = NULL, base.law = &plain_law;
     base.own = (struct own_axis){0};
     return base;
 }
@@ -120,27 +143,6 @@ bool search_same_base(const struct candidate *a, const struct candidate *b) {
         if (a->ways[axis] != b->ways[axis]) return false;
     return a->batch == b->batch && a->form == b->form && a->sequence_parallel == b->sequence_parallel &&
            same_text(a->recompute, b->recompute);
-}
-
-/* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
- * micro-batches in flight. */
-static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.45 + 0.03 * (stages - 2), 1.4};
-}
-
-struct schedule_law search_law(const struct candidate *candidate) {
-    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4, 1.4},
-                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1, 1},
-                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9, 0.9},
-                                               {"chimera", 2, 2, 0.7, 1, 1, 1.4, 1.4}};
-    static const char interleaved[] = "interleaved";
-    const char *name = candidate->schedule;
-    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
-        if (same_text(laws[i].name, name)) return laws[i];
-    if (!name || strncmp(name, interleaved, sizeof interleaved - 1) != 0)
-        return (struct schedule_law){"1f1b", 1, 1, 1, 1, 1, 1.2, 1.2};
-    const char *stages = strstr(name, "v=");
-    return interleaved_law(stages ? atoi(stages + 2) : 2);
 }
 
 /* Constraints ------------------------------------------------------------------------------------------------------ */
@@ -323,7 +325,7 @@ static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
         int ways = 1;
         for (int a = 0; a < SEARCH_AXES; a++)
             if (strcmp(axis_names[a], mesh->axis[i].name) == 0)
-                ways = c->ways[a] / (a == SEARCH_PIPELINE ? search_law(c).copies : 1);
+                ways = c->ways[a] / (a == SEARCH_PIPELINE ? c->law->copies : 1);
         if (c->own.ways || mesh->axis[i].end || ways != mesh->axis[i].size) return false;
     }
     return true;
@@ -335,7 +337,7 @@ int search_keep_partial(struct search *search, const struct plan *partial, struc
         struct candidate *c = &search->all.at[i];
         if (!has_mesh(c, &partial->mesh) && !c->refused) c->refused = "--refine: the partial plan has another mesh";
         if (partial->micro_batches && !c->refused &&
-            search_micro_batches(search->given, c) != partial->micro_batches * search_law(c).copies)
+            search_micro_batches(search->given, c) != partial->micro_batches * c->law->copies)
             c->refused = "--refine: the partial plan has another number of micro-batches";
         kept += !c->refused;
     }
@@ -387,6 +389,11 @@ static bool may_interleave(const struct listing *l, const struct candidate *c, i
     return search_micro_batches(l->options, c) % ranks == 0 && (stages == 2 || 2 * stages * ranks <= l->layers);
 }
 
+static void add(const struct listing *l, struct candidate candidate) {
+    candidate.law = law_of(candidate.schedule, l->arena);
+    VEC_PUSH(l->arena, &l->search->all, candidate);
+}
+
 static void add_interleaved(const struct listing *l, struct candidate candidate) {
     static const struct {
         int stages;
@@ -398,7 +405,7 @@ static void add_interleaved(const struct listing *l, struct candidate candidate)
                {8, "interleaved:v=8"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         candidate.schedule = all[i].schedule;
-        if (may_interleave(l, &candidate, all[i].stages)) VEC_PUSH(l->arena, &l->search->all, candidate);
+        if (may_interleave(l, &candidate, all[i].stages)) add(l, candidate);
     }
 }
 
@@ -417,7 +424,7 @@ static void add_schedules(const struct listing *l, struct candidate candidate) {
                      {"chimera", varies && has_two_pipelines(l, &candidate)}};
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
         candidate.schedule = schedules[s].name;
-        if (schedules[s].listed) VEC_PUSH(l->arena, &l->search->all, candidate);
+        if (schedules[s].listed) add(l, candidate);
     }
     if (varies) add_interleaved(l, candidate);
 }
@@ -544,9 +551,10 @@ static void add_unequal(const struct listing *l) {
     }
 }
 
-void search_list(struct search *search, const struct options *options, bool trains, int64_t experts, int layers,
-                 struct arena *arena) {
-    const struct listing l = {search, options, arena, trains, experts, layers, (int)options->runtime_ngpus};
+void search_list(struct search *search, bool trains, int64_t experts, int layers) {
+    const struct options *options = search->given;
+    const struct listing l = {search, options, search->arena, trains, experts, layers, (int)options->runtime_ngpus};
     add_meshes(&l, (struct candidate){0}, 0, l.devices);
     add_unequal(&l);
+    search_group(search);
 }

@@ -286,7 +286,7 @@ static int ranks_of_excerpt(const struct search_model *model, const struct candi
     const int ranks = candidate->ways[SEARCH_PIPELINE], least = (node + inner - 1) / inner;
     const int shallow = ranks / 2 < STAGES ? ranks / 2 : STAGES;
     const int stages = shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
-    return stages % search_law(candidate).copies ? stages + 1 : stages;
+    return stages % candidate->law->copies ? stages + 1 : stages;
 }
 
 /* An excerpt of a pipeline: fewer stages, with as many layers as those of the candidate have, or with few layers each.
@@ -298,7 +298,7 @@ static bool find_excerpt(const struct search_model *model, const struct candidat
     *excerpt = *candidate;
     excerpt->ways[SEARCH_PIPELINE] = ranks_of_excerpt(model, candidate);
     const int all = model->repeated.all.at[0].times;
-    const int chunks = search_law(candidate).chunks;
+    const int chunks = candidate->law->chunks;
     const int most = (chunks > 1 ? CHUNK_LAYERS : STAGE_LAYERS) * excerpt->ways[SEARCH_PIPELINE] * chunks;
     *layers =
         (int)fmax(1, round((all + rest) * excerpt->ways[SEARCH_PIPELINE] / candidate->ways[SEARCH_PIPELINE] - rest));

@@ -110,7 +110,7 @@ static bool is_overlapping(const struct candidate *c) {
 }
 
 static bool is_deeply_interleaved(const struct candidate *c) {
-    return search_law(c).chunks > 2;
+    return c->law->chunks > 2;
 }
 
 static bool has_groups(const struct candidate *c) {
@@ -122,7 +122,7 @@ static bool is_zero_bubble(const struct candidate *c) {
 }
 
 static bool is_twofold(const struct candidate *c) {
-    return search_law(c).copies > 1;
+    return c->law->copies > 1;
 }
 
 static bool (*const kinds[])(const struct candidate *) = {
