@@ -1,0 +1,123 @@
+/* The candidates in families, so that the first of all is known without a look at each. */
+#include <math.h>
+#include <string.h>
+
+#include "frontend/driver/search/search.h"
+#include "ir/base/map.h"
+
+/* A candidate that is predicted to need that much more than the limit is not tried: the prediction is not exact.
+ * Without stages, what follows from shortened graphs is. */
+static const double memory_margin = 1.15, shortened_margin = 1.005;
+
+/* A candidate is first if it takes the least time even where predictions are so much too long. */
+static const double prediction_error = 0.02;
+
+/* What the candidates of a family have in common (search_same_base), and what else a candidate has: with scale units in
+ * place of ranks along context, whose plans have the same stages. */
+struct base_key {
+    int ways[SEARCH_PIPELINE], batch, form, sequence_parallel;
+    const char *recompute;
+};
+struct rest_key {
+    int stages, ranks, zero, groups, axis, ways, first, end;
+    const char *schedule;
+};
+
+/* The number of the key, in the order in which they come. */
+static int number_of(struct map *map, const void *key, size_t bytes) {
+    const int known = map_get(map, key, bytes), next = map->n;
+    if (known >= 0) return known;
+    map_put(map, key, bytes, next);
+    return next;
+}
+
+static int base_of(struct map *map, const struct candidate *c) {
+    struct base_key key;
+    memset(&key, 0, sizeof key); /* padding too */
+    memcpy(key.ways, c->ways, sizeof key.ways);
+    key.batch = c->batch, key.form = (int)c->form, key.sequence_parallel = c->sequence_parallel;
+    key.recompute = c->recompute;
+    return number_of(map, &key, sizeof key);
+}
+
+static int rest_of(struct map *map, const struct candidate *c) {
+    struct rest_key key;
+    memset(&key, 0, sizeof key);
+    key.stages = c->ways[SEARCH_PIPELINE], key.ranks = c->ways[SEARCH_CONTEXT] * c->units;
+    key.zero = c->zero, key.groups = c->groups, key.schedule = c->schedule;
+    key.axis = (int)c->own.axis, key.ways = c->own.ways, key.first = c->own.first, key.end = c->own.end;
+    return number_of(map, &key, sizeof key);
+}
+
+void search_group(struct search *search) {
+    struct arena *scratch = arena_scratch(search->arena);
+    struct map bases, rests;
+    map_init(&bases, scratch), map_init(&rests, scratch);
+    for (int i = 0; i < search->all.n; i++) {
+        struct candidate *c = &search->all.at[i];
+        c->family = base_of(&bases, c), c->rest = rest_of(&rests, c);
+        if (c->family == search->families.n) VEC_PUSH(search->arena, &search->families, (struct search_family){0});
+        VEC_PUSH(search->arena, &search->families.at[c->family].members, i);
+        if (c->own.ways) VEC_PUSH(search->arena, &search->unequal, i);
+    }
+    search->nrests = rests.n;
+    arena_release(search->arena, scratch);
+}
+
+struct search_family *search_family_of(struct search *search, const struct candidate *candidate) {
+    for (int f = 0; f < search->families.n; f++) {
+        struct search_family *family = &search->families.at[f];
+        if (search_same_base(&search->all.at[family->members.at[0]], candidate)) return family;
+    }
+    return NULL;
+}
+
+bool search_may_fit(const struct search *search, const struct candidate *c) {
+    const bool exact = c->step == SEARCH_SHORTENED && c->ways[SEARCH_PIPELINE] == 1;
+    return c->memory <= search->limit * (c->step == SEARCH_PLANNED ? 1 : exact ? shortened_margin : memory_margin);
+}
+
+/* Seconds that the candidate takes at least. */
+static double least_seconds(const struct candidate *c) {
+    return c->seconds * (c->step == SEARCH_PREDICTED ? 1 - prediction_error : 1);
+}
+
+/* The one of two candidates that is first, the one that was listed first where they are as fast. -1: there is none. */
+static int earlier_of(const struct search *search, int a, int b) {
+    if (a < 0 || b < 0) return a < 0 ? b : a;
+    const double seconds = least_seconds(&search->all.at[a]), other = least_seconds(&search->all.at[b]);
+    return seconds < other || (seconds == other && a < b) ? a : b;
+}
+
+static void refresh(const struct search *search, struct search_family *family) {
+    family->known = true, family->tried = 0;
+    for (int step = 0; step < SEARCH_STEPS; step++) family->first[step] = -1;
+    for (int i = 0; i < family->members.n; i++) {
+        const int member = family->members.at[i];
+        const struct candidate *c = &search->all.at[member];
+        family->tried += c->refused || c->step > SEARCH_BOUNDED;
+        if (c->refused || !search_may_fit(search, c)) continue;
+        for (int step = 0; step <= (int)c->step; step++)
+            family->first[step] = earlier_of(search, family->first[step], member);
+    }
+}
+
+struct candidate *search_first(struct search *search, enum search_step least) {
+    int first = -1;
+    for (int f = 0; f < search->families.n; f++) {
+        struct search_family *family = &search->families.at[f];
+        if (!family->known) refresh(search, family);
+        first = earlier_of(search, first, family->first[least]);
+    }
+    return first < 0 ? NULL : &search->all.at[first];
+}
+
+int search_tried(struct search *search) {
+    int tried = 0;
+    for (int f = 0; f < search->families.n; f++) {
+        struct search_family *family = &search->families.at[f];
+        if (!family->known) refresh(search, family);
+        tried += family->tried;
+    }
+    return tried;
+}

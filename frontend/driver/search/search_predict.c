@@ -1,0 +1,170 @@
+/* What a candidate is predicted to take and to need, from the plan of its base. */
+#include <math.h>
+#include <string.h>
+
+#include "frontend/driver/search/search.h"
+
+/* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
+static double zero_ranks(const struct candidate *c) {
+    const double units = c->law->copies * c->units / (double)c->groups;
+    return units * c->ways[SEARCH_CONTEXT] * c->ways[SEARCH_DATA];
+}
+
+double search_states(const struct candidate *c, const struct outcome *base) {
+    const double held = (double)c->law->copies / c->ways[SEARCH_PIPELINE], *part = base->part;
+    const double ranks = zero_ranks(c);
+    return held *
+           (part[OUTCOME_WEIGHTS] / (c->zero == 3 ? ranks : 1) + part[OUTCOME_GRADIENTS] / (c->zero >= 2 ? ranks : 1) +
+            part[OUTCOME_OPTIMIZER] / (c->zero >= 1 ? ranks : 1));
+}
+
+/* Times the activations of a micro-batch's layers that a rank keeps for each in flight. Layers that are recomputed as a
+ * whole keep one value each, and each stage has four more of that size: what it receives and sends, forward and
+ * backward. */
+static double kept_times(const struct candidate *c, const struct outcome *base) {
+    static const double boundary = 4;
+    const struct schedule_law *law = c->law;
+    if (!c->recompute || strcmp(c->recompute, "full") != 0 || !base->layers) return law->kept;
+    return law->kept_full * (1 + boundary * law->chunks * c->ways[SEARCH_PIPELINE] / base->layers);
+}
+
+double search_activations(const struct candidate *c, const struct outcome *base, double micro_batches, double share) {
+    const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
+    const double of_layers = base->layers ? base->layers * base->layer[OUTCOME_OTHERS] : all;
+    if (stages == 1) return all + (share - 1) * of_layers;
+    const struct schedule_law *law = c->law;
+    return all - of_layers +
+           kept_times(c, base) * share * of_layers * fmin(law->flight * stages, micro_batches) / stages;
+}
+
+/* Seconds of as many collectives with one pass each over so many bytes, along an axis of the mesh. */
+static double passing(const struct search *search, double times, double bytes, double ways, double stride) {
+    const struct machine_level link = machine_link(&search->machine, ways, stride);
+    return search->machine.correction * times * machine_collective(&link, (ways - 1) / ways, bytes, 1);
+}
+
+/* Seconds in which scale units exchange the gradients, and with ZeRO 3 the parameters, of a rank. They are reduced
+ * beside the last micro-batch; from ZeRO 2 on in each micro-batch, beside little, and with ZeRO 3 parameters are
+ * gathered twice in each, beside what one layer computes. ZeRO groups sum what each rank has of the gradients once,
+ * with ZeRO 1 after the last micro-batch. */
+static double exchanging(const struct search *search, const struct candidate *c, double parameters,
+                         double micro_batches, double worked) {
+    double stride = 1;
+    for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
+    stride /= c->law->copies;
+    const double ways = c->units * c->law->copies / (double)c->groups, room = worked * search->machine.overlap;
+    const double times = c->zero == 3 ? 3 * micro_batches : c->zero == 2 ? micro_batches + 1 : 2;
+    const double within = passing(search, times, parameters, ways, stride);
+    const double between = c->groups > 1 ? passing(search, 2, parameters / ways, c->groups, stride * ways) : 0;
+    const double hidden = c->zero == 3 ? fmin(room, within) / 2 : c->zero == 2 ? 0 : fmin(room / micro_batches, within);
+    return within - hidden + fmax(0, between - (c->zero >= 2 ? room / micro_batches : 0));
+}
+
+/* The layers that the slowest rank takes as long as, which has `chunks` of the stages, the slowest one among them.
+ * Stages have whole layers, all but the last one as many; what is no layer takes as long as `rest` of them, and is in
+ * the last stage. */
+static double slowest_rank(double rest, int layers, int stages, int chunks) {
+    const int even = (int)fmin((rest + layers) / stages, (double)layers / (stages - 1));
+    double best = INFINITY;
+    for (int others = even; others <= even + 1; others++) {
+        const double last = fmax(0, layers - others * (stages - 1));
+        best = fmin(best, (chunks - 1) * others + fmax(rest + last, others));
+    }
+    return best;
+}
+
+/* Seconds of the micro-batches of a step, without the update. */
+static double working(const double part[OUTCOME_PARTS]) {
+    return part[OUTCOME_STEP] - part[OUTCOME_UPDATE];
+}
+
+/* Seconds of a layer on a stage of the candidate. */
+static double layer_seconds(const struct candidate *c, int stage) {
+    const struct outcome *of = stage >= c->own.first && stage < c->own.end ? c->larger : c->base;
+    return working(of->layer);
+}
+
+/* True if the candidate's stages can have all layers in that time. What is no layer is in the last one. */
+static bool can_compute(const struct candidate *c, double rest, double seconds) {
+    const int stages = c->ways[SEARCH_PIPELINE];
+    int layers = 0;
+    for (int stage = 0; stage < stages; stage++) {
+        const double each = layer_seconds(c, stage), left = seconds / each - (stage == stages - 1 ? rest : 0);
+        if (left < 0) return false;
+        layers += (int)(left * (1 + 1e-9));
+    }
+    return layers >= c->base->layers;
+}
+
+/* The seconds of the slowest of unequal stages, which have whole layers. */
+static double slowest_unequal(const struct candidate *c, double rest) {
+    double least = INFINITY;
+    for (int stage = 0; stage < c->ways[SEARCH_PIPELINE]; stage++)
+        for (int layers = 0; layers <= c->base->layers; layers++) {
+            const double last = stage == c->ways[SEARCH_PIPELINE] - 1 ? rest : 0;
+            const double seconds = (layers + last) * layer_seconds(c, stage);
+            if (seconds < least && can_compute(c, rest, seconds)) least = seconds;
+        }
+    return least;
+}
+
+double search_rest(const struct outcome *outcome) {
+    return working(outcome->part) / working(outcome->layer) - outcome->layers;
+}
+
+/* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
+static double waiting_part(const struct schedule_law *law, double stages, double micro) {
+    const double enough = law->flight * stages;
+    return micro >= enough ? law->waiting : law->few + (law->waiting - law->few) * (micro - 1) / (enough - 1);
+}
+
+double search_samples(const struct candidate *c) {
+    return c->batch ? c->batch : 1;
+}
+
+/* Bytes that the first stage keeps for the gradients of tied weights that the last one sends for each micro-batch: in
+ * the type of products, in two slots, and with several stages on a rank in four (passes/place/messages.h). */
+static double tied_gradients(const struct search *search, const struct candidate *c) {
+    const struct schedule_law *law = c->law;
+    const double bytes = search->given->amp ? 2 : 4, slots = law->chunks > law->copies ? 4 : 2;
+    if (c->ways[SEARCH_PIPELINE] == 1) return 0;
+    return bytes * search->tied / c->ways[SEARCH_TENSOR] * fmin(slots, (double)search_micro_batches(search->given, c));
+}
+
+void search_predict(const struct search *search, struct candidate *c, const struct outcome *base) {
+    const struct schedule_law *law = c->law;
+    const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
+    const double *part = base->part, parameters = part[OUTCOME_WEIGHTS] * law->copies / stages;
+    const double ways = c->units * law->copies;
+    double longest = working(part) / stages;
+    const int chunks = law->chunks / law->copies;
+    if (c->own.ways && c->base->layers)
+        longest = slowest_unequal(c, search_rest(c->base));
+    else if (stages > 1 && base->layers)
+        longest = working(base->layer) *
+                  slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
+    const double worked = micro * longest / base->micro_batches;
+    double seconds = worked * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
+    if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(search, c, parameters, micro, worked);
+    seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->zero ? zero_ranks(c) : 1);
+    c->seconds = seconds / (c->units * micro * search_samples(c));
+    c->memory = search_states(c, base) + search_activations(c, base, micro, 1) + tied_gradients(search, c);
+}
+
+/* The layers that a stage of one kind gets, as a multiple of what each of as many equal stages would get, where all
+ * stages take equally long. `own`: seconds of the whole model on a stage of that kind. */
+static double share_of(const struct candidate *c, double own) {
+    const double larger = c->own.end - c->own.first, stages = c->ways[SEARCH_PIPELINE];
+    return stages / own / (larger / working(c->larger->part) + (stages - larger) / working(c->base->part));
+}
+
+struct outcome search_unequal(const struct candidate *c) {
+    const double smaller = share_of(c, working(c->base->part)), larger = share_of(c, working(c->larger->part));
+    const bool most = larger * c->larger->part[OUTCOME_MEMORY] > smaller * c->base->part[OUTCOME_MEMORY];
+    struct outcome out = most ? *c->larger : *c->base;
+    for (int p = 0; p < OUTCOME_PARTS; p++) {
+        out.part[p] *= most ? larger : smaller;
+        out.layer[p] *= most ? larger : smaller;
+    }
+    return out;
+}
