@@ -19,16 +19,58 @@ static bool has_slower_base(const struct candidate *c, const struct candidate *t
 }
 
 /* What a candidate needs at least, by the plan of a base `of` with the same recomputation and fewer sequences, or fewer
- * ranks along context; by that of another one, or one that gathers keys, only its states are known. */
+ * ranks along tensor and context; by that of another one, or one that gathers keys, only its states are known. */
 static double least_memory(const struct search *search, const struct candidate *c, const struct candidate *of,
                            const struct outcome *base) {
     static const double part_that_follows = 0.8;
     const double larger = c->batch ? (double)c->batch / of->batch : 1;
-    const double share = part_that_follows * larger * of->ways[SEARCH_CONTEXT] / c->ways[SEARCH_CONTEXT];
+    const double divided = (double)c->ways[SEARCH_TENSOR] / of->ways[SEARCH_TENSOR];
+    const double share = part_that_follows * larger * of->ways[SEARCH_CONTEXT] / c->ways[SEARCH_CONTEXT] / divided;
     const double micro = (double)search_micro_batches(search->given, c);
     const bool gathers = c->form != of->form && of->ways[SEARCH_CONTEXT] > 1;
-    if (c->recompute != of->recompute || gathers) return search_states(c, base);
-    return search_states(c, base) + fmin(share, 1) * search_activations(c, base, micro, fmax(share, 1));
+    if (c->recompute != of->recompute || gathers) return search_states(c, base) / divided;
+    return search_states(c, base) / divided + fmin(share, 1) * search_activations(c, base, micro, fmax(share, 1));
+}
+
+/* The plan of the base with the same sequences of one rank's micro-batch, that recomputation, and no ranks along tensor
+ * and context; NULL: it is not known. */
+static const struct outcome *plain_outcome(struct search *search, const struct candidate *c, const char *recompute) {
+    const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
+    struct candidate plain = *c;
+    plain.ways[SEARCH_TENSOR] = plain.ways[SEARCH_CONTEXT] = 1;
+    plain.batch = c->batch ? ranks : 0, plain.form = SEARCH_GATHER, plain.sequence_parallel = false;
+    plain.recompute = recompute;
+    const struct search_family *family = search_family_of(search, &plain);
+    const struct candidate *first = family ? &search->all.at[family->members.at[0]] : NULL;
+    return first && first->base && !first->base->refused ? first->base : NULL;
+}
+
+/* Seconds that the candidate's recomputation adds to a micro-batch of the base `of`, which has none, at least: what it
+ * computes in a plan of one rank, at the rates of large products. 0: not known. */
+static double least_recomputation(struct search *search, const struct candidate *c, const struct candidate *of) {
+    const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
+    if (!c->recompute || of->recompute || !c->batch) return 0;
+    const struct outcome *without = plain_outcome(search, c, NULL), *with = plain_outcome(search, c, c->recompute);
+    if (!without || !with || !(without->part[OUTCOME_LEAST] > 0) || !(with->part[OUTCOME_LEAST] > 0)) return 0;
+    const double more =
+        with->part[OUTCOME_LEAST] / with->micro_batches - without->part[OUTCOME_LEAST] / without->micro_batches;
+    return fmax(0, more) * c->batch / ranks / (of->ways[SEARCH_TENSOR] * of->ways[SEARCH_CONTEXT]);
+}
+
+/* The candidate with the base `of`, and with scale units in place of its ranks along context. */
+static struct candidate with_base(const struct candidate *c, const struct candidate *of) {
+    struct candidate like = *c;
+    like.recompute = of->recompute, like.form = of->form;
+    like.units = c->units * c->ways[SEARCH_CONTEXT] / of->ways[SEARCH_CONTEXT];
+    like.ways[SEARCH_CONTEXT] = of->ways[SEARCH_CONTEXT];
+    like.own = (struct own_axis){0}; /* as if all stages were the smaller ones */
+    return like;
+}
+
+/* How many times as fast as equal ones stages can be of which some have more ranks, at most. */
+static double most_speedup(const struct candidate *c) {
+    const double larger = c->own.end - c->own.first;
+    return c->own.ways ? 1 + larger * (c->own.ways - 1) / c->ways[SEARCH_PIPELINE] : 1;
 }
 
 /* By candidates of the family of `of` that are the same but for what makes the base slower. */
@@ -44,33 +86,29 @@ static void bound_by_family(struct search *search, const struct candidate *of, c
     }
     for (int f = 0; any && f < search->families.n; f++) {
         struct search_family *slower = &search->families.at[f];
-        if (!has_slower_base(&search->all.at[slower->members.at[0]], of)) continue;
+        const struct candidate *one = &search->all.at[slower->members.at[0]];
+        if (!has_slower_base(one, of)) continue;
+        const double more = outcome->micro_batches * least_recomputation(search, one, of);
+        struct outcome least = *outcome;
+        least.part[OUTCOME_STEP] += more, least.layer[OUTCOME_STEP] += more / (least.layers ? least.layers : 1);
         slower->known = false;
         for (int i = 0; i < slower->members.n; i++) {
             struct candidate *c = &search->all.at[slower->members.at[i]];
+            struct candidate like = with_base(c, of);
             if (c->step != SEARCH_BOUNDED) continue;
             c->seconds = fmax(c->seconds, seconds[c->rest]);
+            if (more > 0) search_predict(search, &like, &least);
+            if (more > 0) c->seconds = fmax(c->seconds, like.seconds / most_speedup(c));
             c->memory = fmax(c->memory, least_memory(search, c, of, outcome));
         }
     }
     arena_release(search->arena, scratch);
 }
 
-/* How many times as fast as equal ones stages can be of which some have more ranks, at most. */
-static double most_speedup(const struct candidate *c) {
-    const double larger = c->own.end - c->own.first;
-    return c->own.ways ? 1 + larger * (c->own.ways - 1) / c->ways[SEARCH_PIPELINE] : 1;
-}
-
 /* Bounds a candidate with larger micro-batches than `of`. `least`: the plan of `of` with the least times. */
 static void bound_one_larger(const struct search *search, struct candidate *c, const struct candidate *of,
                              const struct outcome *outcome, struct outcome *least) {
-    struct candidate like = *c;
-    like.recompute = of->recompute, like.form = of->form;
-    like.units = c->units * c->ways[SEARCH_CONTEXT] / of->ways[SEARCH_CONTEXT];
-    like.ways[SEARCH_CONTEXT] = of->ways[SEARCH_CONTEXT];
-    least->micro_batches = (int)((double)outcome->micro_batches * of->batch / c->batch);
-    like.own = (struct own_axis){0}; /* as if all stages were the smaller ones */
+    struct candidate like = with_base(c, of);
     search_predict(search, &like, least);
     c->seconds = fmax(c->seconds, like.seconds / most_speedup(c));
     c->memory = fmax(c->memory, least_memory(search, c, of, outcome));
@@ -79,16 +117,19 @@ static void bound_one_larger(const struct search *search, struct candidate *c, c
 /* The candidates with larger micro-batches than `of` and a base that is else the same or slower take the least time in
  * which kernels can compute what is in `outcome`, and with the same base as much memory. */
 static void bound_larger(struct search *search, const struct candidate *of, const struct outcome *outcome) {
-    struct outcome least = *outcome;
-    if (!of->batch || !(least.part[OUTCOME_LEAST] > 0)) return;
-    least.part[OUTCOME_STEP] = least.part[OUTCOME_LEAST];
-    least.layers = 0; /* stages that take equally long */
+    if (!of->batch || !(outcome->part[OUTCOME_LEAST] > 0)) return;
     for (int f = 0; f < search->families.n; f++) {
         struct search_family *larger = &search->families.at[f];
-        struct candidate like = search->all.at[larger->members.at[0]];
+        const struct candidate *one = &search->all.at[larger->members.at[0]];
+        struct candidate like = *one;
         if (like.batch <= of->batch) continue;
         like.batch = of->batch;
         if (!has_slower_base(&like, of)) continue;
+        struct outcome least = *outcome;
+        least.layers = 0; /* stages that take equally long */
+        least.micro_batches = (int)((double)outcome->micro_batches * of->batch / one->batch);
+        least.part[OUTCOME_STEP] =
+            outcome->part[OUTCOME_LEAST] + least.micro_batches * least_recomputation(search, one, of);
         larger->known = false;
         for (int i = 0; i < larger->members.n; i++) {
             struct candidate *c = &search->all.at[larger->members.at[i]];
@@ -97,9 +138,42 @@ static void bound_larger(struct search *search, const struct candidate *of, cons
     }
 }
 
+/* True if the candidate's base is the one without ranks along tensor and context. */
+static bool is_plain(const struct candidate *c) {
+    return c->ways[SEARCH_TENSOR] == 1 && c->ways[SEARCH_CONTEXT] == 1;
+}
+
+/* By the plan of such a base: what it keeps can at most be divided evenly. */
+static void bound_divided(struct search *search, const struct candidate *of, const struct outcome *outcome) {
+    for (int f = 0; f < search->families.n; f++) {
+        struct search_family *divided = &search->families.at[f];
+        const struct candidate *one = &search->all.at[divided->members.at[0]];
+        const bool same = one->ways[SEARCH_EXPERT] == of->ways[SEARCH_EXPERT] &&
+                          one->ways[SEARCH_DATA] == of->ways[SEARCH_DATA] && one->recompute == of->recompute;
+        if (!same || one->batch < of->batch) continue;
+        divided->known = false;
+        for (int i = 0; i < divided->members.n; i++) {
+            struct candidate *c = &search->all.at[divided->members.at[i]];
+            if (c->step == SEARCH_BOUNDED) c->memory = fmax(c->memory, least_memory(search, c, of, outcome));
+        }
+    }
+}
+
+/* Bounds candidates with recomputation again by all bases without, when what it adds at least becomes known. */
+static void bound_recomputing(struct search *search) {
+    for (int f = 0; f < search->families.n; f++) {
+        const struct candidate *one = &search->all.at[search->families.at[f].members.at[0]];
+        if (one->recompute || !one->base || one->base->refused) continue;
+        bound_by_family(search, one, one->base);
+        bound_larger(search, one, one->base);
+    }
+}
+
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome) {
     bound_by_family(search, of, outcome);
     bound_larger(search, of, outcome);
+    if (is_plain(of)) bound_divided(search, of, outcome);
+    if (of->recompute && plain_outcome(search, of, of->recompute) == outcome) bound_recomputing(search);
 }
 
 void search_bound_unequal(struct search *search, const struct candidate *of, const struct outcome *mixed) {

@@ -5,9 +5,9 @@
 #include "frontend/driver/search/search.h"
 #include "ir/base/map.h"
 
-/* A candidate that is predicted to need that much more than the limit is not tried: the prediction is not exact.
- * Without stages, what follows from shortened graphs is. */
-static const double memory_margin = 1.15, shortened_margin = 1.005;
+/* A candidate that needs that much more than the limit by what is known of it is not tried: predictions are not exact,
+ * nor are excerpts of pipelines; without stages, what follows from shortened graphs is. */
+static const double predicted_margin = 1.15, excerpt_margin = 1.08, shortened_margin = 1.005;
 
 /* A candidate is first if it takes the least time even where predictions are so much too long. */
 static const double prediction_error = 0.02;
@@ -73,8 +73,9 @@ struct search_family *search_family_of(struct search *search, const struct candi
 }
 
 bool search_may_fit(const struct search *search, const struct candidate *c) {
-    const bool exact = c->step == SEARCH_SHORTENED && c->ways[SEARCH_PIPELINE] == 1;
-    return c->memory <= search->limit * (c->step == SEARCH_PLANNED ? 1 : exact ? shortened_margin : memory_margin);
+    const double shortened = c->ways[SEARCH_PIPELINE] == 1 ? shortened_margin : excerpt_margin;
+    const double margin[SEARCH_STEPS] = {predicted_margin, predicted_margin, shortened, 1};
+    return c->memory <= search->limit * margin[c->step];
 }
 
 /* Seconds that the candidate takes at least. */
