@@ -4,10 +4,10 @@ docs/predicted-and-measured.md:
 
     bench/predictions.py --build BUILD [--rounds N] [--only GLOB] [--table FILE.md]
 
-Each round takes a profile of the machine (`rankc profile --threads 1`), and then runs every model under every plan, one
-thread a rank. What is compared are times of the same round, since the machine's speed changes over hours. A run beside
-which other processes kept more than --max-foreign of a processor busy does not count. The result of a cell is the round
-with the median ratio.
+Each round takes a profile of the machine (`rankc profile --threads 1`) for each kind of model, and then runs its models
+under every plan, one thread a rank, --runs times in turn: a time is the median of these. What is compared are times of
+the same round, since the machine's speed changes over minutes. A profile or a run beside which other processes kept more
+than --max-foreign of a processor busy does not count. The result of a cell is the round with the median ratio.
 
 Needs numpy and onnx, to write the models."""
 import argparse
@@ -31,7 +31,7 @@ PLANS = {
     "data 2": ["--pas", "data:data=2"],
 }
 CHOSEN = "autodist"
-STEPS = 8
+STEPS = 4
 
 
 def run(command):
@@ -41,11 +41,28 @@ def run(command):
     return done.stdout
 
 
+def profile(args, machine):
+    """Writes a profile of the machine, if other processes leave it alone for so long."""
+    for _ in range(3):
+        text, foreign = alone(lambda: run([args.rankc, "profile", "--threads", "1"]))
+        if foreign <= args.max_foreign:
+            break
+    with open(machine, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def alone(measured):
+    """What a function returns, and the processors that others kept busy meanwhile."""
+    begin, others = time.monotonic(), busy_seconds() - own_seconds()
+    value = measured()
+    return value, (busy_seconds() - own_seconds() - others) / (time.monotonic() - begin)
+
+
 class Cell:
     """A model under a plan."""
 
     def __init__(self, args, kind, trains, plan):
-        self.args, self.plan, self.trains = args, plan, trains
+        self.args, self.kind, self.plan, self.trains = args, kind, plan, trains
         self.model = f"small_{kind}_train" if trains else f"small_{kind}"
         self.name = f"{kind}{', training' if trains else ''}: {plan}"
         self.rounds = []  # (predicted, measured) in seconds
@@ -72,21 +89,26 @@ class Cell:
             command = ["train", self.directory, *(w for f in files for w in ("--data", f)), "--steps", str(STEPS)]
         else:
             command = ["run", self.directory, "--input", files[0], "--repeat", str(STEPS), "--warmup", "2"]
-        begin, others = time.monotonic(), busy_seconds() - own_seconds()
-        output = run([self.args.rankc, *command, "--threads", "1", "--json", "-q"])
-        foreign = (busy_seconds() - own_seconds() - others) / (time.monotonic() - begin)
+        output, foreign = alone(lambda: run([self.args.rankc, *command, "--threads", "1", "--json", "-q"]))
         line = next(json.loads(line) for line in reversed(output.splitlines()) if '"step_ms"' in line)
         return line["step_ms"]["median"] / 1e3 if foreign <= self.args.max_foreign else None
 
-    def round(self, machine):
-        measured = self.measure() or self.measure()
-        if measured:
-            plan = json.loads(run([self.args.rankc, "plan", *self.options(), "--machine", machine, "--json", "-q"]))
-            self.rounds.append((plan["estimate"]["step_s"], measured))
+    def predict(self, machine):
+        plan = json.loads(run([self.args.rankc, "plan", *self.options(), "--machine", machine, "--json", "-q"]))
+        return plan["estimate"]["step_s"]
+
+    def samples(self):
+        return self.units() * 4 * (2 if self.trains else 1)
 
     def middle(self):
         """Predicted and measured, of the round with the median ratio; None: no round counts."""
-        return sorted(self.rounds, key=lambda r: r[0] / r[1])[len(self.rounds) // 2] if self.rounds else None
+        rounds = sorted((r for r in self.rounds if r), key=lambda r: r[0] / r[1])
+        return rounds[(len(rounds) - 1) // 2] if rounds else None
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
 
 
 def prepare(args):
@@ -94,13 +116,24 @@ def prepare(args):
     machine = f"{args.work}/machine.json"
     cells = [Cell(args, kind, trains, plan) for kind in KINDS for trains in (False, True) for plan in (*PLANS, CHOSEN)]
     cells = [cell for cell in cells if fnmatch.fnmatch(cell.name, args.only)]
-    with open(machine, "w", encoding="ascii") as file:
-        file.write(run([args.rankc, "profile", "--threads", "1"]))
+    profile(args, machine)
     for cell in cells:
         if not os.path.exists(f"{args.work}/{cell.model}.onnx"):
             MODELS[cell.model](args.work, cell.model)
         cell.compile(machine)
     return cells, machine
+
+
+def measure_round(args, cells, machine):
+    """A round of the cells of models of one kind: (predicted, measured) in seconds of each that was measured."""
+    profile(args, machine)
+    times = {cell: [] for cell in cells}
+    for _ in range(args.runs):
+        for cell in cells:
+            times[cell].append(cell.measure() or cell.measure())
+    for cell in cells:
+        counted = [t for t in times[cell] if t]
+        cell.rounds.append((cell.predict(machine), statistics.median(counted)) if counted else None)
 
 
 def report(cells):
@@ -113,29 +146,37 @@ def report(cells):
             continue
         predicted, measured = cell.middle()
         errors.append(abs(predicted / measured - 1))
-        lines.append(f"| {model} | {plan} | {predicted * 1e3:.1f} | {measured * 1e3:.1f} | {predicted / measured - 1:+.0%} | {len(cell.rounds)} |")
+        lines.append(f"| {model} | {plan} | {predicted * 1e3:.1f} | {measured * 1e3:.1f} | {predicted / measured - 1:+.0%} | {sum(r is not None for r in cell.rounds)} |")
     within = sum(e <= 0.15 for e in errors)
     return "\n".join(lines) + f"\n\n{within} of {len(errors)} predictions are within 15 % of the measured time; median error " \
         f"{statistics.median(errors):.1%}, largest {max(errors):.0%}.\n"
 
 
 def choices(cells):
-    """For each model, the time of a sample under the chosen plan and under the fastest plan of two ranks."""
-    lines = ["| model | chosen, ms a sample | fastest, ms a sample | fastest plan | chosen / fastest |", "| --- | ---: | ---: | --- | ---: |"]
+    """For each model, how much slower a sample is under the chosen plan than under the fastest plan of two ranks, in each
+    round."""
+    lines = ["| model | fastest plan | chosen / fastest | of the rounds |", "| --- | --- | ---: | --- |"]
     for model in dict.fromkeys(cell.model for cell in cells):
-        times = {c.plan: c.middle()[1] / c.units() / 4 * 1e3 / (2 if c.trains else 1)
-                 for c in cells if c.model == model and c.plan != "one rank" and c.middle()}
-        if CHOSEN in times and len(times) > 1:
-            fastest = min(times, key=times.get)
-            lines.append(f"| {model.removeprefix('small_')} | {times[CHOSEN]:.2f} | {times[fastest]:.2f} | {fastest} | {times[CHOSEN] / times[fastest]:.2f} |")
+        of_model = [c for c in cells if c.model == model and c.plan != "one rank"]
+        ratios, fastest = [], []
+        for times in zip(*([r and r[1] / c.samples() for r in c.rounds] for c in of_model)):
+            measured = {c.plan: t for c, t in zip(of_model, times) if t}
+            if CHOSEN in measured and len(measured) > 1:
+                fastest.append(min(measured, key=measured.get))
+                ratios.append(measured[CHOSEN] / measured[fastest[-1]])
+        if ratios:
+            middle = sorted(ratios)[(len(ratios) - 1) // 2]
+            lines.append(f"| {model.removeprefix('small_')} | {fastest[ratios.index(middle)]} | {middle:.2f} | "
+                         f"{', '.join(f'{r:.2f}' for r in ratios)} |")
     return "\n".join(lines) + "\n"
 
 
 HEAD = """# Predicted and measured times on this kind of processor
 
-Written by `bench/predictions.py`; do not edit. Each model ran under each plan with one thread a rank, and `rankc plan
---machine` predicted the step from a profile of the machine taken in the same round (`rankc profile --threads 1`). Runs
-beside which other processes kept more than {foreign} of a processor busy do not count. Models (bench/models.py): GPT-2 and
+Written by `bench/predictions.py`; do not edit. Each model ran under each plan with one thread a rank, {runs} times in
+turn with the other plans, and `rankc plan --machine` predicted the step from a profile of the machine taken just before
+(`rankc profile --threads 1`). Runs beside which other processes kept more than {foreign} of a processor busy do not
+count. The machine: {processor}. Models (bench/models.py): GPT-2 and
 Llama with 4 layers of width 512, 4 samples of 128 tokens, 8,192 words; ResNet-50 with 4 images of 112 x 112; MobileNet v2
 with 4 images of 160 x 160. Training is AdamW with two micro-batches a step.
 
@@ -147,23 +188,21 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--work", default="/tmp/rankc-predictions")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=3, help="of each cell in a round")
     parser.add_argument("--only", default="*", help="names of cells, such as 'resnet*: tp 2'")
     parser.add_argument("--max-foreign", type=float, default=0.15)
     parser.add_argument("--table")
     args = parser.parse_args()
     args.rankc = f"{os.path.abspath(args.build)}/frontend/rankc"
     cells, machine = prepare(args)
-    for round_ in range(args.rounds):
-        if round_:
-            with open(machine, "w", encoding="ascii") as file:
-                file.write(run([args.rankc, "profile", "--threads", "1"]))
-        for cell in cells:
-            cell.round(machine)
-        text = report(cells) + "\n## The chosen plan\n\nOf all plans of two ranks, by the measured time of a sample:\n\n" + choices(cells)
+    for _ in range(args.rounds):
+        for kind in dict.fromkeys(cell.kind for cell in cells):
+            measure_round(args, [cell for cell in cells if cell.kind == kind], machine)
+        text = report(cells) + "\n## The chosen plan\n\nOf all plans of two ranks, by the measured time of a sample in the same round:\n\n" + choices(cells)
         print(text, flush=True)
         if args.table:
             with open(args.table, "w", encoding="ascii") as file:
-                file.write(HEAD.format(foreign=args.max_foreign) + text)
+                file.write(HEAD.format(foreign=args.max_foreign, runs=args.runs, processor=processor()) + text)
     return 0
 
 

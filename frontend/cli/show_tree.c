@@ -24,7 +24,7 @@ struct scope {
     const char *op;      /* NULL: not a node */
     const char *what;    /* the partition of a node; of a scope, that of its first node */
     const char *place;   /* stage and ranks; NULL: they differ within the scope */
-    const char *pattern; /* of a node (Note [Folding]) */
+    const char *pattern; /* of a node's partition (Note [Folding]) */
     VEC(int) children;
     int id, nodes;
     bool replicated; /* all its nodes are */
@@ -145,8 +145,8 @@ static struct scope read_node(struct tree *tree, const struct rt_json *node, con
     const char *pattern = split ? partition_pattern(partition, numbered, arena) : "";
     return (struct scope){.name = last,
                           .op = op,
-                          .what = arena_printf(arena, "%s%s", what, place),
-                          .pattern = arena_printf(arena, "%s %s%s", op, pattern, place),
+                          .what = *place ? arena_printf(arena, "%s%s", what, place) : what,
+                          .pattern = pattern,
                           .place = place,
                           .nodes = 1,
                           .replicated = !split,
@@ -210,8 +210,11 @@ static void number_patterns(struct tree *tree) {
         struct strbuf pattern;
         find_place(tree, scope);
         strbuf_init(&pattern, tree->arena);
-        strbuf_printf(&pattern, "%s %s", pattern_of(tree->arena, scope->name, scope->numbered),
-                      scope->op ? scope->pattern : "(");
+        const char *name = pattern_of(tree->arena, scope->name, scope->numbered);
+        if (scope->op)
+            strbuf_printf(&pattern, "%s %s %s%s", name, scope->op, scope->pattern, scope->place);
+        else
+            strbuf_printf(&pattern, "%s (", name);
         for (int c = 0; c < scope->children.n; c++) {
             const struct scope *child = &tree->scopes.at[scope->children.at[c]];
             strbuf_printf(&pattern, "%d ", child->id);
