@@ -13,9 +13,10 @@
  * Note [Search]
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
  *
- *   BOUNDED     by another candidate that is at least as fast: the same without recomputation, and with scale units in
- *               place of ranks along the axis context; one with larger micro-batches by the time that the smallest
- *               would take if kernels reached their rates at all sizes, and by their memory
+ *   BOUNDED     by another candidate that is at least as fast: the same without recomputation (and with the time that
+ *               recomputing takes at least), and with scale units in place of ranks along the axis context; one with
+ *               larger micro-batches by the time that the smallest would take if kernels reached their rates at all
+ *               sizes. By memory that is at least as small: what fewer ranks need, divided evenly among more
  *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
  *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
  *               p micro-batches at most
@@ -74,10 +75,10 @@ struct own_axis {
     int ways, first, end;
 };
 
-/* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in
- * flight, and the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one.
- * `kept`: times the activations of as many micro-batches in a program without stages, where more of them share
- * memory; `kept_full`: of one that recomputes all layers, besides what crosses the boundaries of stages. */
+/* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in flight, and the
+ * part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one. `kept`: times the
+ * activations of as many micro-batches in a program without stages, where more of them share memory; `kept_full`: of one
+ * that recomputes all layers, besides what crosses the boundaries of stages. */
 struct schedule_law {
     const char *name;
     int chunks, copies;
@@ -168,8 +169,8 @@ void search_put(struct rt_json_writer *writer, const void *context);
 
 /* Parts of the search ---------------------------------------------------------------------------------------------- */
 
-/* Lists the candidates that the options and the machine allow, in families. experts: of the model's mixtures; 1: it has none.
- * layers: of the model; 0: not known. */
+/* Lists the candidates that the options and the machine allow, in families. experts: of the model's mixtures; 1: it has
+ * none. layers: of the model; 0: not known. */
 void search_list(struct search *search, bool trains, int64_t experts, int layers);
 
 /* Refuses the candidates that --forbid and --require exclude. 0, or -1 after a diagnostic: E0205 for a name that is
