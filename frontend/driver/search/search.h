@@ -76,9 +76,9 @@ struct own_axis {
 };
 
 /* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in flight, and
- * the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one. `kept`: times
- * the activations of as many micro-batches in a program without stages, where more of them share memory; `kept_full`:
- * of one that recomputes all layers, besides what crosses the boundaries of stages. */
+ * the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one. `kept`:
+ * times the activations of as many micro-batches in a program without stages, where more of them share memory;
+ * `kept_full`: of one that recomputes all layers, besides what crosses the boundaries of stages. */
 struct schedule_law {
     const char *name;
     int chunks, copies;
