@@ -237,7 +237,9 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     for (int i = 0; i < npieces; i++) rt_file_append(&file, pieces[i].bytes, pieces[i].count);
     int error = end(&file, temporary, false);
     if (!error && rename(temporary, path) != 0) {
+        struct stat taken;
         error = errno;
+        if (stat(path, &taken) == 0 && S_ISDIR(taken.st_mode)) error = EISDIR; /* "." is busy to rename */
         unlink(temporary);
     }
     free(temporary);

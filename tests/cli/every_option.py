@@ -283,6 +283,7 @@ def save_plan(b):
     saved = b.path()
     b.call("plan", GPT2, "--pas", "tp:tensor=2", "--save-plan", saved, "-q")
     assert saved.read_bytes() == (b.compile(GPT2, "--pas", "tp:tensor=2", build=False) / "plan.json").read_bytes()
+    assert "cannot write '.': Is a directory" in b.call("plan", GPT2, "--save-plan", ".", "-q", code=6).stderr
 
 
 def load_plan(b):
