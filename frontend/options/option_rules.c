@@ -27,13 +27,17 @@ static int take_configuration(struct parser *parser) {
     return 0;
 }
 
-bool options_divide_batch(struct options *options) {
-    int64_t samples = options->runtime_ngpus / options->plan_ngpus;
+bool options_micro_batches(const struct options *options, int64_t units, int64_t *micro_batches) {
+    *micro_batches = options->accumulate;
     if (!options->global_batch) return true;
     for (int i = 0; i < options->dims.all.n; i++)
-        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) samples *= options->dims.all.at[i].size;
-    options->accumulate = options->global_batch / samples;
-    return options->global_batch % samples == 0;
+        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) units *= options->dims.all.at[i].size;
+    *micro_batches = options->global_batch / units;
+    return options->global_batch % units == 0;
+}
+
+bool options_divide_batch(struct options *options) {
+    return options_micro_batches(options, options->runtime_ngpus / options->plan_ngpus, &options->accumulate);
 }
 
 int options_take_batch(struct options *options, struct diags *diags) {

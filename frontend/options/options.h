@@ -213,8 +213,12 @@ struct options {
  * possible, so that the caller knows how to print (json, color). With --help neither verb nor operand is required. */
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
 
-/* Sets `accumulate` from --global-batch, if it is given, for the mesh and the ranks of the options. False if the batch
- * is no multiple of the sequences that all scale units have in a micro-batch. */
+/* The micro-batches of each of so many scale units: by --global-batch if that is given. False if the batch is no
+ * multiple of the sequences that all scale units have in a micro-batch. */
+bool options_micro_batches(const struct options *options, int64_t units, int64_t *micro_batches);
+
+/* Sets `accumulate` from --global-batch, if it is given, for the mesh and the ranks of the options. False as
+ * options_micro_batches. */
 bool options_divide_batch(struct options *options);
 
 /* The same where --global-batch and batch_dim are given: 0, or -1 after E0205. The search of autodist divides the batch

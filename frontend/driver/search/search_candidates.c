@@ -60,12 +60,15 @@ static void add_batch(struct options *options, struct arena *arena, int size) {
     VEC_PUSH(arena, &options->dims.all, (struct option_size){options->batch_dim, size});
 }
 
+/* As options_micro_batches. */
+static bool divide_batch(const struct options *given, const struct candidate *c, int64_t *micro_batches) {
+    return options_micro_batches(given, c->units * (int64_t)(c->batch ? c->batch : 1), micro_batches);
+}
+
 int64_t search_micro_batches(const struct options *given, const struct candidate *candidate) {
-    struct options options = *given;
-    options.plan_ngpus = 1,
-    options.runtime_ngpus = candidate->units * (int64_t)(candidate->batch ? candidate->batch : 1);
-    options_divide_batch(&options);
-    return options.accumulate ? options.accumulate : 1;
+    int64_t micro_batches;
+    divide_batch(given, candidate, &micro_batches);
+    return micro_batches ? micro_batches : 1;
 }
 
 int search_smallest_batch(const struct options *options) {
@@ -363,16 +366,13 @@ enum { MOST_SEQUENCES = 8 };
 static bool is_allowed(const struct listing *l, const struct candidate *c) {
     const struct options *options = l->options;
     const struct machine *machine = &l->search->machine;
-    struct options divided = *options;
-    divided.plan_ngpus = 1, divided.runtime_ngpus = c->units * (int64_t)(c->batch ? c->batch : 1);
-    if (!options_divide_batch(&divided)) return false;
-    divided.plan_ngpus = unit_size(c), divided.runtime_ngpus = divided.plan_ngpus * c->units;
-    if (l->experts % c->ways[SEARCH_EXPERT]) return false;
+    int64_t micro_batches;
+    if (!divide_batch(options, c, &micro_batches) || l->experts % c->ways[SEARCH_EXPERT]) return false;
     if (c->own.ways && c->own.axis == SEARCH_DATA && c->batch % c->own.ways) return false;
     if (machine->nlevels > 1 && c->ways[SEARCH_TENSOR] * c->ways[SEARCH_CONTEXT] > machine->level[0].devices)
         return false;
-    if (options->given[OPT_PLAN_NGPUS]) return divided.plan_ngpus == options->plan_ngpus;
-    return c->ways[SEARCH_DATA] == 1 && divided.runtime_ngpus == options->runtime_ngpus;
+    if (options->given[OPT_PLAN_NGPUS]) return unit_size(c) == options->plan_ngpus;
+    return c->ways[SEARCH_DATA] == 1 && (int64_t)unit_size(c) * c->units == options->runtime_ngpus;
 }
 
 /* True if the candidate's two pipelines can have as many ranks and as many micro-batches as each other, and do not wait
