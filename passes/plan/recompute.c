@@ -132,9 +132,10 @@ static bool is_chain(const struct recomputing *r, const struct blocks *blocks, c
  * parameters. */
 static void add_blocks(const struct recomputing *r, struct layers *layers) {
     const struct graph *graph = r->graph;
+    struct arena *scratch = arena_scratch(graph->arena);
     struct blocks blocks;
     int total = 0, covered = 0;
-    blocks_find(graph, graph->arena, node_kinds(graph, graph->arena, ALIKE_IN_TYPES), 0, r->forward, &blocks);
+    blocks_find(graph, scratch, node_kinds(graph, scratch, ALIKE_IN_TYPES), 0, r->forward, &blocks);
     for (int i = 0; i < r->forward; i++) total += r->depends[graph->nodes.at[node_at(r, i)].outputs[0]];
     for (int b = 0; b < blocks.all.n; b++) {
         const struct block *block = &blocks.all.at[b];
@@ -144,6 +145,7 @@ static void add_blocks(const struct recomputing *r, struct layers *layers) {
             VEC_PUSH(graph->arena, &layers->all, (struct layer){first, first + block->nodes});
     }
     if (2 * covered < total) layers->all.n = 0;
+    arena_release(graph->arena, scratch);
 }
 
 /* Bytes of the results of the node at that place that depend on parameters. */

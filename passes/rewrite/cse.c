@@ -42,24 +42,27 @@ static void merge_constant(struct rewrite *rewrite, struct map *seen, struct str
 /* Visits constants in the order of the nodes that read them: a graph that was parsed from text has the same order. */
 static void merge_constants(struct rewrite *rewrite) {
     const struct graph *graph = rewrite->graph;
+    struct arena *scratch = arena_scratch(graph->arena);
     struct strbuf key;
     struct map seen;
-    strbuf_init(&key, graph->arena);
-    map_init(&seen, graph->arena);
+    strbuf_init(&key, scratch);
+    map_init(&seen, scratch);
     for (int i = 0; i < rewrite->order_n; i++) {
         const struct node *node = &graph->nodes.at[rewrite->order[i]];
         for (int k = 0; k < node->ninputs; k++) merge_constant(rewrite, &seen, &key, node->inputs[k]);
     }
     for (int i = 0; i < graph->outputs.n; i++) merge_constant(rewrite, &seen, &key, graph->outputs.at[i]);
+    arena_release(graph->arena, scratch);
 }
 
 int pass_cse(struct graph *graph, const struct pass_context *context) {
+    struct arena *scratch = arena_scratch(graph->arena);
     struct rewrite rewrite;
     struct strbuf key;
     struct map seen;
     (void)context;
-    strbuf_init(&key, graph->arena);
-    map_init(&seen, graph->arena);
+    strbuf_init(&key, scratch);
+    map_init(&seen, scratch);
     rewrite_begin(&rewrite, graph);
     merge_constants(&rewrite);
     for (int i = 0; i < rewrite.order_n; i++) {
@@ -75,5 +78,6 @@ int pass_cse(struct graph *graph, const struct pass_context *context) {
         rewrite_keep(&rewrite, id);
     }
     rewrite_end(&rewrite);
+    arena_release(graph->arena, scratch);
     return 0;
 }

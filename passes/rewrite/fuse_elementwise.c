@@ -32,6 +32,7 @@ struct fusion {
 
 struct fuser {
     struct graph *graph;
+    struct arena *arena; /* of what the pass alone needs */
     struct uses uses;
     bool *kept;              /* graph_kept */
     bool *updates;           /* per tensor: the new value of an update, and no output */
@@ -63,11 +64,11 @@ static int takes(const struct fuser *f, int reader, int tensor) {
 /* Building expressions --------------------------------------------------------------------------------------------- */
 
 static const struct expr *leaf(const struct fuser *f, const char *name) {
-    return expr_name(f->graph->arena, name);
+    return expr_name(f->arena, name);
 }
 
 static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct expr_renaming *r) {
-    return expr_rename(f->graph->arena, e, r);
+    return expr_rename(f->arena, e, r);
 }
 
 static bool add_input(struct fusion *fusion, int tensor) {
@@ -79,10 +80,10 @@ static bool add_input(struct fusion *fusion, int tensor) {
 }
 
 static const char *input_name(const struct fuser *f, int tensor) {
-    return arena_printf(f->graph->arena, "#%d", tensor);
+    return arena_printf(f->arena, "#%d", tensor);
 }
 static const char *value_name(const struct fuser *f, int i) {
-    return arena_printf(f->graph->arena, "v%d", i);
+    return arena_printf(f->arena, "v%d", i);
 }
 
 /* Adds the inputs and named values of the producer's fusion to `fusion` and returns its value: a name if it is read
@@ -101,7 +102,7 @@ static const struct expr *take_in(const struct fuser *f, struct fusion *fusion, 
         renaming.by[renaming.n++] = leaf(f, value_name(f, grown.nnamed++));
     }
     enum rt_dtype dtype = type_of(f, f->graph->nodes.at[producer].outputs[0]);
-    const struct expr *value = elementwise_rounded(f->graph->arena, dtype, substitute(f, from->value, &renaming));
+    const struct expr *value = elementwise_rounded(f->arena, dtype, substitute(f, from->value, &renaming));
     if (times > 1) {
         grown.named[grown.nnamed] = value;
         value = leaf(f, value_name(f, grown.nnamed++));
@@ -140,7 +141,7 @@ static const struct expr *operand_expression(struct fuser *f, int id, struct fus
 
 static void make_fusion(struct fuser *f, int id) {
     const struct node *node = &f->graph->nodes.at[id];
-    struct fusion *fusion = ARENA_NEW(f->graph->arena, struct fusion);
+    struct fusion *fusion = ARENA_NEW(f->arena, struct fusion);
     const struct expr *own = elementwise_expression(f->graph, node);
     struct expr_renaming renaming = {.n = 0};
     fusion->nodes = 1;
@@ -195,7 +196,7 @@ static void add_result(struct fusion *fusion, int tensor, int name) {
  * False if there is no room for both. */
 static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     const struct fusion *tail = f->fusions[id], *head = f->fusions[producer];
-    struct fusion *joined = ARENA_NEW(f->graph->arena, struct fusion);
+    struct fusion *joined = ARENA_NEW(f->arena, struct fusion);
     struct expr_renaming renaming = {.n = 0};
     int nresults = head->nresults + f->updates[tensor] + tail->nresults;
     if (head->nnamed + 1 + tail->nnamed > MAX_NAMED || nresults >= MAX_RESULTS) return false;
@@ -204,7 +205,7 @@ static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     if (f->updates[tensor]) add_result(joined, tensor, head->nnamed);
     for (int i = 0; i < tail->nresults; i++)
         add_result(joined, tail->results[i].tensor, tail->results[i].name + head->nnamed + 1);
-    joined->named[joined->nnamed] = elementwise_rounded(f->graph->arena, type_of(f, tensor), head->value);
+    joined->named[joined->nnamed] = elementwise_rounded(f->arena, type_of(f, tensor), head->value);
     renaming.names[renaming.n] = input_name(f, tensor);
     renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
     for (int i = 0; i < tail->ninputs; i++)
@@ -234,7 +235,7 @@ static struct expr_renaming letters_of(const struct fuser *f, const struct fusio
     struct expr_renaming renaming = {.n = 0};
     for (int i = 0; i < fusion->ninputs; i++) {
         renaming.names[renaming.n] = input_name(f, fusion->inputs[i]);
-        renaming.by[renaming.n++] = leaf(f, arena_printf(f->graph->arena, "%c", 'a' + i));
+        renaming.by[renaming.n++] = leaf(f, arena_printf(f->arena, "%c", 'a' + i));
     }
     return renaming;
 }
@@ -246,18 +247,18 @@ static int fused_node(const struct fuser *f, int id, const struct fusion *fusion
     const struct node node = graph->nodes.at[id];
     struct expr_renaming letters = letters_of(f, fusion);
     struct strbuf text;
-    strbuf_init(&text, graph->arena);
+    strbuf_init(&text, f->arena);
     for (int i = 0; i < fusion->nnamed; i++)
-        strbuf_printf(&text, "v%d = %s; ", i, expr_format(graph->arena, substitute(f, fusion->named[i], &letters)));
+        strbuf_printf(&text, "v%d = %s; ", i, expr_format(f->arena, substitute(f, fusion->named[i], &letters)));
     strbuf_puts(&text,
-                expr_format(graph->arena,
+                expr_format(f->arena,
                             substitute(f, elementwise_stored(type_of(f, node.outputs[0]), fusion->value), &letters)));
     int outputs[MAX_RESULTS] = {node.outputs[0]};
     for (int i = 0; i < fusion->nresults; i++) {
         strbuf_printf(&text, ", v%d", fusion->results[i].name);
         outputs[1 + i] = fusion->results[i].tensor;
     }
-    struct attr attrs[] = {attr_of_text("expr", strbuf_text(&text)),
+    struct attr attrs[] = {attr_of_text("expr", arena_strdup(graph->arena, strbuf_text(&text))),
                            attr_of_text("to", rt_dtypes[type_of(f, node.outputs[0])].name)};
     int fused = graph_add_node(graph, &ops[OP_Fused], node.name, fusion->ninputs, fusion->inputs, 1 + fusion->nresults,
                                outputs, 2, attrs);
@@ -293,16 +294,16 @@ static void name_members(const struct fuser *f, const int *fused) {
 }
 
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
-    struct fuser f = {.graph = graph, .nnodes = graph->nodes.n};
+    struct fuser f = {.graph = graph, .arena = arena_scratch(graph->arena), .nnodes = graph->nodes.n};
     int live = 0, most = context->library_products ? 2 : 1;
-    graph_uses(graph, graph->arena, &f.uses);
-    f.kept = graph_kept(graph, graph->arena);
-    f.fusions = ARENA_ARRAY(graph->arena, struct fusion *, graph->nodes.n + 1);
-    f.root = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
-    int *fused = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);   /* per head: the node it became */
-    bool *heads = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1); /* of chains that become nodes */
+    graph_uses(graph, f.arena, &f.uses);
+    f.kept = graph_kept(graph, f.arena);
+    f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);
+    f.root = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);
+    int *fused = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);   /* per head: the node it became */
+    bool *heads = ARENA_ARRAY(f.arena, bool, graph->nodes.n + 1); /* of chains that become nodes */
     for (int id = 0; id < graph->nodes.n; id++) f.root[id] = id;
-    f.updates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    f.updates = ARENA_ARRAY(f.arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->updates.n; i++) f.updates[graph->updates.at[i].value] = true;
     for (int i = 0; i < graph->outputs.n; i++) f.updates[graph->outputs.at[i]] = false;
     for (int i = 0; i < graph->order.n; i++)
@@ -323,5 +324,6 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     }
     name_members(&f, fused);
     graph->order.n = live;
+    arena_release(graph->arena, f.arena);
     return 0;
 }
