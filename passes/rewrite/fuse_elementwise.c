@@ -250,9 +250,9 @@ static int fused_node(const struct fuser *f, int id, const struct fusion *fusion
     strbuf_init(&text, f->arena);
     for (int i = 0; i < fusion->nnamed; i++)
         strbuf_printf(&text, "v%d = %s; ", i, expr_format(f->arena, substitute(f, fusion->named[i], &letters)));
-    strbuf_puts(&text,
-                expr_format(f->arena,
-                            substitute(f, elementwise_stored(type_of(f, node.outputs[0]), fusion->value), &letters)));
+    strbuf_puts(
+        &text,
+        expr_format(f->arena, substitute(f, elementwise_stored(type_of(f, node.outputs[0]), fusion->value), &letters)));
     int outputs[MAX_RESULTS] = {node.outputs[0]};
     for (int i = 0; i < fusion->nresults; i++) {
         strbuf_printf(&text, ", v%d", fusion->results[i].name);
