@@ -8,6 +8,7 @@
  * as long as all its inputs are computed before the first node outside that reads one of its results, since the new
  * node stands there in the order. */
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/dims.h"
@@ -28,7 +29,17 @@ struct fuser {
     bool *kept;              /* graph_kept */
     struct place *places; /* per node, with room for those that are added; its order is graph->order after put_order */
     int first, last;      /* nodes of the order; -1: it is empty */
-    VEC(int) sums;        /* nodes that sum columns, in order */
+    VEC(struct column_sum) sums;
+    int *sum;              /* per node: 1 + its number among `sums`; 0: it is not one */
+    VEC(int) reading_none; /* numbers of the sums that read no full tensor (Note [Sums that read the same]) */
+    VEC(int) reached;      /* tensors that find_candidates has reached */
+    VEC(int) candidates;   /* numbers of the sums that it has found */
+    int *search, searches; /* per node: the last of the searches that reached it; how many there were */
+};
+
+/* A node that sums columns; `sums` lists them in order. A run is a range of that list that belongs to one phase. */
+struct column_sum {
+    int node, run;
 };
 
 /* Where a node stands in the order, which is a list, so that the time of a fusion does not depend on its length. */
@@ -87,6 +98,8 @@ static void fill_tables(struct fuser *f) {
     const int most = graph->nodes.n + graph->order.n; /* nodes: each that is added replaces one */
     f->readers = ARENA_ARRAY(f->scratch, struct readers, graph->tensors.n + 1);
     f->places = ARENA_ARRAY(f->scratch, struct place, most + 1);
+    f->sum = ARENA_ARRAY(f->scratch, int, most + 1);
+    f->search = ARENA_ARRAY(f->scratch, int, most + 1);
     f->kept = graph_kept(graph, f->scratch);
     f->first = f->last = -1;
     for (int i = 0; i < most; i++) f->places[i].position = -1;
@@ -196,6 +209,12 @@ static bool is_seed(const struct fuser *f, const struct node *node) {
 }
 
 /* Regions ---------------------------------------------------------------------------------------------------------- */
+
+/* A region without members that works on the rows of the node's operand. */
+static struct region region_of(const struct fuser *f, const struct node *node) {
+    const struct tensor *x = tensor_at(f, node->inputs[0]);
+    return (struct region){.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
+}
 
 static bool is_taken(const struct fuser *f, const struct region *r, int id) {
     const struct node *node = node_at(f, id);
@@ -386,8 +405,7 @@ static void write_rows(struct fuser *f, struct region *r, int seed) {
 
 static void fuse_rows(struct fuser *f, int seed) {
     const struct node *node = node_at(f, seed);
-    const struct tensor *x = tensor_at(f, node->inputs[0]);
-    struct region r = {.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
+    struct region r = region_of(f, node);
     r.members.node[r.members.n++] = seed;
     if (!is_taken(f, &r, seed) || !is_possible(f, &r)) return;
     grow(f, &r);
@@ -463,14 +481,72 @@ static bool add_sum(const struct fuser *f, struct region *r, int id, int *next) 
     return find_place(f, r, id, next);
 }
 
-/* Adds later ones of f->sums, from number `from` on, that read no further tensors from memory; lists them in `gone`. */
-static void add_sums_like(const struct fuser *f, struct region *r, int from, int *gone, int *ngone, int *next) {
+/* Note [Sums that read the same]
+ * A sum joins a region if that does not increase the bytes that the region reads. All nodes that can be computed again
+ * are members, so no input of the region stops being one: the sum may read only full tensors that the region reads.
+ * The search for such sums therefore starts at these tensors and follows their readers, through nodes that can be
+ * computed again. It does not find sums that read no full tensor at all, for example sums of a broadcast value. These
+ * are listed before the first fusion. None is added later, since a fusion never makes more nodes recomputable. */
+static void list_sums(struct fuser *f, int n, const int *order) {
+    for (int i = 0; i < n; i++) {
+        const struct node *node = node_at(f, order[i]);
+        if (!sums_columns(f, node)) continue;
+        const struct column_sum *last = f->sums.n ? &f->sums.at[f->sums.n - 1] : NULL;
+        const int run = last ? last->run + (node_at(f, last->node)->phase != node->phase) : 0;
+        struct region r = region_of(f, node);
+        VEC_PUSH(f->scratch, &f->sums, (struct column_sum){order[i], run});
+        f->sum[order[i]] = f->sums.n;
+        if (add_operand(f, &r, node->inputs[0]) && r.members.n && !bytes_read(f, &r))
+            VEC_PUSH(f->scratch, &f->reading_none, f->sums.n - 1);
+    }
+}
+
+static void add_candidate(struct fuser *f, int number) {
+    int *search = &f->search[f->sums.at[number].node];
+    if (*search != f->searches) VEC_PUSH(f->scratch, &f->candidates, number);
+    *search = f->searches;
+}
+
+/* Lists the sums that read the tensor, and the results of its readers that can be computed again. */
+static void follow_readers(struct fuser *f, const struct region *r, int tensor) {
+    const struct readers *readers = &f->readers[tensor];
+    for (int u = 0; u < readers->nodes.n; u++) {
+        const int id = readers->nodes.at[u], result = node_at(f, id)->outputs[0];
+        if (f->sum[id]) {
+            add_candidate(f, f->sum[id] - 1);
+        } else if (f->search[id] != f->searches) {
+            f->search[id] = f->searches;
+            if (recomputable_producer(f, r, result) == id) VEC_PUSH(f->scratch, &f->reached, result);
+        }
+    }
+}
+
+static int by_number(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
+
+/* Lists the sums that may join the region, in order (Note [Sums that read the same]). */
+static void find_candidates(struct fuser *f, const struct region *r) {
+    int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs);
+    f->searches++, f->reached.n = f->candidates.n = 0;
+    for (int k = 0; k < n && n <= EXPR_INPUTS; k++)
+        if (elementwise_same_shard(tensor_at(f, inputs[k]), &r->full)) VEC_PUSH(f->scratch, &f->reached, inputs[k]);
+    for (int i = 0; i < f->reached.n; i++) follow_readers(f, r, f->reached.at[i]);
+    for (int i = 0; i < f->reading_none.n; i++) add_candidate(f, f->reading_none.at[i]);
+    if (f->candidates.n) qsort(f->candidates.at, (size_t)f->candidates.n, sizeof *f->candidates.at, by_number);
+}
+
+/* Adds sums after number `sum`, the first of the region, that read no further tensors from memory; lists them in
+ * `gone`. */
+static void add_sums_like(struct fuser *f, struct region *r, int sum, int *gone, int *ngone, int *next) {
     const struct node *first = node_at(f, gone[0]);
     const size_t bytes = bytes_read(f, r);
-    for (int i = from; i < f->sums.n && *ngone < EXPR_VALUES; i++) {
-        int other = f->sums.at[i], at = *next;
+    find_candidates(f, r);
+    for (int i = 0; i < f->candidates.n && *ngone < EXPR_VALUES; i++) {
+        const int number = f->candidates.at[i], other = f->sums.at[number].node;
         const struct node *node = node_at(f, other);
-        if (node->phase != r->phase) return;
+        int at = *next;
+        if (number <= sum || f->sums.at[number].run != f->sums.at[sum].run) continue;
         if (position(f, other) < 0 || node->stage != r->stage ||
             attr_int(node, "keepdims", 1) != attr_int(first, "keepdims", 1) ||
             !elementwise_same_shard(tensor_at(f, node->inputs[0]), &r->full))
@@ -484,13 +560,12 @@ static void add_sums_like(const struct fuser *f, struct region *r, int from, int
 
 /* Fuses sum number `sum` of f->sums. */
 static void fuse_columns(struct fuser *f, int sum) {
-    const int id = f->sums.at[sum];
+    const int id = f->sums.at[sum].node;
     const struct node *node = node_at(f, id);
-    const struct tensor *x = tensor_at(f, node->inputs[0]);
-    struct region r = {.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
+    struct region r = region_of(f, node);
     int next, gone[EXPR_VALUES] = {id}, ngone = 1;
     if (!add_sum(f, &r, id, &next)) return;
-    add_sums_like(f, &r, sum + 1, gone, &ngone, &next);
+    add_sums_like(f, &r, sum, gone, &ngone, &next);
     const struct node like = *node;
     int made = row_program_add(f->graph, OP_Columns, &r.members, &like);
     attr_set(f->graph, &f->graph->nodes.at[made], attr_of_int("keepdims", attr_int(&like, "keepdims", 1)));
@@ -517,10 +592,9 @@ int pass_fuse_rows(struct graph *graph, const struct pass_context *context) {
     const int n = graph->order.n;
     const int *order = arena_copy(f.scratch, graph->order.at, (size_t)n * sizeof *order);
     fill_tables(&f);
-    for (int i = 0; i < n; i++)
-        if (sums_columns(&f, node_at(&f, order[i]))) VEC_PUSH(f.scratch, &f.sums, order[i]);
+    list_sums(&f, n, order);
     for (int i = 0; i < f.sums.n; i++)
-        if (position(&f, f.sums.at[i]) >= 0) fuse_columns(&f, i);
+        if (position(&f, f.sums.at[i].node) >= 0) fuse_columns(&f, i);
     drop_unread(&f);
     for (int i = 0; i < n; i++)
         if (position(&f, order[i]) >= 0 && is_seed(&f, node_at(&f, order[i]))) fuse_rows(&f, order[i]);
