@@ -37,6 +37,7 @@ struct prefetch {
     int *place;   /* per position of `order`: 1 + the place of the operator there, 0: none */
     bool *kept;   /* per node: it is in the new order */
     VEC(struct gather) gathers;
+    int waited, started; /* gathers whose wait, and whose start, is in the new order: the first of the list */
 };
 
 static const struct node *node_at(const struct prefetch *p, int id) {
@@ -117,6 +118,7 @@ static int by_wait(const void *a, const void *b) {
     return x->later != y->later ? y->later - x->later : x->node - y->node;
 }
 
+/* Sorts the gathers by their waits. They are then sorted by their starts too, each the same distance ahead. */
 static void choose_places(struct prefetch *p) {
     for (int i = 0; i < p->gathers.n; i++) {
         struct gather *gather = &p->gathers.at[i];
@@ -160,21 +162,20 @@ static void add_start(const struct prefetch *p, int id) {
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));
 }
 
-/* Waits, then starts, what has its wait or start at the place. At the beginning of a phase a gather along one axis is
- * complete before the same parameter's along the next one starts. */
-static void put_gathers(const struct prefetch *p, int place) {
-    for (int i = 0; i < p->gathers.n; i++)
-        if (p->gathers.at[i].wait == place && place != AT_BEGINNING) keep(p, p->gathers.at[i].node);
-    for (int i = 0; i < p->gathers.n; i++) {
-        const struct gather *gather = &p->gathers.at[i];
-        if (gather->start != place) continue;
+/* Waits, then starts, what has its wait or start at the place, the next after those before. At the beginning of a phase
+ * a gather along one axis is complete before the same parameter's along the next one starts. */
+static void put_gathers(struct prefetch *p, int place) {
+    for (; p->waited < p->gathers.n && p->gathers.at[p->waited].wait == place; p->waited++)
+        if (place != AT_BEGINNING) keep(p, p->gathers.at[p->waited].node);
+    for (; p->started < p->gathers.n && p->gathers.at[p->started].start == place; p->started++) {
+        const struct gather *gather = &p->gathers.at[p->started];
         add_start(p, gather->node);
         if (gather->wait == AT_BEGINNING) keep(p, gather->node);
     }
 }
 
 /* Builds the new order. */
-static void put_order(const struct prefetch *p) {
+static void put_order(struct prefetch *p) {
     bool begun = false;
     for (int i = 0; i < p->n; i++) {
         const int id = p->order[i];
