@@ -48,6 +48,8 @@ struct evidence {
     bool *scores;             /* per tensor: it reaches a Softmax through elementwise operators */
     /* per tensor: all its uses end in conditions; all end in sines and cosines of positions */
     bool *condition, *angle;
+    int *searches; /* how many searches for the uses of a tensor there were */
+    int *reached;  /* per tensor: the number of the last search that reached it */
 };
 
 void evidence_begin(struct evidence *evidence, const struct graph *graph);

@@ -232,6 +232,8 @@ void evidence_begin(struct evidence *e, const struct graph *graph) {
     mark_live(e);
     e->name_kind = ARENA_ARRAY(e->arena, unsigned char, graph->tensors.n + 1);
     graph_uses(graph, e->arena, &e->uses);
+    e->searches = ARENA_NEW(e->arena, int);
+    e->reached = ARENA_ARRAY(e->arena, int, graph->tensors.n + 1);
     e->scores = find_scores(e);
     e->condition = ends_all(e, ends_in_condition, passes_by_element);
     const bool *angle = ends_all(e, ends_in_sine, combines);
@@ -257,7 +259,8 @@ typedef bool use_test(const struct evidence *e, const struct node *node, int inp
 
 static bool all_uses(const struct evidence *e, int weight, use_test *test) {
     const struct graph *graph = e->graph;
-    bool *seen = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1), any = false;
+    const int search = ++*e->searches; /* a search of `test` may reach the same tensors: they are then visited again */
+    bool any = false;
     VEC(int) left = {0};
     VEC_PUSH(e->arena, &left, weight);
     while (left.n) {
@@ -269,8 +272,8 @@ static bool all_uses(const struct evidence *e, int weight, use_test *test) {
             any = true;
             for (int k = 0; k < node->ninputs && !moves(node); k++)
                 if (node->inputs[k] == t && !test(e, node, k)) return false;
-            if (moves(node) && !seen[out]) VEC_PUSH(e->arena, &left, out);
-            if (moves(node)) seen[out] = true;
+            if (moves(node) && e->reached[out] != search) VEC_PUSH(e->arena, &left, out);
+            if (moves(node)) e->reached[out] = search;
         }
     }
     return any;
