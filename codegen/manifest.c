@@ -127,14 +127,15 @@ static bool same_kind(const struct rt_flat *a, const struct rt_flat *b) {
 }
 
 /* Writes "flats", the tensors that are cut flat: an entry per arena, type and axes, with the elements of each part. */
-static void put_flats(json *writer, const struct mesh *mesh, const struct rank_class *class) {
+static void put_flats(json *writer, const struct graph *graph, const struct rank_class *class) {
+    const struct mesh *mesh = &graph->mesh;
+    bool *done = ARENA_ARRAY(graph->arena, bool, class->flats.n + 1); /* per tensor: it is in an entry */
     if (!class->flats.n) return;
     rt_json_key(writer, "flats");
     rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int i = 0, before = 0; i < class->flats.n; i++) {
+    for (int i = 0; i < class->flats.n; i++) {
         const struct rt_flat *flat = &class->flats.at[i];
-        for (before = 0; before < i && !same_kind(&class->flats.at[before], flat);) before++;
-        if (before < i) continue;
+        if (done[i]) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "arena", plan_arena_names[flat->arena]);
         put(writer, "dtype", rt_dtypes[flat->dtype].name);
@@ -145,8 +146,11 @@ static void put_flats(json *writer, const struct mesh *mesh, const struct rank_c
         rt_json_close(writer, ']');
         rt_json_key(writer, "elements");
         rt_json_open(writer, '[', RT_JSON_INLINE);
-        for (int k = i; k < class->flats.n; k++)
-            if (same_kind(&class->flats.at[k], flat)) rt_json_put_int(writer, class->flats.at[k].elements);
+        for (int k = i; k < class->flats.n; k++) {
+            if (!same_kind(&class->flats.at[k], flat)) continue;
+            rt_json_put_int(writer, class->flats.at[k].elements);
+            done[k] = true;
+        }
         rt_json_close(writer, ']');
         rt_json_close(writer, '}');
     }
@@ -221,7 +225,7 @@ static void put_classes(json *writer, const struct manifest *manifest) {
         }
         put_int(writer, "peak", peak);
         rt_json_close(writer, '}');
-        put_flats(writer, &plan->graph->mesh, class);
+        put_flats(writer, plan->graph, class);
         put_live(writer, class, plan->graph->order.n);
         rt_json_close(writer, '}');
     }

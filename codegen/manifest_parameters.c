@@ -46,11 +46,13 @@ static void put_slices(json *writer, const struct graph *graph, const struct ten
 /* What training does with a weight. */
 enum fate { STAYS, TRAINED, STATISTIC };
 
-static enum fate fate_of(const struct graph *graph, int weight) {
-    for (int i = 0; i < graph->updates.n; i++)
-        if (graph->updates.at[i].weight == weight)
-            return graph_phase_of(graph, graph->updates.at[i].value) == PHASE_UPDATE ? TRAINED : STATISTIC;
-    return STAYS;
+/* Per tensor. */
+static enum fate *find_fates(const struct graph *graph) {
+    enum fate *fates = ARENA_ARRAY(graph->arena, enum fate, graph->tensors.n + 1); /* STAYS */
+    for (int i = graph->updates.n - 1; i >= 0; i--)
+        fates[graph->updates.at[i].weight] =
+            graph_phase_of(graph, graph->updates.at[i].value) == PHASE_UPDATE ? TRAINED : STATISTIC;
+    return fates;
 }
 
 static void put_parameter(json *writer, const struct rankplan *plan, const struct program_info *info,
@@ -102,12 +104,13 @@ static void put_constants(json *writer, const struct decisions *decisions, struc
 
 void manifest_put_parameters(json *writer, const struct rankplan *plan, const struct program_info *info) {
     const struct graph *graph = plan->graph;
+    const enum fate *fates = find_fates(graph);
     rt_json_key(writer, "parameters");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < plan->weights.n; i++) {
         const int weight = plan->weights.at[i];
         const struct tensor *tensor = &graph->tensors.at[weight];
-        const enum fate fate = fate_of(graph, weight);
+        const enum fate fate = fates[weight];
         if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype) || fate == STATISTIC)
             continue;
         put_parameter(writer, plan, info, tensor, fate == TRAINED);
