@@ -188,11 +188,11 @@ struct node {
     int *outputs;
     int nattrs;
     struct attr *attrs;
-    struct node_split split[RT_LAYOUT_AXES];
+    enum phase phase;
     int stage; /* pipeline stage that computes it (struct chunks), or STAGE_ALL */
     /* BACKWARD: the node of the forward phase whose gradient it computes, or whose copy it is; -1: no single one */
     int origin;
-    enum phase phase;
+    struct node_split split[RT_LAYOUT_AXES];
 };
 
 enum { STAGE_ALL = -1 };

@@ -32,8 +32,9 @@ struct verifier {
     struct graph *graph;
     struct arena *arena; /* released at the end */
     struct diags *diags;
-    bool *written; /* per tensor: a value exists at this point of the order */
-    int node;      /* the node under check; -1: the graph itself */
+    bool *written;                          /* per tensor: a value exists at this point of the order */
+    int node;                               /* the node under check; -1: the graph itself */
+    bool any_packed, any_runs, any_gathers; /* nodes that check_packing, check_runs and check_gathers are about */
 };
 
 static void fail(struct verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -601,6 +602,16 @@ static void check_node(struct verifier *v, const struct node *node) {
             check_unsplit(v, node, axis);
 }
 
+static bool is_begun_gather(const struct node *node) {
+    return node->op->id == OP_AllGatherStart || (node->op->id == OP_AllGather && attr_int(node, "begun", 0));
+}
+
+static void note_features(struct verifier *v, const struct node *node) {
+    v->any_packed = v->any_packed || attr_int(node, "packed", 0);
+    v->any_runs = v->any_runs || attr_int(node, "runs", 1) > 1;
+    v->any_gathers = v->any_gathers || is_begun_gather(node);
+}
+
 /* Checks the nodes. A node that is alike to one without an error has none: layers that repeat are checked once. */
 static void check_nodes(struct verifier *v) {
     const struct graph *graph = v->graph;
@@ -611,6 +622,7 @@ static void check_nodes(struct verifier *v) {
         if (sound[kinds[i]]) continue;
         v->node = graph->order.at[i];
         check_node(v, &graph->nodes.at[v->node]);
+        note_features(v, &graph->nodes.at[v->node]);
         sound[kinds[i]] = v->diags->errors == before;
     }
 }
@@ -675,17 +687,17 @@ static void check_packing(struct verifier *v) {
 }
 
 /* Checks that ranks of the stage wait for the gathers along each axis in the order in which these start, each in the
- * phase in which it starts. */
-static void check_gathers(struct verifier *v, int stage) {
+ * phase in which it starts. gathers[]: the n nodes that start gathers or wait for them, in order. */
+static void check_gathers_of(struct verifier *v, int stage, const int *gathers, int n) {
     const struct graph *graph = v->graph;
     VEC(int) started[RT_LAYOUT_AXES] = {{0}};
     int finished[RT_LAYOUT_AXES] = {0};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
+    for (int i = 0; i < n; i++) {
+        const struct node *node = &graph->nodes.at[v->node = gathers[i]];
         const int axis = (int)attr_int(node, "mesh", 0);
         if (node->stage != stage && node->stage != STAGE_ALL) continue;
         if (node->op->id == OP_AllGatherStart) VEC_PUSH(v->arena, &started[axis], node->outputs[0]);
-        if (node->op->id != OP_AllGather || !attr_int(node, "begun", 0)) continue;
+        if (node->op->id != OP_AllGather) continue;
         const int start = tensor_at(v, node->inputs[0])->producer, next = finished[axis]++;
         if (next >= started[axis].n || started[axis].at[next] != node->inputs[0])
             fail(v, "waits for a gather that is not the earliest that has started");
@@ -694,6 +706,16 @@ static void check_gathers(struct verifier *v, int stage) {
     }
     for (int axis = 0; axis < RT_LAYOUT_AXES; axis++)
         if (finished[axis] < started[axis].n) fail(v, "a gather that starts is never waited for");
+}
+
+static void check_gathers(struct verifier *v) {
+    const struct graph *graph = v->graph;
+    const int before = v->diags->errors;
+    VEC(int) gathers = {0};
+    for (int i = 0; i < graph->order.n; i++)
+        if (is_begun_gather(&graph->nodes.at[graph->order.at[i]])) VEC_PUSH(v->arena, &gathers, graph->order.at[i]);
+    for (int stage = 0; stage < schedule_chunks(graph) && v->diags->errors == before; stage++)
+        check_gathers_of(v, stage, gathers.at, gathers.n);
 }
 
 /* The collective that is made beside a product in runs of rows; NULL: none that is. */
@@ -790,10 +812,9 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     if (sound) check_nodes(&v);
     check_ends(&v);
     if (diags->errors == before && !mesh_is_even(&graph->mesh)) check_unequal_stages(&v);
-    if (diags->errors == before) check_packing(&v);
-    for (int stage = 0; stage < schedule_chunks(graph) && diags->errors == before && graph->level >= STAGED; stage++)
-        check_gathers(&v, stage);
-    if (diags->errors == before && graph->level >= STAGED) check_runs(&v);
+    if (diags->errors == before && v.any_packed) check_packing(&v);
+    if (diags->errors == before && v.any_gathers && graph->level >= STAGED) check_gathers(&v);
+    if (diags->errors == before && v.any_runs && graph->level >= STAGED) check_runs(&v);
     arena_release(graph->arena, v.arena);
     if (diags->errors == before && schedule_verify(graph, diags) == 0) timeline_verify(graph, diags);
     return diags->errors == before ? 0 : -1;
