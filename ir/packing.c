@@ -13,15 +13,13 @@ enum rt_packing packing_read(const struct graph *graph, const struct node *node,
     return attr_int(node, "trans_b", 0) ? RT_PACK_COLUMNS : RT_PACK_ROWS;
 }
 
-static bool is_needed_plain(const struct graph *graph, int tensor) {
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i] == tensor) return true;
-    for (int i = 0; i < graph->updates.n; i++)
-        if (graph->updates.at[i].weight == tensor || graph->updates.at[i].value == tensor) return true;
-    return false;
+bool *packing_excluded(const struct graph *graph, struct arena *arena) {
+    bool *excluded = graph_kept(graph, arena);
+    for (int i = 0; i < graph->updates.n; i++) excluded[graph->updates.at[i].weight] = true;
+    return excluded;
 }
 
-enum rt_packing packing_possible(const struct graph *graph, const struct uses *uses, int tensor) {
+enum rt_packing packing_possible(const struct graph *graph, const struct uses *uses, const bool *excluded, int tensor) {
     enum rt_packing all = RT_PLAIN;
     bool multiplied = false;
     for (int u = uses->first[tensor]; u < uses->first[tensor + 1]; u++) {
@@ -34,7 +32,7 @@ enum rt_packing packing_possible(const struct graph *graph, const struct uses *u
             multiplied = multiplied || node->op->id == OP_MatMul;
         }
     }
-    return multiplied && !is_needed_plain(graph, tensor) ? all : RT_PLAIN;
+    return multiplied && !excluded[tensor] ? all : RT_PLAIN;
 }
 
 enum rt_packing packing_of(const struct graph *graph, const struct node *node, int k) {

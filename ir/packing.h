@@ -10,9 +10,12 @@
  * decision. */
 enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k);
 
+/* Per tensor: it is not packed, because it is an output or part of an update. */
+bool *packing_excluded(const struct graph *graph, struct arena *arena);
+
 /* The packing that all consumers of the tensor can read; RT_PLAIN if they differ, if no consumer is a product, or if
- * the tensor is an output or part of an update. */
-enum rt_packing packing_possible(const struct graph *graph, const struct uses *uses, int tensor);
+ * the tensor is excluded (packing_excluded). */
+enum rt_packing packing_possible(const struct graph *graph, const struct uses *uses, const bool *excluded, int tensor);
 
 /* The packing of operand `k` after pass pack. */
 enum rt_packing packing_of(const struct graph *graph, const struct node *node, int k);

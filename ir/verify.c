@@ -672,6 +672,7 @@ static void check_packing(struct verifier *v) {
     struct uses uses;
     bool *seen = ARENA_ARRAY(v->arena, bool, v->graph->tensors.n + 1);
     graph_uses(v->graph, v->arena, &uses);
+    const bool *excluded = packing_excluded(v->graph, v->arena);
     for (int i = 0; i < v->graph->order.n; i++) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
         if (!attr_int(node, "packed", 0)) continue;
@@ -679,7 +680,7 @@ static void check_packing(struct verifier *v) {
         if (weight >= 0 && seen[weight]) continue; /* checked at its first reader */
         if (weight >= 0) seen[weight] = true;
         if (v->graph->level < STAGED) fail(v, "is packed before layouts are assigned");
-        if (weight < 0 || packing_possible(v->graph, &uses, weight) == RT_PLAIN)
+        if (weight < 0 || packing_possible(v->graph, &uses, excluded, weight) == RT_PLAIN)
             fail(v, "reads packed panels of an operand that has none");
         else if (!all_packed(v->graph, &uses, weight))
             fail(v, "'%s' is read both packed and unpacked", tensor_at(v, weight)->name);

@@ -25,12 +25,24 @@ struct attempt {
     VEC(struct cut_option) finer; /* factors for blocks and granule at the origin that might lead to success */
 };
 
+static void list_updates(struct propagation *propagation) {
+    const struct graph *graph = propagation->graph;
+    propagation->update = ARENA_ARRAY(propagation->arena, int, graph->tensors.n + 1);
+    propagation->next_update = ARENA_ARRAY(propagation->arena, int, graph->updates.n + 1);
+    for (int i = graph->updates.n - 1; i >= 0; i--) {
+        int *first = &propagation->update[graph->updates.at[i].weight];
+        propagation->next_update[i] = *first;
+        *first = i + 1;
+    }
+}
+
 void propagation_init(struct propagation *propagation, struct draft *draft, struct arena *arena, int axis) {
     const struct graph *graph = draft->graph;
     *propagation =
         (struct propagation){.graph = graph, .split = draft->split, .draft = draft, .arena = arena, .axis = axis};
     propagation->ways = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : 1;
     graph_uses(graph, arena, &propagation->uses);
+    list_updates(propagation);
     propagation->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
     propagation->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
     propagation->requested = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
@@ -357,10 +369,9 @@ static void split_readers(struct propagation *propagation, int tensor, const str
 
 void propagate_update(struct propagation *propagation, int parameter, const struct placement *part) {
     const struct graph *graph = propagation->graph;
-    for (int i = 0; i < graph->updates.n; i++) {
-        const struct update *update = &graph->updates.at[i];
-        const int node = update->weight == parameter ? graph->tensors.at[update->value].producer : -1;
-        if (node >= 0 && propagate_part(propagation, node, result_operand(propagation, node, update->value), part))
+    for (int next = propagation->update[parameter]; next; next = propagation->next_update[next - 1]) {
+        const int value = graph->updates.at[next - 1].value, node = graph->tensors.at[value].producer;
+        if (node >= 0 && propagate_part(propagation, node, result_operand(propagation, node, value), part))
             split_readers(propagation, parameter, part);
     }
 }

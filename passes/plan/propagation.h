@@ -31,6 +31,8 @@ struct propagation {
     bool *decided;      /* per node: it is split along this axis, or a policy wants it to stay as it is */
     int *requested;     /* per tensor, during an attempt: 1 + the index of its request; 0: none */
     bool *closed;       /* per node: a policy splits it by itself; PROPAGATE_GATHER ends before it */
+    int *update;        /* per tensor: 1 + the first of the updates of this weight; 0: none */
+    int *next_update;   /* per update: 1 + the next one of the same weight; 0: none */
     unsigned *lacking;  /* stages_lacking, if some pipeline stages alone have the axis; else NULL */
     bool nests; /* the cuts along this axis may divide parts along other axes (Note [Nested cuts] in base/part.h) */
 };

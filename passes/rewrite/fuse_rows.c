@@ -27,6 +27,7 @@ struct fuser {
     struct arena *scratch;   /* of the tables below */
     struct readers *readers; /* per tensor */
     bool *kept;              /* graph_kept */
+    bool *updated;           /* per tensor: it is the new value of an update */
     struct place *places; /* per node, with room for those that are added; its order is graph->order after put_order */
     int first, last;      /* nodes of the order; -1: it is empty */
     VEC(struct column_sum) sums;
@@ -101,6 +102,8 @@ static void fill_tables(struct fuser *f) {
     f->sum = ARENA_ARRAY(f->scratch, int, most + 1);
     f->search = ARENA_ARRAY(f->scratch, int, most + 1);
     f->kept = graph_kept(graph, f->scratch);
+    f->updated = ARENA_ARRAY(f->scratch, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->updates.n; i++) f->updated[graph->updates.at[i].value] = true;
     f->first = f->last = -1;
     for (int i = 0; i < most; i++) f->places[i].position = -1;
     for (int i = 0; i < graph->order.n; i++) {
@@ -258,12 +261,6 @@ static int first_reader(const struct fuser *f, const struct region *r, int tenso
     return first;
 }
 
-static bool is_update(const struct fuser *f, int tensor) {
-    for (int i = 0; i < f->graph->updates.n; i++)
-        if (f->graph->updates.at[i].value == tensor) return true;
-    return false;
-}
-
 /* Lists the tensors that nodes outside of the region read. False if one of them cannot be a result of a row program: a
  * condition, or the new value of an update, which an elementwise node writes in place. */
 static bool find_results(const struct fuser *f, const struct region *r, struct row_members *members) {
@@ -272,8 +269,7 @@ static bool find_results(const struct fuser *f, const struct region *r, struct r
         int tensor = node_at(f, members->node[i])->outputs[0];
         if (!is_result(f, r, tensor)) continue;
         if (members->nresults == EXPR_VALUES || tensor_at(f, tensor)->dtype == RT_BOOL) return false;
-        if (elementwise_is_fusible(f->graph, node_at(f, members->node[i])) && f->kept[tensor] && is_update(f, tensor))
-            return false;
+        if (f->updated[tensor] && elementwise_is_fusible(f->graph, node_at(f, members->node[i]))) return false;
         members->result[members->nresults] = members->output[members->nresults] = tensor;
         members->nresults++;
     }

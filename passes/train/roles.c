@@ -54,14 +54,17 @@ const struct decision *decision_of(const struct decisions *decisions, const char
 
 /* Deciding --------------------------------------------------------------------------------------------------------- */
 
-/* A weight that the model itself updates, such as a running statistic, is neither a parameter nor a constant. */
-static bool is_candidate(const struct evidence *e, int t) {
+/* Per tensor: it is a float weight that may be a parameter or a constant. One that the model itself updates, such as a
+ * running statistic, is neither. */
+static bool *find_candidates(const struct evidence *e) {
     const struct graph *graph = e->graph;
-    const struct tensor *tensor = &graph->tensors.at[t];
-    if (tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype) || !evidence_is_read(e, t)) return false;
-    for (int i = 0; i < graph->updates.n; i++)
-        if (graph->updates.at[i].weight == t) return false;
-    return true;
+    bool *candidates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        candidates[t] = tensor->kind == TENSOR_WEIGHT && rt_dtype_is_float(tensor->dtype) && evidence_is_read(e, t);
+    }
+    for (int i = 0; i < graph->updates.n; i++) candidates[graph->updates.at[i].weight] = false;
+    return candidates;
 }
 
 /* A constant of one element becomes a CONST, so that it folds. A frozen weight does too, unless --init gives it another
@@ -149,8 +152,9 @@ int pass_roles(struct graph *graph, const struct pass_context *context) {
     struct evidence evidence;
     if (!graph->train) return 0;
     evidence_begin(&evidence, graph);
+    const bool *candidates = find_candidates(&evidence);
     for (int t = 0; t < graph->tensors.n; t++)
-        if (is_candidate(&evidence, t)) decide(graph, &evidence, t, context);
+        if (candidates[t]) decide(graph, &evidence, t, context);
     if (!context->decisions) return 0;
     tell(graph, context->decisions, ROLE_CONSTANT, context->verbose, context->diags);
     tell(graph, context->decisions, ROLE_DOUBTFUL, context->verbose, context->diags);
