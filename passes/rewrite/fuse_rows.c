@@ -115,19 +115,32 @@ static void fill_tables(struct fuser *f) {
     number(f);
 }
 
-/* The node leaves the order, or has left it: it reads nothing any more. */
+/* The index of the first reader that does not stand before node `id`. */
+static int first_not_before(const struct fuser *f, const struct readers *readers, int id) {
+    int low = 0, high = readers->nodes.n;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (position(f, readers->nodes.at[middle]) < position(f, id))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The node leaves the order: it reads nothing any more. */
 static void forget(struct fuser *f, int id) {
     const struct node *node = &f->graph->nodes.at[id];
-    if (position(f, id) >= 0) link(f, f->places[id].before, f->places[id].after);
-    f->places[id].position = -1;
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         struct readers *readers = &f->readers[node->inputs[k]];
-        int live = 0;
-        for (int u = 0; u < readers->nodes.n; u++)
-            if (readers->nodes.at[u] != id) readers->nodes.at[live++] = readers->nodes.at[u];
-        readers->nodes.n = live;
+        int at = first_not_before(f, readers, id), end = at;
+        while (end < readers->nodes.n && readers->nodes.at[end] == id) end++;
+        memmove(readers->nodes.at + at, readers->nodes.at + end, (size_t)(readers->nodes.n - end) * sizeof(int));
+        readers->nodes.n -= end - at;
     }
+    link(f, f->places[id].before, f->places[id].after);
+    f->places[id].position = -1;
 }
 
 /* The node, which has a position, reads its inputs. */
@@ -136,11 +149,10 @@ static void list_reader(struct fuser *f, int id) {
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         struct readers *readers = &f->readers[node->inputs[k]];
+        const int at = first_not_before(f, readers, id), behind = readers->nodes.n - at;
         VEC_PUSH(f->scratch, &readers->nodes, id);
-        for (int u = readers->nodes.n - 1; u > 0 && position(f, readers->nodes.at[u - 1]) > position(f, id); u--) {
-            readers->nodes.at[u] = readers->nodes.at[u - 1];
-            readers->nodes.at[u - 1] = id;
-        }
+        memmove(readers->nodes.at + at + 1, readers->nodes.at + at, (size_t)behind * sizeof(int));
+        readers->nodes.at[at] = id;
     }
 }
 
@@ -435,7 +447,7 @@ static bool is_needed(const struct fuser *f, int tensor) {
 /* The producer of the tensor if a sum of columns can compute the tensor again instead of reading it; else -1. */
 static int recomputable_producer(const struct fuser *f, const struct region *r, int tensor) {
     int producer = tensor_at(f, tensor)->producer;
-    if (producer < 0 || is_needed(f, tensor) || !elementwise_same_shard(tensor_at(f, tensor), &r->full)) return -1;
+    if (producer < 0 || !elementwise_same_shard(tensor_at(f, tensor), &r->full) || is_needed(f, tensor)) return -1;
     const struct node *node = node_at(f, producer);
     const enum rt_dtype dtype =
         elementwise_is_fusible(f->graph, node) ? elementwise_compute_type(f->graph, node) : RT_DTYPE_NONE;
