@@ -17,7 +17,10 @@ const char *const joined_names[3] = {"", "sum", "max"};
 const char *const reduce_names[3] = {"sum", "max", "min"};
 
 void graph_init(struct graph *graph, struct arena *arena, const char *name) {
-    *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name), .texts = expr_texts_new(arena)};
+    *graph = (struct graph){.arena = arena,
+                            .lists = arena_scratch(arena),
+                            .name = arena_strdup(arena, name),
+                            .texts = expr_texts_new(arena)};
 }
 
 int graph_add_tensor(struct graph *graph, enum tensor_kind kind, const char *name, enum rt_dtype dtype, int ndim,
@@ -45,9 +48,9 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
                         .noutputs = noutputs,
                         .nattrs = nattrs,
                         .origin = -1};
-    node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
-    node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
-    node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
+    node.inputs = arena_copy(graph->lists, inputs, (size_t)ninputs * sizeof *inputs);
+    node.outputs = arena_copy(graph->lists, outputs, (size_t)noutputs * sizeof *outputs);
+    node.attrs = arena_copy(graph->lists, attrs, (size_t)nattrs * sizeof *attrs);
     for (int a = 0; a < RT_LAYOUT_AXES; a++)
         node.split[a] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     for (int i = 0; i < nattrs; i++)
@@ -83,6 +86,7 @@ struct graph *graph_copy(const struct graph *graph, struct arena *arena) {
     if (graph->level >= SEGMENTED) BUG("a graph with segments is copied");
     *copy = *graph;
     copy->arena = arena;
+    copy->lists = arena_scratch(arena);
     VEC_UNSHARE(arena, &copy->tensors);
     VEC_UNSHARE(arena, &copy->nodes);
     VEC_UNSHARE(arena, &copy->order);
@@ -97,7 +101,7 @@ struct graph *graph_copy(const struct graph *graph, struct arena *arena) {
     VEC_UNSHARE(arena, &copy->controls);
     VEC_UNSHARE(arena, &copy->operators);
     VEC_UNSHARE(arena, &copy->files);
-    for (int i = 0; i < copy->nodes.n; i++) unshare_node(&copy->nodes.at[i], arena);
+    for (int i = 0; i < copy->nodes.n; i++) unshare_node(&copy->nodes.at[i], copy->lists);
     return copy;
 }
 
@@ -341,7 +345,7 @@ struct attr attr_of_text(const char *key, const char *text) {
 
 void attr_set(struct graph *graph, struct node *node, struct attr attr) {
     if (attr.kind == ATTR_INTS) attr.ints = arena_copy(graph->arena, attr.ints, (size_t)attr.n * sizeof(int64_t));
-    struct attr *attrs = ARENA_ARRAY(graph->arena, struct attr, node->nattrs + 1);
+    struct attr *attrs = ARENA_ARRAY(graph->lists, struct attr, node->nattrs + 1);
     if (node->nattrs) memcpy(attrs, node->attrs, (size_t)node->nattrs * sizeof *attrs);
     node->attrs = attrs;
     for (int i = 0; i < node->nattrs; i++)

@@ -247,6 +247,8 @@ struct segment {
 
 struct graph {
     struct arena *arena;
+    /* Inputs, outputs and attributes of nodes alone: most passes read those of all nodes, so they are kept close. */
+    struct arena *lists;
     const char *name;
     enum level level;
     struct mesh mesh;
