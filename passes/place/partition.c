@@ -158,11 +158,12 @@ static void hold_partial(const struct partition *p, const struct node *node, int
 /* Layouts of all that nodes compute, in order. */
 static void lay_out(struct partition *p) {
     struct graph *graph = p->graph;
+    struct arena *scratch = arena_scratch(graph->arena);
     const char *why;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
-        if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+        if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
         for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
             hold_partial(p, node, axis);
             if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
@@ -171,6 +172,7 @@ static void lay_out(struct partition *p) {
             if (node->outputs[k] >= 0)
                 graph->tensors.at[node->outputs[k]].layout = dims_layout_given(graph, &dims, node, k);
     }
+    arena_release(graph->arena, scratch);
 }
 
 /* Along replica axes the inputs are the ranks' own, and so are the controls that differ between scale units. */

@@ -385,12 +385,12 @@ static void note_want(struct redist *redist, int node, int operand, int tensor, 
     redist->first_want[tensor] = redist->wants.n;
 }
 
-static void note_wants(struct redist *redist, int id) {
+static void note_wants(struct redist *redist, struct arena *scratch, int id) {
     struct graph *graph = redist->graph;
     const struct node *node = &graph->nodes.at[id];
     struct dims dims;
     const char *why;
-    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
+    if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s", why);
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         const struct layout layout = dims_layout_wanted(graph, &dims, node, k);
@@ -486,11 +486,13 @@ static struct layout complete(const struct graph *graph, int tensor) {
 
 int pass_redist(struct graph *graph, const struct pass_context *context) {
     struct redist redist = {.graph = graph, .diags = context->diags};
+    struct arena *scratch = arena_scratch(graph->arena);
     int next = 0;
     map_init(&redist.made, graph->arena);
     redist.first_want = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     redist.wanted_as_is = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) note_wants(&redist, graph->order.at[i]);
+    for (int i = 0; i < graph->order.n; i++) note_wants(&redist, scratch, graph->order.at[i]);
+    arena_release(graph->arena, scratch);
     for (int i = 0; i < graph->outputs.n; i++) {
         const struct layout layout = complete(graph, graph->outputs.at[i]);
         note_want(&redist, -1, -1, graph->outputs.at[i], &layout);
