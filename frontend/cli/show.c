@@ -138,7 +138,31 @@ static void put_all_communication(const struct shown *shown, const char *key) {
     rt_json_close(shown->writer, ']');
 }
 
-/* "nodes": with the ranks of their stages. */
+/* A list of more ranks is not repeated with each node, of which there are thousands. */
+enum { MOST_REPEATED = 256 };
+
+/* "stages": the ranks of each one, in the order of their nodes. */
+static void put_all_stages(const struct shown *shown, const char *key) {
+    const struct rt_json *node = elements(rt_json_member(shown->compiled->root, "nodes"));
+    VEC(int64_t) seen = {0};
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (; node; node = node->next) {
+        const int64_t stage = integer(node, "stage");
+        int k = 0;
+        while (k < seen.n && seen.at[k] != stage) k++;
+        if (k < seen.n) continue;
+        VEC_PUSH(shown->arena, &seen, stage);
+        const struct rank_list ranks = ranks_of_stage(shown->compiled, stage, shown->arena);
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        rt_json_key(shown->writer, "stage"), rt_json_put_int(shown->writer, stage);
+        put_ranks(shown->writer, "ranks", &ranks);
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+/* "nodes": with the ranks of their stages, null if these are many. */
 static void put_all_nodes(const struct shown *shown, const char *key) {
     const struct rt_json *node = elements(rt_json_member(shown->compiled->root, key));
     struct rank_list ranks = {0};
@@ -154,7 +178,10 @@ static void put_all_nodes(const struct shown *shown, const char *key) {
         if (rt_json_member(node, "scope")) copy_member(shown->writer, node, "scope");
         copy_member(shown->writer, node, "op");
         copy_member(shown->writer, node, "partition");
-        put_ranks(shown->writer, "ranks", &ranks);
+        if (ranks.all.n <= MOST_REPEATED)
+            put_ranks(shown->writer, "ranks", &ranks);
+        else
+            rt_json_key(shown->writer, "ranks"), rt_json_put_null(shown->writer);
         copy_member(shown->writer, node, "stage");
         rt_json_close(shown->writer, '}');
     }
@@ -192,6 +219,7 @@ static struct rt_json_writer *put_all(const struct compiled_model *compiled, str
                    {"schedule", put_value_if_any},
                    {"estimate", put_value_if_any},
                    {"search", put_value_if_any},
+                   {"stages", put_all_stages},
                    {"nodes", put_all_nodes},
                    {"parameters", put_value_if_any},
                    {"constants", put_value_if_any}};

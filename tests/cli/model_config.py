@@ -86,6 +86,25 @@ def expected(config):
     return get("num_hidden_layers") * layer + hidden + hidden * vocab * (1 if get("tie_word_embeddings") else 2)
 
 
+def many_ranks(rankc):
+    """Output grows with ranks and with nodes, not with their product."""
+    wrong = []
+    for devices in 8, 256, 512, 16384:
+        code, out, errors = plan(rankc, "--model-config", "gpt2", "--pas", "pp:pipeline=2", "--runtime-ngpus", str(devices))
+        if code:
+            wrong.append(f"{devices} ranks: exit {code}: {errors}")
+            continue
+        shown = json.loads(out)
+        stages = {entry["stage"]: entry["ranks"] for entry in shown["stages"]}
+        if stages != {0: list(range(0, devices, 2)), 1: list(range(1, devices, 2))} or len(shown["ranks"]) != devices:
+            wrong.append(f"{devices} ranks: stages {str(stages)[:100]}")
+        if any(node["ranks"] != (stages[node["stage"]] if devices <= 512 else None) for node in shown["nodes"]):
+            wrong.append(f"{devices} ranks: ranks of nodes")
+        if devices == 16384 and len(out) > 10e6:
+            wrong.append(f"{len(out)} bytes")
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
@@ -99,6 +118,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         path = f"{scratch}/config.json"
         wrong += wrong_counts(rankc, path)
+        wrong += many_ranks(rankc)
         changed(path, {"head_dim": 256})
         code, _, errors = plan(rankc, "--model-config", path)
         if code != 4 or "head_dim is 256" not in errors or plan(rankc, "--model-config", path, "--inference")[0]:
