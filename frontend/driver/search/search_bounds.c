@@ -32,29 +32,63 @@ static double least_memory(const struct search *search, const struct candidate *
     return search_states(c, base) / divided + fmin(share, 1) * search_activations(c, base, micro, fmax(share, 1));
 }
 
-/* The plan of the base with the same sequences of one rank's micro-batch, that recomputation, and no ranks along tensor
- * and context; NULL: it is not known. */
-static const struct outcome *plain_outcome(struct search *search, const struct candidate *c, const char *recompute) {
-    const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
-    struct candidate plain = *c;
-    plain.ways[SEARCH_TENSOR] = plain.ways[SEARCH_CONTEXT] = 1;
-    plain.batch = c->batch ? ranks : 0, plain.form = SEARCH_GATHER, plain.sequence_parallel = false;
-    plain.recompute = recompute;
-    const struct search_family *family = search_family_of(search, &plain);
-    const struct candidate *first = family ? &search->all.at[family->members.at[0]] : NULL;
-    return first && first->base && !first->base->refused ? first->base : NULL;
+/* Sequences of the candidate's micro-batch if each of the ranks that divide it has one; 0: they are as given. */
+static int smallest_batch(const struct candidate *c) {
+    return c->batch ? c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA] : 0;
 }
 
-/* Seconds that the candidate's recomputation adds to a micro-batch of the base `of`, which has none, at least: what it
- * computes in a plan of one rank, at the rates of large products. 0: not known. */
-static double least_recomputation(struct search *search, const struct candidate *c, const struct candidate *of) {
-    const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
-    if (!c->recompute || of->recompute || !c->batch) return 0;
-    const struct outcome *without = plain_outcome(search, c, NULL), *with = plain_outcome(search, c, c->recompute);
-    if (!without || !with || !(without->part[OUTCOME_LEAST] > 0) || !(with->part[OUTCOME_LEAST] > 0)) return 0;
-    const double more =
-        with->part[OUTCOME_LEAST] / with->micro_batches - without->part[OUTCOME_LEAST] / without->micro_batches;
-    return fmax(0, more) * c->batch / ranks / (of->ways[SEARCH_TENSOR] * of->ways[SEARCH_CONTEXT]);
+/* The plan of the base with micro-batches of that size, that recomputation and so many ranks along context, and none
+ * along tensor. NULL: not known. */
+static const struct outcome *plain_outcome(struct search *search, const struct candidate *c, int batch,
+                                           const char *recompute, int context, enum search_form form) {
+    struct candidate plain = *c;
+    plain.ways[SEARCH_TENSOR] = 1, plain.ways[SEARCH_CONTEXT] = context;
+    plain.batch = batch, plain.form = form, plain.sequence_parallel = false;
+    plain.recompute = recompute;
+    const struct search_family *family = search_family_of(search, &plain);
+    const struct outcome *base = family ? search->all.at[family->members.at[0]].base : NULL;
+    return base && !base->refused ? base : NULL;
+}
+
+/* Seconds of a micro-batch. */
+static double each(const struct outcome *outcome, enum outcome_part part) {
+    return (outcome->part[part] - (part == OUTCOME_STEP ? outcome->part[OUTCOME_UPDATE] : 0)) / outcome->micro_batches;
+}
+
+/* Seconds that the recomputation of the candidate adds to a micro-batch of one rank, at least: what it adds to the
+ * smallest one, at the rates of large products. Of that, only the operations grow with the micro-batch: others are of
+ * weights, which are cast again. */
+static double least_recomputation(struct search *search, const struct candidate *c) {
+    const int smallest = smallest_batch(c);
+    const struct outcome *without = plain_outcome(search, c, smallest, NULL, 1, SEARCH_GATHER);
+    const struct outcome *with = plain_outcome(search, c, smallest, c->recompute, 1, SEARCH_GATHER);
+    if (!without || !with || !smallest) return 0;
+    const double products = fmax(0, each(with, OUTCOME_PRODUCTS) - each(without, OUTCOME_PRODUCTS));
+    return fmax(each(with, OUTCOME_LEAST) - each(without, OUTCOME_LEAST), products * c->batch / smallest);
+}
+
+/* Seconds that the ranks of the candidate along context need more, all together, for a micro-batch than one rank, at
+ * least: its products are larger. */
+static double least_division(struct search *search, const struct candidate *c) {
+    const int ranks = c->ways[SEARCH_CONTEXT];
+    const struct outcome *without = plain_outcome(search, c, c->batch, NULL, 1, SEARCH_GATHER);
+    const struct outcome *with = plain_outcome(search, c, c->batch, NULL, ranks, c->form);
+    return without && with ? fmax(0, ranks * each(with, OUTCOME_STEP) - each(without, OUTCOME_STEP)) : 0;
+}
+
+/* Seconds of a micro-batch of the base `of` that the candidate takes longer at least, since it recomputes or divides
+ * sequences, by the bases without ranks along tensor, which divide no more than this time. */
+static double least_addition(struct search *search, const struct candidate *c, const struct candidate *of) {
+    const bool recomputes = c->recompute && !of->recompute;
+    const bool divides = c->ways[SEARCH_CONTEXT] > 1 && of->ways[SEARCH_CONTEXT] == 1 && c->batch == of->batch;
+    const double recomputing = recomputes ? least_recomputation(search, c) / of->ways[SEARCH_CONTEXT] : 0;
+    return (recomputing + (divides ? least_division(search, c) : 0)) / of->ways[SEARCH_TENSOR];
+}
+
+/* True if least_addition follows from the plan of this base. */
+static bool tells_addition(const struct candidate *of) {
+    const bool divides = of->ways[SEARCH_CONTEXT] > 1, recomputes = of->recompute;
+    return of->ways[SEARCH_TENSOR] == 1 && divides != recomputes;
 }
 
 /* The candidate with the base `of`, and with scale units in place of its ranks along context. */
@@ -73,8 +107,16 @@ static double most_speedup(const struct candidate *c) {
     return c->own.ways ? 1 + larger * (c->own.ways - 1) / c->ways[SEARCH_PIPELINE] : 1;
 }
 
-/* By candidates of the family of `of` that are the same but for what makes the base slower. */
-static void bound_by_family(struct search *search, const struct candidate *of, const struct outcome *outcome) {
+/* True if least_addition of the candidate may follow from that of `told`; NULL: anything may. */
+static bool is_told(const struct candidate *c, const struct candidate *told) {
+    if (!told) return true;
+    if (told->recompute) return c->recompute == told->recompute;
+    return c->ways[SEARCH_CONTEXT] == told->ways[SEARCH_CONTEXT] && c->form == told->form && c->batch == told->batch;
+}
+
+/* By candidates of the family of `of` that are the same but for what makes the base slower. `told`: is_told. */
+static void bound_by_family(struct search *search, const struct candidate *of, const struct outcome *outcome,
+                            const struct candidate *told) {
     const struct search_family *family = search_family_of(search, of);
     struct arena *scratch = arena_scratch(search->arena);
     double *seconds = ARENA_ARRAY(scratch, double, search->nrests);
@@ -87,8 +129,8 @@ static void bound_by_family(struct search *search, const struct candidate *of, c
     for (int f = 0; any && f < search->families.n; f++) {
         struct search_family *slower = &search->families.at[f];
         const struct candidate *one = &search->all.at[slower->members.at[0]];
-        if (!has_slower_base(one, of)) continue;
-        const double more = outcome->micro_batches * least_recomputation(search, one, of);
+        if (!is_told(one, told) || !has_slower_base(one, of)) continue;
+        const double more = outcome->micro_batches * least_addition(search, one, of);
         struct outcome least = *outcome;
         least.part[OUTCOME_STEP] += more, least.layer[OUTCOME_STEP] += more / (least.layers ? least.layers : 1);
         slower->known = false;
@@ -116,20 +158,20 @@ static void bound_one_larger(const struct search *search, struct candidate *c, c
 
 /* The candidates with larger micro-batches than `of` and a base that is else the same or slower take the least time in
  * which kernels can compute what is in `outcome`, and with the same base as much memory. */
-static void bound_larger(struct search *search, const struct candidate *of, const struct outcome *outcome) {
+static void bound_larger(struct search *search, const struct candidate *of, const struct outcome *outcome,
+                         const struct candidate *told) {
     if (!of->batch || !(outcome->part[OUTCOME_LEAST] > 0)) return;
     for (int f = 0; f < search->families.n; f++) {
         struct search_family *larger = &search->families.at[f];
         const struct candidate *one = &search->all.at[larger->members.at[0]];
         struct candidate like = *one;
-        if (like.batch <= of->batch) continue;
+        if (like.batch <= of->batch || !is_told(one, told)) continue;
         like.batch = of->batch;
         if (!has_slower_base(&like, of)) continue;
         struct outcome least = *outcome;
         least.layers = 0; /* stages that take equally long */
         least.micro_batches = (int)((double)outcome->micro_batches * of->batch / one->batch);
-        least.part[OUTCOME_STEP] =
-            outcome->part[OUTCOME_LEAST] + least.micro_batches * least_recomputation(search, one, of);
+        least.part[OUTCOME_STEP] = outcome->part[OUTCOME_LEAST] + least.micro_batches * least_addition(search, one, of);
         larger->known = false;
         for (int i = 0; i < larger->members.n; i++) {
             struct candidate *c = &search->all.at[larger->members.at[i]];
@@ -138,12 +180,7 @@ static void bound_larger(struct search *search, const struct candidate *of, cons
     }
 }
 
-/* True if the candidate's base is the one without ranks along tensor and context. */
-static bool is_plain(const struct candidate *c) {
-    return c->ways[SEARCH_TENSOR] == 1 && c->ways[SEARCH_CONTEXT] == 1;
-}
-
-/* By the plan of such a base: what it keeps can at most be divided evenly. */
+/* By the plan of a base without ranks along tensor and context: what it keeps can at most be divided evenly. */
 static void bound_divided(struct search *search, const struct candidate *of, const struct outcome *outcome) {
     for (int f = 0; f < search->families.n; f++) {
         struct search_family *divided = &search->families.at[f];
@@ -159,21 +196,22 @@ static void bound_divided(struct search *search, const struct candidate *of, con
     }
 }
 
-/* Bounds candidates with recomputation again by all bases without, when what it adds at least becomes known. */
-static void bound_recomputing(struct search *search) {
+/* Bounds candidates again by the bases that are known, when those of `told` tell what is added to these. */
+static void bound_again(struct search *search, const struct candidate *told) {
     for (int f = 0; f < search->families.n; f++) {
         const struct candidate *one = &search->all.at[search->families.at[f].members.at[0]];
-        if (one->recompute || !one->base || one->base->refused) continue;
-        bound_by_family(search, one, one->base);
-        bound_larger(search, one, one->base);
+        const bool adds = told->recompute ? !one->recompute : one->ways[SEARCH_CONTEXT] == 1;
+        if (!one->base || one->base->refused || !adds) continue;
+        bound_by_family(search, one, one->base, told);
+        if (told->recompute) bound_larger(search, one, one->base, told);
     }
 }
 
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome) {
-    bound_by_family(search, of, outcome);
-    bound_larger(search, of, outcome);
-    if (is_plain(of)) bound_divided(search, of, outcome);
-    if (of->recompute && plain_outcome(search, of, of->recompute) == outcome) bound_recomputing(search);
+    bound_by_family(search, of, outcome, NULL);
+    bound_larger(search, of, outcome, NULL);
+    if (of->ways[SEARCH_TENSOR] == 1 && of->ways[SEARCH_CONTEXT] == 1) bound_divided(search, of, outcome);
+    if (tells_addition(of)) bound_again(search, of);
 }
 
 void search_bound_unequal(struct search *search, const struct candidate *of, const struct outcome *mixed) {

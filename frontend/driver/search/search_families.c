@@ -6,10 +6,11 @@
 #include "ir/base/map.h"
 
 /* A candidate that needs that much more than the limit by what is known of it is not tried: predictions are not exact,
- * nor are excerpts of pipelines; without stages, what follows from shortened graphs is. */
+ * nor are excerpts of pipelines; bounds are, and without stages, what follows from shortened graphs. */
 static const double predicted_margin = 1.15, excerpt_margin = 1.08, shortened_margin = 1.005;
 
-/* A candidate is first if it takes the least time even where predictions are so much too long. */
+/* A candidate is first if it takes the least time even where predictions, and bounds that follow from them, are so much
+ * too long. */
 static const double prediction_error = 0.02;
 
 /* What the candidates of a family have in common (search_same_base), and what else a candidate has: with scale units in
@@ -74,13 +75,13 @@ struct search_family *search_family_of(struct search *search, const struct candi
 
 bool search_may_fit(const struct search *search, const struct candidate *c) {
     const double shortened = c->ways[SEARCH_PIPELINE] == 1 ? shortened_margin : excerpt_margin;
-    const double margin[SEARCH_STEPS] = {predicted_margin, predicted_margin, shortened, 1};
+    const double margin[SEARCH_STEPS] = {1, predicted_margin, shortened, 1};
     return c->memory <= search->limit * margin[c->step];
 }
 
 /* Seconds that the candidate takes at least. */
 static double least_seconds(const struct candidate *c) {
-    return c->seconds * (c->step == SEARCH_PREDICTED ? 1 - prediction_error : 1);
+    return c->seconds * (c->step <= SEARCH_PREDICTED ? 1 - prediction_error : 1);
 }
 
 /* The one of two candidates that is first, the one that was listed first where they are as fast. -1: there is none. */

@@ -126,11 +126,22 @@ static double least_step(const struct job *job, const struct candidate *candidat
     return least.step - hidden_later(job, candidate, &least);
 }
 
+/* OUTCOME_PRODUCTS. */
+static double least_products(const struct job *job) {
+    const struct machine *machine = &job->side.machine;
+    double rate = 0; /* of the type in which most products are computed */
+    for (int type = 0; type < MACHINE_TYPES; type++)
+        if (machine->peak[type] == job->estimate.peak_rate) rate = fmax(rate, machine->rate[type]);
+    const double flops = job->estimate.executed_flops_causal / job->runtime_ngpus;
+    return rate > 0 ? machine->correction * flops / rate : 0;
+}
+
 static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
     outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
     if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1)
         part[OUTCOME_LEAST] = least_step(job, candidate);
+    part[OUTCOME_PRODUCTS] = least_products(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
     outcome->overlaps = job->graph->product_runs > 1;
     part[OUTCOME_MEMORY] = (double)job->estimate.memory;

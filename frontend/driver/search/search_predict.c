@@ -43,21 +43,33 @@ static double passing(const struct search *search, double times, double bytes, d
     return search->machine.correction * times * machine_collective(&link, (ways - 1) / ways, bytes, 1);
 }
 
-/* Seconds in which scale units exchange the gradients, and with ZeRO 3 the parameters, of a rank. They are reduced
- * beside the last micro-batch; from ZeRO 2 on in each micro-batch, beside little, and with ZeRO 3 parameters are
- * gathered twice in each, beside what one layer computes. ZeRO groups sum what each rank has of the gradients once,
- * with ZeRO 1 after the last micro-batch. */
-static double exchanging(const struct search *search, const struct candidate *c, double parameters,
+/* The part of the parameters that are of layers: their gathers are prefetched. Without layers: half. */
+static double prefetched(const struct outcome *base) {
+    return base->layers ? base->layers * base->layer[OUTCOME_WEIGHTS] / base->part[OUTCOME_WEIGHTS] : 0.5;
+}
+
+/* Seconds in which scale units exchange the gradients and parameters of a rank. ZeRO 0 and 1 sum the gradients beside
+ * the last micro-batch, ZeRO 2 and 3 in each one, beside nothing. The new parameters are gathered at the end, with ZeRO
+ * 3 before the forward and before the backward phase of each micro-batch, in the type of products, most of them beside
+ * the computation of another layer. ZeRO groups sum what each rank has of the gradients once, with ZeRO 1 after the
+ * last micro-batch. */
+static double exchanging(const struct search *search, const struct candidate *c, const struct outcome *base,
                          double micro_batches, double worked) {
+    static const double beside = 0.87; /* of the gathers that are prefetched: not the first one of a phase */
     double stride = 1;
     for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
     stride /= c->law->copies;
+    const double parameters = base->part[OUTCOME_WEIGHTS] * c->law->copies / c->ways[SEARCH_PIPELINE];
     const double ways = c->units * c->law->copies / (double)c->groups, room = worked * search->machine.overlap;
-    const double times = c->zero == 3 ? 3 * micro_batches : c->zero == 2 ? micro_batches + 1 : 2;
-    const double within = passing(search, times, parameters, ways, stride);
+    const double sums = c->zero >= 2 ? micro_batches : c->zero == 1 ? 1 : 2; /* an all-reduce takes as long as two */
+    const double gathers = c->zero == 3 ? 2 * micro_batches * (search->given->amp ? 0.5 : 1) : c->zero ? 1 : 0;
+    const double summing = passing(search, sums, parameters, ways, stride);
+    const double gathering = passing(search, gathers, parameters, ways, stride);
     const double between = c->groups > 1 ? passing(search, 2, parameters / ways, c->groups, stride * ways) : 0;
-    const double hidden = c->zero == 3 ? fmin(room, within) / 2 : c->zero == 2 ? 0 : fmin(room / micro_batches, within);
-    return within - hidden + fmax(0, between - (c->zero >= 2 ? room / micro_batches : 0));
+    const double hidden = c->zero == 3   ? fmin(room, beside * prefetched(base) * gathering)
+                          : c->zero == 2 ? 0
+                                         : fmin(room / micro_batches, summing);
+    return summing + gathering - hidden + fmax(0, between - (c->zero >= 2 ? room / micro_batches : 0));
 }
 
 /* The layers that the slowest rank takes as long as, which has `chunks` of the stages, the slowest one among them.
@@ -131,10 +143,19 @@ static double tied_gradients(const struct search *search, const struct candidate
     return bytes * search->tied / c->ways[SEARCH_TENSOR] * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
+/* Seconds of a step in which a rank adds the gradients of micro-batches to their sums, without ZeRO: three times their
+ * bytes are moved. */
+static double adding(const struct search *search, const struct candidate *c, const struct outcome *base,
+                     double micro_batches) {
+    const double bytes = base->part[OUTCOME_GRADIENTS] * c->law->copies / c->ways[SEARCH_PIPELINE];
+    const double bandwidth = search->machine.bandwidth * search->machine.traffic;
+    return micro_batches > 1 && bandwidth > 0 ? search->machine.correction * micro_batches * 3 * bytes / bandwidth : 0;
+}
+
 void search_predict(const struct search *search, struct candidate *c, const struct outcome *base) {
     const struct schedule_law *law = c->law;
     const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
-    const double *part = base->part, parameters = part[OUTCOME_WEIGHTS] * law->copies / stages;
+    const double *part = base->part;
     const double ways = c->units * law->copies;
     double longest = working(part) / stages;
     const int chunks = law->chunks / law->copies;
@@ -145,7 +166,8 @@ void search_predict(const struct search *search, struct candidate *c, const stru
                   slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
     const double worked = micro * longest / base->micro_batches;
     double seconds = worked * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
-    if (ways > 1 && part[OUTCOME_GRADIENTS] > 0) seconds += exchanging(search, c, parameters, micro, worked);
+    if (ways > 1 && part[OUTCOME_UPDATE] > 0) seconds += exchanging(search, c, base, micro, worked);
+    if (c->zero >= 2) seconds -= fmin(worked / 2, adding(search, c, base, micro) * (1 - 1 / zero_ranks(c)));
     seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
     c->memory = search_states(c, base) + search_activations(c, base, micro, 1) + tied_gradients(search, c);
