@@ -411,7 +411,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (!best) return refuse(&s);
     best = search_first(search, SEARCH_PLANNED);
     const struct candidate *next = search_first(search, SEARCH_BOUNDED);
-    if (next != best) search->gap = 1 - next->seconds / best->seconds;
+    if (next != best) search->gap = fmax(0, 1 - next->seconds / best->seconds);
     sort(search, best, arena);
     if (options->measure_topk && measure(&s) < 0) return -1;
     diags_append(model->job.diags, search->job->diags);
