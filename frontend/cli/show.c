@@ -141,10 +141,11 @@ static void put_all_communication(const struct shown *shown, const char *key) {
 /* A list of more ranks is not repeated with each node, of which there are thousands. */
 enum { MOST_REPEATED = 256 };
 
-/* "stages": the ranks of each one, in the order of their nodes. */
+/* "stages", if a list may be longer than that: the ranks of each one, in the order of their nodes. */
 static void put_all_stages(const struct shown *shown, const char *key) {
     const struct rt_json *node = elements(rt_json_member(shown->compiled->root, "nodes"));
     VEC(int64_t) seen = {0};
+    if (shown->compiled->runtime_ngpus <= MOST_REPEATED) return;
     rt_json_key(shown->writer, key);
     rt_json_open(shown->writer, '[', RT_JSON_LINES);
     for (; node; node = node->next) {
