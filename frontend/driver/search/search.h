@@ -264,6 +264,9 @@ void search_bound_unequal(struct search *search, const struct candidate *of, con
 /* The form that communicates as much and in fewer steps, with more in memory; else the form itself. */
 enum search_form search_faster_form(enum search_form form);
 
+/* Seconds of the micro-batches of a step, without the update. */
+double search_working(const double part[OUTCOME_PARTS]);
+
 /* What an outcome says of the parts that are no layers: they take as long as so many layers. */
 double search_rest(const struct outcome *outcome);
 

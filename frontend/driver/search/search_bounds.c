@@ -50,9 +50,14 @@ static const struct outcome *plain_outcome(struct search *search, const struct c
     return base && !base->refused ? base : NULL;
 }
 
-/* Seconds of a micro-batch. */
+/* The part of a micro-batch. */
 static double each(const struct outcome *outcome, enum outcome_part part) {
-    return (outcome->part[part] - (part == OUTCOME_STEP ? outcome->part[OUTCOME_UPDATE] : 0)) / outcome->micro_batches;
+    return outcome->part[part] / outcome->micro_batches;
+}
+
+/* Seconds of a micro-batch. */
+static double micro_batch(const struct outcome *outcome) {
+    return search_working(outcome->part) / outcome->micro_batches;
 }
 
 /* Seconds that the recomputation of the candidate adds to a micro-batch of one rank, at least: what it adds to the
@@ -73,7 +78,7 @@ static double least_division(struct search *search, const struct candidate *c) {
     const int ranks = c->ways[SEARCH_CONTEXT];
     const struct outcome *without = plain_outcome(search, c, c->batch, NULL, 1, SEARCH_GATHER);
     const struct outcome *with = plain_outcome(search, c, c->batch, NULL, ranks, c->form);
-    return without && with ? fmax(0, ranks * each(with, OUTCOME_STEP) - each(without, OUTCOME_STEP)) : 0;
+    return without && with ? fmax(0, ranks * micro_batch(with) - micro_batch(without)) : 0;
 }
 
 /* Seconds of a micro-batch of the base `of` that the candidate takes longer at least, since it recomputes or divides
@@ -139,8 +144,10 @@ static void bound_by_family(struct search *search, const struct candidate *of, c
             struct candidate like = with_base(c, of);
             if (c->step != SEARCH_BOUNDED) continue;
             c->seconds = fmax(c->seconds, seconds[c->rest]);
-            if (more > 0) search_predict(search, &like, &least);
-            if (more > 0) c->seconds = fmax(c->seconds, like.seconds / most_speedup(c));
+            if (more > 0) {
+                search_predict(search, &like, &least);
+                c->seconds = fmax(c->seconds, like.seconds / most_speedup(c));
+            }
             c->memory = fmax(c->memory, least_memory(search, c, of, outcome));
         }
     }

@@ -5,12 +5,11 @@
 #include "frontend/driver/search/search.h"
 #include "ir/base/map.h"
 
-/* A candidate that needs that much more than the limit by what is known of it is not tried: predictions are not exact,
- * nor are excerpts of pipelines; bounds are, and without stages, what follows from shortened graphs. */
+/* A candidate that needs that many times the limit by what is known of it is not tried. Predictions and excerpts of
+ * pipelines may be too high; what follows from shortened graphs without stages hardly is, and a bound is not. */
 static const double predicted_margin = 1.15, excerpt_margin = 1.08, shortened_margin = 1.005;
 
-/* A candidate is first if it takes the least time even where predictions, and bounds that follow from them, are so much
- * too long. */
+/* Predicted times, and bounds of time, which follow from them, may be too long by this part. */
 static const double prediction_error = 0.02;
 
 /* What the candidates of a family have in common (search_same_base), and what else a candidate has: with scale units in

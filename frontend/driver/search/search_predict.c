@@ -85,15 +85,14 @@ static double slowest_rank(double rest, int layers, int stages, int chunks) {
     return best;
 }
 
-/* Seconds of the micro-batches of a step, without the update. */
-static double working(const double part[OUTCOME_PARTS]) {
+double search_working(const double part[OUTCOME_PARTS]) {
     return part[OUTCOME_STEP] - part[OUTCOME_UPDATE];
 }
 
 /* Seconds of a layer on a stage of the candidate. */
 static double layer_seconds(const struct candidate *c, int stage) {
     const struct outcome *of = stage >= c->own.first && stage < c->own.end ? c->larger : c->base;
-    return working(of->layer);
+    return search_working(of->layer);
 }
 
 /* True if the candidate's stages can have all layers in that time. What is no layer is in the last one. */
@@ -121,7 +120,7 @@ static double slowest_unequal(const struct candidate *c, double rest) {
 }
 
 double search_rest(const struct outcome *outcome) {
-    return working(outcome->part) / working(outcome->layer) - outcome->layers;
+    return search_working(outcome->part) / search_working(outcome->layer) - outcome->layers;
 }
 
 /* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
@@ -157,12 +156,12 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
     const double ways = c->units * law->copies;
-    double longest = working(part) / stages;
+    double longest = search_working(part) / stages;
     const int chunks = law->chunks / law->copies;
     if (c->own.ways && c->base->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
-        longest = working(base->layer) *
+        longest = search_working(base->layer) *
                   slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
     const double worked = micro * longest / base->micro_batches;
     double seconds = worked * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
@@ -177,11 +176,13 @@ void search_predict(const struct search *search, struct candidate *c, const stru
  * stages take equally long. `own`: seconds of the whole model on a stage of that kind. */
 static double share_of(const struct candidate *c, double own) {
     const double larger = c->own.end - c->own.first, stages = c->ways[SEARCH_PIPELINE];
-    return stages / own / (larger / working(c->larger->part) + (stages - larger) / working(c->base->part));
+    return stages / own /
+           (larger / search_working(c->larger->part) + (stages - larger) / search_working(c->base->part));
 }
 
 struct outcome search_unequal(const struct candidate *c) {
-    const double smaller = share_of(c, working(c->base->part)), larger = share_of(c, working(c->larger->part));
+    const double smaller = share_of(c, search_working(c->base->part)),
+                 larger = share_of(c, search_working(c->larger->part));
     const bool most = larger * c->larger->part[OUTCOME_MEMORY] > smaller * c->base->part[OUTCOME_MEMORY];
     struct outcome out = most ? *c->larger : *c->base;
     for (int p = 0; p < OUTCOME_PARTS; p++) {
