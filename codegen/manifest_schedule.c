@@ -88,8 +88,8 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     const int drawn = shorter ? first->shape.micro_batches : micro_batches;
     const double *seconds = segment_seconds(graph);
     struct timeline even, shown, costed;
-    if (timeline_simulate(graph, drawn, NULL, &even) || timeline_simulate(graph, drawn, seconds, &shown) ||
-        timeline_simulate(graph, micro_batches, seconds, &costed))
+    if (timeline_simulate(graph, drawn, NULL, NULL, &even) || timeline_simulate(graph, drawn, seconds, NULL, &shown) ||
+        timeline_simulate(graph, micro_batches, seconds, NULL, &costed))
         BUG("the schedule of a verified graph does not complete");
     rt_json_key(writer, "schedule");
     rt_json_open(writer, '{', RT_JSON_LINES);

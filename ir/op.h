@@ -46,6 +46,14 @@ enum op_kind {
  * others are whole (bilinear). LINEAR_ALL: if all inputs are partial (additive). */
 enum op_linear { LINEAR_NO, LINEAR_EACH, LINEAR_ALL };
 
+/* How the ranks of a mesh axis communicate (collectives.def). */
+enum collective {
+#define COLLECTIVE(id, ...) COLLECTIVE_##id,
+#include "ir/collectives.def"
+#undef COLLECTIVE
+    COLLECTIVES
+};
+
 struct dims;     /* ir/dims.h */
 struct eval;     /* ir/expr/eval.h */
 struct gradient; /* ir/gradient.h */
@@ -59,10 +67,8 @@ struct op {
     const char *types;
     double flops; /* per point of the iteration space */
     const char *expr, *call;
-    /* OP_COMM of n ranks: through a rank's link passes (passes * (n - 1) / n + whole_passes) times the larger operand.
-     * Both 0 for messages between neighbours, which cost their latency. */
-    double passes, whole_passes;
-    bool ring;  /* OP_KERNEL: the ranks of mesh axis `mesh` communicate while they compute it */
+    enum collective collective; /* OP_COMM that is not local */
+    bool ring;                  /* OP_KERNEL: the ranks of mesh axis `mesh` communicate while they compute it */
     bool local; /* OP_COMM: takes the rank's part of data that it already has; no data moves between ranks */
     /* output 0 overwrites input 0, unless another node still reads that (Note [On the operand] in rankplan_make.c) */
     bool in_place;

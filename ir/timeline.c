@@ -1,5 +1,6 @@
 #include "ir/timeline.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/base/str.h"
@@ -14,7 +15,7 @@ struct sent {
 /* The messages from one coordinate to another. */
 struct channel {
     VEC(struct sent) sent;
-    int received; /* receives that were posted */
+    VEC(double) received; /* when each receive was posted */
 };
 
 /* A coordinate on its walk. */
@@ -29,7 +30,7 @@ struct walker {
 
 struct simulation {
     const struct graph *graph;
-    const double *seconds;
+    const double *seconds, *messages;
     enum phase last; /* of a micro-batch */
     struct timeline *timeline;
     int coordinates;
@@ -92,6 +93,15 @@ static struct channel *channel_of(const struct simulation *s, const struct node 
     return &s->channels[from * s->coordinates + to];
 }
 
+/* Waits for the end of a message whose ends are both posted. */
+static void end_message(struct simulation *s, int c, const struct sent *sent, double received) {
+    const double begin = fmax(sent->time, received), end = begin + (s->messages ? s->messages[sent->node] : 0);
+    double *time = &s->walkers[c].time;
+    if (end <= *time) return;
+    s->timeline->moving[c] += end - fmax(begin, *time);
+    *time = end;
+}
+
 /* Executes the row; false if it has to wait. */
 static bool execute(struct simulation *s, int c, const struct step_op *op) {
     struct walker *w = &s->walkers[c];
@@ -101,18 +111,20 @@ static bool execute(struct simulation *s, int c, const struct step_op *op) {
     const int slot = rt_schedule_slot(&w->schedule->shape, op->chunk, op->micro);
     int *number = &w->number[op->transfer * rt_schedule_most_slots(&w->schedule->shape) + slot];
     if (op->kind == STEP_POST_SEND) {
-
         *number = channel->sent.n;
         VEC_PUSH(s->graph->arena, &channel->sent, (struct sent){end->node, op->micro, w->time});
         return true;
     }
-    if (op->kind == STEP_POST_RECEIVE) return *number = channel->received++, true;
-    if (end->sends) return *number < channel->received;
-    if (*number >= channel->sent.n) return false;
+    if (op->kind == STEP_POST_RECEIVE) {
+        *number = channel->received.n;
+        VEC_PUSH(s->graph->arena, &channel->received, w->time);
+        return true;
+    }
+    if (*number >= channel->sent.n || *number >= channel->received.n) return false;
     const struct sent *sent = &channel->sent.at[*number];
-    if (sent->node != end->node || sent->micro != op->micro)
+    if (!end->sends && (sent->node != end->node || sent->micro != op->micro))
         s->wrong = describe(s, c, "it receives another value than the next one that is sent to it");
-    if (sent->time > w->time) w->time = sent->time;
+    end_message(s, c, sent, channel->received.at[*number]);
     return true;
 }
 
@@ -133,14 +145,16 @@ static bool advance(struct simulation *s, int c) {
 }
 
 const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
-                              struct timeline *timeline) {
+                              const double *messages, struct timeline *timeline) {
     const int n = graph->schedules.n;
-    struct simulation s = {.graph = graph, .seconds = seconds, .timeline = timeline, .coordinates = n};
+    struct simulation s = {
+        .graph = graph, .seconds = seconds, .messages = messages, .timeline = timeline, .coordinates = n};
     s.last = schedule_last_phase(graph);
     s.walkers = ARENA_ARRAY(graph->arena, struct walker, n);
     s.channels = ARENA_ARRAY(graph->arena, struct channel, n * n);
     *timeline = (struct timeline){.micro_batches = micro_batches, .stuck = -1};
     timeline->busy = ARENA_ARRAY(graph->arena, double, n);
+    timeline->moving = ARENA_ARRAY(graph->arena, double, n);
     timeline->first = ARENA_ARRAY(graph->arena, double, n);
     timeline->last = ARENA_ARRAY(graph->arena, double, n);
     for (int c = 0; c < n; c++) {
@@ -166,7 +180,7 @@ int timeline_verify(const struct graph *graph, struct diags *diags) {
         bool allowed = true;
         for (int c = 0; c < graph->schedules.n; c++)
             allowed = allowed && rt_schedule_allows(&graph->schedules.at[c].shape, micro_batches);
-        const char *wrong = allowed ? timeline_simulate(graph, micro_batches, NULL, &timeline) : NULL;
+        const char *wrong = allowed ? timeline_simulate(graph, micro_batches, NULL, NULL, &timeline) : NULL;
         if (wrong) return diag_error(diags, 1101, EXIT_MISMATCH, graph->name, "schedules: %s", wrong);
     }
     return 0;
@@ -174,7 +188,7 @@ int timeline_verify(const struct graph *graph, struct diags *diags) {
 
 double timeline_bubble(const struct timeline *timeline, int coordinates) {
     double busy = 0;
-    for (int c = 0; c < coordinates; c++) busy += timeline->busy[c];
+    for (int c = 0; c < coordinates; c++) busy += timeline->busy[c] + timeline->moving[c];
     return timeline->end > 0 ? 1 - busy / (coordinates * timeline->end) : 0;
 }
 
@@ -182,7 +196,7 @@ double timeline_bubble_overlapped(const struct timeline *timeline, int coordinat
     double busy = 0, longest = 0;
     for (int c = 0; c < coordinates; c++) {
         const double span = timeline->last[c] - timeline->first[c];
-        busy += timeline->busy[c];
+        busy += timeline->busy[c] + timeline->moving[c];
         if (span > longest) longest = span;
     }
     return longest > 0 ? 1 - busy / (coordinates * longest) : 0;

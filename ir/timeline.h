@@ -17,21 +17,23 @@ struct timeline {
     double end;           /* of the last segment of a micro-batch */
     double *first, *last; /* per coordinate: begin of its first segment of a micro-batch, end of its last */
     double *busy;         /* per coordinate: time in segments of micro-batches */
+    double *moving;       /* per coordinate: time in which it waits for a message on its way */
     /* of tables that do not complete: the chunk in whose slot a value lies whose receive is waited for; -1: none */
     int stuck;
 };
 
 /* Simulates a step with that many micro-batches. `seconds`: of each segment; NULL: a forward segment takes 1, a
- * backward segment 2, or 1 if it has a weight segment, which takes 1. Transfers take no time. Returns NULL, or what is
- * wrong: a wait that never ends, a message that does not match. Memory is of graph->arena. */
+ * backward segment 2, or 1 if it has a weight segment, which takes 1. `messages`: seconds that each node's message
+ * takes from when both of its ends are posted; NULL: none. Returns NULL, or what is wrong: a wait that never ends, a
+ * message that does not match. Memory is of graph->arena. */
 const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
-                              struct timeline *timeline);
+                              const double *messages, struct timeline *timeline);
 
 /* Checks the verified tables together: the table as it is, with a further micro-batch, and with as many as it takes to
  * come to the same slots again. 0, or -1 after a diagnostic. */
 int timeline_verify(const struct graph *graph, struct diags *diags);
 
-/* The part of the time in which the coordinates wait: 1 - sum of busy / (coordinates x end). */
+/* The part of the time in which coordinates wait for each other: 1 - sum of busy and moving / (coordinates x end). */
 double timeline_bubble(const struct timeline *timeline, int coordinates);
 
 /* The same if a coordinate began the next step without waiting for the others: a step then takes as long as the longest

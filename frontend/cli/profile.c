@@ -10,15 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cli.h"
+#include "frontend/cli/profile.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/temporary.h"
 #include "frontend/driver/step_seconds.h"
 #include "ir/base/own.h"
-#include "passes/plan/machine.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
-#include "runtime/base/progress.h"
 
 /* A graph of a chain of equal nodes (profile_probes.def). Shapes are texts such as "512,1024". */
 struct probe {
@@ -39,17 +37,7 @@ static const struct probe probes[PROBES] = {
 #undef PROBE
 };
 static const double QUIET = 0.3; /* processors that other programs may use during a run */
-enum { ROUNDS = 2, RETRIES = 6, MOVES = MOVE_6 - MOVE_0 + 1, SUMS = SUM_3 - SUM_0 + 1 };
-
-struct profiling {
-    struct cli *cli;
-    const char *work;
-    int64_t ranks, threads;
-    int retries;  /* runs that may still be repeated because other programs used the processor */
-    double load;  /* the most processors that others used in a run that was not repeated */
-    int measured; /* probes, in all rounds */
-    struct rt_progress progress;
-};
+enum { RETRIES = 6, MOVES = MOVE_6 - MOVE_0 + 1, SUMS = SUM_3 - SUM_0 + 1 };
 
 static bool adds_ranks(int probe) {
     return probe >= SUM_0 && probe <= SUM_3;
@@ -94,15 +82,12 @@ static const char *write_text(const struct profiling *p, const char *name, const
     return NULL;
 }
 
-/* Compiles the probe; its program is WORK/NAME/_. */
-static int compile(const struct profiling *p, int number) {
+int profile_compile(const struct profiling *p, const char *name, const char *graph, const char *rules, int64_t ranks) {
     struct arena *arena = p->cli->arena;
-    const struct probe *probe = &probes[number];
-    const char *pas = "dp", *path = write_text(p, arena_printf(arena, "%s.rir", probe->name), graph_of(probe, arena));
+    const char *pas = "dp", *path = write_text(p, arena_printf(arena, "%s.rir", name), graph);
     if (!path) return -1;
-    if (adds_ranks(number)) {
-        const char *rules = arena_printf(arena, "mesh tensor=%" PRId64 "\nmatch \"probe*\" split in0.1\n", p->ranks);
-        pas = write_text(p, "sum.rules", rules);
+    if (rules) {
+        pas = write_text(p, "probe.rules", rules);
         if (!pas) return -1;
         pas = arena_printf(arena, "manual:%s", pas);
     }
@@ -113,37 +98,45 @@ static int compile(const struct profiling *p, int number) {
                      arena_strdup(arena, p->work),
                      "--reuse=override",
                      arena_printf(arena, "--pas=%s", pas),
-                     arena_printf(arena, "--runtime-ngpus=%" PRId64, p->ranks)};
+                     arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks)};
     struct driver_result result;
     struct options options;
     if (options_parse(&options, sizeof words / sizeof *words, words, arena, p->cli->diags)) return -1;
     return driver_compile(&options, arena, p->cli->diags, &result);
 }
 
+static int compile(const struct profiling *p, int number) {
+    struct arena *arena = p->cli->arena;
+    const struct probe *probe = &probes[number];
+    const char *rules = arena_printf(arena, "mesh tensor=%" PRId64 "\nmatch \"probe*\" split in0.1\n", p->ranks);
+    return profile_compile(p, probe->name, graph_of(probe, arena), adds_ranks(number) ? rules : NULL, p->ranks);
+}
+
 /* Called while a probe runs. */
 static void show(void *of) {
     struct profiling *p = of;
-    rt_progress_show(&p->progress, "measuring: probe", p->measured + 1, (int64_t)ROUNDS * PROBES, "");
+    rt_progress_show(&p->progress, "measuring: probe", p->measured + 1, (int64_t)PROFILE_ROUNDS * p->probes, "");
 }
 
 /* Runs a compiled probe on that many ranks: seconds of a step, negative after a diagnostic. */
-static double run(struct profiling *p, const struct probe *probe, int64_t ranks) {
+static double run(struct profiling *p, const char *name, int64_t ranks, const char *trace) {
     struct arena *arena = p->cli->arena;
     const char *said;
     const char *const words[] = {"/proc/self/exe",
                                  "run",
-                                 arena_printf(arena, "%s/%s/_", p->work, probe->name),
+                                 arena_printf(arena, "%s/%s/_", p->work, name),
                                  arena_printf(arena, "--threads=%" PRId64, p->threads),
                                  arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks),
                                  "--warmup=2",
                                  "--repeat=11",
                                  "--json",
+                                 trace ? arena_printf(arena, "--trace=%s", trace) : NULL,
                                  NULL};
     const struct subprocess_watch watch = {show, p};
     const double seconds = step_seconds(words, &watch, arena, &said);
     if (seconds < 0)
-        return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the program that measures %s does not run: %s",
-                          probe->name, diag_quote(p->cli->diags, said));
+        return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the program that measures %s does not run: %s", name,
+                          diag_quote(p->cli->diags, said));
     return seconds;
 }
 
@@ -175,15 +168,13 @@ static double used_by_this(void) {
     return sum;
 }
 
-/* Runs the probe, several times while other programs use the processor: seconds of the fastest, negative after a
- * diagnostic. */
-static double run_quietly(struct profiling *p, const struct probe *probe, int64_t ranks) {
+double profile_run(struct profiling *p, const char *name, int64_t ranks, const char *trace) {
     double fastest = INFINITY;
     for (bool again = true; again;) {
         struct timespec from, to;
         const double others = used_by_all() - used_by_this();
         clock_gettime(CLOCK_MONOTONIC, &from);
-        const double seconds = run(p, probe, ranks);
+        const double seconds = run(p, name, ranks, trace);
         clock_gettime(CLOCK_MONOTONIC, &to);
         if (seconds < 0) return -1;
         fastest = fmin(fastest, seconds);
@@ -196,24 +187,27 @@ static double run_quietly(struct profiling *p, const struct probe *probe, int64_
     return fastest;
 }
 
+void profile_tell(struct profiling *p, int round, const char *name, double seconds) {
+    p->measured++;
+    rt_progress_end(&p->progress);
+    cli_tell(p->cli, "round %d of %d, %s: %.3g s", round + 1, PROFILE_ROUNDS, name, seconds);
+}
+
 /* Other work on the machine makes steps longer and never shorter, so the least of several rounds counts. */
 static int measure(struct profiling *p, struct seconds *seconds) {
     for (int i = 0; i < PROBES; i++)
         if (!(adds_ranks(i) && p->ranks == 1) && compile(p, i)) return -1;
-    rt_progress_begin(&p->progress, 0, p->cli->options->quiet || p->cli->options->json);
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < PROBES; i++, p->measured++) {
+    for (int round = 0; round < PROFILE_ROUNDS; round++)
+        for (int i = 0; i < PROBES; i++) {
             const bool also_alone = p->ranks > 1 && (i == PRODUCT_F32 || (i >= MOVE_0 && i <= MOVE_6));
             if (adds_ranks(i) && p->ranks == 1) continue;
-            const double all = run_quietly(p, &probes[i], p->ranks);
-            const double alone = also_alone ? run_quietly(p, &probes[i], 1) : all;
+            const double all = profile_run(p, probes[i].name, p->ranks, NULL);
+            const double alone = also_alone ? profile_run(p, probes[i].name, 1, NULL) : all;
             if (all < 0 || alone < 0) return -1;
-            rt_progress_end(&p->progress);
-            cli_tell(p->cli, "round %d of %d, %s: %.3g s", round + 1, ROUNDS, probes[i].name, all);
+            profile_tell(p, round, probes[i].name, all);
             seconds->all[i] = round ? fmin(seconds->all[i], all) : all;
             seconds->alone[i] = round ? fmin(seconds->alone[i], alone) : alone;
         }
-    rt_progress_end(&p->progress);
     return 0;
 }
 
@@ -335,8 +329,8 @@ static void find_memory(struct machine *machine, const struct seconds *seconds) 
 
 /* Links: the time of a sum over ranks beside the product whose parts it adds. */
 static void find_links(struct machine *machine, const struct seconds *seconds, double ranks) {
-    struct machine_level *level = &machine->level[0];
-    *level = (struct machine_level){.devices = INFINITY, .bandwidth = machine->bandwidth};
+    struct machine_link *level = &machine->level[0].link;
+    machine->level[0] = (struct machine_level){.devices = INFINITY, .link = {.bandwidth = machine->bandwidth}};
     if (ranks < 2) return;
     level->latency = fmax(seconds->all[SUM_0] - seconds->all[PART_0], 1e-7);
     level->by_size.n = SUMS - 1;
@@ -351,7 +345,8 @@ static void find_links(struct machine *machine, const struct seconds *seconds, d
 
 /* The machine as the seconds of all probes say. */
 static struct machine machine_of(const struct profiling *p, const struct seconds *seconds) {
-    struct machine machine = {.name = "this machine", .traffic = 1, .nlevels = 1, .writes = 2, .correction = 1};
+    struct machine machine = {
+        .name = "this machine", .traffic = 1, .nlevels = 1, .writes = 2, .correction = 1, .slowdown = 1};
     double rate[SHORT_SUMS + 1];
     for (int i = 0; i <= SHORT_SUMS; i++) rate[i] = flops_of(&probes[i]) / seconds->all[i];
     machine.memory = floor((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)p->ranks);
@@ -381,9 +376,15 @@ int cli_profile(struct cli *cli) {
     const int64_t cores = rt_cores();
     if (!cli->options->given[OPT_RUNTIME_NGPUS]) p.ranks = cores;
     if (!p.threads) p.threads = cores > p.ranks ? cores / p.ranks : 1;
+    p.probes = profile_exchanges_count(&p);
+    for (int i = 0; i < PROBES; i++) p.probes += !adds_ranks(i) || p.ranks > 1;
     p.work = temporary_make("profile", cli->arena, cli->diags);
     if (!p.work) return -1;
-    const int status = measure(&p, &seconds);
+    rt_progress_begin(&p.progress, 0, cli->options->quiet || cli->options->json);
+    int status = measure(&p, &seconds);
+    struct machine machine = status ? machine_default : machine_of(&p, &seconds);
+    if (!status) status = profile_exchanges(&p, &machine);
+    rt_progress_end(&p.progress);
     temporary_remove(p.work);
     if (status) return -1;
     if (p.load > QUIET)
@@ -391,7 +392,6 @@ int cli_profile(struct cli *cli) {
             cli->diags, 620, NULL,
             "other programs used up to %.1f processors meanwhile: what was measured is slower than the machine",
             p.load);
-    const struct machine machine = machine_of(&p, &seconds);
     const char *text = machine_text(cli->arena, &machine);
     if (!text) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
     fputs(text, stdout);

@@ -67,6 +67,8 @@ static _Noreturn void out_of_memory(struct arena *arena) {
     abort();
 }
 
+/* A chunk with room for that many bytes. What is not used of it is zero: a large object has a chunk of its own, of
+ * pages that need not be touched. */
 static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
 #ifdef ARENA_MALLOC
     size_t size = bytes + GAP;
@@ -75,7 +77,7 @@ static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
     if (top && top->size - top->used >= bytes) return top;
     size_t size = bytes > CHUNK_BYTES / 4 ? bytes + GAP : CHUNK_BYTES;
 #endif
-    struct arena_chunk *chunk = malloc(sizeof *chunk + size);
+    struct arena_chunk *chunk = calloc(1, sizeof *chunk + size);
     if (!chunk) return NULL;
     chunk->used = GAP;
     chunk->size = size;
@@ -97,7 +99,7 @@ static void *try_alloc(struct arena *arena, size_t count, size_t size) {
     chunk->used += room + GAP;
     arena->used += room;
     OPEN(object, bytes);
-    return memset(object, 0, bytes);
+    return object;
 }
 
 void *arena_alloc(struct arena *arena, size_t count, size_t size) {

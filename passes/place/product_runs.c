@@ -140,14 +140,14 @@ static double seconds_of(const struct graph *graph, const struct machine *machin
     const struct tensor *result = &graph->tensors.at[graph->nodes.at[pair->product].outputs[0]];
     const double ways = graph->mesh.axis[pair->axis].size;
     const int stage = schedule_home(graph, move->stage);
-    const struct machine_level link = machine_link(machine, ways, mesh_stride(&graph->mesh, pair->axis, stage));
+    const struct machine_group group = {machine, ways, mesh_stride(&graph->mesh, pair->axis, stage)};
     const double width = move->op->id == OP_AllGather ? pair->summed : pair->columns;
     const double bytes = pair->rows * width * (double)rt_dtype_bytes(result->dtype);
     const double reached = machine_reached(machine, pair->rows / runs, pair->columns, pair->summed);
     const double product = runs * machine->launch + 2 * pair->rows * pair->columns * pair->summed /
                                                         (machine_rate(machine, result->dtype) * reached);
-    const double moved = machine_collective(&link, move->op->passes * (ways - 1) / ways, bytes, runs);
-    return product + moved - fmin(moved, product * machine->overlap) * (runs - 1) / runs;
+    const double moved = machine_collective(&group, move->op->collective, bytes, runs);
+    return product + moved - machine_hidden(machine, product, moved) * (runs - 1) / runs;
 }
 
 /* The number of runs of all-reduces with which all products take the least time; 1: runs do not pay. */

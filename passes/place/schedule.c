@@ -273,7 +273,7 @@ static void put_tables(struct graph *graph, const struct column *columns, const 
             const struct schedule schedule = schedule_of(graph, columns, ends, c, more);
             VEC_PUSH(graph->arena, &graph->schedules, schedule);
         }
-    } while (timeline_simulate(graph, columns[0].micro_batches, NULL, &timeline) && timeline.stuck >= 0 &&
+    } while (timeline_simulate(graph, columns[0].micro_batches, NULL, NULL, &timeline) && timeline.stuck >= 0 &&
              more[timeline.stuck] < columns[0].micro_batches);
 }
 

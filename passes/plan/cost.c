@@ -105,17 +105,17 @@ static double share_lacking(const struct tensor *tensor, const struct placement 
     return most;
 }
 
-double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
-                 const struct machine_level *link) {
-    const double bytes = (double)tensor_bytes(tensor), others = (ways - 1) / (double)ways;
+double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to,
+                 const struct machine_group *group) {
+    const double bytes = (double)tensor_bytes(tensor);
     if (placement_equal(from, to) || from->kind == PLACED_WHOLE || !tensor_elements(tensor)) return 0;
     if (from->kind == PLACED_PARTIAL) {
-        if (to->kind == PLACED_WHOLE) return machine_collective(link, 2 * others, bytes, 1);
+        if (to->kind == PLACED_WHOLE) return machine_collective(group, COLLECTIVE_ALL_REDUCE, bytes, 1);
         const struct placement part = {.kind = PLACED_PART, .dim = to->dim, .blocks = 1, .grain = 1};
-        double scattered = machine_collective(link, others, bytes, 1);
-        return to->kind == PLACED_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, link);
+        const double scattered = machine_collective(group, COLLECTIVE_REDUCE_SCATTER, bytes, 1);
+        return to->kind == PLACED_PART ? scattered : scattered + cost_move(tensor, &part, to, group);
     }
-    if (to->kind == PLACED_WHOLE) return machine_collective(link, others, bytes, 1);
-    double lacking = share_lacking(tensor, from, to, ways);
-    return lacking > 0 ? machine_collective(link, lacking, bytes, 1) : 0;
+    if (to->kind == PLACED_WHOLE) return machine_collective(group, COLLECTIVE_ALL_GATHER, bytes, 1);
+    const double lacking = share_lacking(tensor, from, to, (int)group->ranks);
+    return lacking > 0 ? machine_exchange(group, COLLECTIVE_ALL_TO_ALL, lacking, bytes, 1) : 0;
 }

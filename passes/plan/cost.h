@@ -17,9 +17,9 @@ double *cost_nodes(const struct graph *graph, const struct machine *machine, str
 double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
                   const struct node_split *split, int ways, const struct machine *machine);
 
-/* Seconds that the collectives of redist.c take to bring a tensor from one placement to another among `ways` ranks,
- * over the links between them. */
-double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
-                 const struct machine_level *link);
+/* Seconds that the collectives of redist.c take to bring a tensor from one placement to another among the group's
+ * ranks. */
+double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to,
+                 const struct machine_group *group);
 
 #endif

@@ -6,14 +6,17 @@
  *   {"format": 1, "name": "h100", "memory": 85899345920, "bandwidth": 3.35e12, "traffic": 0.85, "launch": 4e-06,
  *    "rates": {"f64": 6.7e13, "f32": 6.7e13, "half": 7.95e14, "fp8": 1.4e15},
  *    "peaks": {"f64": 6.7e13, "f32": 6.7e13, "half": 9.89e14, "fp8": 1.979e15},
- *    "half_extents": [500, 90, 170], "attention": 0.5, "overlap": 0.75,
- *    "levels": [{"devices": 8, "bandwidth": 2.27e11, "latency": 2e-05}, {"bandwidth": 3.4e10, "latency": 4e-05}]}
+ *    "half_extents": [500, 90, 170], "attention": 0.5, "overlap": 0.75, "slowdown": 1.13,
+ *    "levels": [{"devices": 8, "bandwidth": 2.27e11, "latency": 2e-05,
+ *                "collectives": {"all_reduce": {"bandwidth": 2.5e11, "latency": 2.4e-05}, ..}},
+ *               {"bandwidth": 3.4e10, "latency": 4e-05}]}
  *
  * All numbers are in bytes, seconds, floating-point operations, and products of them. A rate is 0 where the machine has
  * no products of the type; it has those of f32. What was measured with all ranks computing holds while they do. These
  * keys may be left out; a processor's file has them:
  *
  *   "alone": 1.04            how much faster arithmetic is while no other rank computes
+ *   "slowdown": 1.13         how much slower a device computes beside a collective
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
  *   "correction": 1.2        measured steps take that many times as long as the numbers above say (--measure-topk)
  *   "elementwise": 3e10      operations per second of elementwise expressions
@@ -23,11 +26,13 @@
  *   "kernels": {"depthwise": [7e9, 80], "pointwise": [1e11, 20, 2, 4], ..}    operations per second of kernels that are
  *                            no matrix products (machine_kernels.def), and the extents at which half of that is
  *                            reached, in the order of enum machine_extent; 0 if left out
- *   in a level, "by_size": [..]                         bytes of a collective's tensor, and the bandwidth then */
+ *   in a level or collective, "by_size": [..]           bytes of a collective's tensor, and the bandwidth then
+ *   in a level, "collectives": {..}                     alpha and beta of kinds of collectives (ir/collectives.def); of
+ *                            those that are left out, the level's own */
 #ifndef PASSES_PLAN_MACHINE_H
 #define PASSES_PLAN_MACHINE_H
 
-#include "ir/ir.h"
+#include "ir/op.h"
 #include "runtime/base/json.h"
 
 /* Types between which the speed of products differs: f64; f32; f16 and bf16; 8-bit floats. */
@@ -60,12 +65,16 @@ struct machine_curve {
     double bytes[MACHINE_POINTS], bandwidth[MACHINE_POINTS];
 };
 
-/* Links between the devices of a group whose ranks are at most `devices` apart. */
-struct machine_level {
-    double devices;               /* of one domain of this level; the last level has no end */
-    double bandwidth;             /* bytes per second that one device sends */
+/* Alpha and beta of a collective. */
+struct machine_link {
+    double bandwidth;             /* bytes per second that one device sends; 0: unknown */
     double latency;               /* seconds of an empty collective */
     struct machine_curve by_size; /* bandwidth by bytes of the tensor */
+};
+/* Links between the devices of a group whose ranks are at most `devices` apart. */
+struct machine_level {
+    double devices;                             /* of one domain of this level; the last level has no end */
+    struct machine_link link, own[COLLECTIVES]; /* of all collectives, but for those whose own link is known */
 };
 enum { MACHINE_LEVELS = 4 };
 
@@ -78,7 +87,8 @@ struct machine {
     double peak[MACHINE_TYPES]; /* as the vendor states it */
     double half_extents[3];     /* m, n and k at which a product of (m, k) by (k, n) reaches half of that */
     double attention;           /* the part of the rate that fused attention reaches */
-    double overlap;             /* the part of a collective that other work can hide */
+    double overlap;             /* the part of the time of other work in which it can hide a collective */
+    double slowdown;            /* factor of the time of that work meanwhile */
     double alone;               /* factor of rates while no other rank computes */
     double writes;              /* bytes that a written byte moves, unless it replaces an operand */
     double correction;          /* factor of the estimated time of a step, from measured ones */
@@ -119,12 +129,26 @@ double machine_bandwidth(const struct machine *machine, double bytes, bool alone
 /* The point of the curve at that many bytes; `otherwise` if it has no points. */
 double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise);
 
-/* What a collective over `ranks` devices whose numbers are `stride` apart has at its disposal. Devices of one domain
- * that belong to different groups of the same kind share its links to other domains. */
-struct machine_level machine_link(const struct machine *machine, double ranks, double stride);
+/* A group of ranks that communicate: `ranks` devices whose numbers are `stride` apart. */
+struct machine_group {
+    const struct machine *machine;
+    double ranks, stride;
+};
+/* What a collective of the group has at its disposal. Devices of one domain that belong to different groups of the same
+ * kind share its links to other domains. */
+struct machine_link machine_link(const struct machine_group *group, enum collective kind);
 
-/* Seconds of a collective, or of several for that many parts of a tensor, over links; `times`: how many times a device
- * sends the tensor's bytes. */
-double machine_collective(const struct machine_level *link, double times, double bytes, double parts);
+/* Two ranks with those numbers. */
+struct machine_group machine_pair(const struct machine *machine, int first, int second);
+
+/* Seconds of a collective, or of several for `parts` parts of a tensor of that many bytes, of which each rank has at
+ * most all. */
+double machine_collective(const struct machine_group *group, enum collective kind, double bytes, double parts);
+/* The same for an exchange in which that many times the tensor's bytes pass through a rank's link. */
+double machine_exchange(const struct machine_group *group, enum collective kind, double times, double bytes,
+                        double parts);
+
+/* The seconds that a collective does not add to those of computing beside it. */
+double machine_hidden(const struct machine *machine, double computing, double collective);
 
 #endif

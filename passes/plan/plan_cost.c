@@ -18,15 +18,14 @@ static bool is_served(struct propagation *propagation, int tensor, int use, cons
 
 /* Seconds to redistribute the node's result for its readers. If one of them needs it whole, that serves all. */
 static double cost_of_moves(struct propagation *propagation, int tensor, const struct placement *given,
-                            const struct machine_level *link) {
+                            const struct machine_group *group) {
     const struct tensor *t = &propagation->graph->tensors.at[tensor];
     const struct placement whole = {PLACED_WHOLE};
     double seconds = 0;
     for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1]; u++) {
         struct placement wanted = wanted_by(propagation, propagation->uses.users[u], tensor);
-        if (wanted.kind == PLACED_WHOLE) return cost_move(t, given, &whole, propagation->ways, link);
-        if (!is_served(propagation, tensor, u, &wanted))
-            seconds += cost_move(t, given, &wanted, propagation->ways, link);
+        if (wanted.kind == PLACED_WHOLE) return cost_move(t, given, &whole, group);
+        if (!is_served(propagation, tensor, u, &wanted)) seconds += cost_move(t, given, &wanted, group);
     }
     return seconds;
 }
@@ -34,7 +33,7 @@ static double cost_of_moves(struct propagation *propagation, int tensor, const s
 double plan_cost(struct propagation *propagation, const struct machine *machine) {
     const struct graph *graph = propagation->graph;
     const int axis = propagation->axis, stage = graph->mesh.axis[axis].first;
-    const struct machine_level link = machine_link(machine, propagation->ways, mesh_stride(&graph->mesh, axis, stage));
+    const struct machine_group group = {machine, propagation->ways, mesh_stride(&graph->mesh, axis, stage)};
     double seconds = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -43,7 +42,7 @@ double plan_cost(struct propagation *propagation, const struct machine *machine)
         seconds += cost_share(graph, node, dims, split, propagation->ways, machine);
         for (int k = 0; k < node->noutputs; k++) {
             struct placement given = dims_placement(dims, dims->ninputs + k, split);
-            if (node->outputs[k] >= 0) seconds += cost_of_moves(propagation, node->outputs[k], &given, &link);
+            if (node->outputs[k] >= 0) seconds += cost_of_moves(propagation, node->outputs[k], &given, &group);
         }
     }
     return seconds;

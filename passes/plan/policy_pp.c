@@ -4,6 +4,7 @@
  * codegen/source.h). With prefer=memory, stages have about as many bytes of weights each instead. */
 #include "passes/plan/policy.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/blocks.h"
@@ -41,7 +42,8 @@ static int count_forward(const struct graph *graph) {
  * training their gradients are sent back. */
 static double *crossings(const struct graph *graph, const struct machine *machine, const bool *recomputed,
                          const int *position, int n) {
-    const double bandwidth = machine->level[machine->nlevels - 1].bandwidth;
+    const struct machine_group farthest = {machine, INFINITY, 1};
+    const double bandwidth = machine_link(&farthest, COLLECTIVE_SEND).bandwidth;
     const int times = graph->train ? 2 : 1;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);

@@ -6,37 +6,50 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 
-/* The most that a node may cost, with all of its elements, to be recomputed in each stage that reads it. */
-enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
+/* What a node may cost, with all of its elements, to be recomputed in each stage that reads it: bytes of an operand or
+ * result, at least, and as a part of the largest weight, beside which they are few; operations for each of these
+ * bytes. The largest weight is the same in a model of fewer layers, from which the search predicts. */
+enum { CHEAP_BYTES = 1 << 20, CHEAP_PART = 64, CHEAP_FLOPS = 4 };
+
+static double cheap_bytes(const struct graph *graph) {
+    double largest = 0;
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        const double bytes = tensor->kind == TENSOR_WEIGHT ? (double)tensor_bytes(tensor) : 0;
+        if (bytes > largest) largest = bytes;
+    }
+    return largest > (double)CHEAP_BYTES * CHEAP_PART ? largest / CHEAP_PART : CHEAP_BYTES;
+}
 
 /* True if every stage has the operand, or can load or recompute it cheaply. */
-static bool is_everywhere(const struct graph *graph, const bool *recomputed, int tensor) {
+static bool is_everywhere(const struct graph *graph, const bool *recomputed, int tensor, double most) {
     if (tensor < 0) return true;
     const struct tensor *t = &graph->tensors.at[tensor];
     if (t->kind == TENSOR_VALUE) return recomputed[t->producer];
-    return t->kind == TENSOR_INPUT || tensor_bytes(t) <= CHEAP_BYTES;
+    return t->kind == TENSOR_INPUT || (double)tensor_bytes(t) <= most;
 }
 
 /* True for cheap operators that neither sum (products, norms, reductions) nor communicate. */
-static bool is_cheap(const struct graph *graph, const struct node *node) {
+static bool is_cheap(const struct graph *graph, const struct node *node, double most) {
     struct dims dims;
     const char *why;
     if (op_communicates(node->op) || dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
-    if (dims_flops(&dims, node->op->flops) > CHEAP_FLOPS) return false;
+    if (dims_flops(&dims, node->op->flops) > CHEAP_FLOPS * most) return false;
     for (int f = 0; f < dims.nfactors; f++)
         if (dims.factor[f].kind != FACTOR_PASS && dims.factor[f].kind != FACTOR_WHOLE) return false;
     for (int k = 0; k < node->noutputs; k++)
-        if (tensor_bytes(&graph->tensors.at[node->outputs[k]]) > CHEAP_BYTES) return false;
+        if ((double)tensor_bytes(&graph->tensors.at[node->outputs[k]]) > most) return false;
     return true;
 }
 
 bool *stage_recomputed(const struct graph *graph) {
+    const double most = cheap_bytes(graph);
     bool *recomputed = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
-        bool all = is_cheap(graph, node);
-        for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, recomputed, node->inputs[k]);
+        bool all = is_cheap(graph, node, most);
+        for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, recomputed, node->inputs[k], most);
         recomputed[id] = all;
     }
     return recomputed;

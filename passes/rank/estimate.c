@@ -1,5 +1,6 @@
 #include "passes/rank/estimate.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ struct estimation {
     const struct rankplan *plan;
     const struct machine *machine;
     int units, groups;
-    bool alone; /* one rank at a time computes */
+    const int *first; /* per coordinate: its first shard */
+    bool alone;       /* one rank at a time computes */
     /* per tensor, of a walk through a segment: seconds of computing before its collective, 0: it is not in the segment;
      * seconds of the gather */
     double *begun_at, *gathering;
@@ -37,16 +39,48 @@ static double ranks_along(const struct estimation *e, int coordinate, int axis, 
     return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
 }
 
-/* Seconds of the collective, if nothing else is done. A Transfer is posted: what it costs is its latency. */
+/* Seconds of the collective, if nothing else is done. */
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     const int moved = op_moved_input(node), result = node->outputs[0];
     double stride;
     const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
-    const struct machine_level link = machine_link(e->machine, ranks, stride);
+    const struct machine_group group = {e->machine, ranks, stride};
     if (ranks < 2) return 0;
     const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result), most = in > out ? in : out;
-    const double times = node->op->passes * (ranks - 1) / ranks + node->op->whole_passes;
-    return machine_collective(&link, times, most, (double)attr_int(node, "runs", 1));
+    return machine_collective(&group, node->op->collective, most, (double)attr_int(node, "runs", 1));
+}
+
+/* Per coordinate: its first shard. */
+static int *first_shards(const struct rankplan *plan) {
+    const int coordinates = schedule_coordinates(plan->graph);
+    int *first = ARENA_ARRAY(plan->graph->arena, int, coordinates);
+    for (int c = 0; c < coordinates; c++) first[c] = INT_MAX;
+    for (int c = 0; c < plan->nclasses; c++) {
+        int *of = &first[plan->classes[c].coordinate];
+        if (plan->classes[c].shard < *of) *of = plan->classes[c].shard;
+    }
+    return first;
+}
+
+/* The same for a message from one stage to another, by a class that receives it. */
+static double message_seconds(const struct estimation *e, const struct rank_class *class, const struct node *node) {
+    const struct graph *graph = e->plan->graph;
+    const int from = e->first[schedule_home(graph, (int)attr_int(node, "from", 0))],
+              to = e->first[schedule_home(graph, (int)attr_int(node, "to", 0))];
+    const struct machine_group group = machine_pair(e->machine, from < to ? from : to, from < to ? to : from);
+    return machine_collective(&group, COLLECTIVE_SEND, bytes_of(e, class, node->outputs[0]), 1);
+}
+
+/* Per node: seconds of the messages that schedules post. `of`: the class that stands for each coordinate. */
+static double *find_messages(const struct estimation *e, const struct rank_class *const *of) {
+    const struct graph *graph = e->plan->graph;
+    double *seconds = ARENA_ARRAY(graph->arena, double, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        if (schedule_posts(graph, node)) seconds[id] = message_seconds(e, of[schedule_home(graph, node->stage)], node);
+    }
+    return seconds;
 }
 
 /* The same for ring attention: the other ranks' keys and values, and sums of gradients, come to the rank. */
@@ -54,10 +88,10 @@ static double ring_seconds(const struct estimation *e, const struct rank_class *
     int tensors[4];
     double stride, bytes = 0;
     const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
-    const struct machine_level link = machine_link(e->machine, ranks, stride);
+    const struct machine_group group = {e->machine, ranks, stride};
     const int n = op_ring_tensors(node, tensors);
     for (int i = 0; i < n; i++) bytes += bytes_of(e, class, tensors[i]);
-    return ranks * machine_collective(&link, (ranks - 1) / ranks, bytes, n / 2);
+    return ranks * machine_exchange(&group, COLLECTIVE_SEND, (ranks - 1) / ranks, bytes, n / 2);
 }
 
 /* Segments --------------------------------------------------------------------------------------------------------- */
@@ -74,7 +108,8 @@ static double length_of(const struct span *span) {
     return span->computing + span->communicating;
 }
 
-/* A rank's way through a segment. The links are busy until `busy_until`. */
+/* A rank's way through a segment. The links are busy until `busy_until`, in seconds of computing: while nothing is
+ * computed, they are waited for. */
 struct walk {
     const struct estimation *e;
     const struct rank_class *class;
@@ -87,10 +122,9 @@ struct walk {
  * beside what was computed since. */
 static void add_begun(struct walk *walk, double began, double seconds, double runs) {
     const double begin = began > walk->busy_until ? began : walk->busy_until;
-    const double room = (walk->span.computing - begin) * walk->e->machine->overlap;
     const double most = runs > 1 ? seconds * (1 - 1 / runs) : seconds;
-    const double hidden = room <= 0 ? 0 : room < most ? room : most;
-    walk->busy_until = begin + seconds;
+    const double hidden = machine_hidden(walk->e->machine, walk->span.computing - begin, most);
+    walk->busy_until = fmin(begin + seconds, walk->span.computing);
     walk->span.hidden += hidden;
     walk->span.communicating += seconds - hidden;
 }
@@ -130,6 +164,9 @@ static void add_node(struct walk *walk, const struct node *node) {
     } else if (starts) {
         walk->e->begun_at[node->outputs[0]] = 1e-30 + walk->span.computing;
         if (gathers) walk->e->gathering[node->outputs[0]] = seconds_of(walk->e, walk->class, node);
+    } else if (node->op->id == OP_Transfer) { /* else find_messages has it */
+        if (!schedule_posts(walk->e->plan->graph, node) && rankplan_part(walk->class, node) & STAGE_WRITES)
+            walk->span.communicating += message_seconds(walk->e, walk->class, node);
     } else if (op_communicates(node->op)) {
         const double seconds = seconds_of(walk->e, walk->class, node) + moving_of(walk, node);
         const double began = attr_int(node, "begun", 0) ? walk->e->begun_at[op_moved_input(node)] : -1;
@@ -254,22 +291,25 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
                               int micro_batches) {
     const struct graph *graph = plan->graph;
     const int coordinates = schedule_coordinates(graph);
+    const bool overlaps = graph_overlaps_stages(graph);
     const bool in_turn = !graph_trains(graph) && coordinates == mesh_size(&graph->mesh);
     const struct estimation e = {plan,
                                  machine,
                                  units,
                                  groups,
+                                 .first = first_shards(plan),
                                  .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn),
                                  .begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1),
                                  .gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1)};
     const double times = graph_trains(graph) ? 3 : 1;
     struct span *spans = ARENA_ARRAY(graph->arena, struct span, graph->segments.n + 1);
+    const struct rank_class **of = ARENA_ARRAY(graph->arena, const struct rank_class *, coordinates);
     double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1), longest = -1;
     struct estimate estimate = {0};
     struct timeline timeline = {0};
-    for (int c = 0; c < coordinates; c++) slowest(&e, c, micro_batches, spans);
+    for (int c = 0; c < coordinates; c++) of[c] = slowest(&e, c, micro_batches, spans);
     for (int s = 0; s < graph->segments.n; s++) seconds[s] = length_of(&spans[s]);
-    if (timeline_simulate(graph, micro_batches, seconds, &timeline))
+    if (timeline_simulate(graph, micro_batches, seconds, find_messages(&e, of), &timeline))
         BUG("the schedule of a verified graph does not complete");
     for (int c = 0; c < coordinates; c++) {
         struct span once = {0}, repeated = {0};
@@ -280,13 +320,14 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
             to->computing += spans[s].computing, to->communicating += spans[s].communicating;
             to->hidden += spans[s].hidden, to->begun += spans[s].begun;
         }
-        const double room = repeated.computing * machine->overlap, exposed = once.begun > room ? once.begun - room : 0;
+        const double exposed = once.begun - machine_hidden(machine, repeated.computing, once.begun);
+        const double moving = overlaps ? timeline.moving[c] : 0;
         const double step = walk_of(graph, &timeline) + length_of(&once) + exposed;
         if (step <= longest) continue;
         longest = estimate.step = step;
         estimate.updating = once.computing;
         estimate.computing = once.computing + micro_batches * repeated.computing;
-        estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating;
+        estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating + moving;
         estimate.hidden = once.begun - exposed + micro_batches * repeated.hidden;
         estimate.waiting = fmax(0, step - estimate.computing - estimate.communicating); /* rounding */
     }

@@ -10,11 +10,21 @@ import sys
 import tempfile
 
 
+LINK = {"bandwidth": 1e9, "latency": 1e-6}
+
+
+def level_with(collectives):
+    return [{**LINK, "collectives": collectives}]
+
+
 def refuses_broken_files(rankc, machine, path):
     """Exit code 3, with the line, for each key that only processors' files have."""
     for key, value in (("alone", 0), ("writes", 3), ("elementwise", "fast"), ("by_size", []), ("by_size", [[1, 2, 3]]),
                        ("by_size_alone", [[2, 5], [2, 5]]), ("by_size", [[i, 5] for i in range(1, 14)]),
-                       ("kernels", {"depthwise": [0, 1]}), ("kernels", {"pointwise": [1, 1, 1, 1, 1]}), ("kernels", {"pointwise": [1, 1, -1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5)):
+                       ("kernels", {"depthwise": [0, 1]}), ("kernels", {"pointwise": [1, 1, 1, 1, 1]}), ("kernels", {"pointwise": [1, 1, -1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5),
+                       ("slowdown", 0.9), ("levels", level_with(5)), ("levels", level_with({"all_gathers": LINK})), ("levels", level_with({"send": 5})),
+                       ("levels", level_with({"send": {"bandwidth": 1e9}})), ("levels", level_with({"send": {**LINK, "alpha": 1}})),
+                       ("levels", level_with({"send": {**LINK, "by_size": [[5, 5], [4, 4]]}}))):
         with open(path, "w", encoding="ascii") as file:
             json.dump({**machine, key: value}, file)
         words = ["plan", "--model-config", "gpt2", "--inference", "--machine", path, "-q"]
@@ -33,6 +43,10 @@ def main():
     for kind in ("f64", "f32", "half"):
         assert 1e7 < machine["rates"][kind] < 1e15, machine
     assert machine["levels"][0]["bandwidth"] > 1e5 and 0 < machine["levels"][0]["latency"] < 1, machine
+    collectives = machine["levels"][0]["collectives"]
+    assert sorted(collectives) == ["all_gather", "all_to_all", "reduce_scatter", "send"], machine
+    for link in collectives.values():
+        assert 0 < link["latency"] < 1 and len(link["by_size"]) == 3 and all(1e5 < rate < 1e13 for _, rate in link["by_size"]), machine
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "here.json")
         with open(path, "w", encoding="ascii") as file:

@@ -203,7 +203,7 @@ static bool is_of_system(const struct row *row, const struct system *system) {
 /* What a device reaches of its part of the network between nodes: of a stated one, large messages reach four fifths. */
 static void find_network(struct row *row) {
     struct machine *machine = &row->machine;
-    double *bandwidth = &machine->level[machine->nlevels - 1].bandwidth;
+    double *bandwidth = &machine->level[machine->nlevels - 1].link.bandwidth;
     const double stated = rows_node_network(row->notes) * 1e9 / 8;
     if (stated > 0) *bandwidth = 0.8 * stated / machine->level[0].devices;
     *bandwidth *= row->system->network;
@@ -275,6 +275,8 @@ static const char *complete(struct arena *arena, struct row *row) {
         if (is_of_system(row, system)) row->system = system;
     diags_init(&none, arena);
     if (machine_read(arena, &none, devices[device].machine, &row->machine) < 0) BUG("a device without a machine");
+    for (int l = 0; l < row->machine.nlevels; l++) /* constants were fitted to the links themselves */
+        for (int k = 0; k < COLLECTIVES; k++) row->machine.level[l].own[k] = (struct machine_link){0};
     memcpy(row->links, devices[device].links, sizeof row->links);
     row->multiprocessors = devices[device].multiprocessors;
     const bool recent = row->machine.rate[MACHINE_FP8] > 0; /* a device of after 2022, when all systems had both */

@@ -144,7 +144,8 @@ static struct product_time product(const struct row *row, double n, double k) {
 /* An all-gather or a reduce-scatter of `bytes` among ranks. Without a switch, a device uses the links to its group. */
 static double exchange(const struct row *row, double bytes, double ranks, double stride) {
     if (ranks <= 1) return 0;
-    struct machine_level link = machine_link(&row->machine, ranks, stride);
+    const struct machine_group group = {&row->machine, ranks, stride};
+    struct machine_link link = machine_link(&group, COLLECTIVE_ALL_GATHER);
     const double *links = row->links;
     if (ranks * stride <= row->machine.level[0].devices && links[2] > 0)
         link.bandwidth *= links[ranks > 4 ? 2 : ranks > 2 ? 1 : 0] / links[2];
@@ -163,8 +164,8 @@ static double dispatch(const struct row *row, double bytes) {
     const struct machine *machine = &row->machine;
     const double group = fmin(row->ep * row->tp, row->ngpus / row->pp); /* experts are not divided by tp */
     const bool inside = group <= machine->level[0].devices || machine->nlevels == 1;
-    const double bandwidth =
-        inside ? machine->level[0].bandwidth : machine->level[machine->nlevels - 1].bandwidth * links_of_exchange;
+    const double bandwidth = inside ? machine->level[0].link.bandwidth
+                                    : machine->level[machine->nlevels - 1].link.bandwidth * links_of_exchange;
     return row->ep > 1 ? bytes * (row->ep - 1) / row->ep / bandwidth * (row->pp > 1 ? exposed_in_stages : 1) : 0;
 }
 
@@ -243,8 +244,8 @@ static double between_seconds(const struct row *row) {
     const struct machine *machine = &row->machine;
     const bool inside = row->ngpus <= machine->level[0].devices;
     const double bandwidth =
-        inside ? machine->level[0].bandwidth
-               : machine->level[machine->nlevels - 1].bandwidth * fmin(8, machine->level[0].devices / tp) / 8;
+        inside ? machine->level[0].link.bandwidth
+               : machine->level[machine->nlevels - 1].link.bandwidth * fmin(8, machine->level[0].devices / tp) / 8;
     return between_stages * 8 * tokens * row->hidden / tp / bandwidth;
 }
 

@@ -64,6 +64,7 @@ struct outcome {
     double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
     int layers;                  /* its repetitions; 0: not known */
     int micro_batches;           /* of a scale unit, in all pipelines of its schedule */
+    double crossing;             /* bytes of a micro-batch that a rank's layer hands to the next; 0: not known */
     struct estimate estimate;    /* of a complete plan */
     bool overlaps;               /* products have communication beside them (--async-tp) */
     const char *refused;         /* NULL: it was planned */
@@ -84,6 +85,7 @@ struct schedule_law {
     const char *name;
     int chunks, copies;
     double waiting, few, flight, kept, kept_full;
+    bool is_v; /* the second half of the stages goes back through the ranks */
 };
 
 struct candidate {
@@ -207,6 +209,7 @@ struct search_model {
     struct job job;
     struct machine machine;
     struct repeated repeated; /* blocks of its graph */
+    double crossing;          /* bytes that a repetition of the largest block hands to the next */
     /* The graph with as many repetitions as most shortened ones have at least, which are then copied from it in a time
      * that does not depend on the layers. NULL: there is none that has the same blocks. */
     struct graph *stem;

@@ -79,6 +79,31 @@ static void make_stem(struct search_model *model, struct arena *arena) {
     if (!same) model->stem = NULL;
 }
 
+/* search_model.crossing. */
+static double crossing_of(const struct graph *graph, const struct repeated *repeated, struct arena *arena) {
+    if (!repeated->all.n) return 0;
+    const struct block *block = &repeated->all.at[0];
+    const int end = block->first + block->nodes;
+    struct arena *scratch = arena_scratch(arena);
+    bool *crosses = ARENA_ARRAY(scratch, bool, graph->tensors.n);
+    double bytes = 0;
+    for (int i = block->first; i < end; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->noutputs; k++)
+            if (node->outputs[k] >= 0) crosses[node->outputs[k]] = true;
+    }
+    for (int i = end; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || !crosses[node->inputs[k]]) continue;
+            bytes += (double)tensor_bytes(&graph->tensors.at[node->inputs[k]]);
+            crosses[node->inputs[k]] = false;
+        }
+    }
+    arena_release(arena, scratch);
+    return bytes;
+}
+
 int search_read(struct search_model *model, const struct options *options, const struct candidate *candidate,
                 const struct machine *machine, struct arena *arena, struct diags *diags) {
     const struct candidate one = {.ways = {1, 1, candidate->ways[SEARCH_EXPERT], candidate->ways[SEARCH_DATA], 1},
@@ -100,6 +125,7 @@ int search_read(struct search_model *model, const struct options *options, const
         return -1;
     }
     repeated_find(model->job.graph, arena, RECOMPUTED, &model->repeated);
+    model->crossing = crossing_of(model->job.graph, &model->repeated, arena);
     make_stem(model, arena);
     return 0;
 }
@@ -112,7 +138,7 @@ static double hidden_later(const struct job *job, const struct candidate *candid
                                                      : job->graph->product_runs;
     if (candidate->overlap == SEARCH_NEVER) return 0;
     if (runs > 1) return estimate->hidden * fmax(0, most * runs / (runs - 1) - 1);
-    return fmin(estimate->communicating, job->side.machine.overlap * estimate->computing);
+    return machine_hidden(&job->side.machine, estimate->computing, estimate->communicating);
 }
 
 /* OUTCOME_LEAST. */
@@ -121,7 +147,10 @@ static double least_step(const struct job *job, const struct candidate *candidat
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     ideal.launch = 0;
     for (int e = 0; e < 3; e++) ideal.half_extents[e] = 0;
-    for (int l = 0; l < ideal.nlevels; l++) ideal.level[l].latency = 0;
+    for (int l = 0; l < ideal.nlevels; l++) {
+        ideal.level[l].link.latency = 0;
+        for (int k = 0; k < COLLECTIVES; k++) ideal.level[l].own[k].latency = 0;
+    }
     const struct estimate least = estimate_step(&job->plan, &ideal, units, 1, job_micro_batches(job));
     return least.step - hidden_later(job, candidate, &least);
 }
@@ -172,6 +201,12 @@ static struct graph *copy_of(const struct search_model *model, const int *times,
     return graph;
 }
 
+/* The ranks that have parts of what goes from one layer to the next, each as large as the others. */
+static double parts_of_crossing(const struct candidate *candidate) {
+    return (double)candidate->ways[SEARCH_DATA] * candidate->ways[SEARCH_EXPERT] * candidate->ways[SEARCH_CONTEXT] *
+           (candidate->sequence_parallel ? candidate->ways[SEARCH_TENSOR] : 1);
+}
+
 /* Plans the candidate for the model with times[b] repetitions of block b, NULL: all. The job is in an arena of its own,
  * in `arena`. NULL with the reason in *outcome if it cannot be planned. */
 static struct job *plan_with(const struct search_model *model, const struct options *given,
@@ -193,6 +228,7 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     planned = planned && job_plan_ranks(job) == 0;
     if (planned) {
         measure(job, candidate, outcome);
+        outcome->crossing = model->crossing / parts_of_crossing(candidate);
         return job;
     }
     outcome->refused = search_first_error(diags, arena);

@@ -37,10 +37,11 @@ double search_activations(const struct candidate *c, const struct outcome *base,
            kept_times(c, base) * share * of_layers * fmin(law->flight * stages, micro_batches) / stages;
 }
 
-/* Seconds of as many collectives with one pass each over so many bytes, along an axis of the mesh. */
-static double passing(const struct search *search, double times, double bytes, double ways, double stride) {
-    const struct machine_level link = machine_link(&search->machine, ways, stride);
-    return search->machine.correction * times * machine_collective(&link, (ways - 1) / ways, bytes, 1);
+/* Seconds of as many collectives over so many bytes, along an axis of the mesh. */
+static double passing(const struct search *search, enum collective kind, double times, double bytes, double ways,
+                      double stride) {
+    const struct machine_group group = {&search->machine, ways, stride};
+    return search->machine.correction * times * machine_collective(&group, kind, bytes, 1);
 }
 
 /* The part of the parameters that are of layers: their gathers are prefetched. Without layers: half. */
@@ -56,33 +57,65 @@ static double prefetched(const struct outcome *base) {
 static double exchanging(const struct search *search, const struct candidate *c, const struct outcome *base,
                          double micro_batches, double worked) {
     static const double beside = 0.87; /* of the gathers that are prefetched: not the first one of a phase */
+    const struct machine *machine = &search->machine;
     double stride = 1;
     for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
     stride /= c->law->copies;
     const double parameters = base->part[OUTCOME_WEIGHTS] * c->law->copies / c->ways[SEARCH_PIPELINE];
-    const double ways = c->units * c->law->copies / (double)c->groups, room = worked * search->machine.overlap;
-    const double sums = c->zero >= 2 ? micro_batches : c->zero == 1 ? 1 : 2; /* an all-reduce takes as long as two */
+    const double ways = c->units * c->law->copies / (double)c->groups;
+    const enum collective sum = c->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
+    const double sums = c->zero >= 2 ? micro_batches : 1;
     const double gathers = c->zero == 3 ? 2 * micro_batches * (search->given->amp ? 0.5 : 1) : c->zero ? 1 : 0;
-    const double summing = passing(search, sums, parameters, ways, stride);
-    const double gathering = passing(search, gathers, parameters, ways, stride);
-    const double between = c->groups > 1 ? passing(search, 2, parameters / ways, c->groups, stride * ways) : 0;
-    const double hidden = c->zero == 3   ? fmin(room, beside * prefetched(base) * gathering)
+    const double summing = passing(search, sum, sums, parameters, ways, stride);
+    const double gathering = passing(search, COLLECTIVE_ALL_GATHER, gathers, parameters, ways, stride);
+    const double between =
+        c->groups > 1 ? passing(search, COLLECTIVE_ALL_REDUCE, 1, parameters / ways, c->groups, stride * ways) : 0;
+    const double hidden = c->zero == 3   ? machine_hidden(machine, worked, beside * prefetched(base) * gathering)
                           : c->zero == 2 ? 0
-                                         : fmin(room / micro_batches, summing);
-    return summing + gathering - hidden + fmax(0, between - (c->zero >= 2 ? room / micro_batches : 0));
+                                         : machine_hidden(machine, worked / micro_batches, summing);
+    const double beside_groups = c->zero >= 2 ? machine_hidden(machine, worked / micro_batches, between) : 0;
+    return summing + gathering - hidden + between - beside_groups;
 }
 
-/* The layers that the slowest rank takes as long as, which has `chunks` of the stages, the slowest one among them.
- * Stages have whole layers, all but the last one as many; what is no layer takes as long as `rest` of them, and is in
- * the last stage. */
-static double slowest_rank(double rest, int layers, int stages, int chunks) {
+/* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
+ * long as `rest` of them and is in the last stage. */
+static double slowest_stage(double rest, int layers, int stages) {
     const int even = (int)fmin((rest + layers) / stages, (double)layers / (stages - 1));
     double best = INFINITY;
-    for (int others = even; others <= even + 1; others++) {
-        const double last = fmax(0, layers - others * (stages - 1));
-        best = fmin(best, (chunks - 1) * others + fmax(rest + last, others));
-    }
+    for (int others = even; others <= even + 1; others++)
+        best = fmin(best, fmax(rest + fmax(0, layers - others * (stages - 1)), others));
     return best;
+}
+
+/* Equal stages as policy_pp (passes/plan/policy_pp.c) chooses them: the last ones are as long as the slowest, and the
+ * first ones have the layers that are left, at least one each. */
+struct equal_stages {
+    double rest;
+    int layers, stages;
+    double slowest;
+};
+
+/* What the stage takes as long as, in layers. */
+static double length_of(const struct equal_stages *s, int stage) {
+    const int full = (int)s->slowest, last = (int)fmin(s->slowest - s->rest + 1e-9, s->layers - s->stages + 1);
+    if (stage == s->stages - 1) return last + s->rest;
+    const int left = s->layers - last - full * (s->stages - 2 - stage) - stage;
+    return left < 1 ? 1 : left < full ? left : full;
+}
+
+/* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: `rank + i * ranks`,
+ * those with odd i of V schedules from the last rank on. It is one of the first two or the last two. */
+static double slowest_rank(const struct schedule_law *law, double rest, int layers, int ranks) {
+    const int chunks = law->chunks / law->copies, stages = ranks * chunks;
+    const struct equal_stages equal = {rest, layers, stages, slowest_stage(rest, layers, stages)};
+    double most = chunks > 1 ? 0 : equal.slowest;
+    for (int rank = 0; rank < ranks && chunks > 1; rank = rank == 1 && ranks > 4 ? ranks - 2 : rank + 1) {
+        double sum = 0;
+        for (int i = 0; i < chunks; i++)
+            sum += length_of(&equal, i * ranks + (law->is_v && i % 2 ? ranks - 1 - rank : rank));
+        most = fmax(most, sum);
+    }
+    return most;
 }
 
 double search_working(const double part[OUTCOME_PARTS]) {
@@ -151,20 +184,32 @@ static double adding(const struct search *search, const struct candidate *c, con
     return micro_batches > 1 && bandwidth > 0 ? search->machine.correction * micro_batches * 3 * bytes / bandwidth : 0;
 }
 
+/* Seconds of a micro-batch in which a rank waits for what its stages receive. Of two stages, each receives from one
+ * side. */
+static double receiving(const struct search *search, const struct candidate *c, const struct outcome *base) {
+    const int stages = c->ways[SEARCH_PIPELINE], chunks = c->law->chunks / c->law->copies;
+    const double times = chunks * (stages * chunks == 2 || base->part[OUTCOME_UPDATE] == 0 ? 1 : 2);
+    double stride = 1;
+    for (int a = 0; a < SEARCH_PIPELINE; a++) stride *= c->ways[a];
+    const struct machine_group group = {&search->machine, stages, stride};
+    if (stages == 1 || base->crossing == 0) return 0;
+    return search->machine.correction * times * machine_collective(&group, COLLECTIVE_SEND, base->crossing, 1);
+}
+
 void search_predict(const struct search *search, struct candidate *c, const struct outcome *base) {
     const struct schedule_law *law = c->law;
     const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
     const double ways = c->units * law->copies;
     double longest = search_working(part) / stages;
-    const int chunks = law->chunks / law->copies;
     if (c->own.ways && c->base->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
-        longest = search_working(base->layer) *
-                  slowest_rank(search_rest(base), base->layers, c->ways[SEARCH_PIPELINE] * chunks, chunks);
+        longest =
+            search_working(base->layer) * slowest_rank(law, search_rest(base), base->layers, c->ways[SEARCH_PIPELINE]);
     const double worked = micro * longest / base->micro_batches;
-    double seconds = worked * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
+    double seconds =
+        (worked + micro * receiving(search, c, base)) * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
     if (ways > 1 && part[OUTCOME_UPDATE] > 0) seconds += exchanging(search, c, base, micro, worked);
     if (c->zero >= 2) seconds -= fmin(worked / 2, adding(search, c, base, micro) * (1 - 1 / zero_ranks(c)));
     seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->zero ? zero_ranks(c) : 1);
