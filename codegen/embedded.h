@@ -1,10 +1,9 @@
-/* The tables of files that embed.c generates; each ends with a row of NULLs. */
+/* The files that code generation has built in. */
 #ifndef CODEGEN_EMBEDDED_H
 #define CODEGEN_EMBEDDED_H
 
-struct embedded {
-    const char *path, *text;
-};
+#include "ir/base/embedded.h"
+
 extern const struct embedded embedded[];         /* templates/ */
 extern const struct embedded embedded_runtime[]; /* runtime/, and xxhash.h */
 

@@ -26,6 +26,8 @@ struct walker {
     int *number; /* [end * most slots + slot]: of the posted message among those of its channel */
     double time;
     bool waits, done; /* walk.op has not been executed; there is no further row */
+    double delay;     /* since the last segment: time in which it waited for the end of sends */
+    int delayed;      /* their owner */
 };
 
 struct simulation {
@@ -36,6 +38,7 @@ struct simulation {
     int coordinates;
     struct walker *walkers;
     struct channel *channels; /* [from * coordinates + to] */
+    double *delays;           /* per chunk: time in which coordinates waited for the end of sends from its slots */
     const char *wrong;
 };
 
@@ -79,6 +82,8 @@ static void run_row(struct simulation *s, int c, const struct step_op *op) {
     const double begin = w->time;
     w->time += duration(s, op);
     if (s->graph->segments.at[op->segment].phase >= PHASE_REDUCE) return;
+    if (w->delay > 0) s->delays[w->delayed] += w->delay;
+    w->delay = 0;
     const struct timeline_run run = {c, op->segment, op->micro, begin, w->time};
     VEC_PUSH(s->graph->arena, &s->timeline->runs, run);
     if (s->timeline->busy[c] == 0) s->timeline->first[c] = begin;
@@ -94,12 +99,14 @@ static struct channel *channel_of(const struct simulation *s, const struct node 
 }
 
 /* Waits for the end of a message whose ends are both posted. */
-static void end_message(struct simulation *s, int c, const struct sent *sent, double received) {
+static void end_message(struct simulation *s, int c, const struct transfer_end *of, const struct sent *sent,
+                        double received) {
     const double begin = fmax(sent->time, received), end = begin + (s->messages ? s->messages[sent->node] : 0);
-    double *time = &s->walkers[c].time;
-    if (end <= *time) return;
-    s->timeline->moving[c] += end - fmax(begin, *time);
-    *time = end;
+    struct walker *w = &s->walkers[c];
+    if (end <= w->time) return;
+    s->timeline->moving[c] += end - fmax(begin, w->time);
+    if (of->sends) w->delay += end - w->time, w->delayed = of->owner;
+    w->time = end;
 }
 
 /* Executes the row; false if it has to wait. */
@@ -124,7 +131,7 @@ static bool execute(struct simulation *s, int c, const struct step_op *op) {
     const struct sent *sent = &channel->sent.at[*number];
     if (!end->sends && (sent->node != end->node || sent->micro != op->micro))
         s->wrong = describe(s, c, "it receives another value than the next one that is sent to it");
-    end_message(s, c, sent, channel->received.at[*number]);
+    end_message(s, c, end, sent, channel->received.at[*number]);
     return true;
 }
 
@@ -152,7 +159,8 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     s.last = schedule_last_phase(graph);
     s.walkers = ARENA_ARRAY(graph->arena, struct walker, n);
     s.channels = ARENA_ARRAY(graph->arena, struct channel, n * n);
-    *timeline = (struct timeline){.micro_batches = micro_batches, .stuck = -1};
+    s.delays = ARENA_ARRAY(graph->arena, double, schedule_chunks(graph));
+    *timeline = (struct timeline){.micro_batches = micro_batches, .stuck = -1, .delayed = -1};
     timeline->busy = ARENA_ARRAY(graph->arena, double, n);
     timeline->moving = ARENA_ARRAY(graph->arena, double, n);
     timeline->first = ARENA_ARRAY(graph->arena, double, n);
@@ -169,6 +177,8 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     for (int c = 0; c < n && !s.wrong; c++)
         if (!s.walkers[c].done) s.wrong = describe_wait(&s, c);
     timeline->stuck = find_stuck(&s);
+    for (int chunk = 0; chunk < schedule_chunks(graph); chunk++)
+        if (s.delays[chunk] > (timeline->delayed < 0 ? 0 : s.delays[timeline->delayed])) timeline->delayed = chunk;
     return s.wrong;
 }
 

@@ -20,6 +20,9 @@ struct timeline {
     double *moving;       /* per coordinate: time in which it waits for a message on its way */
     /* of tables that do not complete: the chunk in whose slot a value lies whose receive is waited for; -1: none */
     int stuck;
+    /* the chunk in whose slots values lie that coordinates wait longest to have sent, before further segments; -1: none
+     * are waited for */
+    int delayed;
 };
 
 /* Simulates a step with that many micro-batches. `seconds`: of each segment; NULL: a forward segment takes 1, a

@@ -169,6 +169,8 @@ static double used_by_this(void) {
 }
 
 double profile_run(struct profiling *p, const char *name, int64_t ranks, const char *trace) {
+    /* the kernel counts the time of all programs by ticks of each processor */
+    const double unsure = (double)rt_cores() / (double)sysconf(_SC_CLK_TCK);
     double fastest = INFINITY;
     for (bool again = true; again;) {
         struct timespec from, to;
@@ -179,7 +181,7 @@ double profile_run(struct profiling *p, const char *name, int64_t ranks, const c
         if (seconds < 0) return -1;
         fastest = fmin(fastest, seconds);
         const double wall = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-        const double load = (used_by_all() - used_by_this() - others) / wall;
+        const double load = (used_by_all() - used_by_this() - others - unsure) / wall;
         again = load > QUIET && p->retries > 0;
         p->retries -= again;
         if (!again) p->load = fmax(p->load, load);
@@ -314,6 +316,21 @@ static void find_kernels(struct machine *machine, const struct seconds *seconds)
     machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / arithmetic_seconds(machine, seconds, POOL_GRADIENT);
 }
 
+/* The part of the rate that attention reaches: both of its products, by half. Of heads of s elements that is
+ * proportional to s / (s + half). */
+static double attention_reached(const struct seconds *seconds, enum probe_id id, double rate) {
+    return 2.0 * elements(probes[id].first) * extent(probes[id].second, 2) / seconds->all[id] / rate;
+}
+
+static void find_attention(struct machine *machine, const struct seconds *seconds, double rate) {
+    const double wide = extent(probes[ATTENTION].first, 3), narrow = extent(probes[ATTENTION_NARROW].first, 3);
+    const double most = attention_reached(seconds, ATTENTION, rate),
+                 least = attention_reached(seconds, ATTENTION_NARROW, rate);
+    const double slope = wide * least - narrow * most;
+    machine->half_head = slope > 0 ? wide * narrow * fmax(most - least, 0) / slope : 0;
+    machine->attention = fmin(most * (wide + machine->half_head) / wide * 128 / (128 + machine->half_head), 1);
+}
+
 /* A MOVE probe reads its operand, and writes its result to another place. */
 static void find_memory(struct machine *machine, const struct seconds *seconds) {
     machine->by_size.n = machine->by_size_alone.n = MOVES;
@@ -359,9 +376,7 @@ static struct machine machine_of(const struct profiling *p, const struct seconds
     machine.half_extents[1] = half_extent(extent(probes[FEW_COLUMNS].second, 1), rate[FEW_COLUMNS], rate[PRODUCT_F32]);
     machine.half_extents[2] = half_extent(extent(probes[SHORT_SUMS].first, 1), rate[SHORT_SUMS], rate[PRODUCT_F32]);
     machine.launch = seconds->all[LAUNCH] / probes[LAUNCH].nodes;
-    /* both products of attention, by half */
-    const double attended = 2.0 * elements(probes[ATTENTION].first) * extent(probes[ATTENTION].second, 2);
-    machine.attention = fmin(attended / seconds->all[ATTENTION] / rate[PRODUCT_F32], 1);
+    find_attention(&machine, seconds, rate[PRODUCT_F32]);
     machine.elementwise = 14.0 * elements(probes[ELEMENTWISE].result) / seconds->all[ELEMENTWISE]; /* ir/ops.def */
     find_memory(&machine, seconds);
     find_kernels(&machine, seconds);

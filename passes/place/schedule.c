@@ -260,21 +260,52 @@ static struct schedule schedule_of(struct graph *graph, const struct column *col
  * side posts only after it has got something from this rank. The tables are simulated; where that happens, the chunk
  * gets a further slot, at most one for each micro-batch.
  *
+ * It may also wait long: the last stage sends the first one gradients of tied weights, which that one takes when it has
+ * come as far, as many micro-batches later as there are stages. Where the step takes longer because a rank waits so,
+ * the chunk that is waited for longest gets a further slot, as long as that saves time.
+ *
  * In inference a chunk needs one slot, but has two: while it computes a micro-batch, the results of the one before are
  * sent. */
+struct further {
+    const struct column *columns;
+    const struct transfer_ends *ends;
+    int *more; /* per chunk */
+};
+
+static void make_tables(struct graph *graph, const struct further *further) {
+    graph->schedules.n = 0;
+    for (int c = 0; c < schedule_coordinates(graph); c++) {
+        const struct schedule schedule = schedule_of(graph, further->columns, further->ends, c, further->more);
+        VEC_PUSH(graph->arena, &graph->schedules, schedule);
+    }
+}
+
+/* Makes the tables that complete. */
+static void complete_tables(struct graph *graph, const struct further *further, struct timeline *timeline) {
+    const int most = further->columns[0].micro_batches;
+    for (;;) {
+        make_tables(graph, further);
+        if (!timeline_simulate(graph, most, NULL, NULL, timeline)) return;
+        if (timeline->stuck < 0 || further->more[timeline->stuck] >= most) return;
+        further->more[timeline->stuck]++;
+    }
+}
+
 static void put_tables(struct graph *graph, const struct column *columns, const struct transfer_ends *ends) {
-    int *more = ARENA_ARRAY(graph->arena, int, schedule_chunks(graph));
-    struct timeline timeline = {0};
-    for (int c = 0; c < schedule_chunks(graph); c++) more[c] = !graph->train;
-    do {
-        if (timeline.stuck >= 0 && graph->schedules.n) more[timeline.stuck]++;
-        graph->schedules.n = 0;
-        for (int c = 0; c < schedule_coordinates(graph); c++) {
-            const struct schedule schedule = schedule_of(graph, columns, ends, c, more);
-            VEC_PUSH(graph->arena, &graph->schedules, schedule);
-        }
-    } while (timeline_simulate(graph, columns[0].micro_batches, NULL, NULL, &timeline) && timeline.stuck >= 0 &&
-             more[timeline.stuck] < columns[0].micro_batches);
+    const struct further further = {columns, ends, ARENA_ARRAY(graph->arena, int, schedule_chunks(graph))};
+    struct timeline timeline;
+    for (int c = 0; c < schedule_chunks(graph); c++) further.more[c] = !graph->train;
+    complete_tables(graph, &further, &timeline);
+    while (timeline.stuck < 0 && timeline.delayed >= 0 && further.more[timeline.delayed] < columns[0].micro_batches) {
+        const int chunk = timeline.delayed;
+        const double before = timeline.end;
+        further.more[chunk]++;
+        complete_tables(graph, &further, &timeline);
+        if (timeline.end < before) continue;
+        further.more[chunk]--;
+        complete_tables(graph, &further, &timeline);
+        return;
+    }
 }
 
 /* The tables of a program whose pipeline stages execute several micro-batches. */

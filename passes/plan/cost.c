@@ -46,7 +46,9 @@ static double cost_of(const struct graph *graph, const struct node *node, const 
     double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
     const bool attention = op_is_attention(node->op);
     if (attention && attr_int(node, "causal", 0)) flops *= causal_excess(node, dims, split, &ways, 1) / 2;
-    double arithmetic = flops / (machine_rate(machine, dtype) * (attention ? machine->attention : 1));
+    const struct tensor *queries = attention ? &graph->tensors.at[node->inputs[0]] : NULL;
+    const double reached = attention ? machine_attention(machine, (double)queries->dims[queries->ndim - 1]) : 1;
+    double arithmetic = flops / (machine_rate(machine, dtype) * reached);
     return arithmetic > traffic ? arithmetic : traffic;
 }
 

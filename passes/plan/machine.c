@@ -49,7 +49,25 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype) {
 
 double machine_reached(const struct machine *machine, double m, double n, double k) {
     const double *half = machine->half_extents;
-    return m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
+    return machine_filled(machine, m, n, 1) * m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
+}
+
+double machine_filled(const struct machine *machine, double m, double n, double count) {
+    static const struct {
+        double m, n, rate;
+    } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.85}, {64, 64, 0.7}};
+    const double places = machine->multiprocessors;
+    double most = 0;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles && places > 0; i++) {
+        const double all = count * ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
+        const double used = ceil(all / places) * places;
+        most = fmax(most, count * m * n / (used * tiles[i].m * tiles[i].n) * tiles[i].rate);
+    }
+    return places > 0 ? most : 1;
+}
+
+double machine_attention(const struct machine *machine, double head) {
+    return machine->attention * (128 + machine->half_head) / 128 * head / (head + machine->half_head);
 }
 
 double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise) {

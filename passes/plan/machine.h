@@ -6,7 +6,8 @@
  *   {"format": 1, "name": "h100", "memory": 85899345920, "bandwidth": 3.35e12, "traffic": 0.85, "launch": 4e-06,
  *    "rates": {"f64": 6.7e13, "f32": 6.7e13, "half": 7.95e14, "fp8": 1.4e15},
  *    "peaks": {"f64": 6.7e13, "f32": 6.7e13, "half": 9.89e14, "fp8": 1.979e15},
- *    "half_extents": [500, 90, 170], "attention": 0.5, "overlap": 0.75, "slowdown": 1.13,
+ *    "half_extents": [500, 90, 170], "multiprocessors": 132, "attention": 0.5, "half_head": 9.7,
+ *    "overlap": 0.75, "slowdown": 1.13,
  *    "levels": [{"devices": 8, "bandwidth": 2.27e11, "latency": 2e-05,
  *                "collectives": {"all_reduce": {"bandwidth": 2.5e11, "latency": 2.4e-05}, ..}},
  *               {"bandwidth": 3.4e10, "latency": 4e-05}]}
@@ -17,6 +18,8 @@
  *
  *   "alone": 1.04            how much faster arithmetic is while no other rank computes
  *   "slowdown": 1.13         how much slower a device computes beside a collective
+ *   "multiprocessors": 132   each computes a tile of a product at a time; without them, products have no tiles
+ *   "half_head": 9.7         elements of a head at which attention reaches half of its rate
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
  *   "correction": 1.2        measured steps take that many times as long as the numbers above say (--measure-topk)
  *   "elementwise": 3e10      operations per second of elementwise expressions
@@ -86,7 +89,9 @@ struct machine {
     double rate[MACHINE_TYPES]; /* of large products, operations per second that are reached */
     double peak[MACHINE_TYPES]; /* as the vendor states it */
     double half_extents[3];     /* m, n and k at which a product of (m, k) by (k, n) reaches half of that */
-    double attention;           /* the part of the rate that fused attention reaches */
+    double multiprocessors;     /* each computes a tile of a product at a time; 0: products have no tiles */
+    double attention;           /* the part of the rate that fused attention reaches with heads of 128 elements */
+    double half_head;           /* elements of a head at which it reaches half of its rate */
     double overlap;             /* the part of the time of other work in which it can hide a collective */
     double slowdown;            /* factor of the time of that work meanwhile */
     double alone;               /* factor of rates while no other rank computes */
@@ -123,6 +128,12 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype);
 
 /* The part of that rate that a product of (m, k) by (k, n) reaches. */
 double machine_reached(const struct machine *machine, double m, double n, double k);
+/* The part of the multiprocessors' time that the tiles of `count` results of (m, n) fill: the last wave of tiles leaves
+ * multiprocessors idle. The library takes the best of a few sizes of tiles; small tiles read their operands more
+ * often. */
+double machine_filled(const struct machine *machine, double m, double n, double count);
+/* The part of that rate that fused attention reaches with heads of that many elements. */
+double machine_attention(const struct machine *machine, double head);
 
 /* The bandwidth of a kernel that touches that many bytes, in bytes per second; alone: while no other rank computes. */
 double machine_bandwidth(const struct machine *machine, double bytes, bool alone);

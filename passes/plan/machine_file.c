@@ -15,13 +15,15 @@ static const struct number_key {
     const char *key;
     size_t field;
     double least, most;
-    double otherwise; /* the number if the key is left out; 0: it must be there */
-} number_keys[] = {{"memory", offsetof(struct machine, memory), 0, 1e18, 0},
-                   {"bandwidth", offsetof(struct machine, bandwidth), 1, 1e18, 0},
-                   {"traffic", offsetof(struct machine, traffic), 1e-6, 1, 0},
-                   {"launch", offsetof(struct machine, launch), 0, 1, 0},
-                   {"attention", offsetof(struct machine, attention), 1e-6, 1, 0},
-                   {"overlap", offsetof(struct machine, overlap), 0, 1, 0},
+    double otherwise; /* the number if the key is left out; negative: it must be there */
+} number_keys[] = {{"memory", offsetof(struct machine, memory), 0, 1e18, -1},
+                   {"bandwidth", offsetof(struct machine, bandwidth), 1, 1e18, -1},
+                   {"traffic", offsetof(struct machine, traffic), 1e-6, 1, -1},
+                   {"launch", offsetof(struct machine, launch), 0, 1, -1},
+                   {"multiprocessors", offsetof(struct machine, multiprocessors), 0, 1e6, 0},
+                   {"attention", offsetof(struct machine, attention), 1e-6, 1, -1},
+                   {"half_head", offsetof(struct machine, half_head), 0, 1e6, 0},
+                   {"overlap", offsetof(struct machine, overlap), 0, 1, -1},
                    {"slowdown", offsetof(struct machine, slowdown), 1, 100, 1},
                    {"alone", offsetof(struct machine, alone), 0.1, 100, 1},
                    {"writes", offsetof(struct machine, writes), 1, 2, 1},
@@ -91,7 +93,7 @@ static int read_types(const struct reading *r, const struct rt_json *root, const
 /* A number that may be left out. */
 static int read_number_or(const struct reading *r, const struct rt_json *root, const struct number_key *key) {
     double *number = (double *)((char *)r->machine + key->field);
-    if (key->otherwise > 0 && !rt_json_member(root, key->key)) return *number = key->otherwise, 0;
+    if (key->otherwise >= 0 && !rt_json_member(root, key->key)) return *number = key->otherwise, 0;
     return read_number(r, root, key->key, key->least, key->most, number);
 }
 
@@ -242,16 +244,29 @@ static int read_document(const struct reading *r, const struct rt_json *root) {
                : read_levels(r, root);
 }
 
-int machine_read_file(struct arena *arena, struct diags *diags, const char *path, struct machine *machine) {
-    struct rt_reason why;
+/* The machine of a document, which is released; NULL: why there is none. */
+static int read_machine(struct arena *arena, struct diags *diags, const char *path, struct rt_json_document *document,
+                        const struct rt_reason *why, struct machine *machine) {
     const struct reading reading = {diags, path, machine};
-    struct rt_json_document *document = own_json(arena, path, &why);
-    if (!document) return diag_refusal(diags, 396, EXIT_MALFORMED, diag_quote(diags, path), &why);
+    if (!document) return diag_refusal(diags, 396, EXIT_MALFORMED, diag_quote(diags, path), why);
     const char *name = rt_json_text(rt_json_member(rt_json_root(document), "name"));
     *machine = (struct machine){.name = name ? arena_printf(arena, "%s", name) : path};
     const int status = read_document(&reading, rt_json_root(document));
     arena_release(arena, document);
     return status;
+}
+
+int machine_read_text(struct arena *arena, struct diags *diags, const char *name, const char *text,
+                      struct machine *machine) {
+    struct rt_reason why;
+    struct rt_json_document *document = own_json_text(arena, text, &why);
+    return read_machine(arena, diags, name, document, &why, machine);
+}
+
+int machine_read_file(struct arena *arena, struct diags *diags, const char *path, struct machine *machine) {
+    struct rt_reason why;
+    struct rt_json_document *document = own_json(arena, path, &why);
+    return read_machine(arena, diags, path, document, &why, machine);
 }
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
@@ -323,7 +338,8 @@ const char *machine_text(struct arena *arena, const struct machine *machine) {
     rt_json_key(writer, "name"), rt_json_put_text(writer, machine->name);
     for (int i = 0; i < NUMBER_KEYS; i++) {
         const double number = *(const double *)((const char *)machine + number_keys[i].field);
-        if (isfinite(number)) rt_json_key(writer, number_keys[i].key), rt_json_put_real(writer, number);
+        if (!isfinite(number) || (number == 0 && number_keys[i].otherwise == 0)) continue;
+        rt_json_key(writer, number_keys[i].key), rt_json_put_real(writer, number);
     }
     machine_put_types(writer, "rates", machine->rate);
     machine_put_types(writer, "peaks", machine->peak);

@@ -1,15 +1,16 @@
-/* Machines by name, and machine_read. */
+/* Machines that are known by name, and machine_read. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "ir/base/embedded.h"
 #include "ir/base/str.h"
 #include "passes/plan/machine_file.h"
 
 /* A row of machines.def. */
 struct known_machine {
     const char *name;
-    double memory, bandwidth, f32, half, fp8, half_peak, fp8_peak;
+    double multiprocessors, memory, bandwidth, f32, half, fp8, half_peak, fp8_peak;
     double node_devices, node_bandwidth, node_latency, bandwidth_between, latency_between;
 };
 static const struct known_machine known_machines[] = {
@@ -30,7 +31,9 @@ static struct machine gpu_of(const struct known_machine *row) {
                             .rate = {row->f32 * 1e12, row->f32 * 1e12, row->half * 1e12, row->fp8 * 1e12},
                             .peak = {row->f32 * 1e12, row->f32 * 1e12, row->half_peak * 1e12, row->fp8_peak * 1e12},
                             .half_extents = {500, 90, 170},
+                            .multiprocessors = row->multiprocessors,
                             .attention = 0.55,
+                            .half_head = 9.7,
                             .overlap = 0.75,
                             .slowdown = 1.13,
                             .alone = 1,
@@ -68,14 +71,25 @@ static void add_sweeps(struct machine *machine) {
     }
 }
 
+/* Machine files that rankc profile has written: passes/plan/machines/NAME.json. */
+extern const struct embedded embedded_machines[];
+
+static bool is_file_of(const char *path, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(path, name, length) == 0 && strcmp(path + length, ".json") == 0;
+}
+
 static int unknown_name(struct diags *diags, const char *option, const char *name) {
-    const char *names[MACHINES + 1] = {NULL};
-    for (int i = 0; i < MACHINES; i++) names[i] = known_machines[i].name;
-    const char *near = str_nearest(name, names);
+    VEC(const char *) names = {0};
+    for (int i = 0; i < MACHINES; i++) VEC_PUSH(diags->arena, &names, known_machines[i].name);
+    for (const struct embedded *file = embedded_machines; file->path; file++)
+        VEC_PUSH(diags->arena, &names, arena_printf(diags->arena, "%.*s", (int)strcspn(file->path, "."), file->path));
+    VEC_PUSH(diags->arena, &names, NULL);
+    const char *near = str_nearest(name, names.at);
     diag_error(diags, 396, EXIT_USAGE, option, "%s is neither a known machine nor a .json file",
                diag_quote(diags, name));
     if (near) diag_help(diags, "did you mean '%s'?", near);
-    for (int i = 0; i < MACHINES; i++) diag_note(diags, "known: %s", names[i]);
+    for (int i = 0; names.at[i]; i++) diag_note(diags, "known: %s", names.at[i]);
     return -1;
 }
 
@@ -88,8 +102,14 @@ int machine_read_of(struct arena *arena, struct diags *diags, const char *option
     const size_t length = strlen(name_or_file);
     if (length > 5 && strcmp(name_or_file + length - 5, ".json") == 0)
         return machine_read_file(arena, diags, name_or_file, machine);
-    for (int i = 0; i < MACHINES; i++)
-        if (strcmp(known_machines[i].name, name_or_file) == 0)
-            return *machine = gpu_of(&known_machines[i]), add_sweeps(machine), 0;
+    for (int i = 0; i < MACHINES; i++) {
+        if (strcmp(known_machines[i].name, name_or_file) != 0) continue;
+        *machine = gpu_of(&known_machines[i]);
+        add_sweeps(machine);
+        return 0;
+    }
+    for (const struct embedded *file = embedded_machines; file->path; file++)
+        if (is_file_of(file->path, name_or_file))
+            return machine_read_text(arena, diags, file->path, file->text, machine);
     return unknown_name(diags, option, name_or_file);
 }

@@ -288,7 +288,9 @@ static double product_seconds(const struct kernel *kernel, struct kernel_work *w
     work->flops = work->causal_flops = flops;
     if (fused && attr_int(node, "causal", 0)) work->causal_flops /= 2;
     const double slowest = fused ? excess_of(kernel) : 1;
-    const double reached = fused ? kernel->machine->attention : reached_by(kernel, flops);
+    const struct tensor *queries = &kernel->graph->tensors.at[node->inputs[0]];
+    const double reached = fused ? machine_attention(kernel->machine, (double)queries->dims[queries->ndim - 1])
+                                 : reached_by(kernel, flops);
     return work->causal_flops * slowest / (machine_rate(kernel->machine, dtype) * reached);
 }
 

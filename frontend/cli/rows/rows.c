@@ -19,7 +19,7 @@ static const struct system systems[] = {
 
 static const struct {
     const char *gpu, *machine;
-    double rate, experts, attention, multiprocessors;
+    double rate, experts, attention;
     double links[3];
 } devices[] = {
 #define DEVICE(...) {__VA_ARGS__},
@@ -278,7 +278,6 @@ static const char *complete(struct arena *arena, struct row *row) {
     for (int l = 0; l < row->machine.nlevels; l++) /* constants were fitted to the links themselves */
         for (int k = 0; k < COLLECTIVES; k++) row->machine.level[l].own[k] = (struct machine_link){0};
     memcpy(row->links, devices[device].links, sizeof row->links);
-    row->multiprocessors = devices[device].multiprocessors;
     const bool recent = row->machine.rate[MACHINE_FP8] > 0; /* a device of after 2022, when all systems had both */
     row->fused = row->system->fused || recent || says_fused(row);
     row->adapters = strstr(row->model, "LoRA");

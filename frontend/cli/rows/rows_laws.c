@@ -8,7 +8,6 @@
 /* Constants of all systems and devices, fitted to the published runs. */
 static const double product_rate = 0.629;               /* of the largest products' rate that a layer's reach */
 static const double half_extents[] = {387, 21.9, 36.7}; /* at which products reach half of that */
-static const double half_head = 9.7;          /* elements of a head at which attention reaches half of its rate */
 static const double misaligned = 5.54;        /* factor of unfused attention if a head is no multiple of 8 elements */
 static const double biased_rate = 0.473;      /* factor of the rate of fused attention with ALiBi's bias */
 static const double passes_over_rows = 81.5;  /* bytes per element of the hidden state that other kernels move */
@@ -93,25 +92,10 @@ static double quantizing(const struct row *row, double m, double n, double k) {
     return bytes * (m * k + n * k + m * n) / row->machine.bandwidth;
 }
 
-/* The part of the multiprocessors' time that the tiles of `count` results of (m, n) fill: the last wave of tiles leaves
- * multiprocessors idle. The library takes the best of a few sizes of tiles; small tiles read their operands more
- * often. */
-static double filled(const struct row *row, double m, double n, double count) {
-    static const struct {
-        double m, n, rate;
-    } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.85}, {64, 64, 0.7}};
-    double most = 0;
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
-        const double all = count * ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
-        const double places = ceil(all / row->multiprocessors) * row->multiprocessors;
-        most = fmax(most, count * m * n / (places * tiles[i].m * tiles[i].n) * tiles[i].rate);
-    }
-    return most;
-}
-
 /* The part of the rate that a product reaches. */
 static double reached_of(const struct row *row, double m, double n, double k, double count) {
-    return filled(row, m, n, count) * m / (m + half_extents[0]) * n / (n + half_extents[1]) * k / (k + half_extents[2]);
+    return machine_filled(&row->machine, m, n, count) * m / (m + half_extents[0]) * n / (n + half_extents[1]) * k /
+           (k + half_extents[2]);
 }
 
 /* (m, k) by (k, n), one of `count` that run at the same time. */
@@ -198,8 +182,8 @@ static struct layer_time forward_of(const struct row *row) {
         time.others = 10 * tokens * row->ffn / tp / bandwidth;
     }
     time.attention = 4 * scores * row->scored * size * (fused ? 0.5 : 1) /
-                     (row->machine.rate[MACHINE_HALF] * row->device * row->fused_rate * (128 + half_head) / 128 * size /
-                      (size + half_head));
+                     (row->machine.rate[MACHINE_HALF] * row->device * row->fused_rate * (128 + row->machine.half_head) /
+                      128 * size / (size + row->machine.half_head));
     if (fused && row->biased) time.attention /= biased_rate;
     if (!fused) time.attention += scores * 16 / bandwidth; /* scores are written and read four times */
     if (!fused && fmod(size, 8) > 0) time.attention *= misaligned;

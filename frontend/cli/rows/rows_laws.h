@@ -19,8 +19,7 @@ struct row {
     /* what follows from them */
     const struct system *system;
     struct machine machine;
-    double links[3]; /* of a device to others of a group of 2, 4 and 8; 0: a switch */
-    double multiprocessors;
+    double links[3];       /* of a device to others of a group of 2, 4 and 8; 0: a switch */
     double device;         /* factors of rows_devices.def: of the rate, */
     double on_device;      /* of the time of experts, */
     double fused_rate;     /* and the part of the rate that fused attention reaches */

@@ -145,7 +145,7 @@ static double hidden_later(const struct job *job, const struct candidate *candid
 static double least_step(const struct job *job, const struct candidate *candidate) {
     struct machine ideal = job->side.machine;
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
-    ideal.launch = 0;
+    ideal.launch = ideal.multiprocessors = 0;
     for (int e = 0; e < 3; e++) ideal.half_extents[e] = 0;
     for (int l = 0; l < ideal.nlevels; l++) {
         ideal.level[l].link.latency = 0;

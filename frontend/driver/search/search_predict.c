@@ -166,13 +166,18 @@ double search_samples(const struct candidate *c) {
     return c->batch ? c->batch : 1;
 }
 
-/* Bytes that the first stage keeps for the gradients of tied weights that the last one sends for each micro-batch: in
- * the type of products, in two slots, and with several stages on a rank in four (passes/place/messages.h). */
+/* Bytes of the gradients of tied weights that the last stage sends to the first one for each micro-batch: in the type
+ * of products. */
 static double tied_gradients(const struct search *search, const struct candidate *c) {
-    const struct schedule_law *law = c->law;
-    const double bytes = search->given->amp ? 2 : 4, slots = law->chunks > law->copies ? 4 : 2;
-    if (c->ways[SEARCH_PIPELINE] == 1) return 0;
-    return bytes * search->tied / c->ways[SEARCH_TENSOR] * fmin(slots, (double)search_micro_batches(search->given, c));
+    const double bytes = search->given->amp ? 2 : 4;
+    return c->ways[SEARCH_PIPELINE] > 1 ? bytes * search->tied / c->ways[SEARCH_TENSOR] : 0;
+}
+
+/* Those that the first stage keeps: in two slots, and with several stages on a rank in four
+ * (passes/place/messages.h). */
+static double tied_slots(const struct search *search, const struct candidate *c) {
+    const double slots = c->law->chunks > c->law->copies ? 4 : 2;
+    return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
 /* Seconds of a step in which a rank adds the gradients of micro-batches to their sums, without ZeRO: three times their
@@ -184,8 +189,8 @@ static double adding(const struct search *search, const struct candidate *c, con
     return micro_batches > 1 && bandwidth > 0 ? search->machine.correction * micro_batches * 3 * bytes / bandwidth : 0;
 }
 
-/* Seconds of a micro-batch in which a rank waits for what its stages receive. Of two stages, each receives from one
- * side. */
+/* Seconds of a micro-batch in which a rank waits for what its stages receive: of two stages, each from one side. The
+ * first one also receives gradients of tied weights, and where ranks have several stages, ahead. */
 static double receiving(const struct search *search, const struct candidate *c, const struct outcome *base) {
     const int stages = c->ways[SEARCH_PIPELINE], chunks = c->law->chunks / c->law->copies;
     const double times = chunks * (stages * chunks == 2 || base->part[OUTCOME_UPDATE] == 0 ? 1 : 2);
@@ -193,7 +198,10 @@ static double receiving(const struct search *search, const struct candidate *c, 
     for (int a = 0; a < SEARCH_PIPELINE; a++) stride *= c->ways[a];
     const struct machine_group group = {&search->machine, stages, stride};
     if (stages == 1 || base->crossing == 0) return 0;
-    return search->machine.correction * times * machine_collective(&group, COLLECTIVE_SEND, base->crossing, 1);
+    const double next = machine_collective(&group, COLLECTIVE_SEND, base->crossing, 1);
+    const double tied =
+        search->tied > 0 && chunks == 1 ? machine_collective(&group, COLLECTIVE_SEND, tied_gradients(search, c), 1) : 0;
+    return search->machine.correction * fmax(times * next, next + tied);
 }
 
 void search_predict(const struct search *search, struct candidate *c, const struct outcome *base) {
@@ -214,7 +222,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     if (c->zero >= 2) seconds -= fmin(worked / 2, adding(search, c, base, micro) * (1 - 1 / zero_ranks(c)));
     seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
-    c->memory = search_states(c, base) + search_activations(c, base, micro, 1) + tied_gradients(search, c);
+    c->memory = search_states(c, base) + search_activations(c, base, micro, 1) + tied_slots(search, c);
 }
 
 /* The layers that a stage of one kind gets, as a multiple of what each of as many equal stages would get, where all

@@ -42,7 +42,8 @@ int main(int argc, char **argv) {
         perror(argv[1]);
         return 1;
     }
-    fprintf(out, "#include \"codegen/embedded.h\"\n\nconst struct embedded %s[] = {\n", argv[2]);
+    fprintf(out, "#include \"ir/base/embedded.h\"\n\nextern const struct embedded %s[];\n", argv[2]);
+    fprintf(out, "const struct embedded %s[] = {\n", argv[2]);
     for (int i = 4; i < argc; i++) {
         fprintf(out, "    {\"%s\",\n", known_as(argv[i], argv[3]));
         write_text(out, argv[i]);

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Estimates of plans against published training runs.
+
+    published_plans.py --rankc RANKC --rows perf_rows.csv [--page docs/published-plans.md] [--all]
+
+`plan --rows` predicts a published run by laws with constants for each system. This asks for the same run as a user asks
+for a plan, by a configuration and options, and compares tokens per second of `rankc plan --machine` with the published
+ones. No constant is of a system here. A run is compared if it has no mixture of experts, no fp8, no context parallelism,
+heads of at most 128 elements, a known number of sequences in a micro-batch, and a schedule that rankc has."""
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+MACHINES = {"A100-80": "a100-80", "A100-40": "a100-40", "H100-80": "h100", "H100-96": "h100-96", "H200": "h200", "B200": "b200"}
+SCHEDULES = {"1f1b": "1f1b", "none": "1f1b", "zb-1p": "zb-h1", "zb-2p": "zb-h2", "interleaved1f1b v=2": "interleaved:v=2",
+             "interleaved1f1b v=3": "interleaved:v=3"}
+# published by whom, and what differs from rankc's program
+SOURCES = {"ATorch seed001 FSDP table": "", "torchtitan": "", "llm-foundry MPT": "FSDP without a compiler",
+           "SC21": "DeepSpeed's ZeRO 3, each weight gathered when it is read; attention is not fused",
+           "Korthikanti": "attention is not fused", "Zero-bubble": "", "VocabularyParallelism": ""}
+
+
+def number(text):
+    try:
+        return int(float(text))
+    except ValueError:
+        return 0
+
+
+def configuration(row):
+    layers, hidden, heads, groups, inner, words = (number(row[k]) for k in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab"))
+    length = number(row["seq"])
+    if "Llama" in row["model"]:
+        return {"model_type": "llama", "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+                "num_key_value_heads": groups or heads, "intermediate_size": inner, "vocab_size": words, "max_position_embeddings": length}
+    return {"model_type": "gpt2", "n_layer": layers, "n_embd": hidden, "n_head": heads, "n_inner": inner or 4 * hidden,
+            "vocab_size": words, "n_positions": length}
+
+
+def options(row):
+    """The run as options of rankc plan; None: rankc has no such plan, or the row does not say what it was."""
+    tensor, pipeline, ranks = (number(row[k]) or 1 for k in ("tp", "pp", "ngpus"))
+    micro, batch, length, heads = (number(row[k]) for k in ("microbatch", "global_batch", "seq", "heads"))
+    replicas, schedule = ranks // (tensor * pipeline), SCHEDULES.get(row["schedule"].lower())
+    low, strange = row["precision"].lower(), ("LoRA" in row["model"] or "float8" in row["notes"])
+    if (not schedule or not micro or not heads or strange or "fp8" in low or "float8" in low or "fp32" in low or number(row["cp"]) > 1 or
+            number(row["ep"]) > 1 or number(row["hidden"]) // heads > 128 or batch % (micro * replicas) or length > 32768 or
+            row["gpu"] not in MACHINES or not number(row["tokens_per_s_per_gpu"])):
+        return None
+    axes = [f"{name}={ways}" for name, ways in (("tensor", tensor), ("pipeline", pipeline)) if ways > 1]
+    sharded = any(word in row["zero/fsdp"].lower() for word in ("fsdp", "zero-3", "full"))
+    words = ["--pas", "hybrid:" + ",".join(axes) if axes else "fsdp" if sharded else "dp", "--runtime-ngpus", str(ranks)]
+    if axes and replicas > 1:
+        words += ["--use-zero", "3" if sharded else "0"]
+    if tensor > 1 and ("torchtitan" in row["source"] or "sequence parallel" in row["recompute"]):
+        words += ["--sequence-parallel"]
+    kept = row["recompute"].split()[0].strip(";") if row["recompute"] else "none"
+    words += ["--recompute", kept] if kept in ("full", "selective") else []
+    words += ["--schedule", schedule] if pipeline > 1 else []
+    return words + ["--dim", f"batch={micro}", "--dim", f"seq={length}", "--accumulate", str(batch // (micro * replicas)),
+                    "--amp", "bf16", "--machine", MACHINES[row["gpu"]]]
+
+
+def ratio(rankc, row, words, path):
+    """Estimated tokens per second over published ones; None after a message."""
+    with open(path, "w", encoding="ascii") as file:
+        json.dump(configuration(row), file)
+    done = subprocess.run([rankc, "plan", "--model-config", path, *words, "--json", "-q"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{row['source']}, {row['model']}: {done.stderr.splitlines()[0]}", file=sys.stderr)
+        return None
+    step = json.loads(done.stdout)["estimate"]["step_s"]
+    return number(row["global_batch"]) * number(row["seq"]) / step / number(row["ngpus"]) / float(row["tokens_per_s_per_gpu"])
+
+
+def table(found):
+    lines = ["| published by | device | runs | median | least | most | differs by |", "| --- | --- | ---: | ---: | ---: | ---: | --- |"]
+    for (source, device), ratios in found.items():
+        lines.append(f"| {source} | {device} | {len(ratios)} | {statistics.median(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} | "
+                     f"{next(text for name, text in SOURCES.items() if source.startswith(name))} |")
+    every = [r for ratios in found.values() for r in ratios]
+    lines.append(f"| all | | {len(every)} | {statistics.median(every):.2f} | {min(every):.2f} | {max(every):.2f} | |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--rows", required=True)
+    parser.add_argument("--page")
+    parser.add_argument("--all", action="store_true", help="print each run")
+    given = parser.parse_args()
+    found = {}
+    with open(given.rows, encoding="utf-8") as file, tempfile.TemporaryDirectory() as directory:
+        for i, row in enumerate(csv.DictReader(file)):
+            words = options(row) if row["source"].startswith(tuple(SOURCES)) else None
+            got = ratio(os.path.abspath(given.rankc), row, words, os.path.join(directory, "config.json")) if words else None
+            if got:
+                found.setdefault((row["source"].split(" (")[0], row["gpu"]), []).append(got)
+            if got and given.all:
+                print(f"row {i}, {row['model']} on {row['ngpus']} {row['gpu']}: {got:.2f}   {' '.join(words)}")
+    print(table(found))
+    if given.page:
+        with open(given.page, "w", encoding="ascii") as file:
+            file.write(PAGE.format(table=table(found)))
+
+
+PAGE = """# Estimates of plans against published training runs
+
+Written by `bench/published_plans.py`: tokens per second that `rankc plan --machine` estimates for the configuration and
+the plan of a published run, over the published ones; 1.1 is an estimate that is a tenth too fast. The program is rankc's,
+as it would be compiled, and no constant is of the system that ran. [published-rows.md](published-rows.md) is about
+`plan --rows`, which has constants for each system.
+
+{table}
+
+Stages of GPT-2 and GPT-3 with micro-batches of one sequence are slower than Megatron's: rankc sends the gradients of tied
+weights from the last stage to the first one for each micro-batch, so that sums are those of one rank bit for bit, and
+Megatron once a step.
+"""
+
+if __name__ == "__main__":
+    main()
