@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Estimates of plans against published training runs.
 
-    published_plans.py --rankc RANKC --rows perf_rows.csv [--page docs/published-plans.md] [--all]
+    published_plans.py --rankc RANKC --rows perf_rows.csv [--page docs/published-plans.md] [--only GLOB] [--all]
 
 `plan --rows` predicts a published run by laws with constants for each system. This asks for the same run as a user asks
 for a plan, by a configuration and options, and compares tokens per second of `rankc plan --machine` with the published
-ones. No constant is of a system here. A run is compared if it has no mixture of experts, no fp8, no context parallelism,
+ones. No constant is of a system here. Then `--pas autodist` searches for a plan of the same model, devices and sequences
+of a step, and its step is compared with that of the published plan, if that fits in the memory. A run is compared if it has no mixture of experts, no fp8, no context parallelism,
 heads of at most 128 elements, a known number of sequences in a micro-batch, and a schedule that rankc has."""
 import argparse
 import csv
+import fnmatch
 import json
 import os
 import statistics
@@ -66,25 +68,41 @@ def options(row):
                     "--amp", "bf16", "--machine", MACHINES[row["gpu"]]]
 
 
-def ratio(rankc, row, words, path):
-    """Estimated tokens per second over published ones; None after a message."""
+def estimate(rankc, row, words, path):
+    """What rankc plan estimates; None after a message."""
     with open(path, "w", encoding="ascii") as file:
         json.dump(configuration(row), file)
     done = subprocess.run([rankc, "plan", "--model-config", path, *words, "--json", "-q"], capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{row['source']}, {row['model']}: {done.stderr.splitlines()[0]}", file=sys.stderr)
         return None
-    step = json.loads(done.stdout)["estimate"]["step_s"]
-    return number(row["global_batch"]) * number(row["seq"]) / step / number(row["ngpus"]) / float(row["tokens_per_s_per_gpu"])
+    return json.loads(done.stdout)["estimate"]
+
+
+def compared(rankc, row, words, path):
+    """Estimated tokens per second over published ones, and how many times as fast the plan of the search is, None where the
+    published one does not fit; None after a message."""
+    given = estimate(rankc, row, words, path)
+    if not given:
+        return None
+    tokens = number(row["global_batch"]) * number(row["seq"]) / given["step_s"] / number(row["ngpus"])
+    found = None
+    if given["memory"] <= given["device_memory"]:
+        search = ["--pas", "autodist", "--runtime-ngpus", row["ngpus"], "--global-batch", row["global_batch"], "--dim", f"seq={row['seq']}",
+                  "--amp", "bf16", "--machine", MACHINES[row["gpu"]]]
+        found = estimate(rankc, row, search, path)
+    return tokens / float(row["tokens_per_s_per_gpu"]), given["step_s"] / found["step_s"] if found else None
 
 
 def table(found):
-    lines = ["| published by | device | runs | median | least | most | differs by |", "| --- | --- | ---: | ---: | ---: | ---: | --- |"]
-    for (source, device), ratios in found.items():
+    lines = ["| published by | device | runs | median | least | most | that fit | search: median | least | differs by |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"]
+    every = [pair for pairs in found.values() for pair in pairs]
+    for (source, device), pairs in [*found.items(), (("all", ""), every)]:
+        ratios, faster = [p[0] for p in pairs], [p[1] for p in pairs if p[1]] or [float("nan")]
+        why = next((text for name, text in SOURCES.items() if source.startswith(name)), "")
         lines.append(f"| {source} | {device} | {len(ratios)} | {statistics.median(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} | "
-                     f"{next(text for name, text in SOURCES.items() if source.startswith(name))} |")
-    every = [r for ratios in found.values() for r in ratios]
-    lines.append(f"| all | | {len(every)} | {statistics.median(every):.2f} | {min(every):.2f} | {max(every):.2f} | |")
+                     f"{sum(p[1] is not None for p in pairs)} | {statistics.median(faster):.2f} | {min(faster):.2f} | {why} |")
     return "\n".join(lines)
 
 
@@ -93,17 +111,19 @@ def main():
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--rows", required=True)
     parser.add_argument("--page")
+    parser.add_argument("--only", default="*", help="sources, such as 'torchtitan*'")
     parser.add_argument("--all", action="store_true", help="print each run")
     given = parser.parse_args()
     found = {}
     with open(given.rows, encoding="utf-8") as file, tempfile.TemporaryDirectory() as directory:
         for i, row in enumerate(csv.DictReader(file)):
-            words = options(row) if row["source"].startswith(tuple(SOURCES)) else None
-            got = ratio(os.path.abspath(given.rankc), row, words, os.path.join(directory, "config.json")) if words else None
+            wanted = row["source"].startswith(tuple(SOURCES)) and fnmatch.fnmatch(row["source"], given.only)
+            words = options(row) if wanted else None
+            got = compared(os.path.abspath(given.rankc), row, words, os.path.join(directory, "config.json")) if words else None
             if got:
                 found.setdefault((row["source"].split(" (")[0], row["gpu"]), []).append(got)
             if got and given.all:
-                print(f"row {i}, {row['model']} on {row['ngpus']} {row['gpu']}: {got:.2f}   {' '.join(words)}")
+                print(f"row {i}, {row['model']} on {row['ngpus']} {row['gpu']}: {got[0]:.2f}, search {got[1] or 0:.2f}   {' '.join(words)}", flush=True)
     print(table(found))
     if given.page:
         with open(given.page, "w", encoding="ascii") as file:
@@ -116,6 +136,9 @@ Written by `bench/published_plans.py`: tokens per second that `rankc plan --mach
 the plan of a published run, over the published ones; 1.1 is an estimate that is a tenth too fast. The program is rankc's,
 as it would be compiled, and no constant is of the system that ran. [published-rows.md](published-rows.md) is about
 `plan --rows`, which has constants for each system.
+
+Where the published plan fits in the memory by that estimate, `--pas autodist` searches for a plan of the same model,
+devices and sequences of a step: `search` is how many times as fast its plan is estimated to be.
 
 {table}
 

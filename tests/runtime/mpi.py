@@ -439,12 +439,12 @@ def main():
             for name, case in cases(bench, test, mpi):
                 if chosen and not any(word in f"{mpi} {name} " for word in chosen):
                     continue
-                start, why = time.monotonic(), ""
+                start, why = time.monotonic(), None
                 try:
                     case()
                 except (Wrong, OSError, subprocess.TimeoutExpired) as error:
-                    failed, why = failed + 1, str(error)
-                print(f"{'FAILED' if why else 'ok'} {mpi} {name} ({time.monotonic() - start:.1f} s)\n{why}".rstrip(), flush=True)
+                    failed, why = failed + 1, f"{type(error).__name__}: {error}"
+                print(f"{'FAILED' if why else 'ok'} {mpi} {name} ({time.monotonic() - start:.1f} s)\n{why or ''}".rstrip(), flush=True)
     return 1 if failed else 0
 
 

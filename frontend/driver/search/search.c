@@ -125,7 +125,8 @@ static void plan_completely(const struct searching *s, struct candidate *c) {
 }
 
 /* Takes what was planned in the candidate's place. A pipeline with other stages and layers differs from what is
- * predicted of it by as much as the candidate does. */
+ * predicted of it by as much as the candidate does. Where ranks have several stages, those of the excerpt have too few
+ * layers to say that the candidate is faster. */
 static void take_shortened(const struct searching *s, struct candidate *c, const struct shortened *shortened) {
     struct candidate predicted = shortened->of, planned = shortened->of;
     struct outcome base = *c->base;
@@ -138,7 +139,8 @@ static void take_shortened(const struct searching *s, struct candidate *c, const
     search_predict(s->search, &predicted, &base);
     take_outcome(&planned, SEARCH_SHORTENED, &shortened->outcome);
     c->step = SEARCH_SHORTENED;
-    c->seconds *= planned.seconds / predicted.seconds;
+    const double slower = planned.seconds / predicted.seconds;
+    c->seconds *= c->law->chunks > c->law->copies ? fmax(slower, 1) : slower;
     c->memory *= planned.memory / predicted.memory;
 }
 
