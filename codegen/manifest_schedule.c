@@ -86,10 +86,10 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     const struct schedule *first = &graph->schedules.at[0];
     const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
     const int drawn = shorter ? first->shape.micro_batches : micro_batches;
-    const double *seconds = segment_seconds(graph);
+    const struct timeline_times units = {0}, times = {.seconds = segment_seconds(graph)};
     struct timeline even, shown, costed;
-    if (timeline_simulate(graph, drawn, NULL, NULL, &even) || timeline_simulate(graph, drawn, seconds, NULL, &shown) ||
-        timeline_simulate(graph, micro_batches, seconds, NULL, &costed))
+    if (timeline_simulate(graph, drawn, &units, &even) || timeline_simulate(graph, drawn, &times, &shown) ||
+        timeline_simulate(graph, micro_batches, &times, &costed))
         BUG("the schedule of a verified graph does not complete");
     rt_json_key(writer, "schedule");
     rt_json_open(writer, '{', RT_JSON_LINES);

@@ -32,7 +32,7 @@ struct walker {
 
 struct simulation {
     const struct graph *graph;
-    const double *seconds, *messages;
+    const struct timeline_times *times;
     enum phase last; /* of a micro-batch */
     struct timeline *timeline;
     int coordinates;
@@ -73,7 +73,7 @@ static int find_stuck(const struct simulation *s) {
 static double duration(const struct simulation *s, const struct step_op *op) {
     const enum phase phase = s->graph->segments.at[op->segment].phase;
     if (phase >= PHASE_REDUCE) return 0;
-    if (s->seconds) return s->seconds[op->segment];
+    if (s->times->seconds) return s->times->seconds[op->segment];
     return phase == PHASE_BACKWARD && s->last == PHASE_BACKWARD ? 2 : 1;
 }
 
@@ -101,7 +101,8 @@ static struct channel *channel_of(const struct simulation *s, const struct node 
 /* Waits for the end of a message whose ends are both posted. */
 static void end_message(struct simulation *s, int c, const struct transfer_end *of, const struct sent *sent,
                         double received) {
-    const double begin = fmax(sent->time, received), end = begin + (s->messages ? s->messages[sent->node] : 0);
+    const double begin = fmax(sent->time, received),
+                 end = begin + (s->times->messages ? s->times->messages[sent->node] : 0);
     struct walker *w = &s->walkers[c];
     if (end <= w->time) return;
     s->timeline->moving[c] += end - fmax(begin, w->time);
@@ -151,11 +152,10 @@ static bool advance(struct simulation *s, int c) {
     return any;
 }
 
-const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
-                              const double *messages, struct timeline *timeline) {
+const char *timeline_simulate(const struct graph *graph, int micro_batches, const struct timeline_times *times,
+                              struct timeline *timeline) {
     const int n = graph->schedules.n;
-    struct simulation s = {
-        .graph = graph, .seconds = seconds, .messages = messages, .timeline = timeline, .coordinates = n};
+    struct simulation s = {.graph = graph, .times = times, .timeline = timeline, .coordinates = n};
     s.last = schedule_last_phase(graph);
     s.walkers = ARENA_ARRAY(graph->arena, struct walker, n);
     s.channels = ARENA_ARRAY(graph->arena, struct channel, n * n);
@@ -167,7 +167,8 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     timeline->last = ARENA_ARRAY(graph->arena, double, n);
     for (int c = 0; c < n; c++) {
         struct walker *w = &s.walkers[c];
-        *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = schedule_ends(graph, c)};
+        *w = (struct walker){.schedule = &graph->schedules.at[c],
+                             .ends = times->ends ? times->ends[c] : schedule_ends(graph, c)};
         w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n *rt_schedule_most_slots(&w->schedule->shape) + 1);
     }
     for (bool any = true; any && !s.wrong;) {
@@ -183,6 +184,9 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
 }
 
 int timeline_verify(const struct graph *graph, struct diags *diags) {
+    struct transfer_ends *ends = ARENA_ARRAY(graph->arena, struct transfer_ends, graph->schedules.n + 1);
+    const struct timeline_times times = {.ends = ends};
+    for (int c = 0; c < graph->schedules.n && graph->level >= SCHEDULED; c++) ends[c] = schedule_ends(graph, c);
     const int further[] = {0, 1, graph->schedules.n ? rt_schedule_most_slots(&graph->schedules.at[0].shape) + 1 : 0};
     for (int k = 0; k < 3 && graph->level >= SCHEDULED; k++) {
         const int micro_batches = graph->schedules.at[0].shape.micro_batches + further[k];
@@ -190,7 +194,7 @@ int timeline_verify(const struct graph *graph, struct diags *diags) {
         bool allowed = true;
         for (int c = 0; c < graph->schedules.n; c++)
             allowed = allowed && rt_schedule_allows(&graph->schedules.at[c].shape, micro_batches);
-        const char *wrong = allowed ? timeline_simulate(graph, micro_batches, NULL, NULL, &timeline) : NULL;
+        const char *wrong = allowed ? timeline_simulate(graph, micro_batches, &times, &timeline) : NULL;
         if (wrong) return diag_error(diags, 1101, EXIT_MISMATCH, graph->name, "schedules: %s", wrong);
     }
     return 0;

@@ -3,7 +3,7 @@
 #ifndef IR_TIMELINE_H
 #define IR_TIMELINE_H
 
-#include "ir/ir.h"
+#include "ir/schedule.h"
 
 /* A segment executed for a micro-batch. */
 struct timeline_run {
@@ -25,12 +25,19 @@ struct timeline {
     int delayed;
 };
 
-/* Simulates a step with that many micro-batches. `seconds`: of each segment; NULL: a forward segment takes 1, a
- * backward segment 2, or 1 if it has a weight segment, which takes 1. `messages`: seconds that each node's message
- * takes from when both of its ends are posted; NULL: none. Returns NULL, or what is wrong: a wait that never ends, a
- * message that does not match. Memory is of graph->arena. */
-const char *timeline_simulate(const struct graph *graph, int micro_batches, const double *seconds,
-                              const double *messages, struct timeline *timeline);
+/* What a simulation takes as given. */
+struct timeline_times {
+    /* of each segment; NULL: a forward segment takes 1, a backward segment 2, or 1 if it has a weight segment, which
+     * takes 1 */
+    const double *seconds;
+    const double *messages;           /* of each node: from when both ends of its message are posted; NULL: none */
+    const struct transfer_ends *ends; /* schedule_ends of each coordinate; NULL: not known */
+};
+
+/* Simulates a step with that many micro-batches. Returns NULL, or what is wrong: a wait that never ends, a message that
+ * does not match. Memory is of graph->arena. */
+const char *timeline_simulate(const struct graph *graph, int micro_batches, const struct timeline_times *times,
+                              struct timeline *timeline);
 
 /* Checks the verified tables together: the table as it is, with a further micro-batch, and with as many as it takes to
  * come to the same slots again. 0, or -1 after a diagnostic. */

@@ -283,9 +283,10 @@ static void make_tables(struct graph *graph, const struct further *further) {
 /* Makes the tables that complete. */
 static void complete_tables(struct graph *graph, const struct further *further, struct timeline *timeline) {
     const int most = further->columns[0].micro_batches;
+    const struct timeline_times times = {.ends = further->ends};
     for (;;) {
         make_tables(graph, further);
-        if (!timeline_simulate(graph, most, NULL, NULL, timeline)) return;
+        if (!timeline_simulate(graph, most, &times, timeline)) return;
         if (timeline->stuck < 0 || further->more[timeline->stuck] >= most) return;
         further->more[timeline->stuck]++;
     }

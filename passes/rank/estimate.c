@@ -309,7 +309,8 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
     struct timeline timeline = {0};
     for (int c = 0; c < coordinates; c++) of[c] = slowest(&e, c, micro_batches, spans);
     for (int s = 0; s < graph->segments.n; s++) seconds[s] = length_of(&spans[s]);
-    if (timeline_simulate(graph, micro_batches, seconds, find_messages(&e, of), &timeline))
+    const struct timeline_times given = {.seconds = seconds, .messages = find_messages(&e, of)};
+    if (timeline_simulate(graph, micro_batches, &given, &timeline))
         BUG("the schedule of a verified graph does not complete");
     for (int c = 0; c < coordinates; c++) {
         struct span once = {0}, repeated = {0};

@@ -84,7 +84,8 @@ int main(int argc, char **argv) {
     diags_init(&diags, &arena);
     const struct graph *graph = schedule_model(&arena, &diags, stages, argv[1], micro_batches);
     const double *seconds = graph ? read_seconds(graph, argv + 3) : NULL;
-    const char *wrong = seconds ? timeline_simulate(graph, micro_batches, seconds, NULL, &timeline) : NULL;
+    const struct timeline_times times = {.seconds = seconds};
+    const char *wrong = seconds ? timeline_simulate(graph, micro_batches, &times, &timeline) : NULL;
     diags_print(&diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
     if (wrong) fprintf(stderr, "stage_times: %s\n", wrong);
     const bool done = seconds && !wrong;

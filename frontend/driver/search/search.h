@@ -55,7 +55,7 @@ enum outcome_part {
     OUTCOME_OPTIMIZER,
     OUTCOME_OTHERS,
     OUTCOME_UPDATE,   /* seconds of the step that are once a step: the update of the parameters */
-    OUTCOME_LEAST,    /* seconds of the step if nothing took time to start, and all products reached their rates */
+    OUTCOME_LEAST,    /* seconds of the step, without what moves weights, if all kernels reached their rates at once */
     OUTCOME_PRODUCTS, /* seconds of the step's operations of products, at the rate of large ones */
     OUTCOME_PARTS
 };

@@ -360,8 +360,8 @@ struct listing {
     int layers, devices;
 };
 
-/* Sequences of each rank's micro-batch, at most, where that is searched. */
-enum { MOST_SEQUENCES = 8 };
+/* Sequences of each rank's micro-batch, at most, where that is searched: all that divide those of a step. */
+enum { MOST_SEQUENCES = 64 };
 
 static bool is_allowed(const struct listing *l, const struct candidate *c) {
     const struct options *options = l->options;
@@ -498,7 +498,7 @@ static void add_forms(const struct listing *l, struct candidate candidate) {
 static void add_batches(const struct listing *l, struct candidate candidate) {
     const int ranks = candidate.ways[SEARCH_EXPERT] * candidate.ways[SEARCH_DATA]; /* that divide a micro-batch */
     const bool varies = search_smallest_batch(l->options) > 0;
-    for (int sequences = 1; sequences <= (varies ? MOST_SEQUENCES : 1); sequences *= 2) {
+    for (int sequences = 1; sequences <= (varies ? MOST_SEQUENCES : 1); sequences++) {
         candidate.batch = varies ? sequences * ranks : 0;
         if (is_allowed(l, &candidate)) add_forms(l, candidate);
     }

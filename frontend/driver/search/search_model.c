@@ -155,6 +155,13 @@ static double least_step(const struct job *job, const struct candidate *candidat
     return least.step - hidden_later(job, candidate, &least);
 }
 
+/* Seconds in which a micro-batch moves weights and their gradients, at most: a larger one does not move more. They are
+ * cast, read in both phases, and added to the sums of gradients: eight times their bytes. */
+static double moving_weights(const struct job *job, const double part[OUTCOME_PARTS]) {
+    const struct machine *machine = &job->side.machine;
+    return machine->correction * 8 * part[OUTCOME_WEIGHTS] / (machine->bandwidth * machine->traffic);
+}
+
 /* OUTCOME_PRODUCTS. */
 static double least_products(const struct job *job) {
     const struct machine *machine = &job->side.machine;
@@ -168,8 +175,6 @@ static double least_products(const struct job *job) {
 static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
     outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
-    if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1)
-        part[OUTCOME_LEAST] = least_step(job, candidate);
     part[OUTCOME_PRODUCTS] = least_products(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
     outcome->overlaps = job->graph->product_runs > 1;
@@ -180,6 +185,10 @@ static void measure(const struct job *job, const struct candidate *candidate, st
         if (others < part[OUTCOME_OTHERS]) continue;
         part[OUTCOME_WEIGHTS] = (double)bytes[RT_WEIGHTS], part[OUTCOME_GRADIENTS] = (double)bytes[RT_GRADIENTS];
         part[OUTCOME_OPTIMIZER] = (double)bytes[RT_OPTIMIZER], part[OUTCOME_OTHERS] = others;
+    }
+    if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1) {
+        const double least = least_step(job, candidate) - outcome->micro_batches * moving_weights(job, part);
+        part[OUTCOME_LEAST] = fmax(least, part[OUTCOME_PRODUCTS]);
     }
 }
 
