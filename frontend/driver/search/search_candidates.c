@@ -361,7 +361,7 @@ struct listing {
 };
 
 /* Sequences of each rank's micro-batch, at most, where that is searched: all that divide those of a step. */
-enum { MOST_SEQUENCES = 64 };
+enum { MOST_SEQUENCES = 128 };
 
 static bool is_allowed(const struct listing *l, const struct candidate *c) {
     const struct options *options = l->options;
