@@ -6,9 +6,10 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 
-/* What a node may cost, with all of its elements, to be recomputed in each stage that reads it: bytes of an operand or
- * result, at least, and as a part of the largest weight, beside which they are few; operations for each of these
- * bytes. The largest weight is the same in a model of fewer layers, from which the search predicts. */
+/* A node may be recomputed in each stage that reads it if none of its stored operands and results has more bytes than
+ * the larger of these: CHEAP_BYTES, and a part 1 / CHEAP_PART of the largest weight, beside which they are few. It may
+ * have CHEAP_FLOPS operations for each of these bytes. The largest weight is the same in a model of fewer layers, from
+ * which the search predicts. */
 enum { CHEAP_BYTES = 1 << 20, CHEAP_PART = 64, CHEAP_FLOPS = 4 };
 
 static double cheap_bytes(const struct graph *graph) {

@@ -46,8 +46,11 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_group group = {e->machine, ranks, stride};
     if (ranks < 2) return 0;
-    const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result), most = in > out ? in : out;
-    return machine_collective(&group, node->op->collective, most, (double)attr_int(node, "runs", 1));
+    const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result);
+    const bool adds =
+        node->op->collective == COLLECTIVE_SEND; /* neighbours send what the result has besides the operand */
+    const double bytes = adds ? fmax(0, out - in) : fmax(in, out);
+    return machine_collective(&group, node->op->collective, bytes, (double)attr_int(node, "runs", 1));
 }
 
 /* Per coordinate: its first shard. */

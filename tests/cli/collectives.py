@@ -26,13 +26,17 @@ PLANS = (("--pas tp --plan-ngpus 2 --inference", {"all_reduce", "all_gather"}, N
          ("--pas hybrid:context=4,attention=ring --attention flash", {"all_reduce", "all_gather", "send"}, "all_reduce"))
 
 
-def estimate(rankc, plan, own=(), bandwidth=1e10, **more):
+GPT2 = ("--model-config", "gpt2", "--dim", "seq=128")
+IMAGE = (os.path.join(os.path.dirname(os.path.abspath(__file__)), "image.rir"),)
+
+
+def estimate(rankc, plan, own=(), bandwidth=1e10, model=GPT2, **more):
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "machine.json")
         collectives = {kind: {"bandwidth": 5e9, "latency": 0} for kind in own}
         with open(path, "w", encoding="ascii") as file:
             json.dump({**MACHINE, **more, "levels": [{"bandwidth": bandwidth, "latency": 0, "collectives": collectives}]}, file)
-        words = ["plan", "--model-config", "gpt2", "--dim", "seq=128", "--machine", path, "--json", "-q", *plan.split()]
+        words = ["plan", *model, "--machine", path, "--json", "-q", *plan.split()]
         done = subprocess.run([rankc, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["estimate"]
@@ -50,6 +54,9 @@ def main():
         assert not most or max(added, key=added.get) == most, added
         # stages that wait for each other's messages wait for more of them the longer they are
         assert abs(sum(added.values()) - 1) < (0.1 if "send" in kinds and len(kinds) == 1 else 1e-4), added
+    # a window of 3 x 3 reads one row of 128 elements of 8 channels from the other rank
+    rows = [estimate(rankc, "--pas tp --plan-ngpus 2", own, model=IMAGE)["communicating_s"] for own in (("send",), ())]
+    assert abs((rows[0] - rows[1]) * 1e10 - 8 * 128 * 4) < 1, rows
     plan = "--pas fsdp --runtime-ngpus 4"
     beside, slower = (estimate(rankc, plan, bandwidth=1e12, overlap=1, slowdown=factor) for factor in (1, 2))
     both = beside["communicating_s"] + beside["hidden_s"]
