@@ -49,7 +49,9 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype) {
 
 double machine_reached(const struct machine *machine, double m, double n, double k) {
     const double *half = machine->half_extents;
-    return machine_filled(machine, m, n, 1) * m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
+    const double tiled = fmin(1, m / 256) * fmin(1, n / 128); /* less than a tile is shared out along k instead */
+    const double filled = pow(machine_filled(machine, m, n, 1), tiled);
+    return filled * m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
 }
 
 double machine_filled(const struct machine *machine, double m, double n, double count) {

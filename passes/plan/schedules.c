@@ -152,6 +152,11 @@ int schedule_pipelines(const char *text) {
     return kind && kind->is_twofold ? 2 : 1;
 }
 
+bool schedule_is_v(const char *text) {
+    const struct schedule_kind *kind = text ? find_kind(text, strcspn(text, ":")) : NULL;
+    return kind && kind->is_v;
+}
+
 static int report_unknown(const char *text, struct diags *diags) {
     struct strbuf names;
     strbuf_init(&names, diags->arena);

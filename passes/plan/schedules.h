@@ -53,6 +53,9 @@ bool schedule_is_known(const char *text);
  * and for a NULL or unknown name. */
 int schedule_pipelines(const char *text);
 
+/* True if a micro-batch goes through the second half of the stages from the last rank back to the first. */
+bool schedule_is_v(const char *text);
+
 /* Reads the name of a schedule with its options, such as "interleaved:v=2"; NULL: the default. A text of several
  * lines is a grid. 0, or -1 after a diagnostic: E0202 for an unknown name, E0205 for an option, E0427 for a grid. */
 int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags);

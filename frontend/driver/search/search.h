@@ -85,7 +85,6 @@ struct schedule_law {
     const char *name;
     int chunks, copies;
     double waiting, few, flight, kept, kept_full;
-    bool is_v; /* the second half of the stages goes back through the ranks */
 };
 
 struct candidate {

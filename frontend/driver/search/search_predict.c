@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/driver/search/search.h"
+#include "passes/plan/schedules.h"
 
 /* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
 static double zero_ranks(const struct candidate *c) {
@@ -105,14 +106,15 @@ static double length_of(const struct equal_stages *s, int stage) {
 
 /* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: `rank + i * ranks`,
  * those with odd i of V schedules from the last rank on. It is one of the first two or the last two. */
-static double slowest_rank(const struct schedule_law *law, double rest, int layers, int ranks) {
-    const int chunks = law->chunks / law->copies, stages = ranks * chunks;
+static double slowest_rank(const struct candidate *c, double rest, int layers) {
+    const int chunks = c->law->chunks / c->law->copies, ranks = c->ways[SEARCH_PIPELINE], stages = ranks * chunks;
+    const bool is_v = chunks > 1 && schedule_is_v(c->schedule);
     const struct equal_stages equal = {rest, layers, stages, slowest_stage(rest, layers, stages)};
     double most = chunks > 1 ? 0 : equal.slowest;
     for (int rank = 0; rank < ranks && chunks > 1; rank = rank == 1 && ranks > 4 ? ranks - 2 : rank + 1) {
         double sum = 0;
         for (int i = 0; i < chunks; i++)
-            sum += length_of(&equal, i * ranks + (law->is_v && i % 2 ? ranks - 1 - rank : rank));
+            sum += length_of(&equal, i * ranks + (is_v && i % 2 ? ranks - 1 - rank : rank));
         most = fmax(most, sum);
     }
     return most;
@@ -213,8 +215,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     if (c->own.ways && c->base->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
-        longest =
-            search_working(base->layer) * slowest_rank(law, search_rest(base), base->layers, c->ways[SEARCH_PIPELINE]);
+        longest = search_working(base->layer) * slowest_rank(c, search_rest(base), base->layers);
     const double worked = micro * longest / base->micro_batches;
     double seconds =
         (worked + micro * receiving(search, c, base)) * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
