@@ -100,8 +100,8 @@ static double measure(struct profiling *p, const struct exchange *exchange, int 
     if (profile_run(p, name, ranks_of(p, exchange), trace) < 0) return -1;
     const double seconds = seconds_in(trace, exchange->op, arena);
     if (seconds < 0)
-        return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL, "the trace of the program that measures %s has none",
-                          exchange->op);
+        return diag_error(p->cli->diags, 620, EXIT_SYSTEM, NULL,
+                          "the trace of the program that measures %s has no such event", exchange->op);
     return fmax(seconds, 1e-7);
 }
 
