@@ -59,6 +59,7 @@ static void put_training(json *writer, const struct training *training, bool mod
     put_int(writer, "zero_ngroups", training->zero_groups);
     put_int(writer, "zero_prefetch", training->zero_prefetch);
     put_int(writer, "bucket_bytes", training->bucket_bytes);
+    if (training->tied_once) rt_json_key(writer, "tied_once"), rt_json_put_bool(writer, true);
     rt_json_key(writer, "clip_grad_norm");
     rt_json_put_real(writer, training->clip_grad_norm);
     if (module) rt_json_key(writer, "module"), rt_json_put_bool(writer, true);

@@ -473,13 +473,21 @@ static int home_of(const struct verifier *v, int tensor) {
     return t->kind == TENSOR_VALUE ? v->graph->nodes.at[t->producer].stage : STAGE_ALL;
 }
 
+/* True if the stage has the tensor of stage `home`: in the phases of the whole step, whose nodes are on a coordinate's
+ * first stage, also those of its other stages. */
+static bool has_tensor(const struct verifier *v, const struct node *node, int64_t stage, int home) {
+    if (stage < 0 || stage >= schedule_chunks(v->graph) || home == STAGE_ALL) return false;
+    return stage == home ||
+           (node->phase >= PHASE_REDUCE && schedule_home(v->graph, (int)stage) == schedule_home(v->graph, home));
+}
+
 static void check_crossing(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     bool transfer = node->op->id == OP_Transfer;
     if (!transfer && !mesh_is_even(&v->graph->mesh) && from->layout.ncuts)
         fail(v, "broadcasts a part of '%s' between unequal stages", from->name);
     if (!layout_equal(&from->layout, &to->layout)) fail(v, "changes the layout of '%s'", from->name);
-    if (home_of(v, node->inputs[0]) != attr_int(node, "from", -2))
+    if (!has_tensor(v, node, attr_int(node, "from", -1), home_of(v, node->inputs[0])))
         fail(v, "'%s' is not on the pipeline stage that sends it", from->name);
     if (node->stage != (transfer ? attr_int(node, "to", -2) : STAGE_ALL)) fail(v, "arrives on another stage");
     if (attr_int(node, "mesh", -1) != mesh_pipeline_axis(&v->graph->mesh)) fail(v, "is not along the pipeline axis");

@@ -50,6 +50,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_AMP,
                                                  OPT_FP8,
                                                  OPT_USE_ZERO,
+                                                 OPT_TIED_GRADIENTS,
                                                  OPT_USE_ASYNC_REDUCER,
                                                  OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
@@ -164,6 +165,12 @@ static int read_accumulate(struct job *job) {
         diag_quote(job->diags, job->options->schedule), pipelines, given == 1 ? "is" : "are", (long long)given);
 }
 
+/* On GPUs no sum has the bits of one rank (DESIGN 8), so that nothing is lost. */
+static bool sends_tied_once(const struct options *options) {
+    if (options->tied_gradients == CHOICE_NONE) return options->target == OPT_TARGET_CUDA;
+    return options->tied_gradients == OPT_TIED_STEP;
+}
+
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
@@ -174,6 +181,7 @@ int job_read_training(struct job *job) {
     *training = (struct training){.zero = zero_stage(options),
                                   .zero_groups = (int)options->zero_ngroups,
                                   .zero_prefetch = (int)options->zero_prefetch,
+                                  .tied_once = sends_tied_once(options),
                                   .schedule = job->side.schedule ? job->side.schedule : options->schedule,
                                   .lr_schedule_text = options->lr_schedule};
     if (schedule_choose(&schedule, training->schedule, job->diags) < 0) return -1;

@@ -135,7 +135,8 @@ struct options {
 
     /* compile */
     const char *output, *instance_name;
-    enum choice target, dtype, weights, reuse, broadcast, attention; /* dtype: CHOICE_NONE keeps the model's */
+    /* dtype: CHOICE_NONE keeps the model's; tied_gradients: CHOICE_NONE is the target's default */
+    enum choice target, dtype, weights, reuse, broadcast, attention, tied_gradients;
     struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
     struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; it has plan_ngpus shards */
     int naxes;

@@ -159,6 +159,12 @@ static bool is_widened(const struct graph *graph, int tensor) {
            rt_dtype_bytes(narrow->dtype) < rt_dtype_bytes(wide->dtype);
 }
 
+/* The phase in which the value is sent: that of its node, but sums over micro-batches are complete at their end. */
+static enum phase sent_in(const struct graph *graph, int tensor) {
+    const struct node *producer = &graph->nodes.at[graph->tensors.at[tensor].producer];
+    return producer->op->id == OP_Accumulate ? PHASE_REDUCE : producer->phase;
+}
+
 static void copy_node(struct staging *s, int id, int stage);
 
 /* The tensor that has the value on `stage`; adds a Transfer if it is computed at another coordinate. Stages of one
@@ -167,8 +173,10 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     struct graph *graph = s->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
     if (t->kind != TENSOR_VALUE) return tensor;
+    const enum phase phase = sent_in(graph, tensor);
     int home = graph->nodes.at[t->producer].stage;
-    stage = stage_in(s, graph->nodes.at[t->producer].phase, stage);
+    if (home != STAGE_ALL) home = stage_in(s, phase, home);
+    stage = stage_in(s, phase, stage);
     const char *key = key_of(s, tensor, stage);
     int there = map_get(&s->there, key, strlen(key));
     if (there >= 0) return there;
@@ -186,7 +194,7 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
     int id = graph_add_node(graph, &ops[OP_Transfer], name, 1, &tensor, 1, &out, 3, attrs);
     graph->nodes.at[id].stage = stage;
-    graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
+    graph->nodes.at[id].phase = phase;
     map_put(&s->there, key, strlen(key), out);
     return out;
 }

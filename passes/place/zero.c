@@ -142,13 +142,18 @@ static void add_always(const struct zero *z, struct node *accumulate) {
     accumulate->inputs[2] = graph_add_const(z->graph, "one", dtype, 0, NULL, bytes);
 }
 
+/* True for sums of gradients of scale units, which ZeRO 1 reduces when they are complete. */
+static bool adds_gradients(const struct node *node) {
+    return node->op->id == OP_Accumulate || (node->op->id == OP_Add && node->phase == PHASE_REDUCE);
+}
+
 /* Cuts the nodes of the families that are cut. */
 static void cut_nodes(const struct zero *z) {
     for (int i = 0; i < z->graph->order.n; i++) {
         const int id = z->graph->order.at[i];
         struct node *node = &z->graph->nodes.at[id];
         const bool sums = node->op->id == OP_SumSquares && is_cut(z, node->inputs[0]);
-        if (node->op->id == OP_Accumulate && z->training->zero < 2) continue;
+        if (adds_gradients(node) && z->training->zero < 2) continue;
         const bool reduced = zero_groups(z->training) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
         if (node->op->id == OP_Accumulate && reduced) add_always(z, node);
         if (!sums && !(connects(node) && is_cut(z, node->outputs[0]))) continue;

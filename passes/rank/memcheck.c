@@ -212,8 +212,19 @@ static int verify_class(struct walk *w, struct diags *diags) {
     return walk_class(w, diags);
 }
 
+/* The memory of a state or weight that is a slice has no room for what is gathered from it. */
+static int check_slices(const struct rankplan *plan, struct diags *diags) {
+    const struct graph *graph = plan->graph;
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (tensor_is_stored(&graph->tensors.at[plan->root[t]]) && rankplan_is_gathered(graph, plan->root[t], t))
+            return diag_error(diags, 1103, EXIT_INTERNAL, graph->name,
+                              "memory plan: '%s' is larger than the slice in whose memory it is",
+                              graph->tensors.at[t].name);
+    return 0;
+}
+
 int memplan_verify(const struct rankplan *plan, struct diags *diags) {
-    int status = 0;
+    int status = check_slices(plan, diags);
     for (int c = 0; c < plan->nclasses && status == 0; c++) {
         struct walk walk = {.plan = plan, .class = &plan->classes[c], .arena = arena_scratch(plan->graph->arena)};
         status = verify_class(&walk, diags);

@@ -61,6 +61,11 @@ bool rankplan_moves_slices(const struct graph *graph, const struct node *node) {
                          1u);
 }
 
+bool rankplan_is_gathered(const struct graph *graph, int slice, int tensor) {
+    const unsigned axes = layout_flat_axes(&graph->tensors.at[slice].layout);
+    return (axes & ~layout_flat_axes(&graph->tensors.at[tensor].layout)) != 0;
+}
+
 int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output) {
     const struct plan_place *out = &class->place[node->outputs[output]];
     if (node->op->kind != OP_ELEMENTWISE) return -1;

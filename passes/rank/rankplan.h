@@ -127,6 +127,9 @@ int rankplan_part(const struct rank_class *class, const struct node *node);
  * or the operand in that of the result: a rank's slice of a tensor is a run of its elements. */
 bool rankplan_moves_slices(const struct graph *graph, const struct node *node);
 
+/* True if `slice` is flat along an axis along which the tensor, which lies in its memory, is not. */
+bool rankplan_is_gathered(const struct graph *graph, int slice, int tensor);
+
 /* Elements and bytes of the part of the tensor on ranks of the class. */
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);

@@ -76,13 +76,15 @@ static void place_sums(struct rankplan *plan, int *last_read) {
     }
 }
 
-/* True if the node at that position can work in place and is the last to read its operand's memory. */
+/* True if the node at that position can work in place and is the last to read its operand's memory. The memory of a sum
+ * that is a slice has no room for the rest of the tensor. */
 static bool works_in_place(const struct rankplan *plan, const int *last_read, int position) {
     const struct graph *graph = plan->graph;
     const struct node *node = &graph->nodes.at[graph->order.at[position]];
     if (!node->op->in_place && !rankplan_moves_slices(graph, node)) return false;
     const int root = plan->root[node->inputs[0]];
-    const bool is_sum = graph->tensors.at[root].gradient && root != node->inputs[0];
+    const bool is_sum = graph->tensors.at[root].gradient && root != node->inputs[0] &&
+                        !rankplan_is_gathered(graph, root, node->outputs[0]);
     return (graph->tensors.at[root].kind == TENSOR_VALUE || is_sum) && last_read[root] <= position;
 }
 

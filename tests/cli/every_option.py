@@ -419,6 +419,16 @@ def schedule(b):
         assert b.show(STATIC, "--train", "--pas", "pp:pipeline=2", "--accumulate", 4, "--schedule", name)["schedule"]["name"] == name
 
 
+def tied_gradients(b):
+    def sent(*words):
+        shown = b.show(STATIC, "--train", "--pas", "pp:pipeline=2", "--accumulate", 4, *words)
+        return sum(c["count"] for c in shown["communication"] if c["kind"] == "send_recv")
+    each, once = sent(), sent("--tied-gradients", "step")
+    assert each - once == 3 and each == sent("--tied-gradients", "micro-batch"), (each, once)
+    assert sent("--target", "cuda") == once and sent("--target", "cuda", "--tied-gradients", "micro-batch") == each
+    assert "--tied-gradients needs --train" in b.call("plan", STATIC, "--tied-gradients", "step", code=2).stderr
+
+
 def kinds(b, *words):
     return {c["kind"] for c in b.show(STATIC, "--train", "--pas", "tp:tensor=2", *words)["communication"]}
 

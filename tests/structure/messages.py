@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """What pipeline stages of GPT-2 (rankc's own configuration) send to each other in a training step, by hand: for each
 micro-batch and boundary the residual stream and its gradient; from the last stage to the first the gradient of the
-table of words, which both read, and back once its new value. Beyond these, a few numbers of the norm.
+table of words, which both read, for each micro-batch or once a step (--tied-gradients), and back once its new value.
+Beyond these, a few numbers of the norm.
 
     messages.py --rankc RANKC"""
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -14,9 +16,9 @@ NUMBERS = 100  # bytes of the numbers, at most
 CASES = [(2, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (4, 8, "zb-h1"), (3, 6, "1f1b")]
 
 
-def sent(rankc, stages, micro_batches, schedule):
+def sent(rankc, stages, micro_batches, schedule, tied):
     command = [rankc, "plan", "--model-config", "gpt2", "--dim", "batch=1", "--pas", f"pp:pipeline={stages}", "--accumulate",
-               str(micro_batches), "--schedule", schedule, "--machine", "h100", "--json", "-q"]
+               str(micro_batches), "--schedule", schedule, "--tied-gradients", tied, "--machine", "h100", "--json", "-q"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
@@ -28,14 +30,15 @@ def main():
     parser.add_argument("--rankc", required=True)
     args = parser.parse_args()
     failed = 0
-    for stages, micro_batches, schedule in CASES:
+    for (stages, micro_batches, schedule), tied in itertools.product(CASES, ("micro-batch", "step")):
         boundary, table = 2 * TOKENS * WIDTH * FLOAT, WORDS * WIDTH * FLOAT
-        expected = micro_batches * ((stages - 1) * boundary + table) + table
-        got = sent(args.rankc, stages, micro_batches, schedule)
+        gradients = 1 if tied == "step" else micro_batches
+        expected = micro_batches * (stages - 1) * boundary + (gradients + 1) * table
+        got = sent(args.rankc, stages, micro_batches, schedule, tied)
         if not expected <= got <= expected + NUMBERS:
             failed += 1
-            print(f"{stages} stages, {micro_batches} micro-batches, {schedule}: {got} bytes, not {expected}")
-    print(f"{len(CASES)} plans, {failed} failed")
+            print(f"{stages} stages, {micro_batches} micro-batches, {schedule}, {tied}: {got} bytes, not {expected}")
+    print(f"{2 * len(CASES)} plans, {failed} failed")
     return failed > 0
 
 

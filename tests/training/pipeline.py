@@ -33,6 +33,8 @@ BROKEN = {"F0 B0\nF0\n": (2, "3 cells, but 2 stages with 1 micro-batches have 4"
           "F0 B0 W0\nF0 B0\n": (2, "5 cells, but 2 stages with 1 micro-batches have 6"), "F0 W0 B0\n": (1, "W0 of stage 0 comes before its B"),
           "F0 B0 W0 B0\n": (1, "4 cells"), "F0@0 F0@1 B0@1 B0@0 W0@0 W0@1\n": (1, "W0 of stage 0 comes before that of stage 1")}
 
+TIED = ("--tied-gradients", "step")  # gradients of tied embeddings are sent once a step: sums are rounded in another order
+
 # Of each target: tensor, pipeline, units, ZeRO, schedule, recomputation, micro-batches of a unit, further options
 QUICK = {"c": {
     "gpt2": [(1, 2, 1, 0, "1f1b", "none", 7), (1, 4, 1, 0, "1f1b", "full", 4), (1, 3, 1, 0, "gpipe", "none", 4), (2, 2, 1, 0, "1f1b", "none", 4),
@@ -40,7 +42,10 @@ QUICK = {"c": {
              (1, 2, 1, 0, "1f1b", "none", 4, "--amp", "fp16"), (1, 2, 1, 0, "interleaved", "none", 6),
              (2, 2, 1, 0, "interleaved", "none", 4), (1, 2, 2, 3, "interleaved:v=3", "full", 2), (1, 2, 1, 0, "v", "full", 2),
              (1, 4, 1, 0, "zb-h1", "none", 4), (1, 2, 1, 0, "zb-h2", "full", 7), (1, 2, 1, 0, "w", "none", 2),
-             (1, 4, 1, 0, "chimera", "none", 6), (2, 4, 1, 3, "chimera", "full", 4), (1, 2, 1, 1, "chimera", "none", 2)],
+             (1, 4, 1, 0, "chimera", "none", 6), (2, 4, 1, 3, "chimera", "full", 4), (1, 2, 1, 1, "chimera", "none", 2),
+             (1, 2, 1, 0, "1f1b", "none", 7, *TIED), (2, 2, 2, 1, "1f1b", "none", 3, *TIED), (1, 2, 2, 2, "1f1b", "none", 4, *TIED),
+             (1, 2, 2, 3, "zb-h1", "full", 4, *TIED), (1, 2, 1, 0, "interleaved:v=3", "none", 4, *TIED), (1, 4, 1, 0, "chimera", "none", 8, *TIED),
+             (1, 3, 1, 0, "gpipe", "none", 4, *TIED, "--amp", "fp16")],
     "llama": [(1, 4, 2, 2, "chimera", "none", 4), (1, 2, 2, 2, "1f1b", "none", 4), (1, 2, 2, 1, "interleaved", "none", 4), (1, 2, 2, 3, "zb-v", "none", 4)],
     "mlp_dropout": [(1, 2, 1, 0, "1f1b", "none", 4), (1, 2, 1, 0, "zb-v", "none", 4)],
     "cnn_bn": [(1, 2, 1, 0, "1f1b", "none", 4)],
@@ -97,7 +102,8 @@ def check(o, known, case, row, work):
         known[one] = losses(o, case, "dp", 1, accumulate * units, list(more), work)
     got = losses(o, case, policy(tensor, pipeline), units, accumulate,
                  options + ["--schedule", grid_file(schedule, work)] + ([] if recompute == "none" else ["--recompute", recompute]), work)
-    expect(got == known[base] or o.target == "cuda" and farthest(got, known[base]) <= BOUND, f"{got} instead of {known[base]}")
+    rounds = o.target == "cuda" or TIED[1] in more  # in another order than without stages
+    expect(got == known[base] or rounds and farthest(got, known[base]) <= BOUND, f"{got} instead of {known[base]}")
     worst = farthest(got, known[one])
     expect(worst <= BOUND or case == "cnn_bn", f"{worst:.1e} from one rank")
     if worst == 0:

@@ -12,10 +12,11 @@ import sys
 
 from harness import COMM, call, compile_case, data_of, expect, lines_of, ranks_of, recorded, report, split_plan
 
-STEPS, BOUND, NUMBER = 10, 1e-5, 9
+STEPS, BOUND, NUMBER = 10, 1e-5, 11
 # Plan, micro-batches of a unit, further options. The gradients of stages with fewer ranks are received by several, and sent to one.
 PLANS = {
-    "gpt2": [("hybrid:tensor=3@1,pipeline=3@1", 3), ("hybrid:tensor=2@0-1,pipeline=3@1", 4), ("hybrid:data=2@1,pipeline=2@2", 1, "--use-zero", "3"),
+    "gpt2": [("hybrid:tensor=2@0,pipeline=3@2", 2, "--use-zero", "2", "--tied-gradients", "step"),
+             ("hybrid:tensor=2@1,pipeline=2@1", 4, "--tied-gradients", "step"), ("hybrid:tensor=3@1,pipeline=3@1", 3), ("hybrid:tensor=2@0-1,pipeline=3@1", 4), ("hybrid:data=2@1,pipeline=2@2", 1, "--use-zero", "3"),
              ("hybrid:tensor=3@0,data=2@1,pipeline=2@1", 2), ("hybrid:data=2@0,pipeline=2@1", 2, "--use-zero", "1"),
              ("hybrid:tensor=2@0,pipeline=2@4", 1, "--use-zero", "2", "--zero-ngroups", "2"),
              ("hybrid:tensor=2@1-2,data=2@0-1,pipeline=4@1", 2, "--schedule", "1f1b"),

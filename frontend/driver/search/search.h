@@ -226,7 +226,8 @@ const char *search_first_error(const struct diags *diags, struct arena *arena);
 /* The repetitions of the model's largest block; 0 if it has so few that shortened graphs are no less work. */
 int search_layers(const struct search_model *model);
 
-/* Elements of the tables of embeddings that are read elsewhere too (tied weights). */
+/* Elements of the tables of embeddings that are read elsewhere too (tied weights), if stages send their gradients for
+ * each micro-batch. */
 double search_tied(const struct search_model *model);
 
 /* The number of experts of the model's mixtures; 1: it has none. */
