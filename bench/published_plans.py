@@ -142,9 +142,9 @@ devices and sequences of a step: `search` is how many times as fast its plan is 
 
 {table}
 
-Stages of GPT-2 and GPT-3 with micro-batches of one sequence are slower than Megatron's: rankc sends the gradients of tied
-weights from the last stage to the first one for each micro-batch, so that sums are those of one rank bit for bit, and
-Megatron once a step.
+Stages with micro-batches of one sequence are slower than Megatron's: rankc computes the gradient of a weight in 16 bits
+and then adds it to the sum, which moves 12 bytes for each parameter and micro-batch, where Megatron's product adds to the
+sum itself.
 """
 
 if __name__ == "__main__":

@@ -97,8 +97,9 @@ bool layout_equal(const struct layout *a, const struct layout *b) {
 }
 
 int layout_inner_axis(const struct layout *layout, int axis) {
-    const struct cut *cut = cut_along(layout, axis), *next = cut + 1;
-    if (!cut || next == layout->cuts + layout->ncuts || !placement_divides(&cut->placement)) return -1;
+    const struct cut *cut = cut_along(layout, axis);
+    if (!cut || cut + 1 == layout->cuts + layout->ncuts || !placement_divides(&cut->placement)) return -1;
+    const struct cut *next = cut + 1;
     return placement_divides(&next->placement) && next->placement.dim == cut->placement.dim ? next->axis : -1;
 }
 

@@ -58,7 +58,13 @@ static inline void finish(const struct rt_packed_product *product, struct rt_blo
 }
 
 typedef float quad __attribute__((vector_size(16)));
+
+#if defined __clang__ || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
 typedef int32_t order __attribute__((vector_size(16)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (order){__VA_ARGS__})
+#endif
 
 static inline quad load_quad(const float *from) {
     quad q;
@@ -70,14 +76,10 @@ static inline quad load_quad(const float *from) {
 static inline void turn_quads(float *to, const float *from, int64_t from_row) {
     const quad a = load_quad(from), b = load_quad(from + from_row), c = load_quad(from + 2 * from_row),
                d = load_quad(from + 3 * from_row);
-    const quad ab_low = __builtin_shuffle(a, b, (order){0, 4, 1, 5}),
-               ab_high = __builtin_shuffle(a, b, (order){2, 6, 3, 7}),
-               cd_low = __builtin_shuffle(c, d, (order){0, 4, 1, 5}),
-               cd_high = __builtin_shuffle(c, d, (order){2, 6, 3, 7});
-    const quad rows[] = {__builtin_shuffle(ab_low, cd_low, (order){0, 1, 4, 5}),
-                         __builtin_shuffle(ab_low, cd_low, (order){2, 3, 6, 7}),
-                         __builtin_shuffle(ab_high, cd_high, (order){0, 1, 4, 5}),
-                         __builtin_shuffle(ab_high, cd_high, (order){2, 3, 6, 7})};
+    const quad ab_low = SHUFFLE(a, b, 0, 4, 1, 5), ab_high = SHUFFLE(a, b, 2, 6, 3, 7),
+               cd_low = SHUFFLE(c, d, 0, 4, 1, 5), cd_high = SHUFFLE(c, d, 2, 6, 3, 7);
+    const quad rows[] = {SHUFFLE(ab_low, cd_low, 0, 1, 4, 5), SHUFFLE(ab_low, cd_low, 2, 3, 6, 7),
+                         SHUFFLE(ab_high, cd_high, 0, 1, 4, 5), SHUFFLE(ab_high, cd_high, 2, 3, 6, 7)};
     for (int i = 0; i < 4; i++) memcpy(to + i * RT_PANEL, &rows[i], sizeof rows[i]);
 }
 
