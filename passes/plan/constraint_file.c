@@ -91,12 +91,12 @@ static int add_dim(const struct reader *r, const struct line *line, const char *
     const char *word = scalar(r, line, text), *comma = word ? strchr(word, ',') : NULL;
     if (!word) return -1;
     const size_t before = comma ? (size_t)(comma - word) : 0;
-    comma += comma ? 1 + strspn(comma + 1, " ") : 0;
-    if (!comma || before < 1 || before > 2 || strspn(word, "0123456789") != before || !*comma || strlen(comma) > 2 ||
-        comma[strspn(comma, "0123456789")])
+    const char *after = comma ? comma + 1 + strspn(comma + 1, " ") : "";
+    if (before < 1 || before > 2 || strspn(word, "0123456789") != before || !*after || strlen(after) > 2 ||
+        after[strspn(after, "0123456789")])
         return fail_line(r, line, "a dimension is \"INPUT,DIM\", such as 0,1");
     for (size_t i = 0; i < before; i++) dim.operand = 10 * dim.operand + (word[i] - '0');
-    for (; *comma; comma++) dim.dim = 10 * dim.dim + (*comma - '0');
+    for (; *after; after++) dim.dim = 10 * dim.dim + (*after - '0');
     if (out->dims.n == MAX_DIMS) return fail_line(r, line, "too many dimensions");
     VEC_PUSH(r->arena, &out->dims, dim);
     return 0;

@@ -77,6 +77,12 @@ static bool is_separator(char c) {
     return c == '/' || c == '.';
 }
 
+/* What follows the first '/'; NULL: there is none. */
+static char *next_component(char *path) {
+    char *separator = strchr(path, '/');
+    return separator ? separator + 1 : NULL;
+}
+
 /* True if the glob matches some consecutive components of the name, the last one left out. Components end at '/' or
  * '.'; both stand for each other. */
 static bool module_matches(const char *glob, const char *name, struct arena *arena) {
@@ -87,7 +93,7 @@ static bool module_matches(const char *glob, const char *name, struct arena *are
     for (char *c = path; *c; c++) *c = is_separator(*c) ? '/' : *c;
     for (char *c = pattern; *c; c++)
         if (is_separator(*c)) *c = '/', components++;
-    for (char *from = path; from; from = strchr(from, '/'), from += from != NULL) {
+    for (char *from = path; from; from = next_component(from)) {
         char *to = from;
         for (size_t n = 0; n < components && to; n++) to = strchr(n ? to + 1 : to, '/');
         if (to) *to = 0;
