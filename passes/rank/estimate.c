@@ -285,8 +285,9 @@ static double walk_of(const struct graph *graph, const struct timeline *timeline
 
 /* What measured steps say of this machine's estimates. */
 static void correct(struct estimate *estimate, double factor) {
-    double *const seconds[] = {&estimate->step,          &estimate->computing, &estimate->updating,
-                               &estimate->communicating, &estimate->hidden,    &estimate->waiting};
+    double *const seconds[] = {&estimate->step,           &estimate->computing, &estimate->updating,
+                               &estimate->communicating,  &estimate->hidden,    &estimate->summing,
+                               &estimate->summing_hidden, &estimate->waiting};
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] *= factor;
 }
 
@@ -329,10 +330,11 @@ struct estimate estimate_step(const struct rankplan *plan, const struct machine 
         const double step = walk_of(graph, &timeline) + length_of(&once) + exposed;
         if (step <= longest) continue;
         longest = estimate.step = step;
-        estimate.updating = once.computing;
+        estimate.updating = once.computing, estimate.summing = once.communicating + exposed;
+        estimate.summing_hidden = once.begun - exposed;
         estimate.computing = once.computing + micro_batches * repeated.computing;
         estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating + moving;
-        estimate.hidden = once.begun - exposed + micro_batches * repeated.hidden;
+        estimate.hidden = estimate.summing_hidden + micro_batches * repeated.hidden;
         estimate.waiting = fmax(0, step - estimate.computing - estimate.communicating); /* rounding */
     }
     correct(&estimate, machine->correction);

@@ -10,12 +10,14 @@
  * parts of `step` are those of the rank that works longest, and `waiting` is what remains. */
 struct estimate {
     double step;
-    double computing;     /* kernels of forward, backward, recomputation and update */
-    double updating;      /* those of the update, once a step; a part of `computing` */
-    double communicating; /* collectives that nothing hides */
-    double hidden;        /* collectives beside which something is computed; not a part of `step` */
-    double waiting;       /* for other pipeline stages */
-    double bubble;        /* the part of the time of forward and backward in which stages wait, over all stages */
+    double computing;      /* kernels of forward, backward, recomputation and update */
+    double updating;       /* those of the update, once a step; a part of `computing` */
+    double communicating;  /* collectives that nothing hides */
+    double hidden;         /* collectives beside which something is computed; not a part of `step` */
+    double summing;        /* collectives that are once a step: a part of `communicating`, */
+    double summing_hidden; /* and of `hidden` */
+    double waiting;        /* for other pipeline stages */
+    double bubble;         /* the part of the time of forward and backward in which stages wait, over all stages */
     /* Floating-point operations of products, of all ranks together. Of the model: forward, and in training backward as
      * twice that, whatever is recomputed or computed twice. Causal attention counts in full, and once more by half:
      * the products of which the mask leaves nothing are left out. */

@@ -54,6 +54,12 @@ static const struct search_model *model_of(const struct searching *s, struct can
 
 /* Steps ------------------------------------------------------------------------------------------------------------ */
 
+/* Predicts the candidate, and keeps what is predicted beside what later steps tell. */
+static void predict(const struct search *search, struct candidate *c, const struct outcome *base) {
+    search_predict(search, c, base);
+    c->predicted_seconds = c->seconds, c->predicted_memory = c->memory;
+}
+
 /* Notes what is known of the bases of a candidate with unequal stages, and predicts it when both are known. */
 static void predict_unequal(const struct searching *s, struct candidate *c, const struct candidate *of,
                             const struct outcome *outcome) {
@@ -67,7 +73,7 @@ static void predict_unequal(const struct searching *s, struct candidate *c, cons
     if (c->overlap == SEARCH_IF_FASTER) c->overlap = c->larger->overlaps ? SEARCH_ALWAYS : SEARCH_NEVER;
     if (c->refused) return;
     const struct outcome mixed = search_unequal(c);
-    search_predict(s->search, c, &mixed);
+    predict(s->search, c, &mixed);
     search_bound_unequal(s->search, c, &mixed);
 }
 
@@ -81,7 +87,7 @@ static void predict_family(struct search *search, const struct candidate *of, co
         if (c->own.ways || (c->refused && c->refused != outcome->refused)) continue;
         c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
         if (c->overlap == SEARCH_IF_FASTER) c->overlap = outcome->overlaps ? SEARCH_ALWAYS : SEARCH_NEVER;
-        if (!c->refused) search_predict(search, c, outcome);
+        if (!c->refused) predict(search, c, outcome);
     }
 }
 
@@ -90,12 +96,9 @@ static void predict_from(const struct searching *s, const struct candidate *cand
     struct candidate of = *candidate;
     const struct candidate base = search_base(&of);
     struct outcome *outcome = ARENA_NEW(s->arena, struct outcome);
-    struct shortened shortened;
     const struct search_model *model = model_of(s, &of);
-    const bool shorter = model && search_shortened(model, s->options, &base, s->arena, &shortened);
-    *outcome = shorter ? shortened.outcome
-               : model ? search_planned(model, s->options, &base, s->arena, NULL)
-                       : (struct outcome){.refused = of.refused};
+    *outcome =
+        model ? search_planned_base(model, s->options, &base, s->arena) : (struct outcome){.refused = of.refused};
     predict_family(s->search, &of, outcome);
     for (int i = 0; i < s->search->unequal.n; i++)
         predict_unequal(s, &s->search->all.at[s->search->unequal.at[i]], &of, outcome);

@@ -55,6 +55,10 @@ enum outcome_part {
     OUTCOME_OPTIMIZER,
     OUTCOME_OTHERS,
     OUTCOME_UPDATE,   /* seconds of the step that are once a step: the update of the parameters */
+    OUTCOME_SUMMING,  /* and its collectives, of gradients along axes of the mesh: those that nothing hides, */
+    OUTCOME_HIDDEN,   /* and, not of the step, those that are hidden */
+    OUTCOME_TENSORS,  /* parameters that ZeRO divides */
+    OUTCOME_GATHERED, /* how often the phases of a micro-batch read them: ZeRO 3 gathers them for each */
     OUTCOME_LEAST,    /* seconds of the step, without what moves weights, if all kernels reached their rates at once */
     OUTCOME_PRODUCTS, /* seconds of the step's operations of products, at the rate of large ones */
     OUTCOME_PARTS
@@ -77,14 +81,15 @@ struct own_axis {
     int ways, first, end;
 };
 
-/* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, times the micro-batches in flight, and
- * the part of its waiting: `waiting` with as many micro-batches as are in flight, `few` with a single one. `kept`:
- * times the activations of as many micro-batches in a program without stages, where more of them share memory;
- * `kept_full`: of one that recomputes all layers, besides what crosses the boundaries of stages. */
+/* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, and the part of its waiting: `waiting` with
+ * `enough` times as many micro-batches as there are pipeline ranks, `few` with a single one. A rank keeps the activations
+ * of at most `slots` times as many micro-batches as there are pipeline ranks. `kept`: times those of a micro-batch in a
+ * program without stages, where more of them share memory; `kept_full`: of one that recomputes all layers, besides what
+ * crosses the boundaries of stages. */
 struct schedule_law {
     const char *name;
     int chunks, copies;
-    double waiting, few, flight, kept, kept_full;
+    double waiting, few, enough, slots, kept, kept_full;
 };
 
 struct candidate {
@@ -103,8 +108,9 @@ struct candidate {
     const struct outcome *larger;     /* of the base with the own axis, if there is one: as soon as it is known */
     double seconds;                   /* for a sequence; where `batch` is 0, for a micro-batch */
     double memory;                    /* bytes of the rank that needs most */
-    const struct estimate *estimate;  /* of its plan, if it is PLANNED; else NULL */
-    double measured;                  /* seconds for a sample on this machine; 0: not measured */
+    double predicted_seconds, predicted_memory; /* the same as they were when it was PREDICTED */
+    const struct estimate *estimate;            /* of its plan, if it is PLANNED; else NULL */
+    double measured;                            /* seconds for a sample on this machine; 0: not measured */
     const char *unmeasured; /* the first line of what compiling or running it said, if that failed; else NULL */
     const char *refused;    /* why it cannot be, with the text of the first error; NULL: it can */
 };
@@ -254,11 +260,11 @@ struct outcome search_unequal(const struct candidate *candidate);
 
 /* Bytes of weights, gradients and optimizer states of a rank, by the plan of the candidate's base or of one with other
  * micro-batches, recomputation, or ranks along context. */
-double search_states(const struct candidate *candidate, const struct outcome *base);
+double search_states(const struct search *search, const struct candidate *candidate, const struct outcome *base);
 /* Bytes of a rank that are neither weights nor of the optimizer: those of each layer for each micro-batch that is kept,
  * and the others. `share`: of the layers' bytes by the plan of the base that the candidate keeps. */
-double search_activations(const struct candidate *candidate, const struct outcome *base, double micro_batches,
-                          double share);
+double search_activations(const struct search *search, const struct candidate *candidate, const struct outcome *base,
+                          double micro_batches, double share);
 
 /* Bounds the candidates that are not predicted yet by the plan of the base `of`, whose family is predicted. */
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome);
@@ -267,7 +273,7 @@ void search_bound_unequal(struct search *search, const struct candidate *of, con
 /* The form that communicates as much and in fewer steps, with more in memory; else the form itself. */
 enum search_form search_faster_form(enum search_form form);
 
-/* Seconds of the micro-batches of a step, without the update. */
+/* Seconds of the micro-batches of a step, without what is once a step. */
 double search_working(const double part[OUTCOME_PARTS]);
 
 /* What an outcome says of the parts that are no layers: they take as long as so many layers. */
@@ -280,6 +286,9 @@ struct shortened {
     int layers;          /* of the model that was planned; 0: `outcome` is for all layers */
 };
 
+/* The plan of a base: from shortened graphs if that is less work, else complete, with one that has a layer less. */
+struct outcome search_planned_base(const struct search_model *model, const struct options *given,
+                                   const struct candidate *base, struct arena *arena);
 /* Plans the candidate completely, or from shortened graphs: false if the model has no repetitions with which
  * that is less work. Memory that planning needs is given back; unless `job` is not NULL: then *job has the plan, NULL
  * if there is none, until search_forget. */

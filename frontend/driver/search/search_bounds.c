@@ -28,11 +28,12 @@ static double least_memory(const struct search *search, const struct candidate *
     const double share = part_that_follows * larger * of->ways[SEARCH_CONTEXT] / c->ways[SEARCH_CONTEXT] / divided;
     const double micro = (double)search_micro_batches(search->given, c);
     const bool gathers = c->form != of->form && of->ways[SEARCH_CONTEXT] > 1;
-    if (c->recompute != of->recompute || gathers) return search_states(c, base) / divided;
+    if (c->recompute != of->recompute || gathers) return search_states(search, c, base) / divided;
     /* weights in the type of products are among the activations, and do not grow with the micro-batch */
     const double casts = larger > 1 && search->given->amp ? base->part[OUTCOME_WEIGHTS] / 2 : 0;
-    const double grown = fmin(share, 1) * search_activations(c, base, micro, fmax(share, 1)) - fmax(share, 1) * casts;
-    return search_states(c, base) / divided + fmax(0, grown);
+    const double grown =
+        fmin(share, 1) * search_activations(search, c, base, micro, fmax(share, 1)) - fmax(share, 1) * casts;
+    return search_states(search, c, base) / divided + fmax(0, grown);
 }
 
 /* Sequences of the candidate's micro-batch if each of the ranks that divide it has one; 0: they are as given. */

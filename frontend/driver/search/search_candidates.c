@@ -106,16 +106,16 @@ struct options search_options(const struct options *given, const struct candidat
 /* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
  * micro-batches in flight. */
 static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.45 + 0.03 * (stages - 2), 1.4};
+    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.5, 1.2 + 0.01 * stages, 1.2};
 }
 
-static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, 1, 1.2, 1.2};
+static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, 1, 1, 1.2, 1.2};
 
 static const struct schedule_law *law_of(const char *schedule, struct arena *arena) {
-    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 1.4, 1.4},
-                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1, 1},
-                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 0.9, 0.9},
-                                               {"chimera", 2, 2, 0.7, 1, 1, 1.4, 1.4}};
+    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 0.8, 1.6, 1.6},
+                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1.3, 1.6, 1.6},
+                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 1.5, 1.2, 1.2},
+                                               {"chimera", 2, 2, 0.67, 1, 1, 1, 1.2, 1.2}};
     static const char interleaved[] = "interleaved";
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (same_text(laws[i].name, schedule)) return &laws[i];

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "passes/place/zero.h"
 #include "passes/plan/shorten.h"
 
 /* Repetitions of a block in the shorter one of two plans: of those in which whole layers are recomputed, RECOMPUTED.
@@ -173,11 +174,45 @@ static double least_products(const struct job *job) {
     return rate > 0 ? machine->correction * flops / rate : 0;
 }
 
+/* The tensor whose values these are: of a cast or another shape, of the tensor that it was made from. */
+static int origin_of(const struct graph *graph, int tensor) {
+    while (tensor >= 0 && graph->tensors.at[tensor].producer >= 0) {
+        const struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
+        if (node->op->id != OP_Cast && node->op->kind != OP_VIEW) break;
+        tensor = node->inputs[0];
+    }
+    return tensor;
+}
+
+/* OUTCOME_TENSORS and OUTCOME_GATHERED. */
+static void count_parameters(const struct graph *graph, double part[OUTCOME_PARTS]) {
+    struct arena *scratch = arena_scratch(graph->arena);
+    unsigned *phases = ARENA_ARRAY(scratch, unsigned, graph->tensors.n + 1); /* bit sets of those that read a tensor */
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id == OP_Cast || node->op->kind == OP_VIEW) continue;
+        for (int k = 0; k < node->ninputs; k++) {
+            const int origin = origin_of(graph, node->inputs[k]);
+            if (origin >= 0) phases[origin] |= 1u << node->phase;
+        }
+    }
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        const bool updated = phases[t] & (1u << PHASE_UPDATE), large = tensor_elements(tensor) >= ZERO_THRESHOLD;
+        if (tensor->kind != TENSOR_WEIGHT || !updated || !large) continue;
+        part[OUTCOME_TENSORS]++;
+        part[OUTCOME_GATHERED] += (phases[t] >> PHASE_FORWARD & 1) + (phases[t] >> PHASE_BACKWARD & 1);
+    }
+    arena_release(graph->arena, scratch);
+}
+
 static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
     outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
     part[OUTCOME_PRODUCTS] = least_products(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
+    part[OUTCOME_SUMMING] = job->estimate.summing, part[OUTCOME_HIDDEN] = job->estimate.summing_hidden;
+    count_parameters(job->graph, part);
     outcome->overlaps = job->graph->product_runs > 1;
     part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
@@ -332,6 +367,28 @@ static struct outcome with_fewer_layers(const struct search_model *model, const 
         all.layers = block->times;
     }
     return all;
+}
+
+/* From a complete plan, and from one that has a layer less if that has the same layers else. */
+static struct outcome with_all_layers(const struct search_model *model, const struct options *given,
+                                      const struct candidate *candidate, struct arena *arena) {
+    const struct repeated *repeated = &model->repeated;
+    struct outcome all = measure_with(model, given, candidate, arena, NULL);
+    if (!repeated->all.n || all.refused) return all;
+    int *times = ARENA_ARRAY(arena, int, repeated->all.n);
+    for (int b = 0; b < repeated->all.n; b++) times[b] = repeated->all.at[b].times;
+    if (--times[0] < (recomputes_layers(candidate) ? RECOMPUTED : SHORT)) return all;
+    const struct outcome less = measure_with(model, given, candidate, arena, times);
+    if (less.refused) return all;
+    for (int p = 0; p < OUTCOME_PARTS; p++) all.layer[p] = all.part[p] - less.part[p];
+    all.layers = repeated->all.at[0].times;
+    return all;
+}
+
+struct outcome search_planned_base(const struct search_model *model, const struct options *given,
+                                   const struct candidate *base, struct arena *arena) {
+    return is_worthwhile(model) ? with_fewer_layers(model, given, base, arena)
+                                : with_all_layers(model, given, base, arena);
 }
 
 /* The ranks of a pipeline that stands for the candidate's: a shallow one for a deep one, whose scale units are divided

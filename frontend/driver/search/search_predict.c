@@ -11,38 +11,93 @@ static double zero_ranks(const struct candidate *c) {
     return units * c->ways[SEARCH_CONTEXT] * c->ways[SEARCH_DATA];
 }
 
-double search_states(const struct candidate *c, const struct outcome *base) {
-    const double held = (double)c->law->copies / c->ways[SEARCH_PIPELINE], *part = base->part;
+/* True if a rank has the first and the last stage. */
+static bool has_both_ends(const struct candidate *c) {
+    return c->law->copies > 1 || (c->law->chunks > 1 && schedule_is_v(c->schedule));
+}
+
+/* What the fullest rank has of a part that follows parameters. Those that are of no layer are of the vocabulary: of the
+ * first or the last stage, and tied ones of both. */
+static double held(const struct search *search, const struct candidate *c, const struct outcome *base,
+                   enum outcome_part part) {
+    const double stages = c->ways[SEARCH_PIPELINE], share = c->law->copies / stages;
+    const double of_layers = base->layers * base->layer[part], others = base->part[part] - of_layers;
+    if (stages == 1 || !base->layers) return share * base->part[part];
+    return share * of_layers + (search->tied > 0 || has_both_ends(c) ? others : others / 2);
+}
+
+/* A rank adds the gradients of micro-batches to their sums, if there are several, or with ZeRO 2 and 3. In a base of one
+ * micro-batch there are none: they have as many bytes as the weights. */
+static double sums(const struct search *search, const struct candidate *c, const struct outcome *base) {
+    if (c->zero < 2 && search_micro_batches(search->given, c) == c->law->copies) return 0;
+    return held(search, c, base, base->part[OUTCOME_GRADIENTS] > 0 ? OUTCOME_GRADIENTS : OUTCOME_WEIGHTS);
+}
+
+double search_states(const struct search *search, const struct candidate *c, const struct outcome *base) {
     const double ranks = zero_ranks(c);
-    return held *
-           (part[OUTCOME_WEIGHTS] / (c->zero == 3 ? ranks : 1) + part[OUTCOME_GRADIENTS] / (c->zero >= 2 ? ranks : 1) +
-            part[OUTCOME_OPTIMIZER] / (c->zero >= 1 ? ranks : 1));
+    if (base->part[OUTCOME_UPDATE] == 0) return held(search, c, base, OUTCOME_WEIGHTS);
+    return held(search, c, base, OUTCOME_WEIGHTS) / (c->zero == 3 ? ranks : 1) +
+           sums(search, c, base) / (c->zero >= 2 ? ranks : 1) +
+           held(search, c, base, OUTCOME_OPTIMIZER) / (c->zero >= 1 ? ranks : 1);
 }
 
-/* Times the activations of a micro-batch's layers that a rank keeps for each in flight. Layers that are recomputed as a
- * whole keep one value each, and each stage has four more of that size: what it receives and sends, forward and
- * backward. */
-static double kept_times(const struct candidate *c, const struct outcome *base) {
-    static const double boundary = 4;
+static bool recomputes_all(const struct candidate *c) {
+    return c->recompute && strcmp(c->recompute, "full") == 0;
+}
+
+/* Bytes of a layer's activations for a micro-batch. Weights in the type of products are among what is kept from the
+ * forward to the backward phase; not if they are recomputed, or with ZeRO 3 gathered for each phase. */
+static double layer_activations(const struct search *search, const struct candidate *c, const struct outcome *base) {
+    const bool gathers = c->zero == 3 && search->given->amp && !c->recompute;
+    return base->layer[OUTCOME_OTHERS] - (gathers ? base->layer[OUTCOME_WEIGHTS] / 2 : 0);
+}
+
+/* Bytes of all layers that ranks keep of each micro-batch in flight, in slots, where less memory is shared than in the
+ * base. Layers that are recomputed as a whole keep one value each, and each stage has four more of what crosses its
+ * boundary: what it receives and sends, forward and backward. Other values that are recomputed are in memory for one
+ * micro-batch at a time. */
+static double kept_activations(const struct candidate *c, const struct outcome *base, double of_layers) {
+    static const double boundary = 4, recomputed = 0.88;
     const struct schedule_law *law = c->law;
-    if (!c->recompute || strcmp(c->recompute, "full") != 0 || !base->layers) return law->kept;
-    return law->kept_full * (1 + boundary * law->chunks * c->ways[SEARCH_PIPELINE] / base->layers);
+    const double stages = (double)law->chunks / law->copies * c->ways[SEARCH_PIPELINE];
+    if (!recomputes_all(c) || !base->layers) return of_layers * law->kept * (c->recompute ? recomputed : 1);
+    return law->kept_full * (of_layers + boundary * stages * fmin(base->crossing, of_layers / base->layers));
 }
 
-double search_activations(const struct candidate *c, const struct outcome *base, double micro_batches, double share) {
+/* Micro-batches of which the last rank keeps activations, as a part of the pipeline ranks: one, and with several stages
+ * on each rank those that have left its last stage but one. */
+static double flight_of_last(const struct candidate *c) {
+    const double stages = c->ways[SEARCH_PIPELINE], chunks = c->law->chunks;
+    return ((chunks - 1) * stages + 1) / (chunks * stages);
+}
+
+/* The first rank keeps most micro-batches of its layers, and the last one has fewer layers, and what is no layer. A layer
+ * that is recomputed as a whole is in memory on all ranks, and `others` of its base. */
+double search_activations(const struct search *search, const struct candidate *c, const struct outcome *base,
+                          double micro_batches, double share) {
     const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
-    const double of_layers = base->layers ? base->layers * base->layer[OUTCOME_OTHERS] : all;
-    if (stages == 1) return all + (share - 1) * of_layers;
-    const struct schedule_law *law = c->law;
-    return all - of_layers +
-           kept_times(c, base) * share * of_layers * fmin(law->flight * stages, micro_batches) / stages;
+    const double of_layers = base->layers ? base->layers * layer_activations(search, c, base) : all;
+    const double others = base->layers ? all - base->layers * base->layer[OUTCOME_OTHERS] : 0;
+    if (stages == 1) return others + share * of_layers;
+    const double kept = share * kept_activations(c, base, of_layers);
+    const double first = kept * fmin(c->law->slots, micro_batches / stages);
+    if (!base->layers || has_both_ends(c) || recomputes_all(c)) return others + first;
+    const double rest = search_rest(base), longest = (base->layers + rest) / stages / base->layers;
+    const double shortest = fmax(0, longest - rest / base->layers);
+    return fmax(longest * stages * first,
+                others + shortest * stages * kept * fmin(flight_of_last(c), micro_batches / stages));
 }
 
-/* Seconds of as many collectives over so many bytes, along an axis of the mesh. */
-static double passing(const struct search *search, enum collective kind, double times, double bytes, double ways,
-                      double stride) {
-    const struct machine_group group = {&search->machine, ways, stride};
-    return search->machine.correction * times * machine_collective(&group, kind, bytes, 1);
+/* Parameters that ranks exchange, `ways` of them, `stride` apart on the machine: each tensor by a collective. */
+struct moved {
+    double bytes, tensors, ways, stride;
+};
+
+/* Seconds in which all of them are moved so many times. */
+static double passing(const struct search *search, enum collective kind, double times, const struct moved *moved) {
+    const struct machine_group group = {&search->machine, moved->ways, moved->stride};
+    if (moved->ways < 2) return 0;
+    return search->machine.correction * times * machine_collective(&group, kind, moved->bytes, fmax(1, moved->tensors));
 }
 
 /* The part of the parameters that are of layers: their gathers are prefetched. Without layers: half. */
@@ -50,32 +105,75 @@ static double prefetched(const struct outcome *base) {
     return base->layers ? base->layers * base->layer[OUTCOME_WEIGHTS] / base->part[OUTCOME_WEIGHTS] : 0.5;
 }
 
-/* Seconds in which scale units exchange the gradients and parameters of a rank. ZeRO 0 and 1 sum the gradients beside
- * the last micro-batch, ZeRO 2 and 3 in each one, beside nothing. The new parameters are gathered at the end, with ZeRO
- * 3 before the forward and before the backward phase of each micro-batch, in the type of products, most of them beside
- * the computation of another layer. ZeRO groups sum what each rank has of the gradients once, with ZeRO 1 after the
- * last micro-batch. */
-static double exchanging(const struct search *search, const struct candidate *c, const struct outcome *base,
-                         double micro_batches, double worked) {
+/* What a rank exchanges of the parameters and their gradients: along the axes context and data, with the scale units of
+ * its ZeRO group, and with other groups. With ZeRO, each has a part of what the one before has. */
+struct exchanged {
+    struct moved along, units, groups;
+};
+
+static struct exchanged exchanged_of(const struct search *search, const struct candidate *c,
+                                     const struct outcome *base) {
+    const double bytes = held(search, c, base, OUTCOME_WEIGHTS), tensors = held(search, c, base, OUTCOME_TENSORS);
+    const double inner = (double)c->ways[SEARCH_CONTEXT] * c->ways[SEARCH_DATA], copies = c->law->copies;
+    const double ways = c->units * copies / c->groups;
+    double stride = 1 / copies;
+    for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
+    const double part = c->zero ? bytes / inner : bytes;
+    return (struct exchanged){{bytes, tensors, inner, c->ways[SEARCH_TENSOR]},
+                              {part, tensors, ways, stride},
+                              {part / ways, tensors, c->groups, stride * ways}};
+}
+
+/* Seconds in which gradients are summed, with ZeRO 2 and 3 so many times. What ZeRO 0 and 1 sum along axes of the mesh
+ * is in the base. */
+static double summing(const struct search *search, const struct candidate *c, const struct exchanged *of,
+                      double times) {
+    if (c->zero == 0) return passing(search, COLLECTIVE_ALL_REDUCE, 1, &of->units);
+    if (c->zero == 1) return passing(search, COLLECTIVE_REDUCE_SCATTER, 1, &of->units);
+    return passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->along) +
+           passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->units);
+}
+
+/* Seconds in which parameters are gathered. With ZeRO 3 the phases of a micro-batch do that, in the type of products. */
+static double gathering(const struct search *search, const struct candidate *c, const struct outcome *base,
+                        const struct exchanged *of, double micro_batches) {
+    struct exchanged gathered = *of;
+    const double phases = c->zero == 3 ? 2 * micro_batches : 1;
+    if (c->zero == 0) return 0;
+    if (c->zero == 3) {
+        gathered.along.tensors = gathered.units.tensors = held(search, c, base, OUTCOME_GATHERED) / 2;
+        gathered.along.bytes *= search->given->amp ? 0.5 : 1, gathered.units.bytes *= search->given->amp ? 0.5 : 1;
+    }
+    return passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.units) +
+           (c->zero == 1 ? 0 : passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.along));
+}
+
+/* Seconds of a step that are for its micro-batches, and those that are once. */
+struct exchange {
+    double each, once;
+};
+
+/* Seconds in which ranks exchange gradients and parameters. ZeRO 0 and 1 sum the gradients beside the last micro-batch;
+ * scale units do not where they wait for sums along axes of the mesh. ZeRO 2 and 3 sum them in each micro-batch, of two
+ * pipelines in each of their own, beside nothing. The new parameters are gathered at the end, with ZeRO 3 before the
+ * forward and before the backward phase of each micro-batch, most of them beside the computation of another layer. ZeRO
+ * groups sum what each rank has of the gradients once. */
+static struct exchange exchanging(const struct search *search, const struct candidate *c, const struct outcome *base,
+                                  double micro_batches, double worked) {
     static const double beside = 0.87; /* of the gathers that are prefetched: not the first one of a phase */
     const struct machine *machine = &search->machine;
-    double stride = 1;
-    for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
-    stride /= c->law->copies;
-    const double parameters = base->part[OUTCOME_WEIGHTS] * c->law->copies / c->ways[SEARCH_PIPELINE];
-    const double ways = c->units * c->law->copies / (double)c->groups;
-    const enum collective sum = c->zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
-    const double sums = c->zero >= 2 ? micro_batches : 1;
-    const double gathers = c->zero == 3 ? 2 * micro_batches * (search->given->amp ? 0.5 : 1) : c->zero ? 1 : 0;
-    const double summing = passing(search, sum, sums, parameters, ways, stride);
-    const double gathering = passing(search, COLLECTIVE_ALL_GATHER, gathers, parameters, ways, stride);
-    const double between =
-        c->groups > 1 ? passing(search, COLLECTIVE_ALL_REDUCE, 1, parameters / ways, c->groups, stride * ways) : 0;
-    const double hidden = c->zero == 3   ? machine_hidden(machine, worked, beside * prefetched(base) * gathering)
-                          : c->zero == 2 ? 0
-                                         : machine_hidden(machine, worked / micro_batches, summing);
-    const double beside_groups = c->zero >= 2 ? machine_hidden(machine, worked / micro_batches, between) : 0;
-    return summing + gathering - hidden + between - beside_groups;
+    const struct exchanged of = exchanged_of(search, c, base);
+    const double share = (double)c->law->copies / c->ways[SEARCH_PIPELINE], last = worked / micro_batches;
+    const double own = share * (base->part[OUTCOME_SUMMING] + base->part[OUTCOME_HIDDEN]); /* sums of the base */
+    const double sums = summing(search, c, &of, micro_batches / c->law->copies);
+    const double gathers = gathering(search, c, base, &of, micro_batches / c->law->copies);
+    const double groups = passing(search, COLLECTIVE_ALL_REDUCE, 1, &of.groups);
+    const double begun = machine_hidden(machine, last, of.along.ways > 1 ? own : own + sums);
+    if (c->zero < 2) return (struct exchange){0, own + sums - begun + gathers + groups};
+    const double prefetching = c->zero == 3 ? machine_hidden(machine, worked, beside * prefetched(base) * gathers) : 0;
+    const double once = (of.along.ways > 1 ? 0 : own) + groups - machine_hidden(machine, last, groups);
+    return c->zero == 3 ? (struct exchange){sums + gathers - prefetching, once}
+                        : (struct exchange){sums, gathers + once};
 }
 
 /* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
@@ -104,24 +202,42 @@ static double length_of(const struct equal_stages *s, int stage) {
     return left < 1 ? 1 : left < full ? left : full;
 }
 
-/* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: `rank + i * ranks`,
- * those with odd i of V schedules from the last rank on. It is one of the first two or the last two. */
-static double slowest_rank(const struct candidate *c, double rest, int layers) {
-    const int chunks = c->law->chunks / c->law->copies, ranks = c->ways[SEARCH_PIPELINE], stages = ranks * chunks;
-    const bool is_v = chunks > 1 && schedule_is_v(c->schedule);
-    const struct equal_stages equal = {rest, layers, stages, slowest_stage(rest, layers, stages)};
-    double most = chunks > 1 ? 0 : equal.slowest;
-    for (int rank = 0; rank < ranks && chunks > 1; rank = rank == 1 && ranks > 4 ? ranks - 2 : rank + 1) {
-        double sum = 0;
-        for (int i = 0; i < chunks; i++)
-            sum += length_of(&equal, i * ranks + (is_v && i % 2 ? ranks - 1 - rank : rank));
-        most = fmax(most, sum);
-    }
+/* The layers that the rank takes as long as. Of several stages it has `rank + i * ranks`, those with odd i of V schedules
+ * from the last rank on; of two pipelines a stage of each, of half the micro-batches. */
+static double length_of_rank(const struct candidate *c, const struct equal_stages *equal, int rank) {
+    const int ranks = c->ways[SEARCH_PIPELINE], copies = c->law->copies;
+    const bool turns = copies > 1 || schedule_is_v(c->schedule);
+    double sum = 0;
+    for (int i = 0; i < c->law->chunks; i++)
+        sum += length_of(equal, (copies > 1 ? 0 : i * ranks) + (turns && i % 2 ? ranks - 1 - rank : rank));
+    return sum / copies;
+}
+
+/* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: one of the first two,
+ * of the last two, or in the middle. */
+static double slowest_rank(const struct candidate *c, const struct equal_stages *equal) {
+    const int ranks = c->ways[SEARCH_PIPELINE];
+    double most = 0;
+    if (c->law->chunks == 1) return equal->slowest;
+    const int some[] = {0, 1, ranks / 2, ranks - 2, ranks - 1};
+    for (int i = 0; i < 5; i++) most = fmax(most, length_of_rank(c, equal, some[i]));
     return most;
 }
 
+/* In layers, of a candidate whose stages are equal. They have whole layers if that is nearly as fast as what can be had
+ * with parts of layers. Operators are whole: parts are about eighths. */
+static double longest_rank(const struct candidate *c, double rest, int layers) {
+    static const double nearly = 1.02; /* as in passes/plan/policy_pp.c */
+    enum { PARTS = 8 };
+    const int stages = c->ways[SEARCH_PIPELINE] * c->law->chunks / c->law->copies;
+    const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
+    const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
+                                       slowest_stage(PARTS * rest, PARTS * layers, stages)};
+    return whole.slowest <= nearly * parts.slowest / PARTS ? slowest_rank(c, &whole) : slowest_rank(c, &parts) / PARTS;
+}
+
 double search_working(const double part[OUTCOME_PARTS]) {
-    return part[OUTCOME_STEP] - part[OUTCOME_UPDATE];
+    return part[OUTCOME_STEP] - part[OUTCOME_UPDATE] - part[OUTCOME_SUMMING];
 }
 
 /* Seconds of a layer on a stage of the candidate. */
@@ -160,7 +276,10 @@ double search_rest(const struct outcome *outcome) {
 
 /* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
 static double waiting_part(const struct schedule_law *law, double stages, double micro) {
-    const double enough = law->flight * stages;
+    const double enough = law->enough * stages;
+    const double copies = law->copies,
+                 left = (stages - copies) / (stages - 1); /* that another pipeline does not fill */
+    if (copies > 1) return left * (micro > stages ? law->few : law->few + (law->waiting - law->few) * micro / stages);
     return micro >= enough ? law->waiting : law->few + (law->waiting - law->few) * (micro - 1) / (enough - 1);
 }
 
@@ -182,13 +301,18 @@ static double tied_slots(const struct search *search, const struct candidate *c)
     return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
-/* Seconds of a step in which a rank adds the gradients of micro-batches to their sums, without ZeRO: three times their
- * bytes are moved. */
-static double adding(const struct search *search, const struct candidate *c, const struct outcome *base,
-                     double micro_batches) {
-    const double bytes = base->part[OUTCOME_GRADIENTS] * c->law->copies / c->ways[SEARCH_PIPELINE];
+/* Seconds of a step that ZeRO 2 and 3 save since ranks work on slices of gradients and parameters. Sums of gradients are
+ * added to slices: three times their bytes are moved, of which a cast before the sums takes back two thirds with --amp.
+ * ZeRO 3 casts slices of the parameters too, for each phase that reads them. */
+static double slicing(const struct search *search, const struct candidate *c, const struct outcome *base,
+                      double micro_batches) {
+    const double share = (double)c->law->copies / c->ways[SEARCH_PIPELINE];
     const double bandwidth = search->machine.bandwidth * search->machine.traffic;
-    return micro_batches > 1 && bandwidth > 0 ? search->machine.correction * micro_batches * 3 * bytes / bandwidth : 0;
+    const double adds = micro_batches > 1 ? (search->given->amp ? 1 : 3) * base->part[OUTCOME_GRADIENTS] : 0;
+    const double casts = c->zero == 3 && search->given->amp ? (c->recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS] : 0;
+    if (c->zero < 2 || bandwidth <= 0) return 0;
+    const double slices = share * (1 - 1 / zero_ranks(c));
+    return search->machine.correction * micro_batches / c->law->copies * slices * (adds + casts) / bandwidth;
 }
 
 /* Seconds of a micro-batch in which a rank waits for what its stages receive: of two stages, each from one side. The
@@ -210,20 +334,21 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     const struct schedule_law *law = c->law;
     const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
-    const double ways = c->units * law->copies;
     double longest = search_working(part) / stages;
     if (c->own.ways && c->base->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
-        longest = search_working(base->layer) * slowest_rank(c, search_rest(base), base->layers);
+        longest = search_working(base->layer) * longest_rank(c, search_rest(base), base->layers);
     const double worked = micro * longest / base->micro_batches;
-    double seconds =
-        (worked + micro * receiving(search, c, base)) * (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
-    if (ways > 1 && part[OUTCOME_UPDATE] > 0) seconds += exchanging(search, c, base, micro, worked);
-    if (c->zero >= 2) seconds -= fmin(worked / 2, adding(search, c, base, micro) * (1 - 1 / zero_ranks(c)));
+    const struct exchange exchange =
+        part[OUTCOME_UPDATE] > 0 ? exchanging(search, c, base, micro, worked) : (struct exchange){0};
+    double seconds = (worked + micro * receiving(search, c, base) + exchange.each) *
+                     (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
+    seconds += exchange.once;
+    seconds -= fmin(worked / 2, slicing(search, c, base, micro));
     seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
-    c->memory = search_states(c, base) + search_activations(c, base, micro, 1) + tied_slots(search, c);
+    c->memory = search_states(search, c, base) + search_activations(search, c, base, micro, 1) + tied_slots(search, c);
 }
 
 /* The layers that a stage of one kind gets, as a multiple of what each of as many equal stages would get, where all

@@ -177,6 +177,10 @@ static void put_candidate(struct rt_json_writer *writer, const struct search *se
         put_real(writer, "micro_batch_s", c->seconds * batch), put_real(writer, "memory", c->memory);
         rt_json_key(writer, "fits"), rt_json_put_bool(writer, c->memory <= search->limit);
     }
+    if (known && c->step > SEARCH_PREDICTED) {
+        put_real(writer, "predicted_micro_batch_s", c->predicted_seconds * batch);
+        put_real(writer, "predicted_memory", c->predicted_memory);
+    }
     if (c->measured > 0) put_real(writer, "measured_micro_batch_s", c->measured * batch);
     if (known && c->estimate) put_parts(writer, c->estimate);
     put_text(writer, "rejected", c == &search->all.at[0] ? NULL : verdict(search, c, arena));
