@@ -26,8 +26,8 @@ static double held(const struct search *search, const struct candidate *c, const
     return share * of_layers + (search->tied > 0 || has_both_ends(c) ? others : others / 2);
 }
 
-/* A rank adds the gradients of micro-batches to their sums, if there are several, or with ZeRO 2 and 3. In a base of one
- * micro-batch there are none: they have as many bytes as the weights. */
+/* A rank adds the gradients of micro-batches to their sums, if there are several, or with ZeRO 2 and 3. In a base
+ * of one micro-batch there are none: they have as many bytes as the weights. */
 static double sums(const struct search *search, const struct candidate *c, const struct outcome *base) {
     if (c->zero < 2 && search_micro_batches(search->given, c) == c->law->copies) return 0;
     return held(search, c, base, base->part[OUTCOME_GRADIENTS] > 0 ? OUTCOME_GRADIENTS : OUTCOME_WEIGHTS);
@@ -71,8 +71,8 @@ static double flight_of_last(const struct candidate *c) {
     return ((chunks - 1) * stages + 1) / (chunks * stages);
 }
 
-/* The first rank keeps most micro-batches of its layers, and the last one has fewer layers, and what is no layer. A layer
- * that is recomputed as a whole is in memory on all ranks, and `others` of its base. */
+/* The first rank keeps most micro-batches of its layers, and the last one has fewer layers, and what is no layer. A
+ * layer that is recomputed as a whole is in memory on all ranks, and `others` of its base. */
 double search_activations(const struct search *search, const struct candidate *c, const struct outcome *base,
                           double micro_batches, double share) {
     const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
@@ -134,7 +134,8 @@ static double summing(const struct search *search, const struct candidate *c, co
            passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->units);
 }
 
-/* Seconds in which parameters are gathered. With ZeRO 3 the phases of a micro-batch do that, in the type of products. */
+/* Seconds in which parameters are gathered. With ZeRO 3 the phases of a micro-batch do that, in the type of
+ * products. */
 static double gathering(const struct search *search, const struct candidate *c, const struct outcome *base,
                         const struct exchanged *of, double micro_batches) {
     struct exchanged gathered = *of;
@@ -202,8 +203,8 @@ static double length_of(const struct equal_stages *s, int stage) {
     return left < 1 ? 1 : left < full ? left : full;
 }
 
-/* The layers that the rank takes as long as. Of several stages it has `rank + i * ranks`, those with odd i of V schedules
- * from the last rank on; of two pipelines a stage of each, of half the micro-batches. */
+/* The layers that the rank takes as long as. Of several stages it has `rank + i * ranks`, those with odd i of V
+ * schedules from the last rank on; of two pipelines a stage of each, of half the micro-batches. */
 static double length_of_rank(const struct candidate *c, const struct equal_stages *equal, int rank) {
     const int ranks = c->ways[SEARCH_PIPELINE], copies = c->law->copies;
     const bool turns = copies > 1 || schedule_is_v(c->schedule);
@@ -301,9 +302,9 @@ static double tied_slots(const struct search *search, const struct candidate *c)
     return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
-/* Seconds of a step that ZeRO 2 and 3 save since ranks work on slices of gradients and parameters. Sums of gradients are
- * added to slices: three times their bytes are moved, of which a cast before the sums takes back two thirds with --amp.
- * ZeRO 3 casts slices of the parameters too, for each phase that reads them. */
+/* Seconds of a step that ZeRO 2 and 3 save since ranks work on slices of gradients and parameters. Sums of
+ * gradients are added to slices: three times their bytes are moved, of which a cast before the sums takes back two
+ * thirds with --amp. ZeRO 3 casts slices of the parameters too, for each phase that reads them. */
 static double slicing(const struct search *search, const struct candidate *c, const struct outcome *base,
                       double micro_batches) {
     const double share = (double)c->law->copies / c->ways[SEARCH_PIPELINE];
