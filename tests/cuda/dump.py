@@ -14,8 +14,8 @@ GPT2 = os.path.join(TESTS, "training", "gpt2")
 # options of compile; the verb; options of a run
 CASES = {
     "tensor of two": (["--pas", "tp", "--plan-ngpus", "2"], "run", ["--random-inputs"]),
-    "stages of two": (["--train", "--optimizer", "sgd:lr=0.01", "--pas", "hybrid:tensor=2,pipeline=2", "--accumulate", "2"], "train",
-                      ["--steps", "2"]),
+    "stages of two": (["--train", "--optimizer", "sgd:lr=0.01", "--pas", "hybrid:tensor=2,pipeline=2", "--accumulate", "2",
+                       "--tied-gradients", "step"], "train", ["--steps", "2"]),
 }
 
 
