@@ -217,7 +217,7 @@ static int step_back(struct loading *l, int status, bool reports, int64_t *step)
 }
 
 /* Collective: refuses a checkpoint that is not the same on all ranks, which happens if hosts do not share the
- * directory. All ranks find the same error. */
+ * directory. All ranks find the same error, and none leaves before: it would look like one that has failed. */
 static int compare(struct loading *l, int64_t step) {
     char *all;
     RT_TRY(rt_gather_hashes(l->rt, rt_saved_hash(l->saved), &all));
@@ -225,6 +225,7 @@ static int compare(struct loading *l, int64_t step) {
     while (other < l->rt->world && memcmp(all, all + (size_t)other * RT_HASH_HEX, RT_HASH_HEX) == 0) other++;
     free(all);
     if (other == l->rt->world) return RT_OK;
+    l->rt->comm->driver->barrier(l->rt->comm);
     return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
                         "rank %d has another checkpoint of step %lld than rank 0: '%s' must be the same directory for "
                         "all ranks",
