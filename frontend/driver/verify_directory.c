@@ -189,7 +189,7 @@ static int read_training(struct check *check) {
     plan_apply_training(&check->training, &check->given);
     check->training.bucket_bytes = bucket_bytes;
     check->training.zero_prefetch = (int)zero_prefetch;
-    check->training.tied_once = rt_json_member(training, "tied_once") != NULL;
+    rt_json_bool(rt_json_member(training, "tied_once"), &check->training.tied_once);
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||
         lr_schedule_parse(&check->training.lr_schedule, schedule, check->arena, check->diags) < 0 ||

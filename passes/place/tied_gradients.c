@@ -6,144 +6,182 @@
  * accumulates the sum: additions then have the order, and the result the bits, of one rank. The message has the size of
  * the weight, however small the micro-batch is; between nodes it may take longer than computing the micro-batch.
  *
- * This pass gives each stage an accumulator of its own contribution. They are added in phase reduce, so that a step
+ * This pass gives each stage an accumulator of its own contributions. These are added in phase reduce, so that a step
  * sends one message, as Megatron-LM does (Narayanan et al., "Efficient Large-Scale Language Model Training on
  * GPU Clusters Using Megatron-LM", 2021: the all-reduce of embeddings). Sums are rounded in another order. */
+#include <string.h>
+
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 #include "passes/train/training.h"
 
+/* What a stage contributes to a gradient: the sum of its contributions in a micro-batch. */
+struct part {
+    int stage, sum;
+};
+
 struct tied {
     struct graph *graph;
     struct rewrite rewrite;
     const int *readers;      /* graph_readers */
-    bool *gone;              /* per node: a sum of contributions that accumulators replace */
-    int divided;             /* the accumulator that is being divided */
-    VEC(struct update) sums; /* the accumulators of contributions, and their values */
+    bool *gone;              /* per node: a sum of contributions of several stages, that accumulators replace */
+    VEC(struct update) sums; /* the accumulators of parts, and their values */
+    VEC(struct part) parts;  /* of the gradient that is being divided, by stage */
 };
 
-/* The pipeline coordinate that computes the tensor in the backward phase; -1: none does. */
-static int home_of(const struct graph *graph, int tensor) {
+/* The node that computes the tensor in the backward phase; NULL: none does. */
+static const struct node *backward_node(const struct graph *graph, int tensor) {
     const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    if (producer < 0 || graph->nodes.at[producer].phase != PHASE_BACKWARD) return -1;
-    return schedule_home(graph, graph->nodes.at[producer].stage);
+    const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
+    return node && node->phase == PHASE_BACKWARD ? node : NULL;
 }
 
 static bool same_type(const struct graph *graph, int a, int b) {
     const struct tensor *x = &graph->tensors.at[a], *y = &graph->tensors.at[b];
-    bool same = x->dtype == y->dtype && x->ndim == y->ndim;
-    for (int d = 0; d < x->ndim && same; d++) same = x->dims[d] == y->dims[d];
-    return same;
+    return x->dtype == y->dtype && x->ndim == y->ndim &&
+           memcmp(x->dims, y->dims, (size_t)x->ndim * sizeof *x->dims) == 0;
 }
 
-/* True if the operand can be accumulated by itself: it is computed in the backward phase, has the type of the sum, and
- * nothing else reads it. */
-static bool is_contribution(const struct tied *t, int sum, int operand) {
-    return home_of(t->graph, operand) >= 0 && t->readers[operand] == 1 && same_type(t->graph, sum, operand);
+/* The node if the tensor is the sum of two contributions to a gradient; NULL: it is a contribution itself. */
+static const struct node *sum_of(const struct graph *graph, int tensor) {
+    const struct node *node = backward_node(graph, tensor);
+    if (!node || node->op->id != OP_Add) return NULL;
+    for (int k = 0; k < 2; k++)
+        if (!backward_node(graph, node->inputs[k]) || !same_type(graph, tensor, node->inputs[k])) return NULL;
+    return node;
 }
 
-/* If `gradient` is the sum of a contribution of its own coordinate and one of another: the number of the operand that
- * is the other's. Else -1. */
-static int remote_operand(const struct tied *t, int gradient) {
-    const struct graph *graph = t->graph;
-    const int home = home_of(graph, gradient);
-    if (home < 0 || t->readers[gradient] != 1) return -1;
-    const struct node *sum = &graph->nodes.at[graph->tensors.at[gradient].producer];
-    if (sum->op->id != OP_Add || !is_contribution(t, gradient, sum->inputs[0]) ||
-        !is_contribution(t, gradient, sum->inputs[1]))
-        return -1;
-    const bool own[] = {home_of(graph, sum->inputs[0]) == home, home_of(graph, sum->inputs[1]) == home};
-    return own[0] == own[1] ? -1 : own[0];
+/* True if a contribution comes from another coordinate of the pipeline axis. */
+static bool has_remote(const struct graph *graph, int tensor, int coordinate) {
+    const struct node *sum = sum_of(graph, tensor), *node = backward_node(graph, tensor);
+    if (sum) return has_remote(graph, sum->inputs[0], coordinate) || has_remote(graph, sum->inputs[1], coordinate);
+    return node && schedule_home(graph, node->stage) != coordinate;
 }
 
-/* Marks the sums that divide_sum replaces, of the contributions that make up `gradient`. */
-static void mark_sums(const struct tied *t, int gradient) {
-    if (remote_operand(t, gradient) < 0) return;
-    const int sum = t->graph->tensors.at[gradient].producer;
-    t->gone[sum] = true;
-    for (int k = 0; k < 2; k++) mark_sums(t, t->graph->nodes.at[sum].inputs[k]);
+/* True if every contribution can be accumulated by itself, since nothing else reads it, and the stage has one. */
+static bool is_divisible(const struct tied *t, int tensor, int stage, bool *own) {
+    const struct node *sum = sum_of(t->graph, tensor), *node = backward_node(t->graph, tensor);
+    if (!node || t->readers[tensor] != 1) return false;
+    if (sum) return is_divisible(t, sum->inputs[0], stage, own) && is_divisible(t, sum->inputs[1], stage, own);
+    *own = *own || node->stage == stage;
+    return true;
 }
 
-/* A tensor like one of the accumulator that is being divided, for a stage. */
-static int add_like(const struct tied *t, enum tensor_kind kind, int like, const char *what, int stage) {
-    const struct tensor of = t->graph->tensors.at[like];
-    const char *name = arena_printf(t->graph->arena, "%s.%s%d", of.name, what, stage);
-    const int added = graph_add_tensor(t->graph, kind, name, of.dtype, of.ndim, of.dims);
-    t->graph->tensors.at[added].gradient = of.gradient;
-    return added;
+/* True for a node that accumulates contributions of several coordinates. */
+static bool accumulates_tied(const struct graph *graph, const struct node *node) {
+    return node->op->id == OP_Accumulate && node->phase == PHASE_BACKWARD &&
+           has_remote(graph, node->inputs[1], schedule_home(graph, node->stage));
+}
+
+static void mark_sums(const struct tied *t, int tensor) {
+    const struct node *sum = sum_of(t->graph, tensor);
+    if (!sum) return;
+    t->gone[t->graph->tensors.at[tensor].producer] = true;
+    for (int k = 0; k < 2; k++) mark_sums(t, sum->inputs[k]);
 }
 
 /* Splits along axes that the stage lacks are none there. */
-static void drop_lacking(struct graph *graph, struct node *node) {
+static void drop_lacking(const struct graph *graph, struct node *node) {
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
         if (!mesh_has(&graph->mesh, axis, schedule_home(graph, node->stage)))
             node->split[axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
 }
 
-/* Adds an accumulator of `gradient` on its stage. Returns the node. */
-static int add_accumulator(struct tied *t, int gradient) {
+/* Adds a tensor like another, for a stage. */
+static int add_like(struct graph *graph, enum tensor_kind kind, int like, const char *what, int stage) {
+    const struct tensor of = graph->tensors.at[like];
+    const char *name = arena_printf(graph->arena, "%s.%s%d", of.name, what, stage);
+    const int added = graph_add_tensor(graph, kind, name, of.dtype, of.ndim, of.dims);
+    graph->tensors.at[added].gradient = of.gradient;
+    return added;
+}
+
+/* Adds a node `a` + `b` for the part, with the splits of node `like`. Returns the sum. */
+static int add_sum(struct graph *graph, const struct node *like, enum phase phase, const struct part *part, int a,
+                   int b) {
+    const bool totals = phase == PHASE_REDUCE;
+    struct node node = *like;
+    int sum = add_like(graph, TENSOR_VALUE, like->outputs[0], totals ? "total" : "part", part->stage);
+    node.op = &ops[OP_Add], node.ninputs = 2, node.inputs = (int[]){a, b};
+    node.outputs = &sum;
+    node.phase = phase;
+    node.stage = totals ? schedule_first(graph, schedule_home(graph, part->stage)) : part->stage;
+    drop_lacking(graph, &node);
+    graph_add_copy(graph, &node);
+    return sum;
+}
+
+/* Adds the contribution `tensor`, or those whose sum it is, to the parts of their stages. */
+static void take_parts(struct tied *t, const struct node *accumulate, int tensor) {
+    const struct node *sum = sum_of(t->graph, tensor);
+    if (sum) {
+        const int operands[] = {sum->inputs[0], sum->inputs[1]};
+        for (int k = 0; k < 2; k++) take_parts(t, accumulate, operands[k]);
+        return;
+    }
+    const int stage = backward_node(t->graph, tensor)->stage;
+    int at = 0;
+    while (at < t->parts.n && t->parts.at[at].stage < stage) at++;
+    if (at < t->parts.n && t->parts.at[at].stage == stage) {
+        struct part *part = &t->parts.at[at];
+        part->sum = add_sum(t->graph, accumulate, PHASE_BACKWARD, part, part->sum, tensor);
+        return;
+    }
+    VEC_PUSH(t->graph->arena, &t->parts, ((struct part){stage, tensor}));
+    for (int i = t->parts.n - 1; i > at; i--) t->parts.at[i] = t->parts.at[i - 1];
+    t->parts.at[at] = (struct part){stage, tensor};
+}
+
+/* Adds an accumulator of the part like node `accumulate`, on the part's stage. Returns its value. */
+static int add_accumulator(struct tied *t, const struct node *accumulate, const struct part *part) {
     struct graph *graph = t->graph;
-    struct node node = graph->nodes.at[t->divided];
-    node.stage = graph->nodes.at[graph->tensors.at[gradient].producer].stage;
-    const int state = add_like(t, TENSOR_STATE, node.inputs[0], "stage", node.stage);
-    int sum = add_like(t, TENSOR_VALUE, node.outputs[0], "stage", node.stage);
-    node.inputs = (int[]){state, gradient, node.inputs[2]};
+    struct node node = *accumulate;
+    node.stage = part->stage;
+    const int state = add_like(graph, TENSOR_STATE, node.inputs[0], "stage", part->stage);
+    int sum = add_like(graph, TENSOR_VALUE, node.outputs[0], "stage", part->stage);
+    node.inputs = (int[]){state, part->sum, node.inputs[2]};
     node.outputs = &sum;
     drop_lacking(graph, &node);
     VEC_PUSH(graph->arena, &t->sums, ((struct update){state, sum}));
-    return graph_add_copy(graph, &node);
+    graph_add_copy(graph, &node);
+    return sum;
 }
 
-/* Adds to `own`, what the accumulator `id` holds at the end of a step, in phase reduce, the sum `other` of later
- * coordinates. */
-static int add_total(struct tied *t, int id, int own, int other) {
+/* Divides what the node accumulates into the parts of its own and of other stages. Returns the sum of all at the
+ * end of a step, which each stage adds its part to, from the last to the first. */
+static int divide_sum(struct tied *t, int id) {
     struct graph *graph = t->graph;
-    struct node node = graph->nodes.at[id];
-    int total = add_like(t, TENSOR_VALUE, graph->nodes.at[t->divided].outputs[0], "total", node.stage);
-    node.op = &ops[OP_Add], node.ninputs = 2;
-    node.inputs = (int[]){own, other};
-    node.outputs = &total;
-    node.phase = PHASE_REDUCE;
-    node.stage = schedule_first(graph, schedule_home(graph, node.stage));
-    graph_add_copy(graph, &node);
+    const struct node accumulate = graph->nodes.at[id];
+    const enum joined joined = graph->tensors.at[accumulate.inputs[1]].joined;
+    int total = -1;
+    t->parts.n = 0;
+    take_parts(t, &accumulate, accumulate.inputs[1]);
+    for (int i = t->parts.n - 1; i >= 0; i--) {
+        const struct part *part = &t->parts.at[i];
+        const bool own = part->stage == accumulate.stage;
+        graph->tensors.at[part->sum].joined = joined;
+        if (own) graph->nodes.at[id].inputs[1] = part->sum;
+        if (own) rewrite_keep(&t->rewrite, id);
+        const int sum = own ? accumulate.outputs[0] : add_accumulator(t, &accumulate, part);
+        total = total < 0 ? sum : add_sum(graph, &accumulate, PHASE_REDUCE, part, sum, total);
+    }
+    VEC_PUSH(graph->arena, &t->sums, ((struct update){accumulate.inputs[0], accumulate.outputs[0]}));
     return total;
 }
 
-/* Divides what the accumulator `id` adds into the contributions of its own and of later coordinates. Returns the
- * tensor that has the sum of all at the end of a step. */
-static int divide_sum(struct tied *t, int id) {
-    struct graph *graph = t->graph;
-    const int gradient = graph->nodes.at[id].inputs[1], k = remote_operand(t, gradient);
-    if (k < 0) return graph->nodes.at[id].outputs[0];
-    const int *operands = graph->nodes.at[graph->tensors.at[gradient].producer].inputs;
-    const int local = operands[!k], remote = operands[k];
-    graph->tensors.at[local].joined = graph->tensors.at[remote].joined = graph->tensors.at[gradient].joined;
-    graph->nodes.at[id].inputs[1] = local;
-    const int other = add_accumulator(t, remote);
-    const int own = divide_sum(t, id);
-    return add_total(t, id, own, divide_sum(t, other));
-}
-
-static bool accumulates(const struct node *node) {
-    return node->op->id == OP_Accumulate && node->phase == PHASE_BACKWARD;
-}
-
-/* Replaces in later phases the value of each accumulator that was divided by the sum of all contributions. */
-static void divide_sums(struct tied *t) {
-    struct graph *graph = t->graph;
-    rewrite_begin(&t->rewrite, graph);
+/* Replaces in later phases the value of each accumulator that is divided by the sum of all parts. `divided`, per node:
+ * it is one. */
+static void divide_sums(struct tied *t, const bool *divided) {
+    rewrite_begin(&t->rewrite, t->graph);
     for (int i = 0; i < t->rewrite.order_n; i++) {
         const int id = rewrite_next(&t->rewrite, i);
         if (t->gone[id]) continue;
-        rewrite_keep(&t->rewrite, id);
-        if (!accumulates(&graph->nodes.at[id])) continue;
-        t->divided = id;
-        const int sum = graph->nodes.at[id].outputs[0], total = divide_sum(t, id);
-        if (total == sum) continue;
-        VEC_PUSH(graph->arena, &t->sums, ((struct update){graph->nodes.at[id].inputs[0], sum}));
-        rewrite_replace(&t->rewrite, sum, total);
+        if (divided[id])
+            rewrite_replace(&t->rewrite, t->graph->nodes.at[id].outputs[0], divide_sum(t, id));
+        else
+            rewrite_keep(&t->rewrite, id);
     }
     rewrite_end(&t->rewrite);
 }
@@ -164,11 +202,23 @@ int pass_tied_gradients(struct graph *graph, const struct pass_context *context)
     if (!context->training || !context->training->tied_once || schedule_coordinates(graph) == 1) return 0;
     t.readers = graph_readers(graph, graph->arena);
     t.gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    bool *divided = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1), any = false;
     for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (accumulates(node)) mark_sums(&t, node->inputs[1]);
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        bool own = false;
+        if (!accumulates_tied(graph, node)) continue;
+        divided[id] = is_divisible(&t, node->inputs[1], node->stage, &own) && own;
+        any = any || divided[id];
+        if (divided[id])
+            mark_sums(&t, node->inputs[1]);
+        else
+            diag_remark(context->diags, node_place(graph, id),
+                        "pipeline stages send their parts of this gradient for each micro-batch, since other nodes "
+                        "read them too");
     }
-    divide_sums(&t);
+    if (!any) return 0;
+    divide_sums(&t, divided);
     store_sums(&t);
     graph_sort_phases(graph);
     return 0;

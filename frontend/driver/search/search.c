@@ -395,7 +395,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
         .ways = {1, 1, 1, 1, 1}, .units = 1, .groups = 1, .batch = search_smallest_batch(options)};
     if (search_read(model, options, &one, &search->machine, arena, diags) < 0) return -1;
     s.models = &models;
-    if (model->job.graph->train) search->tied = search_tied(model);
+    if (model->job.graph->train) search->tied = search_tied(model), search->tied_once = model->job.training.tied_once;
     VEC_PUSH(arena, &models.all, model);
     const struct plan *partial = model->job.side.constraints ? model->job.side.constraints->refine : NULL;
     const struct job asked = {.options = options, .arena = arena, .diags = diags};

@@ -129,6 +129,7 @@ struct search {
     VEC(int) unequal; /* the candidates with an axis of some stages */
     int nrests;       /* numbers of candidate.rest */
     double tied;      /* search_tied */
+    bool tied_once;   /* stages send gradients of these once a step (--tied-gradients) */
     struct arena *arena;
     struct machine machine;
     double limit;                /* bytes of memory of a rank; INFINITY: none */
@@ -232,8 +233,7 @@ const char *search_first_error(const struct diags *diags, struct arena *arena);
 /* The repetitions of the model's largest block; 0 if it has so few that shortened graphs are no less work. */
 int search_layers(const struct search_model *model);
 
-/* Elements of the tables of embeddings that are read elsewhere too (tied weights), if stages send their gradients for
- * each micro-batch. */
+/* Elements of the tables of embeddings that are read elsewhere too (tied weights). */
 double search_tied(const struct search_model *model);
 
 /* The number of experts of the model's mixtures; 1: it has none. */

@@ -36,7 +36,6 @@ int64_t search_experts(const struct search_model *model) {
 
 double search_tied(const struct search_model *model) {
     const struct graph *graph = model->job.graph;
-    if (model->job.training.tied_once) return 0;
     struct arena *scratch = arena_scratch(graph->arena);
     const int *readers = graph_readers(graph, scratch);
     double elements = 0;

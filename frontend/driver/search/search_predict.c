@@ -292,7 +292,8 @@ double search_samples(const struct candidate *c) {
  * of products. */
 static double tied_gradients(const struct search *search, const struct candidate *c) {
     const double bytes = search->given->amp ? 2 : 4;
-    return c->ways[SEARCH_PIPELINE] > 1 ? bytes * search->tied / c->ways[SEARCH_TENSOR] : 0;
+    if (search->tied_once || c->ways[SEARCH_PIPELINE] == 1) return 0;
+    return bytes * search->tied / c->ways[SEARCH_TENSOR];
 }
 
 /* Those that the first stage keeps: in two slots, and with several stages on a rank in four
@@ -326,8 +327,8 @@ static double receiving(const struct search *search, const struct candidate *c, 
     const struct machine_group group = {&search->machine, stages, stride};
     if (stages == 1 || base->crossing == 0) return 0;
     const double next = machine_collective(&group, COLLECTIVE_SEND, base->crossing, 1);
-    const double tied =
-        search->tied > 0 && chunks == 1 ? machine_collective(&group, COLLECTIVE_SEND, tied_gradients(search, c), 1) : 0;
+    const double bytes = chunks == 1 ? tied_gradients(search, c) : 0;
+    const double tied = bytes > 0 ? machine_collective(&group, COLLECTIVE_SEND, bytes, 1) : 0;
     return search->machine.correction * fmax(times * next, next + tied);
 }
 
