@@ -6,7 +6,11 @@ same options: times and memory.
 
 Predictions order candidates, so their bias matters, and how far most of them are off; the best are planned completely.
 A prediction does not know between which operators stages are cut, nor when which values are in memory; so candidates with
-stages differ more. Those with less than two layers in a stage, and stages of unequal numbers of ranks, are left out."""
+stages differ more. Those with less than two layers in a stage, and stages of unequal numbers of ranks, are left out.
+
+The constants of search_predict.c were fitted to candidates of these models. Of others, of 16 layers on 16 A100, errors
+without stages are as here, and those with stages larger: of time 0.8 % in the median and at most 21 %, of memory 4.8 % and 56 %
+(zb-v with ranks along context)."""
 import argparse
 import json
 import math
@@ -34,7 +38,7 @@ STEPS = ((["--amp", "bf16", "--global-batch", "16"], (("none", 1, 1), ("selectiv
 
 # Of the errors of a class: how far the median is from 0, within what four in five are, and all.
 BOUNDS = {("no stages", "time"): (0.01, 0.04, 0.12), ("no stages", "memory"): (0.01, 0.05, 0.20),
-          ("stages", "time"): (0.03, 0.08, 0.20), ("stages", "memory"): (0.04, 0.15, 0.45),
+          ("stages", "time"): (0.03, 0.08, 0.20), ("stages", "memory"): (0.04, 0.15, 0.40),
           ("inference", "time"): (0.02, 0.05, 0.15), ("inference", "memory"): (0.02, 0.06, 0.20)}
 
 
