@@ -23,7 +23,8 @@ struct sum {
 struct trace {
     std::mutex lock;
     std::map<std::string, sum> kernels;
-    uint64_t first = UINT64_MAX, last = 0, live = 0, most = 0;
+    uint64_t first = UINT64_MAX, last = 0;
+    std::multimap<uint64_t, int64_t> memory; /* when bytes are allocated or released; buffers come thread by thread */
 };
 
 /* Never destroyed: CUPTI's thread may outlive what main() leaves. */
@@ -40,10 +41,16 @@ void add(const char *name, uint64_t start, uint64_t end) {
 
 void add_memory(const CUpti_ActivityMemory4 *record) {
     if (record->memoryKind != CUPTI_ACTIVITY_MEMORY_KIND_DEVICE) return;
-    if (record->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION)
-        all().most = std::max(all().most, all().live += record->bytes);
-    else if (record->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE)
-        all().live -= record->bytes;
+    const bool released = record->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+    if (released || record->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION)
+        all().memory.emplace(record->timestamp, released ? -(int64_t)record->bytes : (int64_t)record->bytes);
+}
+
+/* The most bytes that were allocated at once. */
+int64_t peak() {
+    int64_t live = 0, most = 0;
+    for (const auto &[when, bytes] : all().memory) most = std::max(most, live += bytes);
+    return most;
 }
 
 void add_record(const CUpti_Activity *record) {
@@ -81,7 +88,7 @@ void write_trace() {
     FILE *out = path ? fopen(path, "w") : nullptr;
     if (!out) return;
     fprintf(out, "{\"device_peak\": %llu, \"first_ns\": %llu, \"last_ns\": %llu, \"kernels\": [",
-            (unsigned long long)all().most, (unsigned long long)all().first, (unsigned long long)all().last);
+            (unsigned long long)peak(), (unsigned long long)all().first, (unsigned long long)all().last);
     for (const auto &[name, sum] : all().kernels) {
         fprintf(out, "%s\n {\"name\": \"%s\", \"count\": %llu, \"ns\": %llu}", between, name.c_str(),
                 (unsigned long long)sum.count, (unsigned long long)sum.ns);

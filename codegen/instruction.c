@@ -223,9 +223,14 @@ static void put_each(struct local *local, const char *name, const char *argument
 }
 
 static void put_local_bytes(struct local *local, const char *name, const char *argument) {
+    const int tensor = operand_tensor(local, argument);
+    const struct tensor *t = tensor_of(local, tensor);
     (void)name;
-    strbuf_printf(&local->out, "%lld",
-                  (long long)rankplan_bytes(local->class, local->graph, operand_tensor(local, argument)));
+    if (layout_flat_axes(&t->layout))
+        strbuf_printf(&local->out, "%s * %zu", elements_text(local->kernels, local->graph, local->class, tensor),
+                      rt_dtype_bytes(t->dtype));
+    else
+        strbuf_printf(&local->out, "%lld", (long long)rankplan_bytes(local->class, local->graph, tensor));
 }
 
 static void put_aligned(struct local *local, const char *name, const char *argument) {

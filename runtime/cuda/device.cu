@@ -365,6 +365,16 @@ static int end_piece(struct rt *rt, rt_cuda_piece **out) {
     return launch_piece(rt, piece, made);
 }
 
+/* Ends the capture that a failed segment has begun, if it has; the error stays that of the segment. */
+static void abandon_piece(struct rt *rt) {
+    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    cudaGraph_t made = NULL;
+    if (cudaStreamIsCapturing(rt_cuda_of(rt)->stream, &state) != cudaSuccess) return;
+    if (state != cudaStreamCaptureStatusNone) cudaStreamEndCapture(rt_cuda_of(rt)->stream, &made);
+    if (made) cudaGraphDestroy(made);
+    cudaGetLastError();
+}
+
 static int copy_sizes(struct rt *rt, const size_t **sizes, int n) {
     if (!*sizes) return RT_OK;
     size_t *copy = (size_t *)malloc((size_t)n * sizeof *copy);
@@ -396,9 +406,11 @@ static int capture(struct rt *rt, const struct rt_segment *segment) {
     int status = begin_piece(rt);
     if (!status) status = segment->run(rt);
     if (!status) status = rt_end_sums(rt);
-    const int ended = end_piece(rt, own_of(rt)->next); /* of a segment that failed, too */
+    if (status)
+        abandon_piece(rt);
+    else
+        status = end_piece(rt, own_of(rt)->next);
     own_of(rt)->next = NULL;
-    if (!status) status = ended;
     if (status) {
         free_pieces(graph);
         free(graph);

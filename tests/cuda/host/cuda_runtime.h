@@ -162,6 +162,7 @@ enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpy
 #define cudaStreamLegacy ((cudaStream_t)0x1)
 enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEventDisableTiming, cudaEventDefault };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 
 STAND_IN cudaError_t cudaGetDeviceCount(int *count);
@@ -188,6 +189,7 @@ STAND_IN cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 STAND_IN cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned);
 STAND_IN cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode);
 STAND_IN cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
+STAND_IN cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
 STAND_IN cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long);
 STAND_IN cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 STAND_IN cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);

@@ -7,7 +7,9 @@
 #include "streams.h"
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 /* Tests compile programs with -O0; these functions run for every thread of every kernel. */
@@ -274,6 +276,25 @@ STAND_IN cudaError_t cudaGetDevice(int *number) {
 }
 /* What is not written has no value that would do; what is written behind the end ends the program when it is freed. */
 enum { GUARD = 4096, BEFORE = 256 };
+namespace host {
+struct allocations {
+    std::mutex lock;
+    std::map<const char *, size_t> bytes;
+};
+inline allocations &live() {
+    static allocations *made = new allocations; /* used by threads until the program ends */
+    return *made;
+}
+/* False for memory that begins in an allocation and ends behind it. */
+inline bool is_within(const void *memory, size_t bytes) {
+    const std::lock_guard<std::mutex> hold(live().lock);
+    const auto after = live().bytes.upper_bound((const char *)memory);
+    if (after == live().bytes.begin()) return true;
+    const auto &[start, size] = *std::prev(after);
+    const size_t at = (size_t)((const char *)memory - start);
+    return at >= size || at + bytes <= size;
+}
+} // namespace host
 STAND_IN cudaError_t cudaMalloc(void **out, size_t bytes) {
     char *memory = (char *)aligned_alloc(256, (BEFORE + bytes + GUARD + 255) / 256 * 256);
     if (!memory) return cudaErrorMemoryAllocation;
@@ -281,6 +302,8 @@ STAND_IN cudaError_t cudaMalloc(void **out, size_t bytes) {
     memset(memory + BEFORE, 0xA5, bytes);
     memset(memory + BEFORE + bytes, 0x5A, GUARD);
     *out = memory + BEFORE;
+    const std::lock_guard<std::mutex> hold(host::live().lock);
+    host::live().bytes[memory + BEFORE] = bytes;
     return cudaSuccess;
 }
 STAND_IN cudaError_t cudaFree(void *memory) {
@@ -293,6 +316,10 @@ STAND_IN cudaError_t cudaFree(void *memory) {
             fprintf(stderr, "%zu bytes behind an allocation of %zu were written to\n", i, bytes);
             abort();
         }
+    {
+        const std::lock_guard<std::mutex> hold(host::live().lock);
+        host::live().bytes.erase((char *)memory);
+    }
     free((char *)memory - BEFORE);
     return cudaSuccess;
 }
@@ -306,12 +333,14 @@ STAND_IN cudaError_t cudaFreeHost(void *memory) {
  * late. */
 STAND_IN cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind,
                                      cudaStream_t stream) {
+    if (!host::is_within(dst, bytes) || !host::is_within(src, bytes)) return cudaErrorInvalidValue;
     if (kind != cudaMemcpyHostToDevice) return host::submit(stream, [=] { memcpy(dst, src, bytes); });
     if (stream->captured) return cudaErrorStreamCaptureInvalidated;
     const auto kept = std::make_shared<std::vector<char>>((const char *)src, (const char *)src + bytes);
     return host::submit(stream, [=] { memcpy(dst, kept->data(), bytes); });
 }
 STAND_IN cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    if (!host::is_within(memory, bytes)) return cudaErrorInvalidValue;
     return host::submit(stream, [=] { memset(memory, value, bytes); });
 }
 
@@ -374,6 +403,10 @@ STAND_IN cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptu
 STAND_IN cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
     *out = stream->captured ? host::end_capture(stream) : nullptr;
     return *out ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
+}
+STAND_IN cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+    *status = stream->captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
 }
 STAND_IN cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
     *out = graph ? new host::graph(*graph) : nullptr;
