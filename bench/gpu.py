@@ -290,7 +290,7 @@ def main():
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--options", default="--attention flash", help="further ones of `rankc compile` [%(default)s]")
+    parser.add_argument("--options", default="", help="further ones of `rankc compile`")
     parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-bench-gpu", help="models and programs [%(default)s]")
     parser.add_argument("names", nargs="+", choices=SIZES, metavar="NAME")
     args = parser.parse_args()

@@ -142,7 +142,8 @@ static struct finding find_gpu(struct arena *arena) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     const char *text = driver ? gpu_text(driver, arena) : NULL;
     if (driver) dlclose(driver);
-    return (struct finding){text ? FOUND : ABSENT, "GPU", text,
+    if (text) return (struct finding){FOUND, "GPU", text, "runs programs of --target cuda"};
+    return (struct finding){ABSENT, "GPU", NULL,
                             driver ? "the driver finds no GPU; programs of --target cuda need one"
                                    : "no driver; programs of --target cuda need one"};
 }

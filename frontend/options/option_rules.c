@@ -71,6 +71,13 @@ static int check_search(struct parser *parser) {
     return 0;
 }
 
+/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu.md). */
+static void choose_attention(struct options *options) {
+    const bool half = options->amp || options->dtype == OPT_DTYPE_BF16 || options->dtype == OPT_DTYPE_FP16;
+    if (options->attention != CHOICE_NONE) return;
+    options->attention = half && options->target == OPT_TARGET_CUDA ? OPT_ATTENTION_CUDNN : OPT_ATTENTION_PRODUCTS;
+}
+
 int parser_finish(struct parser *parser) {
     struct options *options = parser->options;
     const char *operand = verb_rows[options->verb].operand;
@@ -94,6 +101,7 @@ int parser_finish(struct parser *parser) {
                           "--instance-name must be usable as the name of a directory, not '%s'",
                           options->instance_name);
     if (options->model_config || options->inference) take_configuration(parser);
+    choose_attention(options);
     if (parser->diags->errors) return -1;
     if (options->rows && (options->operand || options->model_config))
         return parser_usage_error(parser, "--rows takes the place of MODEL.onnx and --model-config");

@@ -22,12 +22,13 @@ struct rt_attend_plan {
 /* True if cuDNN may compute the call: it has neither sinks, windows nor soft caps, masked scores are hidden completely
  * (fill <= -1e9, beside which a score keeps no digit), causal rows are consecutive, and every row has a key. cuDNN does
  * not document results for rows without keys. The gradient takes the log-sum-exp of a row, in which the scores of a
- * completely hidden row are lost; a bias may hide a row, so the gradient with a bias is left to flash.cuh. */
+ * completely hidden row are lost; a bias may hide a row, so the gradient with a bias is left to flash.cuh. In fp16 a
+ * bias that hides may be -inf, and a row of nothing else has other results in cuDNN, so all biases are. */
 static bool hides_whole(const rt_attention_call *call) {
     const rt_attention &shape = call->shape;
     const double hidden = -1e9;
     if (call->sink || shape.window || shape.cap > 0 || (call->bias && shape.nan_to_zero)) return false;
-    if (call->keep || (call->bias && (shape.clamp || call->backward))) return false;
+    if (call->keep || (call->bias && (shape.clamp || call->backward || call->dtype == RT_F16))) return false;
     return !shape.causal || (shape.fill <= hidden && !shape.jump && shape.start + shape.offset >= 0);
 }
 

@@ -202,6 +202,8 @@ static int reduce_all(const rt_cuda_call *call) {
     const int64_t n = (int64_t)call->count, start = n * call->comm->rank / call->comm->size,
                   end = n * (call->comm->rank + 1) / call->comm->size;
     rt_results results = {};
+    if (call->comm->size == 1)
+        return loopback_copy(loop, call->dst, call->src, call->count * rt_dtype_bytes(call->dtype));
     RT_TRY(loopback_begin(loop, call->src, call->dst, NULL));
     results.n = call->comm->size;
     for (int r = 0; r < results.n; r++)

@@ -37,8 +37,9 @@ static const rt_lt_type lt_types[] = {
     {RT_F16, true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F}};
 
 /* Note [Epilogues]
- * The library's GELU is the tanh approximation; PyTorch uses it for that one only, too. Its residual is matrix C with
- * factor 1. ReLU is not left to the library, which does not document its result for NaN. The forms with an auxiliary
+ * The library's GELU is the tanh approximation; PyTorch uses it for that one only, too. It is computed with about 18
+ * bits (on an H200 the gradient differs by 4e-6 of the largest), so f32 is left to kernels. Its residual is matrix C
+ * with factor 1. ReLU is not left to the library, which does not document its result for NaN. The forms with an auxiliary
  * matrix store the argument of GELU; its rows are multiples of 8 elements. Sums of operands (called bias gradient by
  * the library) are stored where a bias would be; operands are swapped (Note [Column-major]). */
 struct rt_lt_epilogue {
@@ -67,6 +68,7 @@ static bool is_finished(const rt_product *product) {
 static const rt_lt_epilogue *lt_epilogue_of(const rt_product *product) {
     const rt_finish &finish = product->finish;
     if (finish.sum && product->n % LT_AUX_ROW) return NULL;
+    if (finish.activation && product->dtype == RT_F32) return NULL;
     for (const rt_lt_epilogue &row : lt_epilogues)
         if (row.activation == finish.activation && row.bias == !!finish.bias && row.sum == !!finish.sum &&
             row.summed == finish.summed)

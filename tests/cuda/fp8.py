@@ -49,7 +49,7 @@ def main():
     checks = {check.__name__[6:]: check for check in (check_curves, check_mixed, check_old_gpu)}
     parser.add_argument("checks", nargs="*", default=list(checks))
     options = parser.parse_args()
-    options.target = "cuda"
+    options.target, options.library = "cuda", True
     return report((name, lambda work, name=name: checks[name](fp8.Run(options, work))) for name in options.checks)
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 import typing
 
-import nccl_gpu # finds tests/training too
+import nccl_gpu  # finds tests/training too
 import pipeline
 import sanitizer
 
@@ -58,12 +58,12 @@ def operators(build):
 def products(_):
     for dtype in ("f32", "f64", "bf16", "fp16"):
         yield dtype, ["tests/cuda/finish.py", dtype]
-    yield "fp8", ["tests/cuda/fp8.py", "curves", "mixed"]
+    yield "fp8", ["tests/cuda/fp8.py", "mixed"]
 
 
 def attention(_):
-    for dtype in ("f32", "bf16", "fp16"):
-        yield dtype, ["tests/cuda/attention.py", dtype]
+    for row in ("f32", "bf16", "fp16", "bf16 cudnn", "fp16 cudnn forward", "bf16 cudnn backward"):
+        yield row, ["tests/cuda/attention.py", row]
 
 
 def models(_):
@@ -107,8 +107,9 @@ def fp8(_):
     run = ["tests/training/fp8.py", "--target", "cuda", "--plans"]
     for plan in ("dp@1", UNITS, TENSOR, DATA):
         yield f"curves {plan}", [*run, plan, "curves"]
+        yield f"curves {plan}, library", [*run, plan, "--library", "curves"]
     for check in ("exact", "resumed", "mixed"):
-        yield check, [*run, "dp@1", check]
+        yield check, [*run, "dp@1", "--library", check]
 
 
 def nccl(_):
@@ -129,7 +130,7 @@ def bench(_):
     for size in ("gpu_gpt2", "gpu_llama", "gpu_stack_128", "gpu_stack_1", "gpu_gpt2_odd"):
         yield size, ["bench/gpu.py", size]
     for size in ("gpu_gpt2_tiny", "gpu_llama_tiny", "gpu_stack_tiny"):
-        yield size, ["bench/gpu.py", "--rounds", "2", "--steps", "2", "--options=", "--work", "/tmp/rankc-bench-tiny", size]
+        yield size, ["bench/gpu.py", "--rounds", "2", "--steps", "2", "--work", "/tmp/rankc-bench-tiny", size]
 
 
 def profile(_):
