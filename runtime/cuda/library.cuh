@@ -39,9 +39,9 @@ static const rt_lt_type lt_types[] = {
 /* Note [Epilogues]
  * The library's GELU is the tanh approximation; PyTorch uses it for that one only, too. It is computed with about 18
  * bits (on an H200 the gradient differs by 4e-6 of the largest), so f32 is left to kernels. Its residual is matrix C
- * with factor 1. ReLU is not left to the library, which does not document its result for NaN. The forms with an auxiliary
- * matrix store the argument of GELU; its rows are multiples of 8 elements. Sums of operands (called bias gradient by
- * the library) are stored where a bias would be; operands are swapped (Note [Column-major]). */
+ * with factor 1. ReLU is not left to the library, which does not document its result for NaN. The forms with an
+ * auxiliary matrix store the argument of GELU; its rows are multiples of 8 elements. Sums of operands (called bias
+ * gradient by the library) are stored where a bias would be; operands are swapped (Note [Column-major]). */
 struct rt_lt_epilogue {
     enum rt_activation activation;
     bool bias, sum;
