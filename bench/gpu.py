@@ -63,14 +63,15 @@ INFERENCE = ["--dtype", "bf16"]
 class Rankc:
     """A compiled model of sizes.py."""
 
-    def __init__(self, args, name):
+    def __init__(self, args, name, place=None):
+        """place: of its program, if there is another of the model."""
         self.args, self.name, self.size, self.work = args, name, SIZES[name], args.work
         self.options = [*(TRAINING if self.size.trains else INFERENCE), *args.options.split(), "--target", "cuda"]
         self.model = f"{self.work}/{name}.onnx"
         if not os.path.exists(self.model):
             run([python_with("onnx"), "-B", f"{HERE}/models.py", name, self.work], 500)
-        self.out = f"{self.work}/compiled/{name}"
-        run([args.rankc, "compile", self.model, "-o", self.out, "-q", "--reuse", "override", *self.options], 500)
+        self.out = f"{self.work}/compiled/{place or name}"
+        run([args.rankc, "compile", self.model, "-o", self.out, "-q", "--reuse", "moo", *self.options], 500)
         self.program = f"{self.out}/{name}/_/build/run"
 
     def graph(self):
@@ -209,12 +210,16 @@ def least_ms(args, products):
     return json.loads(done.stdout)["ms"]
 
 
-def peak_of_gpu():
+def gpu_name():
+    """As the driver says; "" without one."""
     try:
-        name = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout
+        return subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout
     except OSError:
-        return None
-    return next((flops for known, flops in PEAKS.items() if known in name), None)
+        return ""
+
+
+def peak_of_gpu():
+    return next((flops for known, flops in PEAKS.items() if known in gpu_name()), None)
 
 
 # Figures

@@ -4,7 +4,8 @@
  * Runs after the plan is applied, so that policies and plans see the operators of the model. A node is fused with
  * the producer of an operand if it is the operand's only reader, and if both belong to the same pipeline stage and
  * phase, compute in the same float type, and have results of the same shape and layout. A value that the fused
- * expression reads several times is given a name: "v0 = a + b; v0 * sigmoid(v0)". */
+ * expression reads several times is given a name: "v0 = a + b; v0 * sigmoid(v0)". A cast to a wider type is fused with
+ * each of its readers, if it can be with all: they read fewer bytes then, and none are written. */
 #include <stdio.h>
 #include <string.h>
 
@@ -45,20 +46,39 @@ static enum rt_dtype type_of(const struct fuser *f, int tensor) {
     return f->graph->tensors.at[tensor].dtype;
 }
 
-/* The producer of the tensor if it can be fused into `reader`, the only node that reads the tensor; else -1. */
-static int takes(const struct fuser *f, int reader, int tensor) {
+/* True if the producer of the tensor and its reader may be one node, whoever else reads the tensor. */
+static bool fit(const struct fuser *f, int reader, int tensor) {
     const struct tensor *t = &f->graph->tensors.at[tensor];
-    const struct node *node = &f->graph->nodes.at[reader];
-    int p = t->producer;
-    if (p < 0 || !f->fusions[p] || f->kept[tensor] || f->graph->nodes.at[p].stage != node->stage ||
-        f->graph->nodes.at[p].phase != node->phase)
-        return -1;
+    const struct node *node = &f->graph->nodes.at[reader], *producer = &f->graph->nodes.at[t->producer];
+    const enum rt_dtype mine = elementwise_compute_type(f->graph, node),
+                        its = elementwise_compute_type(f->graph, producer);
+    if (producer->stage != node->stage || producer->phase != node->phase) return false;
+    if (mine != its && its != RT_BOOL && mine != RT_BOOL) return false;
+    return elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]);
+}
+
+/* A cast to more bytes, which all of its readers can be fused with. */
+static bool repeats(const struct fuser *f, int tensor) {
+    const int p = f->graph->tensors.at[tensor].producer;
+    const struct node *producer = &f->graph->nodes.at[p];
+    if (producer->op->id != OP_Cast || f->fusions[p]->nodes > 1 ||
+        rt_dtype_bytes(type_of(f, tensor)) <= rt_dtype_bytes(type_of(f, producer->inputs[0])))
+        return false;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
-        if (f->uses.users[u] != reader) return -1;
-    enum rt_dtype mine = elementwise_compute_type(f->graph, node),
-                  its = elementwise_compute_type(f->graph, &f->graph->nodes.at[p]);
-    if (mine != its && its != RT_BOOL && mine != RT_BOOL) return -1;
-    return elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
+        if (!elementwise_is_fusible(f->graph, &f->graph->nodes.at[f->uses.users[u]]) ||
+            !fit(f, f->uses.users[u], tensor))
+            return false;
+    return true;
+}
+
+/* The producer of the tensor if it can be fused into `reader`: the only node that reads the tensor, or one of several
+ * that repeat it; else -1. */
+static int takes(const struct fuser *f, int reader, int tensor) {
+    const int p = f->graph->tensors.at[tensor].producer;
+    if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor)) return -1;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        if (f->uses.users[u] != reader) return repeats(f, tensor) ? p : -1;
+    return p;
 }
 
 /* Building expressions --------------------------------------------------------------------------------------------- */
@@ -71,9 +91,14 @@ static const struct expr *substitute(const struct fuser *f, const struct expr *e
     return expr_rename(f->arena, e, r);
 }
 
-static bool add_input(struct fusion *fusion, int tensor) {
+static bool reads(const struct fusion *fusion, int tensor) {
     for (int i = 0; i < fusion->ninputs; i++)
         if (fusion->inputs[i] == tensor) return true;
+    return false;
+}
+
+static bool add_input(struct fusion *fusion, int tensor) {
+    if (reads(fusion, tensor)) return true;
     if (fusion->ninputs == MAX_INPUTS) return false;
     fusion->inputs[fusion->ninputs++] = tensor;
     return true;
@@ -137,6 +162,16 @@ static const struct expr *operand_expression(struct fuser *f, int id, struct fus
         if (value) return value;
     }
     return add_input(fusion, tensor) ? leaf(f, input_name(f, tensor)) : NULL;
+}
+
+/* A node that only some of its readers had room for remains. */
+static void keep_read(struct fuser *f, int id) {
+    if (f->root[id] == id) return;
+    for (int k = 0; k < f->graph->nodes.at[id].noutputs; k++) {
+        const int tensor = f->graph->nodes.at[id].outputs[k];
+        for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+            if (reads(f->fusions[f->uses.users[u]], tensor)) f->root[id] = id;
+    }
 }
 
 static void make_fusion(struct fuser *f, int id) {
@@ -308,6 +343,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     for (int i = 0; i < graph->outputs.n; i++) f.updates[graph->outputs.at[i]] = false;
     for (int i = 0; i < graph->order.n; i++)
         if (elementwise_is_fusible(graph, &graph->nodes.at[graph->order.at[i]])) make_fusion(&f, graph->order.at[i]);
+    for (int i = 0; i < graph->order.n; i++) keep_read(&f, graph->order.at[i]);
     for (int i = graph->order.n - 1; i >= 0; i--)
         if (f.fusions[graph->order.at[i]] && f.root[graph->order.at[i]] == graph->order.at[i])
             enclose(&f, graph->order.at[i]);
