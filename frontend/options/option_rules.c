@@ -71,7 +71,7 @@ static int check_search(struct parser *parser) {
     return 0;
 }
 
-/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu.md). */
+/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu-results.md). */
 static void choose_attention(struct options *options) {
     const bool half = options->amp || options->dtype == OPT_DTYPE_BF16 || options->dtype == OPT_DTYPE_FP16;
     if (options->attention != CHOICE_NONE) return;
