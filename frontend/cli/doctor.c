@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "frontend/cli/gpu_driver.h"
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/subprocess.h"
 #include "runtime/base/json.h"
@@ -114,38 +115,16 @@ static struct finding find_mpi(struct arena *arena) {
 
 /* ---- GPUs: what --target cuda needs ---- */
 
-/* The architecture of a GPU, as "sm_90"; "" if the driver does not tell. */
-static const char *gpu_architecture(void *driver, int gpu, struct arena *arena) {
-    enum { MAJOR = 75, MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_.. */
-    int (*ask)(int *, int, int) = (int (*)(int *, int, int))dlsym(driver, "cuDeviceGetAttribute");
-    int major = 0, minor = 0;
-    if (!ask || ask(&major, MAJOR, gpu) || ask(&minor, MINOR, gpu)) return "";
-    return arena_printf(arena, " (sm_%d%d)", major, minor);
-}
-
-/* Name of the first GPU and number of GPUs, according to the driver. */
-static const char *gpu_text(void *driver, struct arena *arena) {
-    int (*start)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
-    int (*count_of)(int *) = (int (*)(int *))dlsym(driver, "cuDeviceGetCount");
-    int (*name_of)(char *, int, int) = (int (*)(char *, int, int))dlsym(driver, "cuDeviceGetName");
-    int (*get_version)(int *) = (int (*)(int *))dlsym(driver, "cuDriverGetVersion");
-    char name[128] = "";
-    int count = 0, version = 0;
-    if (!start || !count_of || !name_of || !get_version || start(0) || count_of(&count) || count < 1 ||
-        name_of(name, sizeof name, 0) || get_version(&version))
-        return NULL;
-    return arena_printf(arena, "%d x %s%s, driver for CUDA %d.%d", count, name, gpu_architecture(driver, 0, arena),
-                        version / 1000, version % 1000 / 10);
-}
-
 static struct finding find_gpu(struct arena *arena) {
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    const char *text = driver ? gpu_text(driver, arena) : NULL;
-    if (driver) dlclose(driver);
-    if (text) return (struct finding){FOUND, "GPU", text, "runs programs of --target cuda"};
-    return (struct finding){ABSENT, "GPU", NULL,
-                            driver ? "the driver finds no GPU; programs of --target cuda need one"
-                                   : "no driver; programs of --target cuda need one"};
+    static const char *const absent[] = {[GPU_NO_DRIVER] = "no driver; programs of --target cuda need one",
+                                         [GPU_NONE] = "the driver finds no GPU; programs of --target cuda need one"};
+    struct gpu gpu;
+    const enum gpu_found found = gpu_driver_ask(&gpu, arena);
+    if (found != GPU_FOUND) return (struct finding){ABSENT, "GPU", NULL, absent[found]};
+    const char *architecture = gpu.major ? arena_printf(arena, " (sm_%d%d)", gpu.major, gpu.minor) : "";
+    const char *text = arena_printf(arena, "%d x %s%s, driver for CUDA %d.%d", gpu.count, gpu.name, architecture,
+                                    gpu.version / 1000, gpu.version % 1000 / 10);
+    return (struct finding){FOUND, "GPU", text, "runs programs of --target cuda"};
 }
 
 static struct finding find_nvcc(struct arena *arena) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/profile.h"
+#include "frontend/cli/profile_shape.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/temporary.h"
 #include "frontend/driver/step_seconds.h"
@@ -18,7 +19,7 @@
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 
-/* A graph of a chain of equal nodes (profile_probes.def). Shapes are texts such as "512,1024". */
+/* A graph of a chain of equal nodes (profile_probes.def). */
 struct probe {
     const char *name, *dtype, *op;
     int operands;
@@ -43,17 +44,6 @@ static bool adds_ranks(int probe) {
     return probe >= SUM_0 && probe <= SUM_3;
 }
 
-static double extent(const char *shape, int dimension) {
-    for (; dimension > 0; dimension--) shape = strchr(shape, ',') + 1;
-    return atof(shape);
-}
-
-static int elements(const char *shape) {
-    int product = atoi(shape);
-    for (const char *comma = strchr(shape, ','); comma; comma = strchr(comma + 1, ',')) product *= atoi(comma + 1);
-    return product;
-}
-
 /* The probe's graph. Its operands are constants, which no pass folds from this level on. */
 static const char *graph_of(const struct probe *probe, struct arena *arena) {
     static const char *const others[] = {"", ", %1", ", %1, %1"};
@@ -61,10 +51,11 @@ static const char *graph_of(const struct probe *probe, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
     strbuf_puts(&text, "rankc-ir 1\ngraph \"probe\" level=TYPED\n");
-    strbuf_printf(&text, "const %%0 \"y0\" %s[%s] = [0.5*%d]\n", probe->dtype, probe->first, elements(probe->first));
+    strbuf_printf(&text, "const %%0 \"y0\" %s[%s] = [0.5*%d]\n", probe->dtype, probe->first,
+                  shape_elements(probe->first));
     if (binary)
         strbuf_printf(&text, "const %%1 \"b\" %s[%s] = [0.25*%d]\n", probe->dtype, probe->second,
-                      elements(probe->second));
+                      shape_elements(probe->second));
     for (int i = 0; i < probe->nodes; i++)
         strbuf_printf(&text, "%%%d \"y%d\" %s[%s] = %s(%%%d%s) %s node=\"probe%d\"\n", i + 2, i + 1, probe->dtype,
                       probe->result, probe->op, i ? i + 1 : 0, others[probe->operands - 1], probe->attributes, i);
@@ -97,6 +88,8 @@ int profile_compile(const struct profiling *p, const char *name, const char *gra
                      "-o",
                      arena_strdup(arena, p->work),
                      "--reuse=override",
+                     p->gpu ? "--target=cuda" : "--target=c",
+                     "--arch=native",
                      arena_printf(arena, "--pas=%s", pas),
                      arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks)};
     struct driver_result result;
@@ -115,7 +108,7 @@ static int compile(const struct profiling *p, int number) {
 /* Called while a probe runs. */
 static void show(void *of) {
     struct profiling *p = of;
-    rt_progress_show(&p->progress, "measuring: probe", p->measured + 1, (int64_t)PROFILE_ROUNDS * p->probes, "");
+    rt_progress_show(&p->progress, "measuring: probe", p->measured + 1, p->probes, "");
 }
 
 /* Runs a compiled probe on that many ranks: seconds of a step, negative after a diagnostic. */
@@ -131,6 +124,7 @@ static double run(struct profiling *p, const char *name, int64_t ranks, const ch
                                  "--repeat=11",
                                  "--json",
                                  trace ? arena_printf(arena, "--trace=%s", trace) : NULL,
+                                 p->gpu ? "--random-inputs" : NULL,
                                  NULL};
     const struct subprocess_watch watch = {show, p};
     const double seconds = step_seconds(words, &watch, arena, &said);
@@ -234,21 +228,22 @@ static const char *windows_of(const struct probe *probe) {
 /* Products that a convolution sums for an output element. */
 static double sums_of(const struct probe *probe) {
     const char *weights = weights_of(probe);
-    return extent(weights, 1) * extent(weights, 2) * extent(weights, 3);
+    return shape_extent(weights, 1) * shape_extent(weights, 2) * shape_extent(weights, 3);
 }
 
 /* Operations of a product, a convolution or a reduction. */
 static double flops_of(const struct probe *probe) {
-    if (is_reduction(probe)) return elements(probe->first);
-    if (strcmp(probe->op, "MatMul") == 0) return 2.0 * elements(probe->result) * extent(probe->first, 1) * probe->nodes;
-    return 2.0 * elements(windows_of(probe)) * sums_of(probe);
+    if (is_reduction(probe)) return shape_elements(probe->first);
+    if (strcmp(probe->op, "MatMul") == 0)
+        return 2.0 * shape_elements(probe->result) * shape_extent(probe->first, 1) * probe->nodes;
+    return 2.0 * shape_elements(windows_of(probe)) * sums_of(probe);
 }
 
 /* What the rate of its kind of kernel depends on. */
 static double extent_of(const struct probe *probe, enum machine_extent which) {
-    if (is_reduction(probe)) return (double)elements(probe->first) / elements(probe->result);
-    if (which == MACHINE_POSITIONS) return extent(windows_of(probe), 2) * extent(windows_of(probe), 3);
-    return which == MACHINE_OUTPUTS ? extent(weights_of(probe), 0) : sums_of(probe);
+    if (is_reduction(probe)) return (double)shape_elements(probe->first) / shape_elements(probe->result);
+    if (which == MACHINE_POSITIONS) return shape_extent(windows_of(probe), 2) * shape_extent(windows_of(probe), 3);
+    return which == MACHINE_OUTPUTS ? shape_extent(weights_of(probe), 0) : sums_of(probe);
 }
 
 /* The extent at which half the rate is reached, from the rate of a product in which that extent is `extent`: the part
@@ -261,8 +256,9 @@ static double half_extent(double extent, double slow, double rate) {
 /* Seconds of a probe without those in which its operands are moved, which passes/rank/kernel_time.h adds. */
 static double arithmetic_seconds(const struct machine *machine, const struct seconds *seconds, enum probe_id id) {
     const struct probe *probe = &probes[id];
-    const double read = 4.0 * (elements(probe->first) + (probe->operands > 1 ? elements(probe->second) : 0));
-    const double written = 4.0 * elements(probe->result), all = seconds->all[id];
+    const double read =
+        4.0 * (shape_elements(probe->first) + (probe->operands > 1 ? shape_elements(probe->second) : 0));
+    const double written = 4.0 * shape_elements(probe->result), all = seconds->all[id];
     const double moving = (read + machine->writes * written) / machine_bandwidth(machine, read + written, false);
     return fmax(all - moving, 0.1 * all);
 }
@@ -278,8 +274,7 @@ static struct machine_kernel_rate kernel_rate(const struct machine *machine, con
         const double most = extent_of(&probes[large], (enum machine_extent)e);
         const double least = extent_of(&probes[less[e]], (enum machine_extent)e);
         const double slow = flops_of(&probes[less[e]]) / arithmetic_seconds(machine, seconds, less[e]);
-        const double slope = slow * most - rate * least;
-        found.half[e] = slope > 0 ? most * least * fmax(rate - slow, 0) / slope : 0;
+        found.half[e] = shape_half(most, rate, least, slow);
         found.rate *= (most + found.half[e]) / most;
     }
     return found;
@@ -311,7 +306,7 @@ static void find_kernels(struct machine *machine, const struct seconds *seconds)
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         machine->kernel[found[i].kernel] =
             kernel_rate(machine, seconds, found[i].large, found[i].less, found[i].extents);
-    const double windows = 9.0 * elements(probes[POOL].result);
+    const double windows = 9.0 * shape_elements(probes[POOL].result);
     machine->kernel[MACHINE_POOLING].rate = windows / arithmetic_seconds(machine, seconds, POOL);
     machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / arithmetic_seconds(machine, seconds, POOL_GRADIENT);
 }
@@ -319,15 +314,15 @@ static void find_kernels(struct machine *machine, const struct seconds *seconds)
 /* The part of the rate that attention reaches: both of its products, by half. Of heads of s elements that is
  * proportional to s / (s + half). */
 static double attention_reached(const struct seconds *seconds, enum probe_id id, double rate) {
-    return 2.0 * elements(probes[id].first) * extent(probes[id].second, 2) / seconds->all[id] / rate;
+    return 2.0 * shape_elements(probes[id].first) * shape_extent(probes[id].second, 2) / seconds->all[id] / rate;
 }
 
 static void find_attention(struct machine *machine, const struct seconds *seconds, double rate) {
-    const double wide = extent(probes[ATTENTION].first, 3), narrow = extent(probes[ATTENTION_NARROW].first, 3);
+    const double wide = shape_extent(probes[ATTENTION].first, 3),
+                 narrow = shape_extent(probes[ATTENTION_NARROW].first, 3);
     const double most = attention_reached(seconds, ATTENTION, rate),
                  least = attention_reached(seconds, ATTENTION_NARROW, rate);
-    const double slope = wide * least - narrow * most;
-    machine->half_head = slope > 0 ? wide * narrow * fmax(most - least, 0) / slope : 0;
+    machine->half_head = shape_half(wide, most, narrow, least);
     machine->attention = fmin(most * (wide + machine->half_head) / wide * 128 / (128 + machine->half_head), 1);
 }
 
@@ -335,7 +330,7 @@ static void find_attention(struct machine *machine, const struct seconds *second
 static void find_memory(struct machine *machine, const struct seconds *seconds) {
     machine->by_size.n = machine->by_size_alone.n = MOVES;
     for (int i = 0; i < MOVES; i++) {
-        const double tensor = 4.0 * elements(probes[MOVE_0 + i].result), moved = tensor * (1 + machine->writes);
+        const double tensor = 4.0 * shape_elements(probes[MOVE_0 + i].result), moved = tensor * (1 + machine->writes);
         const double *all = seconds->all, *alone = seconds->alone;
         machine->by_size.bytes[i] = machine->by_size_alone.bytes[i] = 2 * tensor;
         machine->by_size.bandwidth[i] = moved / fmax(all[MOVE_0 + i] - machine->launch, 1e-7);
@@ -352,7 +347,7 @@ static void find_links(struct machine *machine, const struct seconds *seconds, d
     level->latency = fmax(seconds->all[SUM_0] - seconds->all[PART_0], 1e-7);
     level->by_size.n = SUMS - 1;
     for (int i = 1; i < SUMS; i++) {
-        const double bytes = 4.0 * elements(probes[SUM_0 + i].result);
+        const double bytes = 4.0 * shape_elements(probes[SUM_0 + i].result);
         const double sum = seconds->all[SUM_0 + i] - seconds->all[PART_0 + i] - level->latency;
         level->by_size.bytes[i - 1] = bytes;
         level->by_size.bandwidth[i - 1] = 2 * (ranks - 1) / ranks * bytes / fmax(sum, 1e-7);
@@ -372,37 +367,51 @@ static struct machine machine_of(const struct profiling *p, const struct seconds
     machine.rate[MACHINE_HALF] = rate[PRODUCT_HALF];
     machine.alone = fmax(seconds->all[PRODUCT_F32] / seconds->alone[PRODUCT_F32], 1);
     for (int t = 0; t < MACHINE_TYPES; t++) machine.peak[t] = machine.rate[t];
-    machine.half_extents[0] = half_extent(extent(probes[FEW_ROWS].first, 0), rate[FEW_ROWS], rate[PRODUCT_F32]);
-    machine.half_extents[1] = half_extent(extent(probes[FEW_COLUMNS].second, 1), rate[FEW_COLUMNS], rate[PRODUCT_F32]);
-    machine.half_extents[2] = half_extent(extent(probes[SHORT_SUMS].first, 1), rate[SHORT_SUMS], rate[PRODUCT_F32]);
+    machine.half_extents[0] = half_extent(shape_extent(probes[FEW_ROWS].first, 0), rate[FEW_ROWS], rate[PRODUCT_F32]);
+    machine.half_extents[1] =
+        half_extent(shape_extent(probes[FEW_COLUMNS].second, 1), rate[FEW_COLUMNS], rate[PRODUCT_F32]);
+    machine.half_extents[2] =
+        half_extent(shape_extent(probes[SHORT_SUMS].first, 1), rate[SHORT_SUMS], rate[PRODUCT_F32]);
     machine.launch = seconds->all[LAUNCH] / probes[LAUNCH].nodes;
     find_attention(&machine, seconds, rate[PRODUCT_F32]);
-    machine.elementwise = 14.0 * elements(probes[ELEMENTWISE].result) / seconds->all[ELEMENTWISE]; /* ir/ops.def */
+    machine.elementwise =
+        14.0 * shape_elements(probes[ELEMENTWISE].result) / seconds->all[ELEMENTWISE]; /* ir/ops.def */
     find_memory(&machine, seconds);
     find_kernels(&machine, seconds);
     find_links(&machine, seconds, (double)p->ranks);
     return machine;
 }
 
-int cli_profile(struct cli *cli) {
-    struct profiling p = {
-        .cli = cli, .ranks = cli->options->runtime_ngpus, .threads = cli->options->threads, .retries = RETRIES};
+static int profile_processor(struct profiling *p, struct machine *machine) {
     struct seconds seconds = {0};
     const int64_t cores = rt_cores();
-    if (!cli->options->given[OPT_RUNTIME_NGPUS]) p.ranks = cores;
-    if (!p.threads) p.threads = cores > p.ranks ? cores / p.ranks : 1;
-    p.probes = profile_exchanges_count(&p);
-    for (int i = 0; i < PROBES; i++) p.probes += !adds_ranks(i) || p.ranks > 1;
+    if (!p->cli->options->given[OPT_RUNTIME_NGPUS]) p->ranks = cores;
+    if (!p->threads) p->threads = cores > p->ranks ? cores / p->ranks : 1;
+    p->retries = RETRIES;
+    p->probes = profile_exchanges_count(p);
+    for (int i = 0; i < PROBES; i++) p->probes += !adds_ranks(i) || p->ranks > 1;
+    p->probes *= PROFILE_ROUNDS;
+    if (measure(p, &seconds)) return -1;
+    *machine = machine_of(p, &seconds);
+    return profile_exchanges(p, machine);
+}
+
+int cli_profile(struct cli *cli) {
+    const struct options *options = cli->options;
+    struct machine machine;
+    struct profiling p = {.cli = cli,
+                          .ranks = options->runtime_ngpus,
+                          .threads = options->threads,
+                          .gpu = options->target == OPT_TARGET_CUDA};
+    if (p.gpu && profile_gpu_refuses(cli)) return -1;
     p.work = temporary_make("profile", cli->arena, cli->diags);
     if (!p.work) return -1;
-    rt_progress_begin(&p.progress, 0, cli->options->quiet || cli->options->json);
-    int status = measure(&p, &seconds);
-    struct machine machine = status ? machine_default : machine_of(&p, &seconds);
-    if (!status) status = profile_exchanges(&p, &machine);
+    rt_progress_begin(&p.progress, 0, options->quiet || options->json);
+    const int status = p.gpu ? profile_gpu(&p, &machine) : profile_processor(&p, &machine);
     rt_progress_end(&p.progress);
     temporary_remove(p.work);
     if (status) return -1;
-    if (p.load > QUIET)
+    if (p.load > QUIET && !p.gpu)
         diag_warning(
             cli->diags, 620, NULL,
             "other programs used up to %.1f processors meanwhile: what was measured is slower than the machine",

@@ -115,6 +115,10 @@ int machine_read(struct arena *arena, struct diags *diags, const char *name_or_f
 int machine_read_of(struct arena *arena, struct diags *diags, const char *option, const char *name_or_file,
                     struct machine *machine);
 
+/* The machine of machines.def with GPUs of that name, as the driver says it ("NVIDIA H200"), and nearest in bytes of
+ * memory; NULL: none has them. */
+const char *machine_of_gpu(const char *gpu, double memory);
+
 /* The machine as the text of such a file, in the arena; NULL when memory ran out. */
 const char *machine_text(struct arena *arena, const struct machine *machine);
 

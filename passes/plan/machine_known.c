@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 #include "ir/base/embedded.h"
 #include "ir/base/str.h"
@@ -69,6 +70,26 @@ static void add_sweeps(struct machine *machine) {
             link->bandwidth = link->by_size.bandwidth[n] = sweep->points[n][1] * 1e9;
         }
     }
+}
+
+/* True if the words of the GPU's name contain the model's, which is the machine's name up to '-'. */
+static bool is_model(const char *gpu, const char *machine) {
+    const size_t length = strcspn(machine, "-");
+    for (const char *word = gpu; *word; word += strcspn(word, " -"), word += strspn(word, " -"))
+        if (strcspn(word, " -") == length && strncasecmp(word, machine, length) == 0) return true;
+    return false;
+}
+
+const char *machine_of_gpu(const char *gpu, double memory) {
+    const char *nearest = NULL;
+    double least = INFINITY;
+    for (int i = 0; i < MACHINES; i++) {
+        const double apart = fabs(memory - known_machines[i].memory * 0x1p30);
+        if (!is_model(gpu, known_machines[i].name) || apart >= least) continue;
+        least = apart;
+        nearest = known_machines[i].name;
+    }
+    return nearest;
 }
 
 /* Machine files that rankc profile has written: passes/plan/machines/NAME.json. */

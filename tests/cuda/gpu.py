@@ -136,6 +136,7 @@ def bench(_):
 def profile(_):
     for size in ("gpu_gpt2", "gpu_llama", "gpu_gpt2_tiny"):
         yield size, ["bench/gpu.py", "--profile", size]
+    yield "machine file", ["tests/cuda/profile_gpu.py"]
 
 
 # Checks of a part run side by side, or one at a time where the GPU is measured.
