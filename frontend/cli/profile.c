@@ -88,13 +88,14 @@ int profile_compile(const struct profiling *p, const char *name, const char *gra
                      "-o",
                      arena_strdup(arena, p->work),
                      "--reuse=override",
-                     p->gpu ? "--target=cuda" : "--target=c",
-                     "--arch=native",
                      arena_printf(arena, "--pas=%s", pas),
-                     arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks)};
+                     arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks),
+                     "--target=cuda", /* and what only it takes */
+                     "--arch=native"};
+    const int all = sizeof words / sizeof *words;
     struct driver_result result;
     struct options options;
-    if (options_parse(&options, sizeof words / sizeof *words, words, arena, p->cli->diags)) return -1;
+    if (options_parse(&options, p->gpu ? all : all - 2, words, arena, p->cli->diags)) return -1;
     return driver_compile(&options, arena, p->cli->diags, &result);
 }
 

@@ -15,7 +15,7 @@ static double seconds_of(const struct measured *measured, enum gpu_probe id) {
 
 /* Products --------------------------------------------------------------------------------------------------------- */
 
-/* m, n and k of a product of (m, k) by (k, n). */
+/* m, n or k, by the index of half_extents, of a product of (m, k) by (k, n). */
 static double product_extent(enum gpu_probe id, int which) {
     const struct gpu_probe_row *probe = &gpu_probe_rows[id];
     return which == 1 ? shape_extent(probe->second, 1) : shape_extent(probe->first, which / 2);
