@@ -5,9 +5,9 @@
 
   curves   losses and gradient norms are those of PyTorch's emulation (record_fp8.py), to 1e-7 mostly, until a rounding falls to the
            other side because a sum was taken in another order, and soon others with it. So in the first steps they differ at most a
-           tenth as much as 8-bit floats make them differ, and at most as much in all. Tensor cores of GPUs add products of 8-bit
-           floats with fewer bits than f32 has, so roundings differ at once: with --library the tenth holds for the first step alone,
-           of what 8-bit floats make in any step
+           tenth as much as 8-bit floats make them differ, and at most as much in all. Tensor cores of Hopper add products of 8-bit
+           floats with about 14 bits (DeepSeek-V3 technical report, 3.3.2: up to 2 % of sums of 4096 terms), so roundings differ at
+           once: with --library the tenth holds for the loss of the first step alone, of what 8-bit floats make in any step
   exact    two units compute what one computes of the same micro-batches, bit for bit; so does a program that recomputes (on target
            cuda, where kernels are fused otherwise then, gradient norms are added in another order)
   resumed  a run that goes on from a checkpoint has the numbers and files of one that was not stopped
@@ -72,6 +72,7 @@ def check_curves(run, plans):
                     apart = differences(metrics, theirs["f32"], key)
                     effect = [abs(a - b) / abs(b) for a, b in zip(theirs["plain"][key], theirs["f32"][key])]
                     part = max(apart[:first]) / max(effect if run.library else effect[:first])
+                    part = 0 if run.library and key != "loss" else part
                     worst[case] = max(worst.get(case, 0), part)
                     expect(part <= 0.1 and max(apart) <= max(effect),
                            f"{case} {plan}, {count} micro-batches: {key} differs by {apart}, 8-bit floats' effect is {effect}")
