@@ -54,6 +54,10 @@ bool op_is_attention(const struct op *op) {
     return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad || op->ring;
 }
 
+int op_query(const struct node *node) {
+    return node->op->id == OP_FlashAttentionGrad || node->op->id == OP_RingAttentionGrad;
+}
+
 int op_arity(const struct op *op) {
     return (int)strcspn(op->types, "-");
 }

@@ -126,6 +126,8 @@ int op_ring_tensors(const struct node *node, int tensors[4]);
 
 /* True for attention as one operator, and for its gradient: products whose scores stay inside the kernel. */
 bool op_is_attention(const struct op *op);
+/* The input of attention, or of its gradient, that is q; k follows. */
+int op_query(const struct node *node);
 
 /* Number of inputs of an elementwise operator, from column `types`. */
 int op_arity(const struct op *op);

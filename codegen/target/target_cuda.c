@@ -77,6 +77,7 @@ static int64_t flash_grad_bytes(const struct graph *graph, const struct rank_cla
     if (!asks_library(graph, node) || node->ninputs > 6 || rows == 0) return rows;
     const int64_t group = q[ndim - 3] / k[ndim - 3], t = q[ndim - 2], s = k[ndim - 2], size = q[ndim - 1] + v[ndim - 1];
     int64_t batch = 1;
+    if (!rt_attend_is_small(group, t, s, size)) return rows;
     for (int d = 0; d < ndim - 3; d++) batch *= k[d];
     const struct rt_attend_part part = rt_attend_part_of(batch, k[ndim - 3], group, t, s, size);
     return rt_behind_scores(2 * rows) + rt_attend_bytes(part.batch * part.heads, group, t, s, size);

@@ -20,8 +20,6 @@ static int take_configuration(struct parser *parser) {
     options->train = !options->inference;
     options->batch_dim = "batch";
     if (!options->given[OPT_TARGET]) options->target = OPT_TARGET_CUDA;
-    if (!options->given[OPT_ATTENTION] && (options->train || options->target == OPT_TARGET_CUDA))
-        options->attention = OPT_ATTENTION_FLASH;
     if (options->train && options->attention == OPT_ATTENTION_PRODUCTS)
         return parser_usage_error(parser, "without flash attention, --model-config needs --inference");
     return 0;
@@ -71,11 +69,18 @@ static int check_search(struct parser *parser) {
     return 0;
 }
 
-/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu-results.md). */
+/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu-results.md), and so does what
+ * --model-config plans. */
 static void choose_attention(struct options *options) {
     const bool half = options->amp || options->dtype == OPT_DTYPE_BF16 || options->dtype == OPT_DTYPE_FP16;
+    const bool cuda = options->target == OPT_TARGET_CUDA;
     if (options->attention != CHOICE_NONE) return;
-    options->attention = half && options->target == OPT_TARGET_CUDA ? OPT_ATTENTION_CUDNN : OPT_ATTENTION_PRODUCTS;
+    if (half && cuda)
+        options->attention = OPT_ATTENTION_CUDNN;
+    else if (options->model_config && (options->train || cuda))
+        options->attention = OPT_ATTENTION_FLASH;
+    else
+        options->attention = OPT_ATTENTION_PRODUCTS;
 }
 
 int parser_finish(struct parser *parser) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "passes/plan/causal.h"
+#include "runtime/base/scratch.h"
 
 /* The fraction of the tensor that the rank with the largest part holds. */
 static double share_held(const struct tensor *tensor, const struct placement *placement, int ways) {
@@ -30,6 +31,24 @@ static double operand_bytes(const struct graph *graph, const struct node *node, 
     return bytes;
 }
 
+/* True where runtime/cuda/attend.cuh may leave the node to a library, and for what is no flash attention. What f32
+ * reaches in rankc's kernels is not known. */
+static bool is_by_library(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k) {
+    const bool gradient = node->op->id == OP_FlashAttentionGrad;
+    const struct tensor *t = &graph->tensors.at[node->inputs[op_query(node)]];
+    if (node->op->id == OP_Attention || rt_dtypes[t->dtype].kind != RT_KIND_HALF) return true;
+    if (!attr_int(node, "library", 0)) return false;
+    return !gradient ||
+           (node->ninputs <= 6 && k[t->ndim - 3] > 0 &&
+            rt_attend_is_small(q[t->ndim - 3] / k[t->ndim - 3], q[t->ndim - 2], k[t->ndim - 2], 2 * q[t->ndim - 1]));
+}
+
+double cost_attention(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,
+                      const struct machine *machine) {
+    const int ndim = graph->tensors.at[node->inputs[op_query(node)]].ndim;
+    return machine_attention(machine, (double)q[ndim - 1], is_by_library(graph, node, q, k));
+}
+
 /* Roofline: arithmetic and memory traffic overlap, so the slower of both counts. An embedding reads only the rows
  * that it looks up. */
 static double cost_of(const struct graph *graph, const struct node *node, const struct dims *dims,
@@ -46,8 +65,10 @@ static double cost_of(const struct graph *graph, const struct node *node, const 
     double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
     const bool attention = op_is_attention(node->op);
     if (attention && attr_int(node, "causal", 0)) flops *= causal_excess(node, dims, split, &ways, 1) / 2;
-    const struct tensor *queries = attention ? &graph->tensors.at[node->inputs[0]] : NULL;
-    const double reached = attention ? machine_attention(machine, (double)queries->dims[queries->ndim - 1]) : 1;
+    const int q = op_query(node);
+    const double reached = attention ? cost_attention(graph, node, graph->tensors.at[node->inputs[q]].dims,
+                                                      graph->tensors.at[node->inputs[q + 1]].dims, machine)
+                                     : 1;
     double arithmetic = flops / (machine_rate(machine, dtype) * reached);
     return arithmetic > traffic ? arithmetic : traffic;
 }

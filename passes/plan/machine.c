@@ -68,8 +68,9 @@ double machine_filled(const struct machine *machine, double m, double n, double 
     return places > 0 ? most : 1;
 }
 
-double machine_attention(const struct machine *machine, double head) {
-    return machine->attention * (128 + machine->half_head) / 128 * head / (head + machine->half_head);
+double machine_attention(const struct machine *machine, double head, bool library) {
+    const double own = library || machine->multiprocessors == 0 ? 1 : 0.34;
+    return own * machine->attention * (128 + machine->half_head) / 128 * head / (head + machine->half_head);
 }
 
 double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise) {

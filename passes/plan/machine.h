@@ -136,8 +136,9 @@ double machine_reached(const struct machine *machine, double m, double n, double
  * multiprocessors idle. The library takes the best of a few sizes of tiles; small tiles read their operands more
  * often. */
 double machine_filled(const struct machine *machine, double m, double n, double count);
-/* The part of that rate that fused attention reaches with heads of that many elements. */
-double machine_attention(const struct machine *machine, double head);
+/* The part of that rate that fused attention reaches with heads of that many elements; on GPUs, by a library or by
+ * rankc's own kernels, which reach 0.34 of it (docs/gpu-results.md: forward 0.26, backward 0.37). */
+double machine_attention(const struct machine *machine, double head, bool library);
 
 /* The bandwidth of a kernel that touches that many bytes, in bytes per second; alone: while no other rank computes. */
 double machine_bandwidth(const struct machine *machine, double bytes, bool alone);

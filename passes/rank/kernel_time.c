@@ -5,6 +5,7 @@
 
 #include "ir/expr/expr.h"
 #include "passes/plan/causal.h"
+#include "passes/plan/cost.h"
 
 /* What the time of a node depends on. */
 struct kernel {
@@ -288,8 +289,9 @@ static double product_seconds(const struct kernel *kernel, struct kernel_work *w
     work->flops = work->causal_flops = flops;
     if (fused && attr_int(node, "causal", 0)) work->causal_flops /= 2;
     const double slowest = fused ? excess_of(kernel) : 1;
-    const struct tensor *queries = &kernel->graph->tensors.at[node->inputs[0]];
-    const double reached = fused ? machine_attention(kernel->machine, (double)queries->dims[queries->ndim - 1])
+    const int q = op_query(node);
+    const double reached = fused ? cost_attention(kernel->graph, node, kernel->class->dims[node->inputs[q]],
+                                                  kernel->class->dims[node->inputs[q + 1]], kernel->machine)
                                  : reached_by(kernel, flops);
     return work->causal_flops * slowest / (machine_rate(kernel->machine, dtype) * reached);
 }

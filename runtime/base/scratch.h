@@ -3,6 +3,7 @@
 #ifndef RT_BASE_SCRATCH_H
 #define RT_BASE_SCRATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Workspace of cuBLASLt for each matrix product, bytes: enough for its fastest kernels on sm_80 to sm_90. */
@@ -34,6 +35,12 @@ static inline int64_t rt_attend_heads(int64_t heads, int64_t group, int64_t t, i
     int64_t n = heads;
     while (n > 1 && (heads % n || rt_attend_bytes(n, group, t, s, size) > RT_ATTEND_WORKSPACE)) n--;
     return n;
+}
+/* False if even one key-value head needs more than a GPU should give up for it: long sequences. Its gradient is then
+ * left to runtime/cuda/flash.cuh. */
+#define RT_ATTEND_MOST ((int64_t)1 << 30)
+static inline bool rt_attend_is_small(int64_t group, int64_t t, int64_t s, int64_t size) {
+    return rt_attend_bytes(1, group, t, s, size) <= RT_ATTEND_MOST;
 }
 /* One call: `batch` samples with all their heads, or `heads` heads of one sample. */
 struct rt_attend_part {

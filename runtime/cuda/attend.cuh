@@ -87,6 +87,7 @@ static bool describe_attention(const rt_attention_call *call, rt_attend_shape *o
     out->diagonal = shape.causal ? shape.start + shape.offset : 0;
     out->backward = call->backward;
     out->scale = (float)shape.scale;
+    if (out->backward && !rt_attend_is_small(out->heads / out->kv, out->t, out->s, out->d + out->e)) return false;
     return rt_count(shape.q, 0, ndim) > 0 && out->s > 0 && out->e > 0 && out->diagonal < INT32_MAX &&
            (call->dtype == RT_BF16 || call->dtype == RT_F16) && hides_whole(call) &&
            describe_bias(call, out->batch, out->bias) && describe_strides(call, out);

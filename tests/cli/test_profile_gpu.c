@@ -33,7 +33,7 @@ static double seconds_of_product(const struct machine *machine, const struct gpu
 /* A causal one: half of both products. */
 static double seconds_of_attention(const struct machine *machine, const struct gpu_probe_row *probe) {
     const double flops = 2.0 * shape_elements(probe->first) * shape_extent(probe->second, 2);
-    return flops / machine->rate[MACHINE_HALF] / machine_attention(machine, shape_extent(probe->first, 3));
+    return flops / machine->rate[MACHINE_HALF] / machine_attention(machine, shape_extent(probe->first, 3), true);
 }
 
 static double seconds_of_elementwise(const struct machine *machine, const struct gpu_probe_row *probe) {
