@@ -22,6 +22,9 @@ import nccl_gpu  # finds tests/training too
 import pipeline
 import sanitizer
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
+import gpu_predictions # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 ROOT = os.path.dirname(TESTS)
@@ -133,6 +136,11 @@ def bench(_):
         yield size, ["bench/gpu.py", "--rounds", "2", "--steps", "2", "--work", "/tmp/rankc-bench-tiny", size]
 
 
+def predictions(_):
+    for row in gpu_predictions.ROWS:
+        yield row, ["bench/gpu_predictions.py", row]
+
+
 def profile(_):
     for size in ("gpu_gpt2", "gpu_llama", "gpu_gpt2_tiny"):
         yield size, ["bench/gpu.py", "--profile", size]
@@ -142,7 +150,7 @@ def profile(_):
 # Checks of a part run side by side, or one at a time where the GPU is measured.
 PARALLEL = {"operators": operators, "products": products, "attention": attention, "models": models, "training": training, "stages": stages,
             "amp": amp, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
-ALONE = {"nccl": nccl, "bench": bench, "profile": profile}
+ALONE = {"nccl": nccl, "bench": bench, "predictions": predictions, "profile": profile}
 PARTS = {**PARALLEL, **ALONE}
 LARGE = "gpu_*[!y]" # for a GPU alone: what is not tiny
 

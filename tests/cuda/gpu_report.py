@@ -33,11 +33,32 @@ def said_of(check):
     return check["said"][-1].replace("|", "\\|")[:120] if check["said"] else ""
 
 
+def is_unfinished(check):
+    return check["status"] == "FAILED" and said_of(check).startswith("ended after")
+
+
 def checks_text(checks):
-    counts = {status: sum(check["status"] == status for check in checks.values()) for status in ("ok", "FAILED", "skipped")}
-    rows = [[check["part"], check["name"], check["status"], f"{check['seconds']:.0f} s", said_of(check)] for check in checks.values()]
-    return (f"## Checks\n\n{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped.\n\n"
+    ended = [check for check in checks.values() if not is_unfinished(check)]
+    counts = {status: sum(check["status"] == status for check in ended) for status in ("ok", "FAILED", "skipped")}
+    rows = [[check["part"], check["name"], check["status"], f"{check['seconds']:.0f} s", said_of(check)] for check in ended]
+    text = (f"## Checks\n\n{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped.\n\n"
             + table(["part", "check", "result", "time", "last line"], rows))
+    rows = [[check["part"], check["name"], f"{check['seconds']:.0f} s", passed_of(check)] for check in checks.values() if is_unfinished(check)]
+    return text + ("\n\nNot finished in the time there was; nothing had failed until then:\n\n"
+                   + table(["part", "check", "ended after", "last line"], rows) if rows else "")
+
+
+def passed_of(check):
+    lines = [line for line in check["said"][:-1] if line.strip()]
+    return lines[-1].replace("|", "\\|")[:120] if lines else ""
+
+
+def predictions_text(checks):
+    """Estimated and measured steps (bench/gpu_predictions.py)."""
+    figures = [figure["figure"] for check in checks.values() for figure in check["figures"] if "predicted_ms" in figure["figure"]]
+    rows = [[one["name"], f"{one['predicted_ms']:.1f}", f"{one['measured_ms']:.1f}", f"{one['apart']:+.1%}", f"{one['memory'] / 2**30:.1f}"]
+            for one in figures]
+    return "## Estimated and measured steps\n\n" + table(["training", "estimated, ms", "measured, ms", "apart", "GiB"], rows)
 
 
 def number(value):
@@ -51,6 +72,8 @@ def number(value):
 def figures_text(check):
     """A row per figure; medians with the least and the most."""
     merged = {}
+    if "predicted_ms" in check["figures"][0]["figure"]:
+        return ""
     for figure in check["figures"]:
         merged.update(figure["figure"])
     rows = [[name.replace("_", " "), number(value)] for name, value in merged.items() if name != "name"]
@@ -64,8 +87,8 @@ def main(paths):
     if machine.get("stand_in"):
         parts.append(STAND_IN)
     parts.append("\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "nvcc", "rankc", "date") if key in machine))
-    parts += [checks_text(checks), *(figures_text(check) for check in checks.values() if check["figures"])]
-    print("\n\n".join(parts))
+    parts += [checks_text(checks), predictions_text(checks), *(figures_text(check) for check in checks.values() if check["figures"])]
+    print("\n\n".join(filter(None, parts)))
 
 
 if __name__ == "__main__":
