@@ -38,9 +38,9 @@ static inline int64_t rt_attend_heads(int64_t heads, int64_t group, int64_t t, i
 }
 /* False if even one key-value head needs more than a GPU should give up for it: long sequences. Its gradient is then
  * left to runtime/cuda/flash.cuh. */
-#define RT_ATTEND_MOST ((int64_t)1 << 30)
+#define RT_ATTEND_LIMIT ((int64_t)1 << 30)
 static inline bool rt_attend_is_small(int64_t group, int64_t t, int64_t s, int64_t size) {
-    return rt_attend_bytes(1, group, t, s, size) <= RT_ATTEND_MOST;
+    return rt_attend_bytes(1, group, t, s, size) <= RT_ATTEND_LIMIT;
 }
 /* One call: `batch` samples with all their heads, or `heads` heads of one sample. */
 struct rt_attend_part {
