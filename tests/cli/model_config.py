@@ -106,6 +106,19 @@ def many_ranks(rankc):
     return wrong
 
 
+def kept_scores(rankc):
+    """What cuDNN stores for attention's gradient (runtime/base/scratch.h): of four query heads of one key head, scores and partial
+    sums in 16 bits; more than 1 GiB is not stored."""
+    wrong = []
+    for sequence, attention, stored in ((8192, "cudnn", 4 * 8192 * (8192 + 256) * 2), (16384, "cudnn", 0), (8192, "flash", 0)):
+        code, out, errors = plan(rankc, "--model-config", "llama3-8b", "--pas", "tp:tensor=8", "--amp", "bf16", "--attention", attention,
+                                 "--dim", f"seq={sequence}")
+        scratch = -1 if code else json.loads(out)["ranks"][0]["memory"]["scratch"]
+        if not stored <= scratch < stored + (40 << 20):
+            wrong.append(f"attention {attention} of {sequence} positions: {scratch} bytes of scratch, {stored} of them scores; {errors}")
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
@@ -119,7 +132,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         path = f"{scratch}/config.json"
         wrong += wrong_counts(rankc, path)
-        wrong += many_ranks(rankc)
+        wrong += many_ranks(rankc) + kept_scores(rankc)
         changed(path, {"head_dim": 256})
         code, _, errors = plan(rankc, "--model-config", path)
         if code != 4 or "head_dim is 256" not in errors or plan(rankc, "--model-config", path, "--inference")[0]:
