@@ -28,6 +28,8 @@ template <class T, class Op> static inline __device__ T rt_quad_fold(T value, Op
 }
 
 #ifdef __CUDACC__
+/* GPUs before compute capability 8.0 have neither these instructions for bf16 nor asynchronous copies. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define RT_MMA(E, type)                                                                                                \
     static inline __device__ void rt_mma(E, float(&sum)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1) {         \
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                            \
@@ -48,6 +50,39 @@ RT_MMA(rt_fp16, "f16")
     }
 RT_PAIR(rt_bf16, "bf16")
 RT_PAIR(rt_fp16, "f16")
+#else
+/* In halves of the depth, by which fragments are divided. */
+static inline __device__ void rt_mma(rt_fp16, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    for (int far = 0; far < 2; far++)
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[2 * far]), "r"(a[2 * far + 1]), "r"(far ? b1 : b0));
+}
+/* Each thread asks those that hold the elements of its two rows and its two columns. */
+static inline __device__ void rt_mma(rt_bf16, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const int row = rt_lane() / 4, column = rt_lane() % 4 * 2;
+#pragma unroll 1
+    for (int p = 0; p < RT_TILE_DEPTH; p++) {
+        const int held = p % 8 / 2, shift = p % 2 * 16;
+        const bool far = p >= RT_TILE_DEPTH / 2;
+        const float low =
+            rt_bf16_to_f32((uint16_t)(__shfl_sync(RT_ALL_LANES, far ? a[2] : a[0], row * 4 + held) >> shift));
+        const float high =
+            rt_bf16_to_f32((uint16_t)(__shfl_sync(RT_ALL_LANES, far ? a[3] : a[1], row * 4 + held) >> shift));
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const float b =
+                rt_bf16_to_f32((uint16_t)(__shfl_sync(RT_ALL_LANES, far ? b1 : b0, (column + c) * 4 + held) >> shift));
+            sum[c] += low * b;
+            sum[2 + c] += high * b;
+        }
+    }
+}
+template <class E> static inline __device__ uint32_t rt_pair_of(E, float low, float high) {
+    return (uint32_t)E::store(low) | (uint32_t)E::store(high) << 16;
+}
+#endif
 
 /* ldmatrix: loads four 8 x 8 matrices of 16-bit elements from shared memory. Thread l passes the address of line l % 8
  * of matrix l / 8, aligned to 16 bytes, and receives elements 2 (l % 4) and the next of line l / 4 of each matrix. */
@@ -68,6 +103,7 @@ template <class T> static inline __device__ void rt_load_transposed(uint32_t (&t
 /* cp.async: copies 16 bytes to shared memory asynchronously, zeros if the source is out of range. They have arrived
  * after rt_copies_wait and a barrier. Copies are awaited in groups, the oldest first, until at most `left` groups are
  * pending. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 static inline __device__ void rt_copy_begin(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -80,6 +116,13 @@ static inline __device__ void rt_copies_group() {
 template <int left> static inline __device__ void rt_copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
+#else
+static inline __device__ void rt_copy_begin(void *to, const void *from, bool there) {
+    *(uint4 *)to = there ? *(const uint4 *)from : uint4{};
+}
+static inline __device__ void rt_copies_group() {}
+template <int left> static inline __device__ void rt_copies_wait() {}
+#endif
 #else
 template <class E> static inline void rt_mma(E, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     host::mma_m16n8k16(sum, a, {b0, b1}, E::load);
