@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """The checks of target cuda that need a GPU, side by side as there are processors; tests/gpu.sh packs them.
 
-    gpu.sh run [--build BUILD] [--results FILE] [--stand-in] [--only GLOB]... [PART...]
+    gpu.sh run [--build BUILD] [--results FILE] [--within SECONDS] [--stand-in] [--only GLOB]... [PART...]
 
 The tests of suite cuda and those of programs and training, on a GPU: what PARTS lists. A line per check; --results has the same as
 lines of JSON, written as checks end, of which `gpu_report.py` makes a page. With --stand-in everything is compiled for the CPU
-(host/cuda_runtime.h), which tries the checks themselves. Exit status 1 if one fails, 77 without a GPU."""
+(host/cuda_runtime.h), which tries the checks themselves. Objects that programs share are compiled once, and kept in COMPILED
+(../compile_once). Exit status 1 if one fails, 77 without a GPU."""
 import argparse
 import concurrent.futures
 import fnmatch
 import glob
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing
 
@@ -152,6 +155,7 @@ PARALLEL = {"operators": operators, "products": products, "attention": attention
             "amp": amp, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
 ALONE = {"nccl": nccl, "bench": bench, "predictions": predictions, "profile": profile}
 PARTS = {**PARALLEL, **ALONE}
+LEAST = 10 # seconds that a check needs at least
 LARGE = "gpu_*[!y]" # for a GPU alone: what is not tiny
 
 
@@ -181,8 +185,11 @@ def environment(stand_in):
     env = {"CFLAGS": "-O1", "GPU_ARCH": gpu_arch(), **os.environ}
     for name, folders in (("CPATH", includes), ("LD_LIBRARY_PATH", libraries)):
         env[name] = os.pathsep.join([*folders, *filter(None, [env.get(name)])])
+    env.setdefault("COMPILED", os.path.join(tempfile.gettempdir(), f"rankc-compiled-{os.getuid()}"))
     if stand_in:
         env.update(NVCC=os.path.join(HERE, "host", "nvcc"), NVCCFLAGS="-O0")
+    else:
+        env.setdefault("NVCC", os.path.join(HERE, "nvcc_once"))
     return env
 
 
@@ -201,11 +208,15 @@ class Runner:
     def __init__(self, options):
         self.options, self.env = options, environment(options.stand_in)
         self.rankc = f"{options.build}/frontend/rankc"
-        self.counts = {"ok": 0, "FAILED": 0, "skipped": 0}
+        self.counts, self.begin, self.late = {"ok": 0, "FAILED": 0, "skipped": 0}, time.monotonic(), 0
 
     def run(self, check):
         begin = time.monotonic()
-        status, said = finish([sys.executable, "-B", *check.words, "--rankc", self.rankc], self.env, self.options.timeout)
+        left = self.options.within - (begin - self.begin)
+        if left < LEAST:
+            self.late += 1
+            return
+        status, said = finish([sys.executable, "-B", *check.words, "--rankc", self.rankc], self.env, min(self.options.timeout, left))
         self.note(check, status, said, time.monotonic() - begin)
 
     def note(self, check, status, said, seconds):
@@ -245,6 +256,8 @@ def options_of():
     parser.add_argument("--results", default="gpu-results.jsonl", help="lines are added [%(default)s]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="checks at a time [%(default)s]")
     parser.add_argument("--timeout", type=float, default=540, help="seconds for a check [%(default)s]")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS",
+                        help="when all are to have ended: those that run are ended then, and none is started shortly before")
     parser.add_argument("--stand-in", action="store_true", help="without a GPU: compile for the CPU")
     parser.add_argument("--only", action="append", metavar="GLOB", help="checks whose name matches; repeatable")
     parser.add_argument("--list", action="store_true", help="say what there is")
@@ -274,7 +287,8 @@ def main():
         if check.part in ALONE:
             runner.run(check)
     counts = runner.counts
-    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped in {time.monotonic() - begin:.0f} s")
+    late = f", {runner.late} not started" if runner.late else ""
+    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped{late} in {time.monotonic() - begin:.0f} s")
     return counts["FAILED"] > 0
 
 
