@@ -291,8 +291,11 @@ static const char *communicated(const struct function *function, int i) {
 static void put_communication_comment(struct function *function, int i, int axis) {
     const struct graph *graph = function->plan->graph;
     const struct node *node = node_at(function, i);
-    strbuf_printf(&function->body, "%s// %s over axis %s (%s), %lld bytes: %s %s\n", function->body.length ? "\n" : "",
-                  node->op->name, graph->mesh.axis[axis].name, remarks_group(graph, axis),
+    const struct tensor *moved = &graph->tensors.at[node->outputs[0]];
+    const bool slice = node->op->collective == COLLECTIVE_SEND && layout_flat_axes(&moved->layout);
+    strbuf_printf(&function->body, "%s// %s over axis %s (%s), %s%lld bytes: %s %s\n",
+                  function->body.length ? "\n" : "", node->op->name, graph->mesh.axis[axis].name,
+                  remarks_group(graph, axis), slice ? "a slice of " : "",
                   (long long)rankplan_bytes(function->class, graph, node->outputs[0]), remarks_reason(node),
                   communicated(function, i));
     function->said = NULL;
