@@ -58,6 +58,8 @@ def predictions_text(checks):
     figures = [figure["figure"] for check in checks.values() for figure in check["figures"] if "predicted_ms" in figure["figure"]]
     rows = [[one["name"], f"{one['predicted_ms']:.1f}", f"{one['measured_ms']:.1f}", f"{one['apart']:+.1%}", f"{one['memory'] / 2**30:.1f}"]
             for one in figures]
+    if not rows:
+        return ""
     return "## Estimated and measured steps\n\n" + table(["training", "estimated, ms", "measured, ms", "apart", "GiB"], rows)
 
 
