@@ -146,12 +146,14 @@ static int nccl_watch(struct rt *rt) {
     return RT_OK;
 }
 
-/* Splits a communicator, like ncclCommSplit; *made stays NULL for NCCL_SPLIT_NOCOLOR. The new handle exists once the
- * parent's operation is complete; then its own initialisation completes. */
+/* Splits a communicator, like ncclCommSplit; *made stays NULL for NCCL_SPLIT_NOCOLOR. ncclCommSplit returns success
+ * while it is still in progress (2.28), so the parent is always asked. The new handle exists once the parent's operation
+ * is complete; then its own initialisation completes. */
 static int nccl_split_from(struct rt *rt, ncclComm_t parent, int color, int key, ncclConfig_t *config,
                            ncclComm_t *made) {
     config->blocking = 0;
-    RT_TRY(nccl_settle(rt, parent, nccl_of(rt)->CommSplit(parent, color, key, made, config)));
+    const ncclResult_t result = nccl_of(rt)->CommSplit(parent, color, key, made, config);
+    RT_TRY(nccl_settle(rt, parent, result == ncclSuccess ? ncclInProgress : result));
     return *made ? nccl_settle(rt, *made, ncclInProgress) : RT_OK;
 }
 
@@ -164,7 +166,8 @@ static int nccl_init_world(struct rt *rt, rt_nccl *nccl, ncclConfig_t *config) {
     const int status = rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0);
     if (status) return rt_fail_comm(rt, rt->comm, status);
     config->blocking = 0;
-    return nccl_settle(rt, nccl->world, nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, config));
+    result = nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, config);
+    return nccl_settle(rt, nccl->world, result);
 }
 
 /* A caller's communicator must have the job's ranks and this rank's GPU. */

@@ -392,17 +392,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
     });
 }
 
+/* Returns success while it is in progress, as NCCL 2.28 does. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
     check_free(comm, "split");
     check_config(config);
     if (color < 0 && color != NCCL_SPLIT_NOCOLOR) complain("a split with color %d", color);
     const size_t number = comm->numbers[SPLIT]++;
     say({comm->id, 0, (size_t)color, SPLIT, 0, 0, key}, nullptr, 0);
-    return be_at(comm, [=] {
+    *out = nullptr;
+    be_at(comm, [=] {
         if (!all_said(comm, SPLIT, number)) return false;
         make_part(comm, number, color, out);
         return true;
     });
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
