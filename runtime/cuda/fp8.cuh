@@ -5,7 +5,18 @@
 
 #include "product.cuh"
 
+/* The instruction rounds as fp8.h does, but makes infinity the largest number. */
 static inline __device__ uint8_t rt_fp8_code(float value, enum rt_fp8 format) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if ((rt_f32_bits(value) & 0x7fffffff) < 0x7f800000) {
+        uint16_t pair;
+        if (format == RT_FP8_E4M3)
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+        else
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+        return (uint8_t)pair;
+    }
+#endif
     return format == RT_FP8_E4M3 ? rt_f32_to_e4m3(value) : rt_f32_to_e5m2(value);
 }
 static inline __device__ float rt_fp8_value(uint8_t code, enum rt_fp8 format) {

@@ -77,6 +77,81 @@ template <class T> static inline bool rt_view_widen(rt_view *view, const void *y
     return true;
 }
 
+/* A view whose lines of y lie across those of x: in x a dimension other than the last is contiguous. A thread moves a
+ * square of RT_WIDTH(T) elements of either, with accesses of 16 bytes. The loop over squares goes through up to four
+ * neighbours in x first, which share the sectors that they read, then along the lines of y. */
+struct rt_turn {
+    int ndim;
+    int64_t count, start;
+    int64_t extent[RT_MAX_NDIM + 1], from[RT_MAX_NDIM + 1], to[RT_MAX_NDIM + 1]; /* in squares; strides of x and y */
+    int64_t line_from, line_to; /* between the lines of a square in x, and in y */
+};
+
+static inline void rt_turn_push(rt_turn *turn, int64_t extent, int64_t from, int64_t to) {
+    turn->extent[turn->ndim] = extent;
+    turn->from[turn->ndim] = from;
+    turn->to[turn->ndim++] = to;
+    turn->count *= extent;
+}
+
+/* The dimension that is contiguous in x, if squares of n divide the view; else -1. */
+static inline int rt_turned_dimension(const rt_view &view, int64_t n) {
+    int turned = -1;
+    for (int d = 0; d < view.ndim; d++)
+        if (view.stride[d] == 1 && turned < 0)
+            turned = d;
+        else if (view.stride[d] % n)
+            return -1;
+    const bool whole = turned >= 0 && turned < view.ndim - 1 && view.start % n == 0 && view.extent[turned] % n == 0 &&
+                       view.extent[view.ndim - 1] % n == 0;
+    return whole ? turned : -1;
+}
+
+template <class T> static inline bool rt_turn_of(const rt_view &view, const void *y, const void *x, rt_turn *turn) {
+    const int64_t n = RT_WIDTH(T), turned = rt_turned_dimension(view, n), last = view.ndim - 1;
+    rt_dims extent = {}, dense;
+    if (turned < 0 || !rt_is_wide<T>(0, {y, x})) return false;
+    for (int d = 0; d < view.ndim; d++) extent[d] = view.extent[d];
+    dense = rt_dense(extent, view.ndim);
+    const int64_t squares = extent[(int)turned] / n, side = squares % 4 == 0 ? 4 : squares % 2 == 0 ? 2 : 1;
+    *turn = {};
+    turn->count = 1;
+    turn->start = view.start;
+    turn->line_from = view.stride[last];
+    turn->line_to = dense[(int)turned];
+    for (int d = 0; d < last; d++)
+        if (d == turned)
+            rt_turn_push(turn, squares / side, n * side, dense[d] * n * side);
+        else
+            rt_turn_push(turn, extent[d], view.stride[d], dense[d]);
+    rt_turn_push(turn, extent[(int)last] / n, view.stride[last] * n, n);
+    rt_turn_push(turn, side, n, turn->line_to * n);
+    return true;
+}
+
+template <class T> static inline int rt_read_turned(struct rt *rt, void *y, const void *x, const rt_turn &turn) {
+    constexpr int N = RT_WIDTH(T);
+    return rt_points(rt, turn.count, [=] __device__(int64_t p) {
+        const T *from = (const T *)x + turn.start;
+        T *to = (T *)y;
+        for (int d = turn.ndim - 1; d >= 0; d--) {
+            const int64_t i = rt_take(&p, turn.extent[d]);
+            from += i * turn.from[d];
+            to += i * turn.to[d];
+        }
+        rt_vector<T, N> square[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) square[i] = rt_get_vector<N>(from + i * turn.line_from);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            rt_vector<T, N> line;
+#pragma unroll
+            for (int i = 0; i < N; i++) line.at[i] = square[i].at[j];
+            rt_put_vector(to + j * turn.line_to, line);
+        }
+    });
+}
+
 /* y = the elements of x at the view's offsets. */
 template <class T> static inline int rt_read_each(struct rt *rt, void *y, const void *x, const rt_view &view) {
     T *to = (T *)y;
@@ -84,7 +159,9 @@ template <class T> static inline int rt_read_each(struct rt *rt, void *y, const 
     return rt_points(rt, view.count, [=] __device__(int64_t p) { to[p] = from[rt_view_at(view, p)]; });
 }
 template <class T> static inline int rt_read_view(struct rt *rt, void *y, const void *x, rt_view view) {
-    return rt_view_widen<T>(&view, y, x) ? rt_read_each<rt_wide<T>>(rt, y, x, view) : rt_read_each<T>(rt, y, x, view);
+    rt_turn turn;
+    if (rt_view_widen<T>(&view, y, x)) return rt_read_each<rt_wide<T>>(rt, y, x, view);
+    return rt_turn_of<T>(view, y, x, &turn) ? rt_read_turned<T>(rt, y, x, turn) : rt_read_each<T>(rt, y, x, view);
 }
 
 template <class T>

@@ -27,6 +27,8 @@ NODES = [
     ("GatherGrad axis=1 size=70000", ["2,65,3", "rows70000[65]"]), ("GatherGrad axis=0 size=5", ["1,4", "rows5[1]"]),
     ("ExpertMatMul trans_b=1", ["70,65", "3,40,65", "rows3[70]"]), ("ExpertMatMul trans_b=0", ["9,33", "12,33,7", "rows12[9]"]),
     ("ExpertWeightGrad experts=5", ["130,33", "130,20", "rows5[130]"]),
+    ("Transpose perm=[1,0]", ["48,32"]), ("Transpose perm=[0,2,1]", ["3,8,20"]), ("Transpose perm=[2,0,1]", ["5,4,24"]),
+    ("Transpose perm=[0,3,1,2]", ["2,4,12,8"]), ("Transpose perm=[1,0]", ["33,16"]), ("Transpose perm=[2,1,0]", ["4,3,8"]),
     ("Mul", ["6,136", "136"]), ("Mul", ["6,134", "6,1"]), ("Exp", ["9,24"]), ("Add", ["3,5,16", "1,5,16"]), ("Add", ["4,1,16", "3,16"]),
 ]
 SPECIAL = {0: [np.nan], 3: [np.nan, -np.inf], 2: [np.inf, -np.inf]}
