@@ -20,12 +20,15 @@ ROWS = {
     "GPT-2": ("gpu_gpt2", ""),
     "GPT-2, attention as products": ("gpu_gpt2", "--attention products"),
     "GPT-2, rankc's flash attention": ("gpu_gpt2", "--attention flash"),
+    "GPT-2, atomic gradients": ("gpu_gpt2", "--attention cudnn-atomic"),
     "GPT-2, recompute full": ("gpu_gpt2", "--recompute full"),
     "GPT-2, recompute selective": ("gpu_gpt2", "--recompute selective"),
     "GPT-2, 8-bit floats": ("gpu_gpt2", "--fp8 hybrid"),
     "GPT-2, four micro-batches": ("gpu_gpt2", "--accumulate 4"),
     "GPT-2, 50257 words": ("gpu_gpt2_odd", ""),
     "Llama 1.1B": ("gpu_llama", ""),
+    "Llama 1.1B, atomic gradients": ("gpu_llama", "--attention cudnn-atomic"),
+    "Llama 1.1B, 8-bit floats": ("gpu_llama", "--fp8 hybrid"),
     "Llama 1.1B, recompute full": ("gpu_llama", "--recompute full"),
 }
 

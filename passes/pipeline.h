@@ -6,7 +6,7 @@
 
 /* How attention is computed: by the operators of the graph; by the FlashAttention kernels, forward and backward; or
  * by a library of the target, with FlashAttention where the library does not support the case. */
-enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
+enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY, ATTENTION_ATOMIC };
 
 /* From the word of option --attention; NULL: ATTENTION_PRODUCTS. */
 enum attention_kind attention_kind_of(const char *word);

@@ -1,5 +1,6 @@
 #include "codegen/row_kernel.h"
 #include "codegen/target/target.h"
+#include "passes/plan/library_attention.h"
 
 #include <string.h>
 
@@ -58,29 +59,24 @@ static int64_t reduce_bytes(const struct graph *graph, const struct rank_class *
     return chunks_bytes(graph, node->inputs[0], around[0], around[1], around[2]);
 }
 
-/* True for attention that runtime/cuda/attend.cuh may leave to a library. */
-static bool asks_library(const struct graph *graph, const struct node *node) {
-    return attr_int(node, "library", 0) && rt_dtypes[graph->tensors.at[node->inputs[0]].dtype].kind == RT_KIND_HALF;
-}
-
 static int64_t flash_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    return asks_library(graph, node) ? workspace_bytes(graph, class, node) : 0;
+    const int64_t *k = class->dims[node->inputs[1]];
+    const bool library = library_attention(graph, node, class->dims[node->inputs[0]], k, class->dims[node->inputs[2]]);
+    return library ? workspace_bytes(graph, class, node) : 0;
 }
 
-/* One f32 for each row of queries. If a library computes it, which it does only without mask: two, and its
- * workspace. */
+/* One f32 for each row of queries. If a library computes it: two, and its workspace. */
 static int64_t flash_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t *q = class->dims[node->inputs[1]], *k = class->dims[node->inputs[2]],
                   *v = class->dims[node->inputs[3]];
     const int64_t rows = rankplan_elements(class, graph, node->inputs[5]) / 2 * (int64_t)sizeof(float);
     const int ndim = graph->tensors.at[node->inputs[1]].ndim;
-    if (!asks_library(graph, node) || node->ninputs > 6 || rows == 0) return rows;
-    const int64_t group = q[ndim - 3] / k[ndim - 3], t = q[ndim - 2], s = k[ndim - 2], size = q[ndim - 1] + v[ndim - 1];
     int64_t batch = 1;
-    if (!rt_attend_is_small(group, t, s, size)) return rows;
+    if (rows == 0 || !library_attention(graph, node, q, k, v)) return rows;
     for (int d = 0; d < ndim - 3; d++) batch *= k[d];
-    const struct rt_attend_part part = rt_attend_part_of(batch, k[ndim - 3], group, t, s, size);
-    return rt_behind_scores(2 * rows) + rt_attend_bytes(part.batch * part.heads, group, t, s, size);
+    const struct rt_attend_size size = library_attention_size(graph, node, q, k, v);
+    const struct rt_attend_part part = rt_attend_part_of(&size, batch, k[ndim - 3]);
+    return rt_behind_scores(2 * rows) + rt_attend_bytes(&size, part.batch * part.heads);
 }
 
 /* Behind what the kernels of flash attention use; dq in f32 between their calls. */

@@ -159,7 +159,7 @@ static int check_opened(const struct job *job) {
 }
 
 static int check_attention(const struct job *job) {
-    if (attention_of(job) != ATTENTION_LIBRARY || job_target(job)->library_products) return 0;
+    if (attention_of(job) < ATTENTION_LIBRARY || job_target(job)->library_products) return 0;
     return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has attention by cuDNN");
 }
 

@@ -186,7 +186,9 @@ DIMS_FN(dims_ring_attention_grad) {
 
 /* x, cos and sin are broadcast to one shape, except for the last dimension, which is even. */
 DIMS_FN(dims_rope) {
-    const struct tensor *x = input(graph, node, 0);
+    const struct tensor *x = input(graph, node, 0), *cos = input(graph, node, 1), *sin = input(graph, node, 2);
     if (x->ndim < 1 || x->dims[x->ndim - 1] % 2) return refuse(dims, why, "the last dimension must be even");
+    if (cos->dtype != sin->dtype || (cos->dtype != x->dtype && cos->dtype != op_summed_in(x->dtype)))
+        return refuse(dims, why, "the tables must have the type of x, or the type in which it is summed");
     return dims_bind_text(dims, "* c^, * c, * c -> * c", graph, node, why);
 }

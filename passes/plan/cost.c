@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "passes/plan/causal.h"
-#include "runtime/base/scratch.h"
+#include "passes/plan/library_attention.h"
 
 /* The fraction of the tensor that the rank with the largest part holds. */
 static double share_held(const struct tensor *tensor, const struct placement *placement, int ways) {
@@ -31,16 +31,12 @@ static double operand_bytes(const struct graph *graph, const struct node *node, 
     return bytes;
 }
 
-/* True where runtime/cuda/attend.cuh may leave the node to a library, and for what is no flash attention. What f32
- * reaches in rankc's kernels is not known. */
+/* What f32 reaches in rankc's kernels is not known, so it counts as a library's, and so does what is no flash
+ * attention. */
 static bool is_by_library(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k) {
-    const bool gradient = node->op->id == OP_FlashAttentionGrad;
     const struct tensor *t = &graph->tensors.at[node->inputs[op_query(node)]];
     if (node->op->id == OP_Attention || rt_dtypes[t->dtype].kind != RT_KIND_HALF) return true;
-    if (!attr_int(node, "library", 0)) return false;
-    return !gradient ||
-           (node->ninputs <= 6 && k[t->ndim - 3] > 0 &&
-            rt_attend_is_small(q[t->ndim - 3] / k[t->ndim - 3], q[t->ndim - 2], k[t->ndim - 2], 2 * q[t->ndim - 1]));
+    return library_attention(graph, node, q, k, k);
 }
 
 double cost_attention(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,

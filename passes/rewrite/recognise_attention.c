@@ -573,8 +573,12 @@ static bool make_operands(struct attention *a, bool share) {
 
 enum attention_kind attention_kind_of(const char *word) {
     static const char *const words[] = {
-        [ATTENTION_PRODUCTS] = "products", [ATTENTION_FLASH] = "flash", [ATTENTION_LIBRARY] = "cudnn"};
-    int kind = word ? ATTENTION_LIBRARY : ATTENTION_PRODUCTS;
+        [ATTENTION_PRODUCTS] = "products",
+        [ATTENTION_FLASH] = "flash",
+        [ATTENTION_LIBRARY] = "cudnn",
+        [ATTENTION_ATOMIC] = "cudnn-atomic",
+    };
+    int kind = word ? ATTENTION_ATOMIC : ATTENTION_PRODUCTS;
     while (kind != ATTENTION_PRODUCTS && strcmp(words[kind], word) != 0) kind--;
     return (enum attention_kind)kind;
 }
@@ -626,13 +630,17 @@ static int make_attention(struct attention *a, enum op_id op) {
     return outputs[0];
 }
 
+static enum rt_library library_of(enum attention_kind kind) {
+    return kind == ATTENTION_ATOMIC ? RT_LIBRARY_ATOMIC : kind == ATTENTION_LIBRARY ? RT_LIBRARY : RT_NO_LIBRARY;
+}
+
 /* Turns the root into the operator, or into a Reshape of its result. */
 static bool replace(struct attention *a) {
     struct recognition *recognition = a->recognition;
     struct tensor result = *recognition_result(recognition);
     const enum op_id op = operator_of(a);
     if (op == OP_NONE) return false;
-    if (a->context->attention == ATTENTION_LIBRARY && op == OP_FlashAttention) add_flag(a, "library", true);
+    if (op == OP_FlashAttention) add_flag(a, "library", library_of(a->context->attention));
     if (result.ndim == a->lead.n + 2 && op == OP_Attention) {
         recognition_replace(recognition, &ops[op]);
         return true;

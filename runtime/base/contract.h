@@ -39,6 +39,9 @@ enum rt_reduce { RT_SUM, RT_MAX, RT_MIN, RT_REDUCES };
  * or an infinite score), or only those whose scores are all -inf. */
 enum rt_nan_to_zero { RT_NAN_STAYS, RT_NAN_TO_ZERO, RT_HIDDEN_ROWS_TO_ZERO };
 
+/* Whether a target's library may compute attention; atomic: and add up its gradient in any order. */
+enum rt_library { RT_NO_LIBRARY, RT_LIBRARY, RT_LIBRARY_ATOMIC };
+
 /* Activation that a matrix product applies to its result: none, GELU, or the product with GELU's derivative. */
 enum rt_activation { RT_NO_ACTIVATION, RT_GELU, RT_GELU_GRAD };
 

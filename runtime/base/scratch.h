@@ -16,40 +16,54 @@ static inline int64_t rt_behind_scores(int64_t bytes) {
     return (bytes + RT_SCORES_ALIGNMENT - 1) / RT_SCORES_ALIGNMENT * RT_SCORES_ALIGNMENT;
 }
 
-/* cuDNN's attention backward in deterministic mode stores the gradient of the scores in 16 bits. To limit this, it is
- * called for some of the key-value heads at a time, each with the `group` query heads that share it: as many as fit
- * RT_ATTEND_WORKSPACE, at least one, equally many in each call. heads: of keys and values; t, s: query and key
- * positions; size: elements of a head of k and of v. rt_attend_bytes is what cuDNN 9.19 needs on sm_80 and sm_90:
- * scores padded to tiles, and partial dk and dv of each query head if heads are shared. */
+/* cuDNN's attention backward, deterministic or `atomic`. The deterministic one stores the gradient of the scores in 16
+ * bits, padded to tiles. The atomic one adds up dq in f32 (rt_attend_sum_bytes), in any order; on sm_80 the library
+ * does so once more. Both store partial dk and dv of each query head if heads are shared. To limit this memory, cuDNN is
+ * called for some of the key-value heads at a time, each with the query heads that share it: as many as fit
+ * RT_ATTEND_WORKSPACE, at least one, equally many in each call. rt_attend_bytes is what cuDNN 9.19 needs on sm_80 and
+ * sm_90. */
 #define RT_ATTEND_SPARE (4 * RT_SCORES_ALIGNMENT)
 #ifndef RT_ATTEND_WORKSPACE /* tests override it */
 #define RT_ATTEND_WORKSPACE ((256 << 20) + RT_ATTEND_SPARE)
 #endif
 #define RT_ATTEND_TILE 128
-static inline int64_t rt_attend_bytes(int64_t heads, int64_t group, int64_t t, int64_t s, int64_t size) {
-    const int64_t rows = (t + RT_ATTEND_TILE - 1) / RT_ATTEND_TILE * RT_ATTEND_TILE;
-    const int64_t keys = (s + RT_ATTEND_TILE - 1) / RT_ATTEND_TILE * RT_ATTEND_TILE;
-    return heads * group * keys * (rows + (group > 1 ? size : 0)) * 2 + RT_ATTEND_SPARE;
+struct rt_attend_size {
+    int64_t group; /* query heads that share a key-value head */
+    int64_t t, s;  /* query and key positions */
+    int64_t d, e;  /* elements of a head of q and k, and of v */
+    bool atomic;
+};
+static inline int64_t rt_attend_padded(int64_t lines) {
+    return (lines + RT_ATTEND_TILE - 1) / RT_ATTEND_TILE * RT_ATTEND_TILE;
 }
-static inline int64_t rt_attend_heads(int64_t heads, int64_t group, int64_t t, int64_t s, int64_t size) {
-    int64_t n = heads;
-    while (n > 1 && (heads % n || rt_attend_bytes(n, group, t, s, size) > RT_ATTEND_WORKSPACE)) n--;
-    return n;
+/* heads: of keys and values */
+static inline int64_t rt_attend_sum_bytes(const struct rt_attend_size *size, int64_t heads) {
+    return size->atomic ? rt_behind_scores(heads * size->group * rt_attend_padded(size->t) * size->d * 4) : 0;
+}
+static inline int64_t rt_attend_bytes(const struct rt_attend_size *size, int64_t heads) {
+    const int64_t keys = rt_attend_padded(size->s), partial = size->group > 1 ? keys * (size->d + size->e) * 2 : 0;
+    const int64_t scores = size->atomic ? 0 : keys * rt_attend_padded(size->t) * 2;
+    return 2 * rt_attend_sum_bytes(size, heads) + heads * size->group * (scores + partial) + RT_ATTEND_SPARE;
 }
 /* False if even one key-value head needs more than a GPU should give up for it: long sequences. Its gradient is then
  * left to runtime/cuda/flash.cuh. */
 #define RT_ATTEND_LIMIT ((int64_t)1 << 30)
-static inline bool rt_attend_is_small(int64_t group, int64_t t, int64_t s, int64_t size) {
-    return rt_attend_bytes(1, group, t, s, size) <= RT_ATTEND_LIMIT;
+static inline bool rt_attend_is_small(const struct rt_attend_size *size) {
+    return rt_attend_bytes(size, 1) <= RT_ATTEND_LIMIT;
 }
-/* One call: `batch` samples with all their heads, or `heads` heads of one sample. */
+/* One call: `batch` samples with all their heads, or `heads` key-value heads of one sample. */
 struct rt_attend_part {
     int64_t batch, heads;
 };
-static inline struct rt_attend_part rt_attend_part_of(int64_t batch, int64_t heads, int64_t group, int64_t t, int64_t s,
-                                                      int64_t size) {
-    struct rt_attend_part part = {1, rt_attend_heads(heads, group, t, s, size)};
-    if (part.heads == heads) part.batch = rt_attend_heads(batch, heads * group, t, s, size);
+/* The largest divisor of `count` so that as many times `each` heads fit. */
+static inline int64_t rt_attend_fitting(const struct rt_attend_size *size, int64_t count, int64_t each) {
+    int64_t n = count;
+    while (n > 1 && (count % n || rt_attend_bytes(size, n * each) > RT_ATTEND_WORKSPACE)) n--;
+    return n;
+}
+static inline struct rt_attend_part rt_attend_part_of(const struct rt_attend_size *size, int64_t batch, int64_t heads) {
+    struct rt_attend_part part = {1, rt_attend_fitting(size, heads, 1)};
+    if (part.heads == heads) part.batch = rt_attend_fitting(size, batch, heads);
     return part;
 }
 

@@ -71,6 +71,10 @@ static bool describe_strides(const rt_attention_call *call, rt_attend_shape *out
     return true;
 }
 
+static rt_attend_size size_of(const rt_attend_shape &shape) {
+    return {shape.heads / shape.kv, shape.t, shape.s, shape.d, shape.e, shape.atomic != 0};
+}
+
 static bool describe_attention(const rt_attention_call *call, rt_attend_shape *out) {
     const rt_attention &shape = call->shape;
     const int ndim = shape.ndim;
@@ -87,7 +91,9 @@ static bool describe_attention(const rt_attention_call *call, rt_attend_shape *o
     out->diagonal = shape.causal ? shape.start + shape.offset : 0;
     out->backward = call->backward;
     out->scale = (float)shape.scale;
-    if (out->backward && !rt_attend_is_small(out->heads / out->kv, out->t, out->s, out->d + out->e)) return false;
+    out->atomic = out->backward && shape.library == RT_LIBRARY_ATOMIC;
+    const rt_attend_size size = size_of(*out);
+    if (out->backward && !rt_attend_is_small(&size)) return false;
     return rt_count(shape.q, 0, ndim) > 0 && out->s > 0 && out->e > 0 && out->diagonal < INT32_MAX &&
            (call->dtype == RT_BF16 || call->dtype == RT_F16) && hides_whole(call) &&
            describe_bias(call, out->batch, out->bias) && describe_strides(call, out);
@@ -95,13 +101,15 @@ static bool describe_attention(const rt_attention_call *call, rt_attend_shape *o
 
 /* Samples and key-value heads per call: for the gradient as many as the workspace has room for. */
 static rt_attend_part part_of(const rt_attend_shape &shape) {
-    if (!shape.backward) return {shape.batch, shape.kv};
-    return rt_attend_part_of(shape.batch, shape.kv, shape.heads / shape.kv, shape.t, shape.s, shape.d + shape.e);
+    const rt_attend_size size = size_of(shape);
+    return shape.backward ? rt_attend_part_of(&size, shape.batch, shape.kv) : rt_attend_part{shape.batch, shape.kv};
 }
 
+/* Workspace of the library in a call. */
 static int64_t room_for(const rt_attend_shape &shape) {
-    if (!shape.backward) return RT_PRODUCT_WORKSPACE;
-    return rt_attend_bytes(shape.batch * shape.kv, shape.heads / shape.kv, shape.t, shape.s, shape.d + shape.e);
+    const rt_attend_size size = size_of(shape);
+    const int64_t heads = shape.batch * shape.kv;
+    return shape.backward ? rt_attend_bytes(&size, heads) - rt_attend_sum_bytes(&size, heads) : RT_PRODUCT_WORKSPACE;
 }
 
 static int find_attention(struct rt *rt, const rt_attend_shape &shape, rt_attend_plan **out) {
@@ -145,8 +153,8 @@ static void place_attention(const rt_attention_call *call, const rt_attend_shape
     put(RT_ATTEND_DV, call->dv, kv);
 }
 
-/* SCRATCH of the gradient: log-sum-exp and sum of dy y of each row, then the plan's workspace. In the forward pass only
- * the workspace. */
+/* SCRATCH of the gradient: log-sum-exp and sum of dy y of each row, sums of dq, then the plan's workspace. In the
+ * forward pass only the workspace. */
 static int library_attend(struct rt *rt, const rt_attention_call *call) {
     const rt_cudnn *cudnn = cudnn_of(rt);
     rt_attend_shape whole, shape;
@@ -154,8 +162,10 @@ static int library_attend(struct rt *rt, const rt_attention_call *call) {
     if (!describe_attention(call, &whole)) return -1;
     const int64_t group = whole.heads / whole.kv, rows = whole.backward ? whole.batch * whole.heads * whole.t : 0;
     const rt_attend_part part = part_of(whole);
+    const rt_attend_size size = size_of(whole);
     char *scratch = (char *)rt->arena[RT_SCRATCH],
-         *room = scratch + rt_behind_scores(2 * rows * (int64_t)sizeof(float));
+         *sums_of_dq = scratch + rt_behind_scores(2 * rows * (int64_t)sizeof(float)),
+         *room = sums_of_dq + (whole.backward ? rt_attend_sum_bytes(&size, part.batch * part.heads) : 0);
     float *logs = (float *)scratch, *sums = logs + rows;
     const float *stats = call->stats;
     shape = whole;
@@ -172,6 +182,7 @@ static int library_attend(struct rt *rt, const rt_attention_call *call) {
             void *places[RT_ATTEND_PLACES];
             place_attention(call, whole, batch, kv, places);
             if (whole.backward) places[RT_ATTEND_MOST] = logs + row, places[RT_ATTEND_SUM] = sums + row;
+            places[RT_ATTEND_DQ_SUM] = sums_of_dq;
             RT_CUDNN_TRY(rt, "attend", plan->graph.execute(cudnn->handle, places, room));
         }
     return RT_OK;

@@ -5,9 +5,9 @@
  * The statistics kept per row are those of flash.cuh: the largest score, and the sum of e^(score - that), so that
  * either implementation can compute the gradient of the other's forward pass.
  *
- * The gradient uses the form that the library documents as deterministic (cudnn-frontend, deterministic algorithm): dq
- * is not accumulated in memory between two products, which engines would do in any order without being marked
- * nondeterministic. */
+ * The gradient has two forms. In the one that the library documents as deterministic (cudnn-frontend, deterministic
+ * algorithm) dq is the result of a product. In the other, `atomic`, the product is accumulated in an f32 tensor in
+ * memory, to which engines add in any order, without being marked nondeterministic. */
 #ifndef RT_CUDA_ATTEND_GRAPH_CUH
 #define RT_CUDA_ATTEND_GRAPH_CUH
 
@@ -27,6 +27,7 @@ enum rt_attend_place {
     RT_ATTEND_DQ,
     RT_ATTEND_DK,
     RT_ATTEND_DV,
+    RT_ATTEND_DQ_SUM, /* atomic: f32 (batch,heads,t,d), dense */
     RT_ATTEND_PLACES
 };
 
@@ -38,6 +39,7 @@ struct rt_attend_shape {
     int64_t stride[RT_ATTEND_PLACES][3]; /* of 16-bit operands except the bias: of batch, heads and lines */
     int64_t diagonal;                    /* causal: row i sees keys up to i + diagonal */
     int32_t causal, backward;
+    int32_t atomic; /* backward */
     float scale;
 };
 
@@ -145,6 +147,7 @@ static inline void rt_attend_backward(rt_cudnn_graph &graph, const rt_attend_sha
     rt_attend_operand(graph, shape, RT_ATTEND_DQ, q);
     rt_attend_operand(graph, shape, RT_ATTEND_DK, k);
     rt_attend_operand(graph, shape, RT_ATTEND_DV, v);
+    if (shape.atomic) graph.given(CUDNN_DATA_FLOAT, q);
     const int factor = graph.number(shape.scale);
     const auto f32 = [&] { return graph.values(CUDNN_DATA_FLOAT, scores); };
 
@@ -165,7 +168,8 @@ static inline void rt_attend_backward(rt_cudnn_graph &graph, const rt_attend_sha
     rt_attend_gather(graph, shape, RT_ATTEND_DK, change, RT_ATTEND_Q, shape.d);
     const int straight = graph.reshape(
         graph.tensor(CUDNN_DATA_FLOAT, k, rt_attend_stride(shape, RT_ATTEND_K), RT_CUDNN_PASSING), RT_ATTEND_K);
-    graph.matmul(RT_ATTEND_DQ, change, straight);
+    graph.matmul(shape.atomic ? RT_ATTEND_DQ_SUM : RT_ATTEND_DQ, change, straight);
+    if (shape.atomic) graph.pointwise(CUDNN_POINTWISE_IDENTITY, RT_ATTEND_DQ, {RT_ATTEND_DQ_SUM});
 }
 
 static inline void rt_attend_describe(rt_cudnn_graph &graph, const rt_attend_shape &shape) {

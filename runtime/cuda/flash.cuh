@@ -32,12 +32,6 @@ template <class E, int D> struct rt_flash_tiles {
     static constexpr int pitch = D + 16 / (int)sizeof(T); /* padded, so that lines begin in different banks */
 };
 
-/* A tensor (b.., heads, lines, width) with these strides; the elements of a line are contiguous. */
-template <class T> struct rt_strided {
-    T *at;
-    rt_dims step;
-};
-
 /* Arguments of a call, with derived extents: `rows` rows of q for each of `heads` heads of k and v. */
 template <class T> struct rt_flash {
     rt_strided<const T> q, k, v;

@@ -115,7 +115,7 @@ struct rt_attention {
     int64_t offset, window;
     int drop, bias_first, clamp;
     int nan_to_zero; /* enum rt_nan_to_zero */
-    int library;     /* computes it where it takes it */
+    int library;     /* enum rt_library */
     double scale, fill, cap;
     int more_before, more_behind; /* of calls with other keys */
     float *sums;                  /* between these: of y's elements (b..,heads,t,e), or of dq's (b..,heads,t,d) */
@@ -130,6 +130,12 @@ static inline __device__ int64_t rt_last_key(const rt_attention &shape, int64_t 
 static inline __device__ bool rt_has_no_weights(const rt_attention &shape, double sum) {
     return shape.nan_to_zero == RT_HIDDEN_ROWS_TO_ZERO ? sum == 0 : shape.nan_to_zero && !(sum > 0);
 }
+
+/* A tensor with these strides, 1 in the last dimension. */
+template <class T> struct rt_strided {
+    T *at;
+    rt_dims step;
+};
 
 /* A tensor (b..,heads,lines,elements) with these strides; the elements of a line are contiguous. */
 struct rt_operand {

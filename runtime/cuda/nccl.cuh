@@ -147,8 +147,8 @@ static int nccl_watch(struct rt *rt) {
 }
 
 /* Splits a communicator, like ncclCommSplit; *made stays NULL for NCCL_SPLIT_NOCOLOR. ncclCommSplit returns success
- * while it is still in progress (2.28), so the parent is always asked. The new handle exists once the parent's operation
- * is complete; then its own initialisation completes. */
+ * while it is still in progress (2.28), so the parent is always asked. The new handle exists once the parent's
+ * operation is complete; then its own initialisation completes. */
 static int nccl_split_from(struct rt *rt, ncclComm_t parent, int color, int key, ncclConfig_t *config,
                            ncclComm_t *made) {
     config->blocking = 0;

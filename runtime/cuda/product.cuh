@@ -187,21 +187,41 @@ RT_CUDA_ATTENTION(double, f64, RT_F64)
 
 /* --- Rotary embedding --- */
 
-/* Row of a broadcast operand that belongs to row `row` of y. */
-static inline __device__ int64_t rt_aligned_row(const rt_dims &dims, const rt_dims &y_dims, int ndim, int64_t row) {
-    int64_t at = 0, stride = 1;
+/* Rows of the last dimension of y, and steps in y, x, cos and sin, in elements; 0: repeated. */
+struct rt_rope_rows {
+    int ndim; /* without the last */
+    int64_t count;
+    rt_dims extent, y, x, cos, sin;
+};
+
+static inline rt_dims rt_broadcast_steps(const rt_dims &dims, int ndim) {
+    rt_dims step = {};
+    int64_t count = dims[ndim - 1];
     for (int d = ndim - 2; d >= 0; d--) {
-        const int64_t i = rt_take(&row, y_dims[d]);
-        if (dims[d] != 1) at += i * stride;
-        stride *= dims[d];
+        step[d] = dims[d] == 1 ? 0 : count;
+        count *= dims[d];
     }
-    return at;
+    return step;
+}
+
+static inline rt_rope_rows rt_rope_rows_of(int ndim, const rt_dims &y_dims, const rt_dims &y_step, int x_ndim,
+                                           const rt_dims &x_dims, const rt_dims &x_step, const rt_dims &cos_dims,
+                                           const rt_dims &sin_dims) {
+    rt_rope_rows rows = {};
+    rows.ndim = ndim - 1;
+    rows.count = rt_count(y_dims, 0, ndim - 1);
+    rows.extent = y_dims;
+    rows.y = y_step;
+    for (int d = ndim - x_ndim; d < ndim - 1; d++) rows.x[d] = x_dims[d] == 1 ? 0 : x_step[d - (ndim - x_ndim)];
+    rows.cos = rt_broadcast_steps(cos_dims, ndim);
+    rows.sin = rt_broadcast_steps(sin_dims, ndim);
+    return rows;
 }
 
 /* Element i of x and its partner in the other half, or the adjacent one; N of each at a time, with cos and sin of
- * both. */
-template <class A, int N, class T>
-static inline __device__ void rt_rope_halves(T *y, const T *x, const T *cosine, const T *sine, int64_t i,
+ * both. A: the computed type. */
+template <class A, int N, class T, class C>
+static inline __device__ void rt_rope_halves(T *y, const T *x, const C *cosine, const C *sine, int64_t i,
                                              int64_t half) {
     const auto low = rt_get_vector<N>(x + i), high = rt_get_vector<N>(x + i + half);
     const auto cos_low = rt_get_vector<N>(cosine + i), cos_high = rt_get_vector<N>(cosine + i + half);
@@ -215,50 +235,64 @@ static inline __device__ void rt_rope_halves(T *y, const T *x, const T *cosine, 
     rt_put_vector(y + i, y_low);
     rt_put_vector(y + i + half, y_high);
 }
-template <class A, class T>
-static inline __device__ void rt_rope_pair(T *y, const T *x, const T *cosine, const T *sine, int64_t i) {
+template <class A, class T, class C>
+static inline __device__ void rt_rope_pair(T *y, const T *x, const C *cosine, const C *sine, int64_t i) {
     y[i] = (T)((A)x[i] * (A)cosine[i] - (A)x[i + 1] * (A)sine[i]);
     y[i + 1] = (T)((A)x[i + 1] * (A)cosine[i + 1] + (A)x[i] * (A)sine[i + 1]);
 }
 
-template <int N, class T>
-static inline int rt_rope_by(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim,
-                             const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,
-                             const rt_dims &sin_dims, int interleaved) {
+template <int N, class T, class C>
+static inline int rt_rope_by(struct rt *rt, T *y, const T *x, const C *cosine, const C *sine, int64_t half,
+                             const rt_rope_rows &rows, int interleaved) {
     using A = typename rt_sum_type<T>::type;
-    const int64_t c = y_dims[ndim - 1], half = c / 2;
-    return rt_points(rt, rt_count(y_dims, 0, ndim - 1) * (half / N), [=] __device__(int64_t p) {
-        int64_t row = p;
-        const int64_t i = rt_take(&row, half / N) * N;
-        const T *from = x + rt_aligned_row(x_dims, y_dims, ndim, row) * c;
-        const T *cos_row = cosine + rt_aligned_row(cos_dims, y_dims, ndim, row) * c;
-        const T *sin_row = sine + rt_aligned_row(sin_dims, y_dims, ndim, row) * c;
-        if (!interleaved) return rt_rope_halves<A, N>(y + row * c, from, cos_row, sin_row, i, half);
-        for (int64_t pair = i; pair < i + N; pair++) rt_rope_pair<A>(y + row * c, from, cos_row, sin_row, 2 * pair);
+    return rt_points(rt, rows.count * (half / N), [=] __device__(int64_t row) {
+        const int64_t first = rt_take(&row, half / N) * N;
+        int64_t to = 0, from = 0, cos = 0, sin = 0;
+        for (int d = rows.ndim - 1; d >= 0; d--) {
+            const int64_t i = rt_take(&row, rows.extent[d]);
+            to += i * rows.y[d];
+            from += i * rows.x[d];
+            cos += i * rows.cos[d];
+            sin += i * rows.sin[d];
+        }
+        if (!interleaved) return rt_rope_halves<A, N>(y + to, x + from, cosine + cos, sine + sin, first, half);
+        for (int64_t pair = first; pair < first + N; pair++)
+            rt_rope_pair<A>(y + to, x + from, cosine + cos, sine + sin, 2 * pair);
     });
 }
 
-template <class T>
-static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim,
-                          const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,
-                          const rt_dims &sin_dims, int interleaved) {
-    if (rt_is_wide<T>(y_dims[ndim - 1] / 2, {y, x, cosine, sine}))
-        return rt_rope_by<RT_WIDTH(T)>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);
-    return rt_rope_by<1>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);
+/* True if all rows begin at multiples of n elements. */
+static inline bool rt_rope_is_even(const rt_rope_rows &rows, int n) {
+    bool even = true;
+    for (int d = 0; d < rows.ndim; d++) even = even && rows.x[d] % n == 0 && rows.y[d] % n == 0;
+    return even;
 }
 
-/* S: element type in the generated program; T: the same bytes with conversions to numbers. */
-#define RT_CUDA_ROPE(S, T, s)                                                                                          \
-    RT_ON_CALL int rt_rope_##s(struct rt *rt, S *y, const S *x, const S *cosine, const S *sine, int ndim,              \
-                               const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,                  \
-                               const rt_dims &sin_dims, int interleaved) {                                             \
-        return rt_rope(rt, (T *)y, (const T *)x, (const T *)cosine, (const T *)sine, ndim, y_dims, x_dims, cos_dims,   \
-                       sin_dims, interleaved);                                                                         \
+template <class T, class C>
+static inline int rt_rope(struct rt *rt, T *y, const T *x, const C *cosine, const C *sine, int64_t half,
+                          const rt_rope_rows &rows, int interleaved) {
+    constexpr int N = RT_WIDTH(T);
+    if (rt_is_wide<T>(half, {y, x, cosine, sine}) && rt_rope_is_even(rows, N))
+        return rt_rope_by<N>(rt, y, x, cosine, sine, half, rows, interleaved);
+    return rt_rope_by<1>(rt, y, x, cosine, sine, half, rows, interleaved);
+}
+
+/* S: element type of x in the generated program; T: the same bytes with conversions to numbers. R, C: of the tables. */
+#define RT_CUDA_ROPE(S, T, s, R, C, r)                                                                                 \
+    RT_ON_CALL int rt_rope_##s##_by_##r(struct rt *rt, const rt_strided<S> &y, const rt_strided<const S> &x,           \
+                                        const R *cosine, const R *sine, int ndim, const rt_dims &y_dims, int x_ndim,   \
+                                        const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims,       \
+                                        int interleaved) {                                                             \
+        return rt_rope(rt, (T *)y.at, (const T *)x.at, (const C *)cosine, (const C *)sine, y_dims[ndim - 1] / 2,       \
+                       rt_rope_rows_of(ndim, y_dims, y.step, x_ndim, x_dims, x.step, cos_dims, sin_dims),              \
+                       interleaved);                                                                                   \
     }
 
-RT_CUDA_ROPE(float, float, f32)
-RT_CUDA_ROPE(double, double, f64)
-RT_CUDA_ROPE(uint16_t, rt_element_bf16, bf16)
-RT_CUDA_ROPE(uint16_t, rt_element_fp16, fp16)
+RT_CUDA_ROPE(float, float, f32, float, float, f32)
+RT_CUDA_ROPE(double, double, f64, double, double, f64)
+RT_CUDA_ROPE(uint16_t, rt_element_bf16, bf16, uint16_t, rt_element_bf16, bf16)
+RT_CUDA_ROPE(uint16_t, rt_element_fp16, fp16, uint16_t, rt_element_fp16, fp16)
+RT_CUDA_ROPE(uint16_t, rt_element_bf16, bf16, float, float, f32)
+RT_CUDA_ROPE(uint16_t, rt_element_fp16, fp16, float, float, f32)
 
 #endif

@@ -2,7 +2,8 @@
  *
  *     ask_cudnn PROPERTIES < SHAPES
  *
- * PROPERTIES: the library's JSON of a GPU. A shape is a line of numbers: backward, batch, heads, kv, t, s, d, e,
+ * PROPERTIES: the library's JSON of a GPU. A shape is a line of numbers: 0 forward, 1 backward, 2 backward and
+ * atomic; batch, heads, kv, t, s, d, e,
  * causal, diagonal and the four extents of the bias, 0 without one. For each, in fp16 and in bf16, a line: the plan's
  * workspace and what the compiler plans for it, in bytes; or "refused". Exit status 77 where there is no library, or
  * one that knows no properties. */
@@ -47,8 +48,9 @@ static void be_dense(rt_attend_shape &shape) {
 }
 
 static int64_t planned(const rt_attend_shape &shape) {
-    if (!shape.backward) return RT_PRODUCT_WORKSPACE;
-    return rt_attend_bytes(shape.batch * shape.kv, shape.heads / shape.kv, shape.t, shape.s, shape.d + shape.e);
+    const rt_attend_size size = {shape.heads / shape.kv, shape.t, shape.s, shape.d, shape.e, shape.atomic != 0};
+    const int64_t heads = shape.batch * shape.kv;
+    return shape.backward ? rt_attend_bytes(&size, heads) - rt_attend_sum_bytes(&size, heads) : RT_PRODUCT_WORKSPACE;
 }
 
 int main(int argc, char **argv) {
@@ -61,9 +63,12 @@ int main(int argc, char **argv) {
     for (std::string line; std::getline(std::cin, line);) {
         for (cudnnDataType_t type : {CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16}) {
             rt_attend_shape shape = {};
-            std::stringstream(line) >> shape.backward >> shape.batch >> shape.heads >> shape.kv >> shape.t >> shape.s >>
-                shape.d >> shape.e >> shape.causal >> shape.diagonal >> shape.bias[0] >> shape.bias[1] >>
-                shape.bias[2] >> shape.bias[3];
+            int way;
+            std::stringstream(line) >> way >> shape.batch >> shape.heads >> shape.kv >> shape.t >> shape.s >> shape.d >>
+                shape.e >> shape.causal >> shape.diagonal >> shape.bias[0] >> shape.bias[1] >> shape.bias[2] >>
+                shape.bias[3];
+            shape.backward = way > 0;
+            shape.atomic = way > 1;
             shape.type = type;
             be_dense(shape);
             shape.scale = 0.125f;

@@ -65,13 +65,14 @@ PARTS = sum(int(np.prod(CASES[i][6].get("batch", ()))) * CASES[i][1] for i in BA
 # and how they change
 BOUNDS = {"f32": 2e-6, "bf16": 1e-2, "fp16": 2e-3}
 NUMPY = {"f32": "f4", "fp16": "f2"}
-# name: type, which operators are cuDNN's, calls of it, flags
+# name: type, which operators are cuDNN's ("atomic": gradients are added up in any order), calls of it, flags
 OWN = {dtype: (dtype, (), 0, "") for dtype in BOUNDS}
 CPUS = {f"c {dtype}": OWN[dtype] for dtype in BOUNDS}
 CUDNN = {
     "bf16 cudnn": ("bf16", ("forward", "backward"), len(FORWARD) + len(BACKWARD), ""),
     "fp16 cudnn forward": ("fp16", ("forward",), len(FORWARD_FP16), ""),
     "bf16 cudnn backward": ("bf16", ("backward",), len(BACKWARD), ""),
+    "bf16 cudnn atomic": ("bf16", ("backward", "atomic"), PARTS, "-DRT_ATTEND_WORKSPACE=1"),
     "fp16 cudnn in parts": ("fp16", ("forward", "backward"), len(FORWARD_FP16) + PARTS, "-DRT_ATTEND_WORKSPACE=1"),
 }
 
@@ -161,7 +162,7 @@ def graph(dtype, library):
             n += 1
         keys = ("scale", "fill", "cap", "causal", "offset", "window", "drop", "bias_first", "clamp", "nan_to_zero")
         attributes = " ".join(f"{key}={more[key]!r}" for key in keys if key in more)
-        forward, backward = (attributes + " library=1" * (which in library) for which in ("forward", "backward"))
+        forward, backward = (attributes + f" library={1 + ('atomic' in library)}" * (which in library) for which in ("forward", "backward"))
         forward_masks = given_of(at, "keep", "bias", "sink")
         masks = given_of(at, "keep", "bias")
         operands = [at["q"], at["k"], at["v"], *forward_masks]
@@ -301,7 +302,7 @@ def check(rankc, work, name):
         print(f"{dtype} {case[:6]} {sorted(case[6])}: " + " ".join(f"{name} {e:.1e}" for name, e in zip(("y", "dq", "dk", "dv"), errors)))
         if not max(errors) <= BOUNDS[dtype]:
             failures.append(f"{dtype} {case}")
-        if any(a.tobytes() != b.tobytes() for a, b in zip(got, again)):
+        if "atomic" not in library and any(a.tobytes() != b.tobytes() for a, b in zip(got, again)):
             failures.append(f"{dtype} {case}: other bits at another run")
     if target == "c" and dtype != "f32": # casts of the gradient's operands are contiguous
         return failures

@@ -38,13 +38,14 @@ TAKEN = [
     (2, 4, 4, 128, 128, 64, 64, 1, 0, 2, 4, 128, 128),
     (2, 4, 4, 128, 100, 64, 64, 0, 0, 2, 1, 1, 100),
 ]
+WAYS = ("forward", "backward", "backward, atomic")
 BARE = 9 # numbers of a shape without a bias, with which gradients are not asked for
 QUICK = {"H200": TAKEN[::2], "A100": TAKEN[1::2]}
 REFUSED = [(2, 2, 1, 64, 64, 12, 12, 0, 0), (2, 2, 2, 64, 64, 64, 20, 0, 0)]
 
 
-def line(backward, shape):
-    return " ".join(map(str, [backward, *shape, *[0] * (13 - len(shape))]))
+def line(way, shape):
+    return " ".join(map(str, [way, *shape, *[0] * (13 - len(shape))]))
 
 
 def build(work):
@@ -59,7 +60,7 @@ def check(work, name, shapes):
     """What is wrong, a line each; None: there is no library to ask."""
     with open(f"{work}/gpu.json", "w") as out:
         json.dump(GPUS[name], out)
-    asked = [(backward, shape) for shape in shapes for backward in (0, 1) if not backward or len(shape) == BARE]
+    asked = [(way, shape) for shape in shapes for way in range(len(WAYS)) if not way or len(shape) == BARE]
     path = ":".join(filter(None, [work, os.environ.get("LD_LIBRARY_PATH")]))
     done = subprocess.run([f"{work}/ask", f"{work}/gpu.json"], input="".join(line(*row) + "\n" for row in asked), capture_output=True,
                           text=True, env={**os.environ, "LD_LIBRARY_PATH": path}, timeout=600)
@@ -70,12 +71,12 @@ def check(work, name, shapes):
     if done.returncode or len(answers) != 2 * len(asked):
         return [f"{name}: exit {done.returncode}, {len(answers)} answers\n{done.stderr[-1000:]}"]
     failures = []
-    for (backward, shape), *both in zip(asked, answers[::2], answers[1::2]):
+    for (way, shape), *both in zip(asked, answers[::2], answers[1::2]):
         for dtype, answer in zip(("fp16", "bf16"), both):
             wanted, _, planned = answer.partition(" ")
-            print(f"{name} {dtype} {'backward' if backward else 'forward'} {shape}: {answer}")
+            print(f"{name} {dtype} {WAYS[way]} {shape}: {answer}")
             if (answer == "refused") != (shape in REFUSED) or (planned and int(wanted) > int(planned)):
-                failures.append(f"{name} {dtype} {backward} {shape}: {answer}")
+                failures.append(f"{name} {dtype} {WAYS[way]} {shape}: {answer}")
     return failures
 
 

@@ -68,7 +68,7 @@ def products(_):
 
 
 def attention(_):
-    for row in ("f32", "bf16", "fp16", "bf16 cudnn", "fp16 cudnn forward", "bf16 cudnn backward"):
+    for row in ("f32", "bf16", "fp16", "bf16 cudnn", "fp16 cudnn forward", "bf16 cudnn backward", "bf16 cudnn atomic"):
         yield row, ["tests/cuda/attention.py", row]
 
 
@@ -135,6 +135,7 @@ def memory(_):
 def bench(_):
     for size in ("gpu_gpt2", "gpu_llama", "gpu_stack_128", "gpu_stack_1", "gpu_gpt2_odd"):
         yield size, ["bench/gpu.py", size]
+    yield "gpu_llama, atomic gradients", ["bench/gpu.py", "--options= --attention cudnn-atomic", "--work", "/tmp/rankc-bench-atomic", "gpu_llama"]
     for size in ("gpu_gpt2_tiny", "gpu_llama_tiny", "gpu_stack_tiny"):
         yield size, ["bench/gpu.py", "--rounds", "2", "--steps", "2", "--work", "/tmp/rankc-bench-tiny", size]
 

@@ -459,12 +459,15 @@ static void test_nothing(void **state) {
         fill(x, B *H *N *C);                                                                                           \
         fill(c, N *C);                                                                                                 \
         fill(sn, N *C);                                                                                                \
-        rt_rope_##s(y, x, c, sn, 4, y_dims, y_dims, t_dims, t_dims, interleaved);                                      \
+        const int64_t heads[] = {N * H * C, C, H * C, 1}, lines[] = {H * N * C, N * C, C, 1}; /* x: (B,N,H,C) */       \
+        rt_rope_##s##_by_##s(&(struct rt_strided){y, lines}, &(struct rt_strided){x, heads}, c, sn, 4, y_dims, 4,      \
+                             y_dims, t_dims, t_dims, interleaved);                                                     \
         for (int i = 0; i < B * H * N * C; i++) {                                                                      \
             int at = i % (N * C), p = i % C, first = interleaved ? p % 2 == 0 : p < C / 2;                             \
-            int other = i + (interleaved ? 1 : C / 2) * (first ? 1 : -1);                                              \
+            int from = (i / (H * N * C) * N + i / C % N) * H * C + i / (N * C) % H * C + p;                            \
+            int other = from + (interleaved ? 1 : C / 2) * (first ? 1 : -1);                                           \
             T turned = first ? -x[other] : x[other];                                                                   \
-            assert_true(y[i] == x[i] * c[at] + turned * sn[at]);                                                       \
+            assert_true(y[i] == x[from] * c[at] + turned * sn[at]);                                                    \
         }                                                                                                              \
         test_free_all();                                                                                               \
     } while (0)

@@ -19,17 +19,19 @@ struct half {
     void (*log_softmax)(uint16_t *, const uint16_t *, int64_t, int64_t, int64_t);
     void (*layernorm)(uint16_t *, const uint16_t *, const uint16_t *, const uint16_t *, int64_t, int64_t, double);
     void (*rmsnorm)(uint16_t *, const uint16_t *, const uint16_t *, int64_t, int64_t, double);
-    void (*rope)(uint16_t *, const uint16_t *, const uint16_t *, const uint16_t *, int, const int64_t *,
-                 const int64_t *, const int64_t *, const int64_t *, int);
+    void (*rope)(const struct rt_strided *, const struct rt_strided *, const uint16_t *, const uint16_t *, int,
+                 const int64_t *, int, const int64_t *, const int64_t *, const int64_t *, int);
+    void (*rope_by_f32)(const struct rt_strided *, const struct rt_strided *, const float *, const float *, int,
+                        const int64_t *, int, const int64_t *, const int64_t *, const int64_t *, int);
     int (*attention)(struct rt *, uint16_t *, const uint16_t *, const uint16_t *, const uint16_t *, const uint8_t *,
                      const uint16_t *, const uint16_t *, const struct rt_attention *);
 };
 
 static const struct half halves[] = {
     {"bf16", rt_bf16_to_f32, rt_f32_to_bf16, rt_widen_bf16, rt_narrow_bf16, rt_softmax_bf16, rt_log_softmax_bf16,
-     rt_layernorm_bf16, rt_rmsnorm_bf16, rt_rope_bf16, rt_attention_bf16},
+     rt_layernorm_bf16, rt_rmsnorm_bf16, rt_rope_bf16_by_bf16, rt_rope_bf16_by_f32, rt_attention_bf16},
     {"fp16", rt_f16_to_f32, rt_f32_to_f16, rt_widen_fp16, rt_narrow_fp16, rt_softmax_fp16, rt_log_softmax_fp16,
-     rt_layernorm_fp16, rt_rmsnorm_fp16, rt_rope_fp16, rt_attention_fp16}};
+     rt_layernorm_fp16, rt_rmsnorm_fp16, rt_rope_fp16_by_fp16, rt_rope_fp16_by_f32, rt_attention_fp16}};
 #define EACH_HALF(half) for (const struct half *half = halves; half < halves + 2; half++)
 
 /* An array and its widened copy. */
@@ -146,9 +148,15 @@ static void rope_once(const struct half *half, int64_t c, int interleaved) {
     const struct array x = make(half, 30 * c, 4, 1), cos = make(half, 5 * c, 1, 0), sin = make(half, 5 * c, 1, 0);
     uint16_t *y = test_new(30 * c, 2);
     float *wide = test_new(30 * c, 4);
-    rt_rope_f32(wide, x.wide, cos.wide, sin.wide, 4, y_dims, y_dims, table_dims, table_dims, interleaved);
-    half->rope(y, x.half, cos.half, sin.half, 4, y_dims, y_dims, table_dims, table_dims, interleaved);
+    const int64_t step[] = {15 * c, 5 * c, c, 1};
+    rt_rope_f32_by_f32(&(struct rt_strided){wide, step}, &(struct rt_strided){x.wide, step}, cos.wide, sin.wide, 4,
+                       y_dims, 4, y_dims, table_dims, table_dims, interleaved);
+    half->rope(&(struct rt_strided){y, step}, &(struct rt_strided){x.half, step}, cos.half, sin.half, 4, y_dims, 4,
+               y_dims, table_dims, table_dims, interleaved);
     same(half, y, wide, 30 * c, "rope");
+    half->rope_by_f32(&(struct rt_strided){y, step}, &(struct rt_strided){x.half, step}, cos.wide, sin.wide, 4, y_dims,
+                      4, y_dims, table_dims, table_dims, interleaved);
+    same(half, y, wide, 30 * c, "rope by f32");
 }
 
 static void test_rope(void **state) {

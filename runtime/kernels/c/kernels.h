@@ -205,7 +205,7 @@ struct rt_attention {
     int64_t offset, window;
     int drop, bias_first, clamp;
     int nan_to_zero; /* enum rt_nan_to_zero */
-    int library;     /* a library's kernel may be used; none of ours on CPUs has one */
+    int library;     /* enum rt_library; none is used on CPUs */
     double scale, fill, cap;
     /* Of flash attention in several calls, each with some of the keys: calls with others come before this one, behind
      * it. The gradient adds to dq what calls before it left there; dk and dv are those of its own keys. */
@@ -268,16 +268,22 @@ int rt_ring_attention_grad_f32(struct rt *rt, int axis, int64_t blocks, int64_t 
                                const struct rt_attention *shape);
 
 /* Rotary position embedding over the last dimension c, which is even (Su et al., "RoFormer", 2021): y = x cos +
- * rotated(x) sin, where rotated(x) is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x,
- * cos and sin have y's number of dimensions; extent 1: broadcast, except for the last dimension. Not in place. */
-#define RT_DECLARE_ROPE(T, s)                                                                                          \
-    void rt_rope_##s(T *y /* (y_dims) */, const T *x, const T *cos, const T *sin, int ndim, const int64_t *y_dims,     \
-                     const int64_t *x_dims, const int64_t *cos_dims, const int64_t *sin_dims, int interleaved);
+ * rotated(x) sin, where rotated(x) is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). The
+ * extents of x, cos and sin are as many as y's; 1: broadcast, except for the last dimension. x itself has the last
+ * x_ndim of these dimensions. Not in place. A 16-bit x is computed in f32, as of f32 operands, and rounded once; cos
+ * and sin may then be f32. */
+#define RT_DECLARE_ROPE(x_type, table_type, T)                                                                         \
+    void rt_rope_##x_type##_by_##table_type(const struct rt_strided *y /* (y_dims) */, const struct rt_strided *x,     \
+                                            const T *cos, const T *sin, int ndim, const int64_t *y_dims, int x_ndim,   \
+                                            const int64_t *x_dims, const int64_t *cos_dims, const int64_t *sin_dims,   \
+                                            int interleaved);
 
-RT_DECLARE_ROPE(float, f32)
-RT_DECLARE_ROPE(double, f64)
-RT_DECLARE_ROPE(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
-RT_DECLARE_ROPE(uint16_t, fp16)
+RT_DECLARE_ROPE(f32, f32, float)
+RT_DECLARE_ROPE(f64, f64, double)
+RT_DECLARE_ROPE(bf16, bf16, uint16_t)
+RT_DECLARE_ROPE(fp16, fp16, uint16_t)
+RT_DECLARE_ROPE(bf16, f32, float)
+RT_DECLARE_ROPE(fp16, f32, float)
 
 /* --- Reductions --- */
 

@@ -6,52 +6,83 @@
 
 #define BLOCK 256 /* elements that are rotated together; even */
 
-/* Rows of the last dimension, walked with a stride per dimension and operand. */
+/* Rows of the last dimension, walked with a step per dimension and operand, in elements; 0: repeated. */
+enum { WALK_Y, WALK_X, WALK_COS, WALK_SIN, WALKED };
 struct walk {
     int ndim; /* without the last */
     int64_t rows;
-    int64_t extent[RT_MAX_NDIM], stride[3][RT_MAX_NDIM]; /* of x, cos, sin in rows; 0: repeated */
+    int64_t extent[RT_MAX_NDIM], step[WALKED][RT_MAX_NDIM];
 };
 
-static struct walk walk_of(int ndim, const int64_t *y_dims, const int64_t *const dims[3]) {
+static void walk_dense(struct walk *walk, int operand, const int64_t *dims) {
+    int64_t step = dims[walk->ndim];
+    for (int d = walk->ndim - 1; d >= 0; d--) {
+        walk->step[operand][d] = dims[d] == 1 ? 0 : step;
+        step *= dims[d];
+    }
+}
+
+static struct walk walk_of(int ndim, const int64_t *y_dims, const int64_t *y_step, int x_ndim, const int64_t *x_dims,
+                           const int64_t *x_step, const int64_t *cos_dims, const int64_t *sin_dims) {
     struct walk walk = {.ndim = ndim - 1, .rows = 1};
-    int64_t step[3] = {1, 1, 1};
-    for (int d = ndim - 2; d >= 0; d--) {
+    for (int d = 0; d < ndim - 1; d++) {
         walk.extent[d] = y_dims[d];
         walk.rows *= y_dims[d];
-        for (int k = 0; k < 3; k++) {
-            walk.stride[k][d] = dims[k][d] == 1 ? 0 : step[k];
-            step[k] *= dims[k][d];
-        }
+        walk.step[WALK_Y][d] = y_step[d];
+        walk.step[WALK_X][d] = x_dims[d] == 1 ? 0 : x_step[d - (ndim - x_ndim)];
     }
+    walk_dense(&walk, WALK_COS, cos_dims);
+    walk_dense(&walk, WALK_SIN, sin_dims);
     return walk;
 }
 
-/* Which row of each operand makes row `row` of y. */
-static void walk_row(const struct walk *walk, int64_t row, int64_t at[3]) {
-    at[0] = at[1] = at[2] = 0;
+/* Offsets of row number `row`. */
+static void walk_row(const struct walk *walk, int64_t row, int64_t at[WALKED]) {
+    for (int k = 0; k < WALKED; k++) at[k] = 0;
     for (int d = walk->ndim - 1; d >= 0; d--) {
-        for (int k = 0; k < 3; k++) at[k] += row % walk->extent[d] * walk->stride[k][d];
+        for (int k = 0; k < WALKED; k++) at[k] += row % walk->extent[d] * walk->step[k][d];
         row /= walk->extent[d];
     }
 }
 
-#define T      float
-#define E      float
-#define SUFFIX f32
+#define T        float
+#define E        float
+#define SUFFIX   f32
+#define C        float
+#define C_SUFFIX f32
 #include "rope.inc"
 
-#define T      double
-#define E      double
-#define SUFFIX f64
+#define T        double
+#define E        double
+#define SUFFIX   f64
+#define C        double
+#define C_SUFFIX f64
 #include "rope.inc"
 
-#define T      float
-#define E      uint16_t
-#define SUFFIX bf16
+#define T        float
+#define E        uint16_t
+#define SUFFIX   bf16
+#define C        uint16_t
+#define C_SUFFIX bf16
 #include "rope.inc"
 
-#define T      float
-#define E      uint16_t
-#define SUFFIX fp16
+#define T        float
+#define E        uint16_t
+#define SUFFIX   fp16
+#define C        uint16_t
+#define C_SUFFIX fp16
+#include "rope.inc"
+
+#define T        float
+#define E        uint16_t
+#define SUFFIX   bf16
+#define C        float
+#define C_SUFFIX f32
+#include "rope.inc"
+
+#define T        float
+#define E        uint16_t
+#define SUFFIX   fp16
+#define C        float
+#define C_SUFFIX f32
 #include "rope.inc"

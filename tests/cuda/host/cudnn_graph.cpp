@@ -181,6 +181,7 @@ double point(int mode, const double *x) {
     case CUDNN_POINTWISE_SUB: return x[0] - x[1];
     case CUDNN_POINTWISE_MUL: return x[0] * x[1];
     case CUDNN_POINTWISE_DIV: return x[0] / x[1];
+    case CUDNN_POINTWISE_IDENTITY: return x[0];
     case CUDNN_POINTWISE_EXP: return std::exp(x[0]);
     case CUDNN_POINTWISE_CMP_GE: return x[0] >= x[1];
     case CUDNN_POINTWISE_BINARY_SELECT: return x[2] != 0 ? x[0] : x[1];
@@ -287,12 +288,20 @@ bool multiplies_odd_heads(const graph &g) {
     return false;
 }
 
-/* What a deterministic gradient keeps: how scores change, and where heads are shared a part of dk and dv for each. */
+/* True if dq is added up in memory, and converted then. */
+bool adds_up(const graph &g) {
+    for (const node &n : g)
+        if (n.type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR && n.mode == CUDNN_POINTWISE_IDENTITY) return true;
+    return false;
+}
+
+/* What a gradient keeps: a deterministic one how scores change, and where heads are shared a part of dk and dv for
+ * each. */
 int64_t workspace_of(const graph &g) {
     int64_t bytes = 256;
     for (const node &n : g) {
         const auto tiles = [](int64_t lines) { return (lines + 127) / 128 * 128; };
-        if (n.type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR && n.inputs[0].passing && bytes == 256)
+        if (n.type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR && n.inputs[0].passing && bytes == 256 && !adds_up(g))
             bytes += n.y.dims[0] * n.y.dims[1] * tiles(n.y.dims[2]) * tiles(n.y.dims[3]) * 2;
         if (n.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR && n.inputs[0].dims[1] != n.y.dims[1])
             bytes += n.inputs[0].dims[0] * n.inputs[0].dims[1] * tiles(n.inputs[0].dims[2]) * n.inputs[0].dims[3] * 2;
