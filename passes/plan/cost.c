@@ -40,9 +40,11 @@ static bool is_by_library(const struct graph *graph, const struct node *node, co
 }
 
 double cost_attention(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,
-                      const struct machine *machine) {
-    const int ndim = graph->tensors.at[node->inputs[op_query(node)]].ndim;
-    return machine_attention(machine, (double)q[ndim - 1], is_by_library(graph, node, q, k));
+                      const struct machine *machine, double flops, double share) {
+    const struct tensor *t = &graph->tensors.at[node->inputs[op_query(node)]];
+    const double reached = machine_attention(machine, (double)q[t->ndim - 1], is_by_library(graph, node, q, k));
+    const double scores = library_attention_scores(graph, node, q, k, k) * share;
+    return flops / (machine_rate(machine, t->dtype) * reached) + scores / (machine->bandwidth * machine->traffic);
 }
 
 /* Roofline: arithmetic and memory traffic overlap, so the slower of both counts. An embedding reads only the rows
@@ -50,22 +52,24 @@ double cost_attention(const struct graph *graph, const struct node *node, const 
 static double cost_of(const struct graph *graph, const struct node *node, const struct dims *dims,
                       const struct node_split *split, int ways, const struct machine *machine, const bool *fused) {
     if (node->op->kind == OP_VIEW) return 0;
-    double flops = dims_flops(dims, node->op->flops), out = operand_bytes(graph, node, dims, split, ways, false, fused),
+    double share = 1, flops = dims_flops(dims, node->op->flops),
+           out = operand_bytes(graph, node, dims, split, ways, false, fused),
            in = operand_bytes(graph, node, dims, split, ways, true, fused);
     if (split->factor >= 0) {
         const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
-        flops *= (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
+        share = (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
     }
+    flops *= share;
     bool picks = node->op->id == OP_Gather;
     const enum rt_dtype dtype = graph->tensors.at[node->outputs[0]].dtype;
     double traffic = ((picks ? out : in) + out) / (machine->bandwidth * machine->traffic);
     const bool attention = op_is_attention(node->op);
     if (attention && attr_int(node, "causal", 0)) flops *= causal_excess(node, dims, split, &ways, 1) / 2;
     const int q = op_query(node);
-    const double reached = attention ? cost_attention(graph, node, graph->tensors.at[node->inputs[q]].dims,
-                                                      graph->tensors.at[node->inputs[q + 1]].dims, machine)
-                                     : 1;
-    double arithmetic = flops / (machine_rate(machine, dtype) * reached);
+    const double arithmetic = attention
+                                  ? cost_attention(graph, node, graph->tensors.at[node->inputs[q]].dims,
+                                                   graph->tensors.at[node->inputs[q + 1]].dims, machine, flops, share)
+                                  : flops / machine_rate(machine, dtype);
     return arithmetic > traffic ? arithmetic : traffic;
 }
 

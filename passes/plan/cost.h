@@ -12,9 +12,9 @@
  * In `arena`. */
 double *cost_nodes(const struct graph *graph, const struct machine *machine, struct arena *arena);
 
-/* The part of the machine's rate that attention, or its gradient, reaches; q and k: extents of the rank's parts. */
+/* Seconds of attention, or its gradient, for `flops` operations; q and k: extents, of which the rank has `share`. */
 double cost_attention(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,
-                      const struct machine *machine);
+                      const struct machine *machine, double flops, double share);
 
 /* Seconds of the slowest of `ways` ranks for its part of the node under the split; dims: the node's annotation,
  * bound. */

@@ -20,3 +20,15 @@ bool library_attention(const struct graph *graph, const struct node *node, const
     const struct rt_attend_size size = library_attention_size(graph, node, q, k, v);
     return node->ninputs <= OPERANDS && rt_attend_is_small(&size);
 }
+
+double library_attention_scores(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,
+                                const int64_t *v) {
+    enum { BYTES = 2, WRITTEN_AND_READ = 2 };
+    const int ndim = graph->tensors.at[node->inputs[op_query(node)]].ndim;
+    double scores = attr_int(node, "causal", 0) ? 0.5 : 1;
+    if (node->op->id != OP_FlashAttentionGrad || attr_int(node, "library", 0) != RT_LIBRARY ||
+        !library_attention(graph, node, q, k, v))
+        return 0;
+    for (int d = 0; d < ndim - 1; d++) scores *= (double)q[d];
+    return scores * (double)k[ndim - 2] * BYTES * WRITTEN_AND_READ;
+}

@@ -14,4 +14,9 @@ struct rt_attend_size library_attention_size(const struct graph *graph, const st
 bool library_attention(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,
                        const int64_t *v);
 
+/* Bytes that the library's gradient writes and reads for the gradients of scores; 0 where it stores none. Where the
+ * attention is causal it leaves out those of hidden keys. */
+double library_attention_scores(const struct graph *graph, const struct node *node, const int64_t *q, const int64_t *k,
+                                const int64_t *v);
+
 #endif

@@ -288,12 +288,12 @@ static double product_seconds(const struct kernel *kernel, struct kernel_work *w
     work->type = machine_type_of(kernel->machine, dtype);
     work->flops = work->causal_flops = flops;
     if (fused && attr_int(node, "causal", 0)) work->causal_flops /= 2;
-    const double slowest = fused ? excess_of(kernel) : 1;
     const int q = op_query(node);
-    const double reached = fused ? cost_attention(kernel->graph, node, kernel->class->dims[node->inputs[q]],
-                                                  kernel->class->dims[node->inputs[q + 1]], kernel->machine)
-                                 : reached_by(kernel, flops);
-    return work->causal_flops * slowest / (machine_rate(kernel->machine, dtype) * reached);
+    if (fused)
+        return cost_attention(kernel->graph, node, kernel->class->dims[node->inputs[q]],
+                              kernel->class->dims[node->inputs[q + 1]], kernel->machine,
+                              work->causal_flops * excess_of(kernel), 1);
+    return flops / (machine_rate(kernel->machine, dtype) * reached_by(kernel, flops));
 }
 
 struct kernel_work kernel_work(const struct graph *graph, const struct rank_class *class, const struct node *node,

@@ -18,8 +18,8 @@ static inline int64_t rt_behind_scores(int64_t bytes) {
 
 /* cuDNN's attention backward, deterministic or `atomic`. The deterministic one stores the gradient of the scores in 16
  * bits, padded to tiles. The atomic one adds up dq in f32 (rt_attend_sum_bytes), in any order; on sm_80 the library
- * does so once more. Both store partial dk and dv of each query head if heads are shared. To limit this memory, cuDNN is
- * called for some of the key-value heads at a time, each with the query heads that share it: as many as fit
+ * does so once more. Both store partial dk and dv of each query head if heads are shared. To limit this memory, cuDNN
+ * is called for some of the key-value heads at a time, each with the query heads that share it: as many as fit
  * RT_ATTEND_WORKSPACE, at least one, equally many in each call. rt_attend_bytes is what cuDNN 9.19 needs on sm_80 and
  * sm_90. */
 #define RT_ATTEND_SPARE (4 * RT_SCORES_ALIGNMENT)
