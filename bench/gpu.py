@@ -60,6 +60,14 @@ TRAINING = ["--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0", "--amp", "
 INFERENCE = ["--dtype", "bf16"]
 
 
+def write_model(work, name):
+    """A model of sizes.py, if it is not there yet."""
+    model = f"{work}/{name}.onnx"
+    if not os.path.exists(model):
+        run([python_with("onnx"), "-B", f"{HERE}/models.py", name, work], 500)
+    return model
+
+
 class Rankc:
     """A compiled model of sizes.py."""
 
@@ -67,9 +75,7 @@ class Rankc:
         """place: of its program, if there is another of the model."""
         self.args, self.name, self.size, self.work = args, name, SIZES[name], args.work
         self.options = [*(TRAINING if self.size.trains else INFERENCE), *args.options.split(), "--target", "cuda"]
-        self.model = f"{self.work}/{name}.onnx"
-        if not os.path.exists(self.model):
-            run([python_with("onnx"), "-B", f"{HERE}/models.py", name, self.work], 500)
+        self.model = write_model(self.work, name)
         self.out = f"{self.work}/compiled/{place or name}"
         run([args.rankc, "compile", self.model, "-o", self.out, "-q", "--reuse", "moo", *self.options], 500)
         self.program = f"{self.out}/{name}/_/build/run"

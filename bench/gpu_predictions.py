@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """The time of a training step as `rankc plan --machine` estimates it for a GPU, and as this GPU takes; tests/gpu.sh calls it.
 
-    gpu_predictions.py --rankc RANKC [--compile] [--steps S] [--work DIR] [ROW...]
+    gpu_predictions.py --rankc RANKC [--compile | --estimate MACHINE] [--steps S] [--work DIR] [ROW...]
 
 ROWs are of ROWS: a model of sizes.py and options. The machine is the shipped file of the GPU's name; a step's time is the median of S.
-Prints a line of JSON for each, {"figure": ...}. --compile only builds the programs, which later calls with the same DIR use. Exit
-status 77 without a GPU of which a file is shipped."""
+Prints a line of JSON for each, {"figure": ...}. --compile only builds the programs, which later calls with the same DIR use.
+--estimate only estimates, for that machine: {"name": ..., "predicted_ms": ...}, which gpu_report.py takes in place of older
+estimates. Exit status 77 without a GPU of which a file is shipped."""
 import argparse
 import json
 import os
 import sys
 import tempfile
 
-from gpu import Rankc, gpu_name, say
+from gpu import TRAINING, Rankc, gpu_name, say, write_model
 from measure import Failed, run
 
 MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100-80"}
@@ -33,6 +34,12 @@ ROWS = {
 }
 
 
+def estimate(args, name, machine):
+    model, options = ROWS[name]
+    words = [args.rankc, "plan", write_model(args.work, model), *TRAINING, *options.split(), "--target", "cuda", "--pas", "dp"]
+    return json.loads(run([*words, "--machine", machine, "--json", "-q"], 120))["estimate"]["step_s"] * 1e3
+
+
 class Row(Rankc):
     """A row of ROWS, compiled in a directory of its own."""
 
@@ -40,17 +47,12 @@ class Row(Rankc):
         model, options = ROWS[name]
         super().__init__(argparse.Namespace(**{**vars(args), "options": options}), model, f"row{list(ROWS).index(name)}")
 
-    def predicted(self, machine):
-        words = [self.args.rankc, "plan", self.model, *self.options, "--pas", "dp", "--machine", machine, "--json", "-q"]
-        return json.loads(run(words, 120))["estimate"]
-
 
 def compare(args, name, machine):
     row = Row(args, name)
     if args.compile:
         return
-    estimate, measured = row.predicted(machine), row.round(args.steps)["ms"]
-    predicted = estimate["step_s"] * 1e3
+    predicted, measured = estimate(args, name, machine), row.round(args.steps)["ms"]
     say(name=name, model=ROWS[name][0], options=" ".join(row.options), machine=machine, steps=args.steps, predicted_ms=predicted,
         measured_ms=measured, apart=predicted / measured - 1, memory=row.memory())
 
@@ -59,11 +61,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--estimate", metavar="MACHINE")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-gpu-predictions", help="models and programs [%(default)s]")
     parser.add_argument("rows", nargs="*", default=list(ROWS), metavar="ROW")
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
+    if args.estimate:
+        for name in args.rows:
+            print(json.dumps({"name": name, "predicted_ms": estimate(args, name, args.estimate)}), flush=True)
+        return 0
     machine = next((machine for known, machine in MACHINES.items() if known in gpu_name()), None)
     if not machine:
         print("skipped: no GPU of which a machine file is shipped")

@@ -4,8 +4,14 @@
  * Runs after the plan is applied, so that policies and plans see the operators of the model. A node is fused with
  * the producer of an operand if it is the operand's only reader, and if both belong to the same pipeline stage and
  * phase, compute in the same float type, and have results of the same shape and layout. A value that the fused
- * expression reads several times is given a name: "v0 = a + b; v0 * sigmoid(v0)". A cast to a wider type is fused with
- * each of its readers, if it can be with all: they read fewer bytes then, and none are written. */
+ * expression reads several times is given a name: "v0 = a + b; v0 * sigmoid(v0)".
+ *
+ * Note [Repeated values]
+ * A value with several readers is fused with each of them, if it can be with all, and if they do not read more then:
+ * a cast to a wider type, and what follows from one tensor of no more bytes that is kept for as long anyway, such as
+ * silu(gate), which the forward and the backward phase read. It is computed again for each reader, and neither written
+ * nor kept. Where memory is not the limit (on CPUs) a value is not repeated if it takes a function to compute. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +45,8 @@ struct fuser {
     bool *updates;           /* per tensor: the new value of an update, and no output */
     struct fusion **fusions; /* per node; NULL: it cannot be fused */
     int *root;               /* per node: the node that it was fused into, itself if into none */
+    int *last;               /* per tensor: the place in the order of its last reader; INT_MAX: it stays */
+    bool functions;          /* repeated values may be computed by functions */
     int nnodes;              /* before any was fused */
 };
 
@@ -46,28 +54,48 @@ static enum rt_dtype type_of(const struct fuser *f, int tensor) {
     return f->graph->tensors.at[tensor].dtype;
 }
 
-/* True if the producer of the tensor and its reader may be one node, whoever else reads the tensor. */
+/* True if the producer of the tensor and its reader may be one node, whoever else reads the tensor, and whatever their
+ * phases. */
 static bool fit(const struct fuser *f, int reader, int tensor) {
     const struct tensor *t = &f->graph->tensors.at[tensor];
     const struct node *node = &f->graph->nodes.at[reader], *producer = &f->graph->nodes.at[t->producer];
     const enum rt_dtype mine = elementwise_compute_type(f->graph, node),
                         its = elementwise_compute_type(f->graph, producer);
-    if (producer->stage != node->stage || producer->phase != node->phase) return false;
+    if (producer->stage != node->stage) return false;
     if (mine != its && its != RT_BOOL && mine != RT_BOOL) return false;
     return elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]);
 }
 
-/* A cast to more bytes, which all of its readers can be fused with. */
+static enum phase phase_of(const struct fuser *f, int node) {
+    return f->graph->nodes.at[node].phase;
+}
+
+static bool calls_functions(const struct expr *e) {
+    bool calls = e->kind == EXPR_CALL;
+    for (int i = 0; i < e->nargs; i++) calls = calls || calls_functions(e->arg[i]);
+    return calls;
+}
+
+static bool is_cheap(const struct fuser *f, const struct fusion *fusion) {
+    bool calls = calls_functions(fusion->value);
+    for (int i = 0; i < fusion->nnamed; i++) calls = calls || calls_functions(fusion->named[i]);
+    return f->functions || !calls;
+}
+
+/* True if the tensor may be computed for each of its readers (Note [Repeated values]). */
 static bool repeats(const struct fuser *f, int tensor) {
     const int p = f->graph->tensors.at[tensor].producer;
-    const struct node *producer = &f->graph->nodes.at[p];
-    if (producer->op->id != OP_Cast || f->fusions[p]->nodes > 1 ||
-        rt_dtype_bytes(type_of(f, tensor)) <= rt_dtype_bytes(type_of(f, producer->inputs[0])))
-        return false;
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
-        if (!elementwise_is_fusible(f->graph, &f->graph->nodes.at[f->uses.users[u]]) ||
-            !fit(f, f->uses.users[u], tensor))
+    const struct fusion *fusion = f->fusions[p];
+    if (fusion->ninputs != 1) return false;
+    const size_t bytes = rt_dtype_bytes(type_of(f, tensor)), read = rt_dtype_bytes(type_of(f, fusion->inputs[0]));
+    const bool widens = f->graph->nodes.at[p].op->id == OP_Cast && fusion->nodes == 1 && bytes > read;
+    if (!widens && (bytes < read || f->last[fusion->inputs[0]] < f->last[tensor] || !is_cheap(f, fusion))) return false;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
+        const int reader = f->uses.users[u];
+        if (!elementwise_is_fusible(f->graph, &f->graph->nodes.at[reader]) || !fit(f, reader, tensor) ||
+            (widens && phase_of(f, reader) != phase_of(f, p)))
             return false;
+    }
     return true;
 }
 
@@ -78,7 +106,7 @@ static int takes(const struct fuser *f, int reader, int tensor) {
     if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor)) return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return repeats(f, tensor) ? p : -1;
-    return p;
+    return phase_of(f, p) == phase_of(f, reader) ? p : -1;
 }
 
 /* Building expressions --------------------------------------------------------------------------------------------- */
@@ -328,11 +356,27 @@ static void name_members(const struct fuser *f, const int *fused) {
     }
 }
 
+/* Places of the last readers, by the order of execution. */
+static int *find_last(const struct fuser *f) {
+    const struct graph *graph = f->graph;
+    int *last = ARENA_ARRAY(f->arena, int, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
+    }
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (f->kept[t] || graph->tensors.at[t].producer < 0) last[t] = INT_MAX;
+    return last;
+}
+
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
     struct fuser f = {.graph = graph, .arena = arena_scratch(graph->arena), .nnodes = graph->nodes.n};
     int live = 0, most = context->library_products ? 2 : 1;
     graph_uses(graph, f.arena, &f.uses);
     f.kept = graph_kept(graph, f.arena);
+    f.last = find_last(&f);
+    f.functions = context->row_programs;
     f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);
     int *fused = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);   /* per head: the node it became */

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes a page with the results of the GPU checks: gpu_report.py RESULTS... > docs/gpu-results.md
 
-RESULTS are written by `gpu.sh run`. If a check ran several times, its last result counts."""
+RESULTS are written by `gpu.sh run`. If a check ran several times, its last result counts. Among them may be what
+`bench/gpu_predictions.py --estimate MACHINE` prints: estimates of now, for what was measured earlier."""
 import json
 import sys
 
@@ -13,16 +14,18 @@ STAND_IN = "**Compiled for the CPU**, with stand-ins for the CUDA libraries: the
 
 
 def read_results(paths):
-    """What the runs say of the machine, and the last result of each check by (part, name)."""
-    machine, checks = {}, {}
+    """What the runs say of the machine, the last result of each check by (part, name), and estimates by name."""
+    machine, checks, estimates = {}, {}, {}
     for path in paths:
         with open(path) as lines:
             for line in map(json.loads, lines):
-                if line["part"] == "machine":
+                if "part" not in line:
+                    estimates[line["name"]] = line["predicted_ms"]
+                elif line["part"] == "machine":
                     machine = line
                 else:
                     checks[line["part"], line["name"]] = line
-    return machine, checks
+    return machine, checks, estimates
 
 
 def table(header, rows):
@@ -53,11 +56,13 @@ def passed_of(check):
     return lines[-1].replace("|", "\\|")[:120] if lines else ""
 
 
-def predictions_text(checks):
+def predictions_text(checks, estimates):
     """Estimated and measured steps (bench/gpu_predictions.py)."""
     figures = [figure["figure"] for check in checks.values() for figure in check["figures"] if "predicted_ms" in figure["figure"]]
-    rows = [[one["name"], f"{one['predicted_ms']:.1f}", f"{one['measured_ms']:.1f}", f"{one['apart']:+.1%}", f"{one['memory'] / 2**30:.1f}"]
-            for one in figures]
+    rows = []
+    for one in figures:
+        predicted, measured = estimates.get(one["name"], one["predicted_ms"]), one["measured_ms"]
+        rows.append([one["name"], f"{predicted:.1f}", f"{measured:.1f}", f"{predicted / measured - 1:+.1%}", f"{one['memory'] / 2**30:.1f}"])
     if not rows:
         return ""
     return "## Estimated and measured steps\n\n" + table(["training", "estimated, ms", "measured, ms", "apart", "GiB"], rows)
@@ -84,12 +89,12 @@ def figures_text(check):
 
 
 def main(paths):
-    machine, checks = read_results(paths)
+    machine, checks, estimates = read_results(paths)
     parts = [INTRODUCTION.strip()]
     if machine.get("stand_in"):
         parts.append(STAND_IN)
     parts.append("\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "nvcc", "rankc", "date") if key in machine))
-    parts += [checks_text(checks), predictions_text(checks), *(figures_text(check) for check in checks.values() if check["figures"])]
+    parts += [checks_text(checks), predictions_text(checks, estimates), *(figures_text(check) for check in checks.values() if check["figures"])]
     print("\n\n".join(filter(None, parts)))
 
 
