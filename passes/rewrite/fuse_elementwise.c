@@ -46,6 +46,7 @@ struct fuser {
     struct fusion **fusions; /* per node; NULL: it cannot be fused */
     int *root;               /* per node: the node that it was fused into, itself if into none */
     int *last;               /* per tensor: the place in the order of its last reader; INT_MAX: it stays */
+    int *within;             /* per tensor: the node in whose fusion alone it was found to be read; -1: none yet */
     bool functions;          /* repeated values may be computed by functions */
     int nnodes;              /* before any was fused */
 };
@@ -235,6 +236,18 @@ static int root_of(const struct fuser *f, int node) {
     return node;
 }
 
+/* True if the tensor is read in the fusion of node `id` alone: a reader that is repeated is in several. */
+static bool is_read_within(const struct fuser *f, int id, int tensor) {
+    if (f->within[tensor] == id) return true;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
+        const int reader = f->uses.users[u];
+        if (!f->fusions[reader] || root_of(f, reader) != id) return false;
+        if (reader != id && !is_read_within(f, id, f->graph->nodes.at[reader].outputs[0])) return false;
+    }
+    f->within[tensor] = id;
+    return true;
+}
+
 /* The producer of the tensor, an input of the fusion of node `id`, if it can be fused because all readers of the tensor
  * are in that fusion; else -1. */
 static int encloses(const struct fuser *f, int id, int tensor) {
@@ -243,8 +256,7 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     int p = t->producer;
     if (p < 0 || !f->fusions[p] || f->root[p] != p || t->dtype == RT_BOOL) return -1;
     if (f->kept[tensor] && (!f->updates[tensor] || t->dtype != type_of(f, node->outputs[0]))) return -1;
-    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
-        if (!f->fusions[f->uses.users[u]] || root_of(f, f->uses.users[u]) != id) return -1;
+    if (!is_read_within(f, id, tensor)) return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
                  elementwise_compute_type(f->graph, &f->graph->nodes.at[p]) == elementwise_compute_type(f->graph, node);
     return alike && elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
@@ -376,6 +388,8 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     graph_uses(graph, f.arena, &f.uses);
     f.kept = graph_kept(graph, f.arena);
     f.last = find_last(&f);
+    f.within = ARENA_ARRAY(f.arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) f.within[t] = -1;
     f.functions = context->row_programs;
     f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);
