@@ -317,6 +317,13 @@ def few_micro_batches():
     assert got <= without
 
 
+def five_devices():
+    """Pipelines that are predicted too fast are planned first; the search goes on while another seems faster than the best of them."""
+    options = ("--model-config", "llama3-8b", "--machine", "h200", "--runtime-ngpus", "5", "--amp", "bf16", "--global-batch", "420")
+    found, simple = step_seconds(*options, "--pas", "autodist"), step_seconds(*options, "--pas", "dp", "--use-zero", "1")
+    assert found <= simple, (found, simple)
+
+
 def constraints():
     """--forbid and --require choose among the candidates; each must concern one."""
     words = ("--model-config", "gpt2", "--machine", "a100-80", "--amp", "bf16", "--global-batch", "32", "--dim", "seq=256",
@@ -489,7 +496,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     RANKC = os.path.abspath(parser.parse_args().rankc)
     for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
-                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches):
+                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches, five_devices):
         case()
 
 

@@ -8,8 +8,10 @@
 #include "runtime/base/progress.h"
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
- * the search goes on. Of small models more are planned: as many as have so many nodes together. */
-enum { MOST_SHORTENED = 20, MOST_PLANNED = 4, MOST_NODES = 4000 };
+ * the search goes on. Of small models more are planned: as many as have so many nodes together. Twice as many are,
+ * as long as another is predicted to be faster by WORTH. */
+enum { MOST_SHORTENED = 20, MOST_PLANNED = 4, MOST_NODES = 4000, MOST_TIMES = 2 };
+static const double WORTH = 0.01;
 
 bool search_is_wanted(const struct options *options) {
     return options->pas.word == OPT_POLICY_AUTODIST;
@@ -278,7 +280,9 @@ static struct candidate *choose(const struct searching *s) {
         const bool enough = s->options->search_time ? late : taken[SEARCH_SHORTENED] >= MOST_SHORTENED;
         struct candidate *first = search_first(s->search, enough ? SEARCH_SHORTENED : SEARCH_BOUNDED);
         struct candidate *best = search_first(s->search, SEARCH_PLANNED);
-        if (best && (best == first || late || planned >= most)) return best;
+        const bool promising = best && first && first->seconds < (1 - WORTH) * best->seconds;
+        const bool done = planned >= most && (!promising || planned >= MOST_TIMES * most);
+        if (best && (best == first || late || done)) return best;
         if (!first && enough) first = search_first(s->search, SEARCH_BOUNDED);
         if (!first && taken[SEARCH_PLANNED] < most) first = smallest_of(s->search);
         if (!first) return best;
