@@ -390,7 +390,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     f.last = find_last(&f);
     f.within = ARENA_ARRAY(f.arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) f.within[t] = -1;
-    f.functions = context->row_programs;
+    f.functions = context->row_programs; /* the targets for GPUs */
     f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);
     int *fused = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);   /* per head: the node it became */

@@ -8,8 +8,8 @@
 #include "runtime/base/progress.h"
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
- * the search goes on. Of small models more are planned: as many as have so many nodes together. Twice as many are,
- * as long as another is predicted to be faster by WORTH. */
+ * the search goes on. Of small models more are planned: as many as have so many nodes together. Up to MOST_TIMES
+ * as many are planned while another is predicted to be faster than the best of them by more than the part WORTH. */
 enum { MOST_SHORTENED = 20, MOST_PLANNED = 4, MOST_NODES = 4000, MOST_TIMES = 2 };
 static const double WORTH = 0.01;
 
