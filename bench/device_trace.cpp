@@ -5,7 +5,7 @@
  *     CUDA_INJECTION64_PATH=device_trace.so RANKC_TRACE=FILE program ...
  *
  * FILE: {"device_peak": bytes, "first_ns", "last_ns": of the device's clock, "kernels": [{"name": mangled, "count",
- * "ns"}]}. */
+ * "ns", "idle_ns": how long the device did nothing before them}]}. */
 #include <cupti.h>
 
 #include <algorithm>
@@ -14,16 +14,21 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace {
 
 struct sum {
-    uint64_t count, ns;
+    uint64_t count, ns, idle;
+};
+struct activity {
+    uint64_t start, end;
+    sum *of;
 };
 struct trace {
     std::mutex lock;
     std::map<std::string, sum> kernels;
-    uint64_t first = UINT64_MAX, last = 0;
+    std::vector<activity> activities;
     std::multimap<uint64_t, int64_t> memory; /* when bytes are allocated or released; buffers come thread by thread */
 };
 
@@ -36,7 +41,19 @@ trace &all() {
 void add(const char *name, uint64_t start, uint64_t end) {
     sum &own = all().kernels[name];
     own.count++, own.ns += end - start;
-    all().first = std::min(all().first, start), all().last = std::max(all().last, end);
+    all().activities.push_back({start, end, &own});
+}
+
+/* Adds to each kernel's sum when the device was idle before it. Returns when the last activity ended. */
+uint64_t add_idle() {
+    uint64_t until = 0;
+    std::sort(all().activities.begin(), all().activities.end(),
+              [](const activity &a, const activity &b) { return a.start < b.start; });
+    for (const activity &one : all().activities) {
+        if (until && one.start > until) one.of->idle += one.start - until;
+        until = std::max(until, one.end);
+    }
+    return until;
 }
 
 void add_memory(const CUpti_ActivityMemory4 *record) {
@@ -87,11 +104,12 @@ void write_trace() {
     const char *path = getenv("RANKC_TRACE"), *between = "";
     FILE *out = path ? fopen(path, "w") : nullptr;
     if (!out) return;
+    const uint64_t last = add_idle(), first = all().activities.empty() ? 0 : all().activities.front().start;
     fprintf(out, "{\"device_peak\": %llu, \"first_ns\": %llu, \"last_ns\": %llu, \"kernels\": [",
-            (unsigned long long)peak(), (unsigned long long)all().first, (unsigned long long)all().last);
+            (unsigned long long)peak(), (unsigned long long)first, (unsigned long long)last);
     for (const auto &[name, sum] : all().kernels) {
-        fprintf(out, "%s\n {\"name\": \"%s\", \"count\": %llu, \"ns\": %llu}", between, name.c_str(),
-                (unsigned long long)sum.count, (unsigned long long)sum.ns);
+        fprintf(out, "%s\n {\"name\": \"%s\", \"count\": %llu, \"ns\": %llu, \"idle_ns\": %llu}", between, name.c_str(),
+                (unsigned long long)sum.count, (unsigned long long)sum.ns, (unsigned long long)sum.idle);
         between = ",";
     }
     fputs("]}\n", out);

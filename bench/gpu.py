@@ -287,12 +287,14 @@ def profile(args, name, kernels=25):
     ms = rankc.round(args.steps)["ms"]
     found = traced(build_trace(args.work), rankc.command(args.steps))
     names = run(["c++filt", *(kernel["name"] for kernel in found["kernels"])], 60).splitlines()
-    rows = sorted(({"kernel": demangled.removeprefix("void ")[:110], "ms": kernel["ns"] / steps / 1e6, "count": kernel["count"] / steps}
-                   for kernel, demangled in zip(found["kernels"], names)), key=lambda row: -row["ms"])
-    busy = sum(row["ms"] for row in rows if not row["kernel"].startswith("mem"))
-    say(name=name, step_ms=ms, kernels_ms=busy, device_peak=found["device_peak"], planned_peak=rankc.memory())
+    rows = sorted(({"kernel": demangled.removeprefix("void ")[:110], "ms": kernel["ns"] / steps / 1e6, "count": kernel["count"] / steps,
+                    "idle": kernel["idle_ns"] / steps / 1e6} for kernel, demangled in zip(found["kernels"], names)), key=lambda row: -row["ms"])
+    busy, idle = (sum(row[key] for row in rows if not row["kernel"].startswith("mem")) for key in ("ms", "idle"))
+    say(name=name, step_ms=ms, kernels_ms=busy, idle_before_kernels_ms=idle, kernels=sum(row["count"] for row in rows),
+        device_peak=found["device_peak"], planned_peak=rankc.memory())
+    print(f"{'a step':>12} {'of it':>6} {'times':>7} {'idle before':>14}")
     for row in rows[:kernels]:
-        print(f"{row['ms']:9.3f} ms {row['ms'] / ms:6.1%} {row['count']:7.1f}  {row['kernel']}")
+        print(f"{row['ms']:9.3f} ms {row['ms'] / ms:6.1%} {row['count']:7.1f} {row['idle']:11.3f} ms  {row['kernel']}")
 
 
 def main():

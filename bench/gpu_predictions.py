@@ -5,8 +5,8 @@
 
 ROWs are of ROWS: a model of sizes.py and options. The machine is the shipped file of the GPU's name; a step's time is the median of S.
 Prints a line of JSON for each, {"figure": ...}. --compile only builds the programs, which later calls with the same DIR use.
---estimate only estimates, for that machine: {"name": ..., "predicted_ms": ...}, which gpu_report.py takes in place of older
-estimates. Exit status 77 without a GPU of which a file is shipped."""
+--estimate only estimates, for that machine: {"name": ..., "machine": ..., "predicted_ms": ...}, which gpu_report.py takes in place of
+older estimates. Exit status 77 without a GPU of which a file is shipped."""
 import argparse
 import json
 import os
@@ -69,7 +69,7 @@ def main():
     os.makedirs(args.work, exist_ok=True)
     if args.estimate:
         for name in args.rows:
-            print(json.dumps({"name": name, "predicted_ms": estimate(args, name, args.estimate)}), flush=True)
+            print(json.dumps({"name": name, "machine": args.estimate, "predicted_ms": estimate(args, name, args.estimate)}), flush=True)
         return 0
     machine = next((machine for known, machine in MACHINES.items() if known in gpu_name()), None)
     if not machine:

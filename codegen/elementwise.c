@@ -56,21 +56,31 @@ static const struct expr_chain *chain_of(const struct loops *loops) {
     return expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
 }
 
+/* The value under a name of its own, number `number` of v0, v1, ..; of a value that is one of these, its name. */
+static const char *named_value(const struct loops *loops, struct tmpl_env *env, const struct expr *value, int number) {
+    if (value->kind == EXPR_NAME && value->name[0] == 'v') return value->name;
+    const char *name = arena_printf(loops->arena, "v%d", number);
+    loops_name_value(loops, env, name, loops_text(loops, value));
+    return name;
+}
+
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
  * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
     const struct expr_chain *chain = chain_of(loops);
+    const char *named[EXPR_VALUES];
     for (int i = 0; i < chain->nnamed; i++)
         loops_name_value(loops, env, arena_printf(loops->arena, "v%d", i), loops_text(loops, chain->named[i]));
     const char *value = loops_text(loops, chain->value[0]);
     if (chain->nvalues > 1) loops_name_value(loops, env, "y0", value);
+    for (int i = 1; i < chain->nvalues; i++) named[i] = named_value(loops, env, chain->value[i], chain->nnamed + i - 1);
     tmpl_set(env, "value", loops_stored(loops, 0, chain->nvalues > 1 ? "y0" : value));
     for (int i = 1; i < chain->nvalues; i++) {
         struct tmpl_env *other = tmpl_entry(env, "others");
         tmpl_set(other, "other", loops->result[i]);
-        tmpl_set(other, "is", loops_stored(loops, i, loops_text(loops, chain->value[i])));
+        tmpl_set(other, "is", loops_stored(loops, i, named[i]));
     }
-    return chain->nnamed && loops->n;
+    return (chain->nnamed || chain->nvalues > 1) && loops->n;
 }
 
 static const char *value_text(const struct loops *loops) {

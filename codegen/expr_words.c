@@ -50,7 +50,8 @@ const char *expr_words(struct arena *arena, const struct expr_chain *chain) {
     struct strbuf out;
     for (int i = 0; i < chain->nnamed; i++) collect(&words, chain->named[i]);
     for (int i = 0; i < chain->nvalues; i++) collect(&words, chain->value[i]);
-    if (words.n == 0 || words.n > MOST_WORDS) return NULL;
+    if (words.n > MOST_WORDS) return NULL;
+    if (words.n == 0) return "cast"; /* from one type to another is what is left */
     strbuf_init(&out, arena);
     for (int i = 0; i < words.n; i++) strbuf_printf(&out, "%s%s", i ? "_" : "", words.word[i]);
     return strbuf_text(&out);

@@ -655,8 +655,17 @@ static void put_product(struct local *local, char first) {
         strbuf_printf(&local->out, "%lld", (long long)p);
 }
 
+/* Attributes that are an enum of runtime/base/contract.h. */
+static const struct {
+    const char *attr, *names[3];
+} enums[] = {{"library", {"RT_NO_LIBRARY", "RT_LIBRARY", "RT_LIBRARY_ATOMIC"}},
+             {"nan_to_zero", {"RT_NAN_STAYS", "RT_NAN_TO_ZERO", "RT_HIDDEN_ROWS_TO_ZERO"}}};
+
 static void put_attr(struct local *local, const char *name) {
     const struct attr *attr = attr_find(&local->node, name);
+    for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
+        if (strcmp(enums[i].attr, name) == 0)
+            return strbuf_puts(&local->out, enums[i].names[attr_int(&local->node, name, 0)]);
     if (!attr)
         strbuf_putc(&local->out, '0'); /* an optional attribute that is absent */
     else if (attr->kind == ATTR_INTS)

@@ -8,7 +8,9 @@
  * place in time that the stage would otherwise spend waiting. The first stage sends no gradients: its whole backward
  * pass is of PHASE_WEIGHT. The pass follows the passes that fuse operators, so that results do not depend on the
  * schedule; an operator that computes both kinds of gradients, such as that of a layer norm, stays in
- * PHASE_BACKWARD. */
+ * PHASE_BACKWARD. So does a sum of values that are computed there, such as the gradient of a norm's weight: it takes
+ * little time, and the values, which are much larger, are not kept until PHASE_WEIGHT for it. */
+#include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/plan/schedules.h"
@@ -34,6 +36,25 @@ static void move_to_weight_phase(struct graph *graph, bool *needed) {
     }
 }
 
+static bool is_sum(const struct node *node) {
+    return node->op->id == OP_Columns || node->op->id == OP_ReduceSum;
+}
+
+/* Moves sums back whose operands are all computed before PHASE_WEIGHT. */
+static void keep_sums(struct graph *graph) {
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool early = node->phase == PHASE_WEIGHT && is_sum(node), computed = false;
+        for (int k = 0; k < node->ninputs && early; k++) {
+            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+            if (producer < 0) continue;
+            early = graph->nodes.at[producer].phase != PHASE_WEIGHT;
+            computed = computed || graph->nodes.at[producer].phase == PHASE_BACKWARD;
+        }
+        if (early && computed) node->phase = PHASE_BACKWARD;
+    }
+}
+
 int pass_split_backward(struct graph *graph, const struct pass_context *context) {
     struct schedule_choice choice;
     if (!context->training || schedule_coordinates(graph) == 1) return 0;
@@ -42,6 +63,7 @@ int pass_split_backward(struct graph *graph, const struct pass_context *context)
     struct arena *scratch = arena_scratch(graph->arena);
     move_to_weight_phase(graph, ARENA_ARRAY(scratch, bool, graph->tensors.n + RT_CONTROLS + 1));
     arena_release(graph->arena, scratch);
+    keep_sums(graph);
     graph_sort_phases(graph);
     return 0;
 }

@@ -48,6 +48,7 @@ struct fuser {
     int *last;               /* per tensor: the place in the order of its last reader; INT_MAX: it stays */
     int *within;             /* per tensor: the node in whose fusion alone it was found to be read; -1: none yet */
     bool functions;          /* repeated values may be computed by functions */
+    bool residuals;          /* a product may add a tensor to its result (fuse_epilogue.c) */
     int nnodes;              /* before any was fused */
 };
 
@@ -100,11 +101,33 @@ static bool repeats(const struct fuser *f, int tensor) {
     return true;
 }
 
+/* True if the node may become a product that adds its other operand. */
+static bool may_be_residual_sum(const struct fuser *f, const struct node *node) {
+    if (!f->residuals || node->op->id != OP_Add) return false;
+    for (int k = 0; k < node->ninputs; k++) {
+        const int tensor = node->inputs[k], p = f->graph->tensors.at[tensor].producer;
+        if (p >= 0 && f->graph->nodes.at[p].op->id == OP_MatMul && !f->kept[tensor] &&
+            f->uses.first[tensor + 1] - f->uses.first[tensor] == 1)
+            return true;
+    }
+    return false;
+}
+
+/* True if the tensor may be the result of a product, which another product adds to its own. */
+static bool is_between_products(const struct fuser *f, int tensor) {
+    if (!may_be_residual_sum(f, &f->graph->nodes.at[f->graph->tensors.at[tensor].producer])) return false;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        if (may_be_residual_sum(f, &f->graph->nodes.at[f->uses.users[u]])) return true;
+    return false;
+}
+
 /* The producer of the tensor if it can be fused into `reader`: the only node that reads the tensor, or one of several
  * that repeat it; else -1. */
 static int takes(const struct fuser *f, int reader, int tensor) {
     const int p = f->graph->tensors.at[tensor].producer;
     if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor)) return -1;
+    if (may_be_residual_sum(f, &f->graph->nodes.at[p]) && may_be_residual_sum(f, &f->graph->nodes.at[reader]))
+        return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return repeats(f, tensor) ? p : -1;
     return phase_of(f, p) == phase_of(f, reader) ? p : -1;
@@ -256,7 +279,7 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     int p = t->producer;
     if (p < 0 || !f->fusions[p] || f->root[p] != p || t->dtype == RT_BOOL) return -1;
     if (f->kept[tensor] && (!f->updates[tensor] || t->dtype != type_of(f, node->outputs[0]))) return -1;
-    if (!is_read_within(f, id, tensor)) return -1;
+    if (is_between_products(f, tensor) || !is_read_within(f, id, tensor)) return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
                  elementwise_compute_type(f->graph, &f->graph->nodes.at[p]) == elementwise_compute_type(f->graph, node);
     return alike && elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
@@ -391,6 +414,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     f.within = ARENA_ARRAY(f.arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) f.within[t] = -1;
     f.functions = context->row_programs; /* the targets for GPUs */
+    f.residuals = context->library_products;
     f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);
     int *fused = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);   /* per head: the node it became */

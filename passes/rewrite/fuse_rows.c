@@ -256,6 +256,10 @@ static bool follows_product(const struct fuser *f, const struct node *node, int 
     return false;
 }
 
+static bool may_be_epilogue(const struct fuser *f, const struct node *node, int most) {
+    return f->context->library_products && follows_product(f, node, most);
+}
+
 static bool is_result(const struct fuser *f, const struct region *r, int tensor) {
     if (f->kept[tensor]) return true;
     const struct readers *readers = &f->readers[tensor];
@@ -350,8 +354,7 @@ static bool add_producers(const struct fuser *f, struct region *r, int id) {
     bool added = false;
     for (int k = 0; k < node_at(f, id)->ninputs; k++) {
         int tensor = node_at(f, id)->inputs[k], producer = tensor < 0 ? -1 : tensor_at(f, tensor)->producer;
-        if (producer >= 0 && !(f->context->library_products && follows_product(f, node_at(f, producer), 2)))
-            added = try_to_add(f, r, producer) || added;
+        if (producer >= 0 && !may_be_epilogue(f, node_at(f, producer), 2)) added = try_to_add(f, r, producer) || added;
     }
     return added;
 }
@@ -434,9 +437,11 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
     return naxes > 0 && axes[0] == 0 && naxes == x->ndim - 1 && (dtype == RT_F32 || dtype == RT_F64);
 }
 
-/* True if the tensor is stored in memory in any case: a node reads it that no row program contains. */
+/* True if the tensor is stored in memory in any case: a sum that may become the result of a product, or a node reads it
+ * that no row program contains. */
 static bool is_needed(const struct fuser *f, int tensor) {
-    if (f->kept[tensor]) return true;
+    const struct node *producer = node_at(f, tensor_at(f, tensor)->producer);
+    if (f->kept[tensor] || (producer->op->id == OP_Add && may_be_epilogue(f, producer, 1))) return true;
     for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
         const struct node *user = node_at(f, f->readers[tensor].nodes.at[u]);
         if (!elementwise_is_fusible(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;

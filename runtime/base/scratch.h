@@ -24,7 +24,7 @@ static inline int64_t rt_behind_scores(int64_t bytes) {
  * sm_90. */
 #define RT_ATTEND_SPARE (4 * RT_SCORES_ALIGNMENT)
 #ifndef RT_ATTEND_WORKSPACE /* tests override it */
-#define RT_ATTEND_WORKSPACE ((256 << 20) + RT_ATTEND_SPARE)
+#define RT_ATTEND_WORKSPACE ((512 << 20) + RT_ATTEND_SPARE)
 #endif
 #define RT_ATTEND_TILE 128
 struct rt_attend_size {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a page with the results of the GPU checks: gpu_report.py RESULTS... > docs/gpu-results.md
+"""Writes a page with the results of the GPU checks: gpu_report.py results/*.jsonl > docs/gpu-results.md
 
-RESULTS are written by `gpu.sh run`. If a check ran several times, its last result counts. Among them may be what
-`bench/gpu_predictions.py --estimate MACHINE` prints: estimates of now, for what was measured earlier."""
+Results are written by `gpu.sh run`: lines of JSON, which begin with the machine that the next ones are of. If a check ran several
+times on a GPU, its last result counts. Among them may be what `bench/gpu_predictions.py --estimate MACHINE` prints: estimates of now,
+for what was measured earlier. results/ has those of the page; what was run by hand there has the name of what it does."""
 import json
 import sys
 
@@ -13,19 +14,26 @@ Written by `tests/cuda/gpu_report.py` from the results of `tests/gpu.sh run`; do
 STAND_IN = "**Compiled for the CPU**, with stand-ins for the CUDA libraries: the times are meaningless."
 
 
+def gpu_of(machine):
+    """H200, H100 80GB HBM3"""
+    return machine["gpu"].split(",")[0].removeprefix("NVIDIA ")
+
+
 def read_results(paths):
-    """What the runs say of the machine, the last result of each check by (part, name), and estimates by name."""
-    machine, checks, estimates = {}, {}, {}
+    """What the runs say of machines by GPU, the last result of each check by (GPU, part, name), and estimates by (machine, name)."""
+    machines, checks, estimates = {}, {}, {}
     for path in paths:
+        gpu = None
         with open(path) as lines:
             for line in map(json.loads, lines):
                 if "part" not in line:
-                    estimates[line["name"]] = line["predicted_ms"]
+                    estimates[line["machine"], line["name"]] = line["predicted_ms"]
                 elif line["part"] == "machine":
-                    machine = line
+                    gpu = gpu_of(line)
+                    machines[gpu] = line
                 else:
-                    checks[line["part"], line["name"]] = line
-    return machine, checks, estimates
+                    checks[gpu, line["part"], line["name"]] = {**line, "gpu": gpu}
+    return machines, checks, estimates
 
 
 def table(header, rows):
@@ -43,12 +51,13 @@ def is_unfinished(check):
 def checks_text(checks):
     ended = [check for check in checks.values() if not is_unfinished(check)]
     counts = {status: sum(check["status"] == status for check in ended) for status in ("ok", "FAILED", "skipped")}
-    rows = [[check["part"], check["name"], check["status"], f"{check['seconds']:.0f} s", said_of(check)] for check in ended]
+    rows = [[check["gpu"], check["part"], check["name"], check["status"], f"{check['seconds']:.0f} s", said_of(check)] for check in ended]
     text = (f"## Checks\n\n{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped.\n\n"
-            + table(["part", "check", "result", "time", "last line"], rows))
-    rows = [[check["part"], check["name"], f"{check['seconds']:.0f} s", passed_of(check)] for check in checks.values() if is_unfinished(check)]
+            + table(["GPU", "part", "check", "result", "time", "last line"], rows))
+    rows = [[check["gpu"], check["part"], check["name"], f"{check['seconds']:.0f} s", passed_of(check)]
+            for check in checks.values() if is_unfinished(check)]
     return text + ("\n\nNot finished in the time there was; nothing had failed until then:\n\n"
-                   + table(["part", "check", "ended after", "last line"], rows) if rows else "")
+                   + table(["GPU", "part", "check", "ended after", "last line"], rows) if rows else "")
 
 
 def passed_of(check):
@@ -58,14 +67,16 @@ def passed_of(check):
 
 def predictions_text(checks, estimates):
     """Estimated and measured steps (bench/gpu_predictions.py)."""
-    figures = [figure["figure"] for check in checks.values() for figure in check["figures"] if "predicted_ms" in figure["figure"]]
     rows = []
-    for one in figures:
-        predicted, measured = estimates.get(one["name"], one["predicted_ms"]), one["measured_ms"]
-        rows.append([one["name"], f"{predicted:.1f}", f"{measured:.1f}", f"{predicted / measured - 1:+.1%}", f"{one['memory'] / 2**30:.1f}"])
+    for gpu, one in ((check["gpu"], figure["figure"]) for check in checks.values() for figure in check["figures"]):
+        if "predicted_ms" not in one:
+            continue
+        predicted, measured = estimates.get((one["machine"], one["name"]), one["predicted_ms"]), one["measured_ms"]
+        rows.append([gpu, one["name"], f"{predicted:.1f}", f"{measured:.1f}", f"{predicted / measured - 1:+.1%}",
+                     f"{one['memory'] / 2**30:.1f}"])
     if not rows:
         return ""
-    return "## Estimated and measured steps\n\n" + table(["training", "estimated, ms", "measured, ms", "apart", "GiB"], rows)
+    return "## Estimated and measured steps\n\n" + table(["GPU", "training", "estimated, ms", "measured, ms", "apart", "GiB"], rows)
 
 
 def number(value):
@@ -84,17 +95,22 @@ def figures_text(check):
     for figure in check["figures"]:
         merged.update(figure["figure"])
     rows = [[name.replace("_", " "), number(value)] for name, value in merged.items() if name != "name"]
-    return f"## {check['part']}: {check['name']}\n\n" + table(["figure", "value"], rows) + "".join(
+    return f"## {check['gpu']}, {check['part']}: {check['name']}\n\n" + table(["figure", "value"], rows) + "".join(
         f"\n\n```\n{text}\n```" for text in ["\n".join(check["said"])] if text)
 
 
+def machine_text(machine):
+    return "\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "nvcc", "rankc", "date") if key in machine)
+
+
 def main(paths):
-    machine, checks, estimates = read_results(paths)
+    machines, checks, estimates = read_results(paths)
     parts = [INTRODUCTION.strip()]
-    if machine.get("stand_in"):
+    if any(machine.get("stand_in") for machine in machines.values()):
         parts.append(STAND_IN)
-    parts.append("\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "nvcc", "rankc", "date") if key in machine))
-    parts += [checks_text(checks), predictions_text(checks, estimates), *(figures_text(check) for check in checks.values() if check["figures"])]
+    parts += map(machine_text, machines.values())
+    parts += [checks_text(checks), predictions_text(checks, estimates)]
+    parts += [figures_text(check) for check in checks.values() if check["figures"]]
     print("\n\n".join(filter(None, parts)))
 
 

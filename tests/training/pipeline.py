@@ -216,13 +216,12 @@ def activations(o, schedule, *options, config="llama3-8b", parts=("activations",
 def zero_bubble_memory(o, work):
     """Qi et al. (ICLR 2024), section 2.2: ZB-H1 keeps about as much as 1F1B, ZB-H2 at most twice as much. What only a backward segment reads is kept
     by as many micro-batches as 1F1B keeps; what it computes for the weight segments, by those of the delay between the two. Values that
-    are being sent and received are not counted. Silu is not kept by either, so what is computed for the weight segments is more of the whole:
-    the second stage has the most, three micro-batches of the one and two of the other."""
+    are being sent and received are not counted. The second stage has the most, three micro-batches of the one and two of the other."""
     usual = activations(o, "1f1b", parts=["activations"])[0]
     one, slots = activations(o, "zb-h1", parts=["activations"])
     expect(slots["slots_to_backward"] == [4, 3, 2, 1] and slots["slots_to_weight"] == [1, 2, 3, 4], slots)
     two = activations(o, "zb-h2", parts=["activations"])[0]
-    expect(one <= 1.2 * usual and two <= 2 * usual, f"{one} and {two} bytes, under 1f1b {usual}")
+    expect(one <= 1.15 * usual and two <= 2 * usual, f"{one} and {two} bytes, under 1f1b {usual}")
     return f"{one / usual:.2f} and {two / usual:.2f} times 1f1b's"
 
 
