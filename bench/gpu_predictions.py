@@ -3,20 +3,21 @@
 
     gpu_predictions.py --rankc RANKC [--compile | --estimate MACHINE] [--steps S] [--work DIR] [ROW...]
 
-ROWs are of ROWS: a model of sizes.py and options. The machine is the shipped file of the GPU's name; a step's time is the median of S.
-Prints a line of JSON for each, {"figure": ...}. --compile only builds the programs, which later calls with the same DIR use.
+ROWs are of ROWS: a model of sizes.py and options. The machine is the shipped file that `rankc doctor` names; a step's time is the
+median of S. Prints a line of JSON for each, {"figure": ...}. --compile only builds the programs, which later calls with the same DIR use.
 --estimate only estimates, for that machine: {"name": ..., "machine": ..., "predicted_ms": ...}, which gpu_report.py takes in place of
 older estimates. Exit status 77 without a GPU of which a file is shipped."""
 import argparse
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 
-from gpu import TRAINING, Rankc, gpu_name, say, write_model
+from gpu import TRAINING, Rankc, say, write_model
 from measure import Failed, run
 
-MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100-80"}
 ROWS = {
     "GPT-2": ("gpu_gpt2", ""),
     "GPT-2, attention as products": ("gpu_gpt2", "--attention products"),
@@ -32,6 +33,13 @@ ROWS = {
     "Llama 1.1B, 8-bit floats": ("gpu_llama", "--fp8 hybrid"),
     "Llama 1.1B, recompute full": ("gpu_llama", "--recompute full"),
 }
+
+
+def machine_of(rankc):
+    """The shipped file of this machine's GPU; None: there is none."""
+    said = subprocess.run([rankc, "doctor"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^GPU .* --machine ([\w-]+)", said, re.MULTILINE)
+    return found and found[1]
 
 
 def estimate(args, name, machine):
@@ -71,7 +79,7 @@ def main():
         for name in args.rows:
             print(json.dumps({"name": name, "machine": args.estimate, "predicted_ms": estimate(args, name, args.estimate)}), flush=True)
         return 0
-    machine = next((machine for known, machine in MACHINES.items() if known in gpu_name()), None)
+    machine = machine_of(args.rankc)
     if not machine:
         print("skipped: no GPU of which a machine file is shipped")
         return 77

@@ -14,6 +14,7 @@
 #include "frontend/cli/gpu_driver.h"
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/subprocess.h"
+#include "passes/plan/machine.h"
 #include "runtime/base/json.h"
 
 struct findings {
@@ -122,8 +123,10 @@ static struct finding find_gpu(struct arena *arena) {
     const enum gpu_found found = gpu_driver_ask(&gpu, arena);
     if (found != GPU_FOUND) return (struct finding){ABSENT, "GPU", NULL, absent[found]};
     const char *architecture = gpu.major ? arena_printf(arena, " (sm_%d%d)", gpu.major, gpu.minor) : "";
-    const char *text = arena_printf(arena, "%d x %s%s, driver for CUDA %d.%d", gpu.count, gpu.name, architecture,
-                                    gpu.version / 1000, gpu.version % 1000 / 10);
+    const char *machine = machine_of_gpu(gpu.name, gpu.memory);
+    const char *text = arena_printf(arena, "%d x %s%s, driver for CUDA %d.%d%s%s", gpu.count, gpu.name, architecture,
+                                    gpu.version / 1000, gpu.version % 1000 / 10, machine ? ", --machine " : "",
+                                    machine ? machine : "");
     return (struct finding){FOUND, "GPU", text, "runs programs of --target cuda"};
 }
 
