@@ -271,6 +271,11 @@ static int most_planned(const struct searching *s) {
     return many > MOST_PLANNED ? many : MOST_PLANNED;
 }
 
+/* True if the candidate, first by what it takes at least, is also predicted to be faster than the best. */
+static bool is_promising(const struct candidate *first, const struct candidate *best) {
+    return first && best && first->seconds < (1 - WORTH) * best->seconds;
+}
+
 /* The search: Note [Search]. NULL if nothing that was planned fits. */
 static struct candidate *choose(const struct searching *s) {
     int taken[SEARCH_STEPS] = {0}, planned = 0; /* planned: those that fit */
@@ -280,8 +285,9 @@ static struct candidate *choose(const struct searching *s) {
         const bool enough = s->options->search_time ? late : taken[SEARCH_SHORTENED] >= MOST_SHORTENED;
         struct candidate *first = search_first(s->search, enough ? SEARCH_SHORTENED : SEARCH_BOUNDED);
         struct candidate *best = search_first(s->search, SEARCH_PLANNED);
-        const bool promising = best && first && first->seconds < (1 - WORTH) * best->seconds;
-        const bool done = planned >= most && (!promising || planned >= MOST_TIMES * most);
+        const bool many = planned >= most;
+        if (many && !is_promising(first, best)) first = search_first(s->search, SEARCH_SHORTENED);
+        const bool done = many && (!is_promising(first, best) || planned >= MOST_TIMES * most);
         if (best && (best == first || late || done)) return best;
         if (!first && enough) first = search_first(s->search, SEARCH_BOUNDED);
         if (!first && taken[SEARCH_PLANNED] < most) first = smallest_of(s->search);
