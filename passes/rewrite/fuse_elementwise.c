@@ -125,8 +125,7 @@ static bool is_between_products(const struct fuser *f, int tensor) {
  * that repeat it; else -1. */
 static int takes(const struct fuser *f, int reader, int tensor) {
     const int p = f->graph->tensors.at[tensor].producer;
-    if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor)) return -1;
-    if (may_be_residual_sum(f, &f->graph->nodes.at[p]) && may_be_residual_sum(f, &f->graph->nodes.at[reader]))
+    if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor) || is_between_products(f, tensor))
         return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return repeats(f, tensor) ? p : -1;
