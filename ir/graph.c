@@ -255,6 +255,12 @@ const char *node_place(const struct graph *graph, int node) {
                         provenance_text(graph->arena, graph, n->name));
 }
 
+bool node_reads(const struct node *node, int tensor) {
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] == tensor) return true;
+    return false;
+}
+
 int *graph_readers(const struct graph *graph, struct arena *arena) {
     int *readers = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {

@@ -354,6 +354,8 @@ void graph_uses(const struct graph *graph, struct arena *arena, struct uses *use
 /* Per tensor: true for outputs and new values of updates, which are stored whoever reads them. Memory is of `arena`;
  * the table is not updated when the graph changes. */
 bool *graph_kept(const struct graph *graph, struct arena *arena);
+/* True if the tensor is an input of the node. */
+bool node_reads(const struct node *node, int tensor);
 /* Per tensor: the number of operands, outputs and new values of updates that it is. Memory is of `arena`. */
 int *graph_readers(const struct graph *graph, struct arena *arena);
 /* The index of the first input of the node that is `tensor`; BUG if none is. */

@@ -16,18 +16,12 @@
 #include "passes/plan/schedules.h"
 #include "passes/train/training.h"
 
-static bool reads(const struct node *node, int tensor) {
-    for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] == tensor) return true;
-    return false;
-}
-
 /* Per tensor: true if a node that stays in PHASE_BACKWARD reads it. Moves the others to PHASE_WEIGHT. */
 static void move_to_weight_phase(struct graph *graph, bool *needed) {
     const int seed = graph_control(graph, RT_SEED);
     for (int i = graph->order.n - 1; i >= 0; i--) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
-        bool stays = schedule_posts(graph, node) || reads(node, seed);
+        bool stays = schedule_posts(graph, node) || node_reads(node, seed);
         if (node->phase != PHASE_BACKWARD) continue;
         for (int k = 0; k < node->noutputs; k++) stays = stays || (node->outputs[k] >= 0 && needed[node->outputs[k]]);
         if (!stays) node->phase = PHASE_WEIGHT;

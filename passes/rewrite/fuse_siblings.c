@@ -20,12 +20,6 @@ struct pair {
     int noutputs, outputs[EXPR_VALUES];
 };
 
-static bool reads(const struct node *node, int tensor) {
-    for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] == tensor) return true;
-    return false;
-}
-
 static bool same_results(const struct pair *pair) {
     const struct graph *graph = pair->graph;
     const struct tensor *t = &graph->tensors.at[pair->first->outputs[0]];
@@ -43,14 +37,15 @@ static bool share_operand(const struct pair *pair) {
     const struct tensor *result = &pair->graph->tensors.at[pair->first->outputs[0]];
     for (int k = 0; k < pair->second->ninputs; k++) {
         const int tensor = pair->second->inputs[k];
-        if (reads(pair->first, tensor) && elementwise_same_shard(&pair->graph->tensors.at[tensor], result)) return true;
+        if (node_reads(pair->first, tensor) && elementwise_same_shard(&pair->graph->tensors.at[tensor], result))
+            return true;
     }
     return false;
 }
 
 static bool is_independent(const struct pair *pair) {
     for (int k = 0; k < pair->first->noutputs; k++)
-        if (reads(pair->second, pair->first->outputs[k])) return false;
+        if (node_reads(pair->second, pair->first->outputs[k])) return false;
     return true;
 }
 
@@ -67,7 +62,7 @@ static bool join_operands(struct pair *pair) {
     if (a->noutputs + b->noutputs > EXPR_VALUES) return false;
     for (int k = 0; k < a->ninputs; k++) pair->inputs[pair->ninputs++] = a->inputs[k];
     for (int k = 0; k < b->ninputs; k++) {
-        if (reads(a, b->inputs[k])) continue;
+        if (node_reads(a, b->inputs[k])) continue;
         if (pair->ninputs == EXPR_INPUTS) return false;
         pair->inputs[pair->ninputs++] = b->inputs[k];
     }

@@ -22,6 +22,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from stand_in import STAND_IN, build_cudnn, by_type, call, has_cudnn # noqa: E402
+from elements import narrow, wide # noqa: E402
 
 LOWEST = -3.402823466e38
 # heads, kv heads, t, s, d, e, masks and attributes
@@ -64,7 +65,6 @@ PARTS = sum(int(np.prod(CASES[i][6].get("batch", ()))) * CASES[i][1] for i in BA
 # of the largest element, or of the inputs' size where that is larger: f32 sums of up to 130 terms; halves round scores' weights
 # and how they change
 BOUNDS = {"f32": 2e-6, "bf16": 1e-2, "fp16": 2e-3}
-NUMPY = {"f32": "f4", "fp16": "f2"}
 # name: type, which operators are cuDNN's ("atomic": gradients are added up in any order), calls of it, flags
 OWN = {dtype: (dtype, (), 0, "") for dtype in BOUNDS}
 CPUS = {f"c {dtype}": OWN[dtype] for dtype in BOUNDS}
@@ -75,17 +75,6 @@ CUDNN = {
     "bf16 cudnn atomic": ("bf16", ("backward", "atomic"), PARTS, "-DRT_ATTEND_WORKSPACE=1"),
     "fp16 cudnn in parts": ("fp16", ("forward", "backward"), len(FORWARD_FP16) + PARTS, "-DRT_ATTEND_WORKSPACE=1"),
 }
-
-
-def narrow(x, dtype):
-    if dtype != "bf16":
-        return x.astype(NUMPY[dtype])
-    bits = x.astype("f4").view("u4")
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2").view("V2")
-
-
-def wide(x):
-    return (x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x
 
 
 def attend(q, k, v, keep, bias, sink, more):

@@ -17,6 +17,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from stand_in import STAND_IN, TESTS, by_type, call # noqa: E402
+from elements import narrow, wide # noqa: E402
 
 # m, k, n, trans_a, trans_b
 SHAPES = [(5, 7, 9, 0, 0), (1, 1, 1, 0, 1), (6, 3, 8, 0, 1), (17, 33, 16, 1, 0), (3, 5, 24, 0, 0),
@@ -123,17 +124,6 @@ class Program:
 
     def source(self):
         return open(f"{self.work}/cuda/finish/_/rank_0.cu").read()
-
-
-def wide(x):
-    """bf16 in .npy is two bytes without a meaning."""
-    return (x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x
-
-
-def narrow(x, dtype):
-    if dtype == "bf16":
-        return (x.astype("f4").view("u4") >> 16).astype("u2").view("V2")
-    return x.astype({"f32": "f4", "f64": "f8", "fp16": "f2"}[dtype])
 
 
 def distance(got, expected):

@@ -15,6 +15,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from stand_in import by_type, call # noqa: E402
+from elements import narrow, wide # noqa: E402
 
 SHAPES = [(2, 3, 1), (4, 1, 3), (3, 5, 5), (1, 7, 17), (2, 3, 64), (1, 6, 96), (5, 7, 768), (1, 3, 1023), (2, 2, 4096), (1, 0, 5), (1, 3, 0)]
 LONG = [(1, 2, 50257), (1, 70, 8)] # rows that are read again in every pass; columns of several chunks
@@ -105,16 +106,6 @@ def softmaxes(g, i, shape):
     g.result(g.apply("Sub", x, reduced("ReduceMax", x)), g.apply("Exp", reduced("ReduceMin", g.apply("Abs", x))))
     weighted = reduced("ReduceSum", g.apply("Mul", y, x))
     g.result(g.apply("Mul", g.apply("Sub", x, weighted), y))
-
-
-def narrow(x, dtype):
-    if dtype == "bf16":
-        return (x.astype("f4").view("u4") >> 16).astype("u2").view("V2")
-    return x.astype({"f32": "f4", "f64": "f8", "fp16": "f2", "bool": "?"}[dtype])
-
-
-def wide(x):
-    return ((x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x).astype("f8")
 
 
 def distance(got, expected):

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
+from elements import narrow, wide # noqa: E402
 from harness import Wrong, call, report # noqa: E402
 
 # The results of one kernel, after the tensor x = a * b; r is a column, c is a row.
@@ -36,17 +37,6 @@ output %13 "wt"
 """
 BOUNDS = {"f32": 1e-6, "f64": 1e-14, "bf16": 3e-2, "fp16": 3e-3} # of the largest element; every step rounds
 PLANS = {"one rank": [], "three ranks": ["--pas", "data", "--plan-ngpus", "3"]}
-
-
-def narrow(x, dtype):
-    if dtype != "bf16":
-        return x.astype({"f32": "f4", "f64": "f8", "fp16": "f2"}[dtype])
-    bits = x.astype("f4").view("u4")
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2").view("V2")
-
-
-def wide(x):
-    return ((x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x).astype("f8")
 
 
 def expected(a, b, r, c):
