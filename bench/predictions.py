@@ -7,7 +7,9 @@ docs/predicted-and-measured.md:
 Each round takes a profile of the machine (`rankc profile --threads 1`) for each kind of model, and then runs its models
 under every plan, one thread a rank, --runs times in turn: a time is the median of these. What is compared are times of
 the same round, since the machine's speed changes over minutes. A profile or a run beside which other processes kept more
-than --max-foreign of a processor busy does not count. The result of a cell is the round with the median ratio.
+than --max-foreign of a processor busy does not count, nor does a run before or after which all processors together copied
+at another bandwidth than beside the profile, by more than --max-change: other machines on the same host take it. The
+result of a cell is the round with the median ratio.
 
 Needs numpy and onnx, to write the models."""
 import argparse
@@ -17,7 +19,10 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
+
+import numpy
 
 from measure import busy_seconds, own_seconds
 from models import MODELS
@@ -31,6 +36,7 @@ PLANS = {
     "data 2": ["--pas", "data:data=2"],
 }
 CHOSEN = "autodist"
+COPIED = [(numpy.ones(1 << 24, "f4"), numpy.ones(1 << 24, "f4")) for _ in range(os.cpu_count())]
 STEPS = 4
 
 
@@ -41,14 +47,29 @@ def run(command):
     return done.stdout
 
 
+def bandwidth():
+    """Bytes per second that all processors copy together: the median of a few copies that no cache keeps."""
+    def copy_all():
+        threads = [threading.Thread(target=numpy.copyto, args=pair) for pair in COPIED]
+        begin = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(to.nbytes for to, _ in COPIED) / (time.monotonic() - begin)
+    return statistics.median(copy_all() for _ in range(5))
+
+
 def profile(args, machine):
-    """Writes a profile of the machine, if other processes leave it alone for so long."""
+    """Writes a profile of the machine, if other processes leave it alone for so long, and returns the bandwidth then."""
     for _ in range(3):
+        before = bandwidth()
         text, foreign = alone(lambda: run([args.rankc, "profile", "--threads", "1"]))
         if foreign <= args.max_foreign:
             break
     with open(machine, "w", encoding="ascii") as file:
         file.write(text)
+    return (before + bandwidth()) / 2
 
 
 def alone(measured):
@@ -81,17 +102,20 @@ class Cell:
         with open(f"{self.directory}/manifest.json", encoding="utf-8") as file:
             return 1 if self.plan == "one rank" else 2 // json.load(file)["plan_ngpus"]
 
-    def measure(self):
-        """Seconds of a step, or None if other processes kept the machine busy."""
+    def measure(self, expected):
+        """Seconds of a step, or None if others kept the machine busy, or its bandwidth is not the expected one."""
         files = [f"x={self.args.work}/{self.model}.x.npy"]
         if self.trains:
             files.append(f"labels={self.args.work}/{self.model}.labels.npy")
             command = ["train", self.directory, *(w for f in files for w in ("--data", f)), "--steps", str(STEPS)]
         else:
             command = ["run", self.directory, "--input", files[0], "--repeat", str(STEPS), "--warmup", "2"]
+        before = bandwidth()
         output, foreign = alone(lambda: run([self.args.rankc, *command, "--threads", "1", "--json", "-q"]))
+        change = max(abs(found / expected - 1) for found in (before, bandwidth()))
         line = next(json.loads(line) for line in reversed(output.splitlines()) if '"step_ms"' in line)
-        return line["step_ms"]["median"] / 1e3 if foreign <= self.args.max_foreign else None
+        counts = foreign <= self.args.max_foreign and change <= self.args.max_change
+        return line["step_ms"]["median"] / 1e3 if counts else None
 
     def predict(self, machine):
         plan = json.loads(run([self.args.rankc, "plan", *self.options(), "--machine", machine, "--json", "-q"]))
@@ -126,11 +150,11 @@ def prepare(args):
 
 def measure_round(args, cells, machine):
     """A round of the cells of models of one kind: (predicted, measured) in seconds of each that was measured."""
-    profile(args, machine)
+    expected = profile(args, machine)
     times = {cell: [] for cell in cells}
     for _ in range(args.runs):
         for cell in cells:
-            times[cell].append(cell.measure() or cell.measure())
+            times[cell].append(next((t for t in (cell.measure(expected) for _ in range(3)) if t), None))
     for cell in cells:
         counted = [t for t in times[cell] if t]
         cell.rounds.append((cell.predict(machine), statistics.median(counted)) if counted else None)
@@ -176,7 +200,8 @@ HEAD = """# Predicted and measured times on this kind of processor
 Written by `bench/predictions.py`; do not edit. Each model ran under each plan with one thread a rank, {runs} times in
 turn with the other plans, and `rankc plan --machine` predicted the step from a profile of the machine taken just before
 (`rankc profile --threads 1`). Runs beside which other processes kept more than {foreign} of a processor busy do not
-count. The machine: {processor}. Models (bench/models.py): GPT-2 and
+count, nor do those before or after which the memory's bandwidth differed by more than {change:.0%} from what it was beside
+the profile, since other machines on the same host use it too. The machine: {processor}. Models (bench/models.py): GPT-2 and
 Llama with 4 layers of width 512, 4 samples of 128 tokens, 8,192 words; ResNet-50 with 4 images of 112 x 112; MobileNet v2
 with 4 images of 160 x 160. Training is AdamW with two micro-batches a step.
 
@@ -191,6 +216,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3, help="of each cell in a round")
     parser.add_argument("--only", default="*", help="names of cells, such as 'resnet*: tp 2'")
     parser.add_argument("--max-foreign", type=float, default=0.15)
+    parser.add_argument("--max-change", type=float, default=0.15)
     parser.add_argument("--table")
     args = parser.parse_args()
     args.rankc = f"{os.path.abspath(args.build)}/frontend/rankc"
@@ -202,7 +228,7 @@ def main():
         print(text, flush=True)
         if args.table:
             with open(args.table, "w", encoding="ascii") as file:
-                file.write(HEAD.format(foreign=args.max_foreign, runs=args.runs, processor=processor()) + text)
+                file.write(HEAD.format(foreign=args.max_foreign, change=args.max_change, runs=args.runs, processor=processor()) + text)
     return 0
 
 

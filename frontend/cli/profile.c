@@ -254,27 +254,63 @@ static double half_extent(double extent, double slow, double rate) {
     return reached >= 1 ? 0 : extent * (1 - reached) / reached;
 }
 
-/* Seconds of a probe without those in which its operands are moved, which passes/rank/kernel_time.h adds. */
-static double arithmetic_seconds(const struct machine *machine, const struct seconds *seconds, enum probe_id id) {
+/* Bytes of a probe's operands that are read, and of its result. */
+static double read_by(enum probe_id id) {
     const struct probe *probe = &probes[id];
-    const double read =
-        4.0 * (shape_elements(probe->first) + (probe->operands > 1 ? shape_elements(probe->second) : 0));
-    const double written = 4.0 * shape_elements(probe->result), all = seconds->all[id];
-    const double moving = (read + machine->writes * written) / machine_bandwidth(machine, read + written, false);
-    return fmax(all - moving, 0.1 * all);
+    return 4.0 * (shape_elements(probe->first) + (probe->operands > 1 ? shape_elements(probe->second) : 0));
+}
+
+static double written_by(enum probe_id id) {
+    return 4.0 * shape_elements(probes[id].result);
+}
+
+static double moved_by(const struct machine *machine, enum probe_id id) {
+    return read_by(id) + machine->writes * written_by(id);
+}
+
+/* Seconds in which an elementwise kernel would move them. */
+static double moving_seconds(const struct machine *machine, enum probe_id id) {
+    return moved_by(machine, id) / machine_bandwidth(machine, read_by(id) + written_by(id), false);
+}
+
+/* A small batch, and one that no cache keeps, in which only moving takes longer for a sample. */
+struct batches {
+    enum probe_id near, far;
+};
+enum { MOST_BATCHES = 2 };
+
+/* How much longer than that a kernel waits for what is not in the nearest cache: the mean over some shapes. */
+static double distant_of(const struct machine *machine, const struct seconds *seconds, const struct batches *batches,
+                         int n) {
+    double longer = 0, expected = 0;
+    for (int i = 0; i < n; i++) {
+        const enum probe_id near = batches[i].near, far = batches[i].far;
+        const double samples = flops_of(&probes[far]) / flops_of(&probes[near]);
+        longer += seconds->all[far] - samples * seconds->all[near];
+        expected += moving_seconds(machine, far) - samples * moving_seconds(machine, near);
+    }
+    return expected > 0 ? fmin(fmax(longer / expected, 1), 10) : 1;
+}
+
+/* Seconds of a probe without those in which its operands are moved, which passes/rank/kernel_time.h adds. */
+static double arithmetic_seconds(const struct machine *machine, const struct seconds *seconds, enum probe_id id,
+                                 double distant) {
+    const double all = seconds->all[id], moving = moving_seconds(machine, id);
+    const double nearest = moved_by(machine, id) / machine_nearest(machine);
+    return fmax(all - moving - (distant - 1) * fmax(moving - nearest, 0), 0.1 * all);
 }
 
 /* The rate of a kind of convolution or reduction, the product of extent / (extent + half) over the extents that it
  * depends on: from a large probe, and for each extent one in which only that is less. */
 static struct machine_kernel_rate kernel_rate(const struct machine *machine, const struct seconds *seconds,
                                               enum probe_id large, const enum probe_id less[MACHINE_EXTENTS],
-                                              int extents) {
-    const double rate = flops_of(&probes[large]) / arithmetic_seconds(machine, seconds, large);
-    struct machine_kernel_rate found = {.rate = rate};
+                                              int extents, double distant) {
+    const double rate = flops_of(&probes[large]) / arithmetic_seconds(machine, seconds, large, distant);
+    struct machine_kernel_rate found = {.rate = rate, .distant = distant};
     for (int e = 0; e < extents; e++) {
         const double most = extent_of(&probes[large], (enum machine_extent)e);
         const double least = extent_of(&probes[less[e]], (enum machine_extent)e);
-        const double slow = flops_of(&probes[less[e]]) / arithmetic_seconds(machine, seconds, less[e]);
+        const double slow = flops_of(&probes[less[e]]) / arithmetic_seconds(machine, seconds, less[e], distant);
         found.half[e] = shape_half(most, rate, least, slow);
         found.rate *= (most + found.half[e]) / most;
     }
@@ -286,30 +322,43 @@ static void find_kernels(struct machine *machine, const struct seconds *seconds)
         enum machine_kernel kernel;
         enum probe_id large, less[MACHINE_EXTENTS];
         int extents;
+        struct batches batches[MOST_BATCHES];
+        int nbatches; /* 0: moving takes a small part of the time */
     } found[] = {
-#define PRODUCTS(kernel, id) {MACHINE_##kernel, id##_LARGE, {id##_SMALL, id##_FEW_OUTPUTS, id##_FEW_INPUTS}, 3}
-        PRODUCTS(CONVOLUTION, WINDOWED),
-        PRODUCTS(CONVOLUTION_INPUT, WINDOWED_INPUT),
-        PRODUCTS(CONVOLUTION_WEIGHT, WINDOWED_WEIGHT),
-        PRODUCTS(POINTWISE, POINT),
-        PRODUCTS(POINTWISE_INPUT, POINT_INPUT),
-        PRODUCTS(POINTWISE_WEIGHT, POINT_WEIGHT),
-#undef PRODUCTS
-        {MACHINE_DEPTHWISE, DEPTH_LARGE, {DEPTH_SMALL}, 1},
-        {MACHINE_DEPTHWISE_INPUT, DEPTH_INPUT_LARGE, {DEPTH_INPUT_SMALL}, 1},
-        {MACHINE_DEPTHWISE_WEIGHT, DEPTH_WEIGHT_LARGE, {DEPTH_WEIGHT_SMALL}, 1},
-        {MACHINE_STRIDED, STRIDED_LARGE, {STRIDED_SMALL}, 1},
-        {MACHINE_STRIDED_INPUT, STRIDED_INPUT_LARGE, {STRIDED_INPUT_SMALL}, 1},
-        {MACHINE_STRIDED_WEIGHT, STRIDED_WEIGHT_LARGE, {STRIDED_WEIGHT_SMALL}, 1},
-        {MACHINE_REDUCTION_ROWS, ROWS_LARGE, {ROWS_SMALL}, 1},
-        {MACHINE_REDUCTION_COLUMNS, COLUMNS_LARGE, {COLUMNS_SMALL}, 1},
+#define WINDOWED_ROW(kernel, id)                                                                                       \
+    {MACHINE_##kernel, id##_LARGE, {id##_SMALL, id##_FEW_OUTPUTS, id##_FEW_INPUTS}, 3, {{0}}, 0}
+#define POINT_ROW(kernel, id)                                                                                          \
+    {                                                                                                                  \
+        MACHINE_##kernel, id##_LARGE, {id##_SMALL, id##_FEW_OUTPUTS, id##_FEW_INPUTS}, 3,                              \
+            {{id##_FEW_OUTPUTS, id##_FAR_FEW_OUTPUTS}, {id##_FEW_INPUTS, id##_FAR_FEW_INPUTS}}, 2                      \
+    }
+#define DEPTH_ROW(kernel, id)                                                                                          \
+    { MACHINE_##kernel, id##_LARGE, {id##_SMALL}, 1, {{id##_LARGE, id##_FAR}}, 1 }
+        WINDOWED_ROW(CONVOLUTION, WINDOWED),
+        WINDOWED_ROW(CONVOLUTION_INPUT, WINDOWED_INPUT),
+        WINDOWED_ROW(CONVOLUTION_WEIGHT, WINDOWED_WEIGHT),
+        POINT_ROW(POINTWISE, POINT),
+        POINT_ROW(POINTWISE_INPUT, POINT_INPUT),
+        POINT_ROW(POINTWISE_WEIGHT, POINT_WEIGHT),
+        DEPTH_ROW(DEPTHWISE, DEPTH),
+        DEPTH_ROW(DEPTHWISE_INPUT, DEPTH_INPUT),
+        DEPTH_ROW(DEPTHWISE_WEIGHT, DEPTH_WEIGHT),
+        DEPTH_ROW(STRIDED, STRIDED),
+        DEPTH_ROW(STRIDED_INPUT, STRIDED_INPUT),
+        DEPTH_ROW(STRIDED_WEIGHT, STRIDED_WEIGHT),
+#undef WINDOWED_ROW
+#undef POINT_ROW
+#undef DEPTH_ROW
+        {MACHINE_REDUCTION_ROWS, ROWS_LARGE, {ROWS_SMALL}, 1, {{0}}, 0},
+        {MACHINE_REDUCTION_COLUMNS, COLUMNS_LARGE, {COLUMNS_SMALL}, 1, {{0}}, 0},
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         machine->kernel[found[i].kernel] =
-            kernel_rate(machine, seconds, found[i].large, found[i].less, found[i].extents);
+            kernel_rate(machine, seconds, found[i].large, found[i].less, found[i].extents,
+                        distant_of(machine, seconds, found[i].batches, found[i].nbatches));
     const double windows = 9.0 * shape_elements(probes[POOL].result);
-    machine->kernel[MACHINE_POOLING].rate = windows / arithmetic_seconds(machine, seconds, POOL);
-    machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / arithmetic_seconds(machine, seconds, POOL_GRADIENT);
+    machine->kernel[MACHINE_POOLING].rate = windows / arithmetic_seconds(machine, seconds, POOL, 1);
+    machine->kernel[MACHINE_POOLING_GRADIENT].rate = windows / arithmetic_seconds(machine, seconds, POOL_GRADIENT, 1);
 }
 
 /* The part of the rate that attention reaches: both of its products, by half. Of heads of s elements that is

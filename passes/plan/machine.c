@@ -83,9 +83,19 @@ double machine_curve_at(const struct machine_curve *curve, double bytes, double 
     return 1 / ((1 - part) / curve->bandwidth[i - 1] + part / curve->bandwidth[i]);
 }
 
+static const struct machine_curve *bandwidths_of(const struct machine *machine, bool alone) {
+    return alone && machine->by_size_alone.n ? &machine->by_size_alone : &machine->by_size;
+}
+
 double machine_bandwidth(const struct machine *machine, double bytes, bool alone) {
-    const struct machine_curve *curve = alone && machine->by_size_alone.n ? &machine->by_size_alone : &machine->by_size;
-    return machine_curve_at(curve, bytes, machine->bandwidth * machine->traffic);
+    return machine_curve_at(bandwidths_of(machine, alone), bytes, machine->bandwidth * machine->traffic);
+}
+
+double machine_nearest(const struct machine *machine) {
+    const struct machine_curve *curve = bandwidths_of(machine, false);
+    double most = curve->n ? 0 : machine->bandwidth * machine->traffic;
+    for (int i = 0; i < curve->n; i++) most = fmax(most, curve->bandwidth[i]);
+    return most;
 }
 
 static struct machine_link link_of(const struct machine_level *level, enum collective kind) {

@@ -136,16 +136,23 @@ static int read_kernel(const struct reading *r, const struct rt_json *array, str
     return 0;
 }
 
-static int read_kernels(const struct reading *r, const struct rt_json *root) {
-    const struct rt_json *object = rt_json_member(root, "kernels");
+static int read_distant(const struct reading *r, const struct rt_json *value, struct machine_kernel_rate *kernel) {
+    if (rt_json_real(value, &kernel->distant) && kernel->distant >= 0.1 && kernel->distant <= 100) return 0;
+    return fail_at(r, value, say(r, value->key, "is no number from 0.1 to 100"));
+}
+
+/* An object that says something of kinds of kernels. */
+static int read_kernels(const struct reading *r, const struct rt_json *root, const char *key,
+                        int (*read)(const struct reading *, const struct rt_json *, struct machine_kernel_rate *)) {
+    const struct rt_json *object = rt_json_member(root, key);
     if (!object) return 0;
-    if (object->kind != RT_JSON_OBJECT) return fail_at(r, object, "kernels is no object");
+    if (object->kind != RT_JSON_OBJECT) return fail_at(r, object, say(r, key, "is no object"));
     for (const struct rt_json *member = object->first; member; member = member->next) {
         int k = 0;
         while (k < MACHINE_KERNELS && strcmp(member->key, kernel_names[k]) != 0) k++;
         if (k == MACHINE_KERNELS)
             return fail_at(r, member, say(r, diag_quote(r->diags, member->key), "is no kind of kernel"));
-        if (read_kernel(r, member, &r->machine->kernel[k]) < 0) return -1;
+        if (read(r, member, &r->machine->kernel[k]) < 0) return -1;
     }
     return 0;
 }
@@ -221,8 +228,9 @@ static int read_levels(const struct reading *r, const struct rt_json *root) {
 }
 
 static int read_document(const struct reading *r, const struct rt_json *root) {
-    static const char *const others[] = {"format", "name",    "rates",   "peaks",         "half_extents",
-                                         "levels", "kernels", "by_size", "by_size_alone", NULL};
+    static const char *const others[] = {"format",       "name",          "rates",   "peaks",
+                                         "half_extents", "levels",        "kernels", "distant",
+                                         "by_size",      "by_size_alone", NULL};
     int64_t format = 0;
     if (!root || root->kind != RT_JSON_OBJECT) return fail_at(r, root, "no object");
     for (const struct rt_json *member = root->first; member; member = member->next) {
@@ -237,7 +245,8 @@ static int read_document(const struct reading *r, const struct rt_json *root) {
     for (int i = 0; i < NUMBER_KEYS; i++)
         if (read_number_or(r, root, &number_keys[i]) < 0) return -1;
     return read_types(r, root, "rates", r->machine->rate) < 0 || read_types(r, root, "peaks", r->machine->peak) < 0 ||
-                   read_extents(r, root) < 0 || read_kernels(r, root) < 0 ||
+                   read_extents(r, root) < 0 || read_kernels(r, root, "kernels", read_kernel) < 0 ||
+                   read_kernels(r, root, "distant", read_distant) < 0 ||
                    read_curve(r, root, "by_size", &r->machine->by_size) < 0 ||
                    read_curve(r, root, "by_size_alone", &r->machine->by_size_alone) < 0
                ? -1
@@ -307,6 +316,16 @@ static void put_kernels(struct rt_json_writer *writer, const struct machine *mac
     rt_json_close(writer, '}');
 }
 
+static void put_distant(struct rt_json_writer *writer, const struct machine *machine) {
+    rt_json_key(writer, "distant");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    for (int k = 0; k < MACHINE_KERNELS; k++) {
+        if (!(machine->kernel[k].distant > 0)) continue;
+        rt_json_key(writer, kernel_names[k]), rt_json_put_real(writer, machine->kernel[k].distant);
+    }
+    rt_json_close(writer, '}');
+}
+
 static void put_link(struct rt_json_writer *writer, const struct machine_link *link) {
     rt_json_key(writer, "bandwidth"), rt_json_put_real(writer, link->bandwidth);
     rt_json_key(writer, "latency"), rt_json_put_real(writer, link->latency);
@@ -350,6 +369,7 @@ const char *machine_text(struct arena *arena, const struct machine *machine) {
     put_curve(writer, "by_size", &machine->by_size);
     put_curve(writer, "by_size_alone", &machine->by_size_alone);
     put_kernels(writer, machine);
+    put_distant(writer, machine);
     rt_json_key(writer, "levels");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < machine->nlevels; i++) put_level(writer, &machine->level[i]);

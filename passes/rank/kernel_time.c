@@ -17,6 +17,7 @@ struct kernel {
     int units; /* of a ZeRO group */
     const struct reuse *reuse;
     bool alone;
+    double distant; /* that of struct machine_kernel_rate */
 };
 
 bool kernel_is_product(const struct node *node, const struct dims *dims) {
@@ -101,6 +102,16 @@ static struct times times_of(const struct kernel *kernel, int k) {
     return in_place ? (struct times){0, 1} : (struct times){1 + looks_up, writes + looks_up};
 }
 
+/* Seconds for a byte from the cache, or the memory, that keeps so many. What a kernel waits for because it does not
+ * read in order is the latency, which is as long when no other rank computes. */
+static double byte_seconds(const struct kernel *kernel, double distance) {
+    const struct machine *machine = kernel->machine;
+    const double seconds = 1 / machine_bandwidth(machine, distance, kernel->alone);
+    if (!(kernel->distant > 1)) return seconds;
+    const double longer = 1 / machine_bandwidth(machine, distance, false) - 1 / machine_nearest(machine);
+    return seconds + (kernel->distant - 1) * fmax(longer, 0);
+}
+
 /* Seconds for a byte of the tensor, which comes from the cache, or the memory, that keeps as many bytes as were touched
  * since it was: by what was executed before, and at least by the kernel itself. */
 static double seconds_per_byte(const struct kernel *kernel, int tensor, double least) {
@@ -109,7 +120,7 @@ static double seconds_per_byte(const struct kernel *kernel, int tensor, double l
     for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) {
         const double distance = fmax(reuse_distance(reuse, p), least);
         bytes += reuse->bytes[p];
-        seconds += reuse->bytes[p] / machine_bandwidth(kernel->machine, distance, kernel->alone);
+        seconds += reuse->bytes[p] * byte_seconds(kernel, distance);
     }
     return bytes > 0 ? seconds / bytes : 0;
 }
@@ -123,8 +134,7 @@ static double moving_seconds(const struct kernel *kernel) {
         const int tensor = operand_of(kernel->node, k);
         const double bytes = times_of(kernel, k).moved * bytes_of(kernel, tensor);
         if (!(bytes > 0)) continue;
-        seconds += bytes * (kernel->reuse ? seconds_per_byte(kernel, tensor, all)
-                                          : 1 / machine_bandwidth(kernel->machine, all, kernel->alone));
+        seconds += bytes * (kernel->reuse ? seconds_per_byte(kernel, tensor, all) : byte_seconds(kernel, all));
     }
     return seconds;
 }
@@ -318,6 +328,7 @@ struct kernel_work kernel_work(const struct graph *graph, const struct rank_clas
         if (measured >= 0) arithmetic = measured;
     }
     if (alone) arithmetic /= machine->alone;
+    if (own) kernel.distant = machine->kernel[windows.kernel].distant;
     const double moving = moving_seconds(&kernel);
     /* processors read ahead of arithmetic where operands are read in order; GPUs compute other tiles meanwhile */
     const bool hidden = !reuse || (!product && !own);

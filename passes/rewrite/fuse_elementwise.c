@@ -19,6 +19,7 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/elementwise.h"
+#include "passes/rewrite/epilogues.h"
 
 /* MAX_HEIGHT: of the expression of an operand; the rest of EXPR_DEPTH is for the expression of the node that reads
  * it. */
@@ -39,6 +40,7 @@ struct fusion {
 
 struct fuser {
     struct graph *graph;
+    const struct pass_context *context;
     struct arena *arena; /* of what the pass alone needs */
     struct uses uses;
     bool *kept;              /* graph_kept */
@@ -47,8 +49,6 @@ struct fuser {
     int *root;               /* per node: the node that it was fused into, itself if into none */
     int *last;               /* per tensor: the place in the order of its last reader; INT_MAX: it stays */
     int *within;             /* per tensor: the node in whose fusion alone it was found to be read; -1: none yet */
-    bool functions;          /* repeated values may be computed by functions */
-    bool residuals;          /* a product may add a tensor to its result (fuse_epilogue.c) */
     int nnodes;              /* before any was fused */
 };
 
@@ -81,7 +81,7 @@ static bool calls_functions(const struct expr *e) {
 static bool is_cheap(const struct fuser *f, const struct fusion *fusion) {
     bool calls = calls_functions(fusion->value);
     for (int i = 0; i < fusion->nnamed; i++) calls = calls || calls_functions(fusion->named[i]);
-    return f->functions || !calls;
+    return !calls || f->context->row_programs; /* of the targets for GPUs */
 }
 
 /* True if the tensor may be computed for each of its readers (Note [Repeated values]). */
@@ -103,10 +103,10 @@ static bool repeats(const struct fuser *f, int tensor) {
 
 /* True if the node may become a product that adds its other operand. */
 static bool may_be_residual_sum(const struct fuser *f, const struct node *node) {
-    if (!f->residuals || node->op->id != OP_Add) return false;
+    if (!f->context->library_products || node->op->id != OP_Add) return false;
     for (int k = 0; k < node->ninputs; k++) {
-        const int tensor = node->inputs[k], p = f->graph->tensors.at[tensor].producer;
-        if (p >= 0 && f->graph->nodes.at[p].op->id == OP_MatMul && !f->kept[tensor] &&
+        const int tensor = node->inputs[k];
+        if (epilogue_product(f->graph, f->context, node, tensor) && !f->kept[tensor] &&
             f->uses.first[tensor + 1] - f->uses.first[tensor] == 1)
             return true;
     }
@@ -366,21 +366,6 @@ static int fused_node(const struct fuser *f, int id, const struct fusion *fusion
     return fused;
 }
 
-/* True if one of at most `most` elementwise nodes, of which this is the last, reads the result of a product with an
- * epilogue. Such a node becomes a Fused node even if it is alone, because fuse_epilogue takes Fused nodes only. */
-static bool follows_product(const struct fuser *f, const struct pass_context *context, int id, int most) {
-    const struct node *node = &f->graph->nodes.at[id];
-    for (int k = 0; k < node->ninputs; k++) {
-        int p = f->graph->tensors.at[node->inputs[k]].producer;
-        if (p < 0) continue;
-        const struct node *before = &f->graph->nodes.at[p];
-        bool finishes = attr_int(before, "packed", 0) ? context->block_epilogues : context->library_products;
-        if (before->op->id == OP_MatMul && finishes) return true;
-        if (most > 1 && f->fusions[p] && follows_product(f, context, p, most - 1)) return true;
-    }
-    return false;
-}
-
 /* Lists in graph->members the nodes of which each Fused node was made. */
 static void name_members(const struct fuser *f, const int *fused) {
     for (int id = 0; id < f->nnodes; id++) {
@@ -405,15 +390,14 @@ static int *find_last(const struct fuser *f) {
 }
 
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
-    struct fuser f = {.graph = graph, .arena = arena_scratch(graph->arena), .nnodes = graph->nodes.n};
+    struct fuser f = {
+        .graph = graph, .context = context, .arena = arena_scratch(graph->arena), .nnodes = graph->nodes.n};
     int live = 0, most = context->library_products ? 2 : 1;
     graph_uses(graph, f.arena, &f.uses);
     f.kept = graph_kept(graph, f.arena);
     f.last = find_last(&f);
     f.within = ARENA_ARRAY(f.arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) f.within[t] = -1;
-    f.functions = context->row_programs; /* the targets for GPUs */
-    f.residuals = context->library_products;
     f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);
     int *fused = ARENA_ARRAY(f.arena, int, graph->nodes.n + 1);   /* per head: the node it became */
@@ -430,8 +414,9 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
             enclose(&f, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
-        heads[id] =
-            f.root[id] == id && f.fusions[id] && (f.fusions[id]->nodes > 1 || follows_product(&f, context, id, most));
+        /* a node alone becomes Fused where fuse_epilogue, which takes only these, may want it */
+        heads[id] = f.root[id] == id && f.fusions[id] &&
+                    (f.fusions[id]->nodes > 1 || epilogue_follows(graph, context, &graph->nodes.at[id], most));
     }
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];

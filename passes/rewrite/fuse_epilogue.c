@@ -16,32 +16,15 @@
 #include "ir/expr/expr.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
+#include "passes/rewrite/epilogues.h"
 
 struct joiner {
     struct graph *graph;
     struct uses uses;
-    bool library, blocks; /* of pass_context: library_products, block_epilogues */
-    bool *kept;           /* graph_kept */
-    bool *gone;           /* per node of the old graph: fused into another */
+    const struct pass_context *context;
+    bool *kept; /* graph_kept */
+    bool *gone; /* per node of the old graph: fused into another */
 };
-
-static bool same_part(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && a->ndim == b->ndim && layout_equal(&a->layout, &b->layout) &&
-           memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
-}
-
-/* The product that computes the node's operand `tensor`, if the target can give it an epilogue and both have the same
- * stage, phase and shards; else NULL. */
-static const struct node *product_before(const struct joiner *j, const struct node *node, int tensor) {
-    const struct tensor *t = &j->graph->tensors.at[tensor];
-    const struct node *product = t->producer < 0 ? NULL : &j->graph->nodes.at[t->producer];
-    if (!product || product->op->id != OP_MatMul || product->noutputs > 1) return NULL;
-    if (!(attr_int(product, "packed", 0) ? j->blocks : j->library)) return NULL;
-    bool whole = product->stage == node->stage && product->phase == node->phase &&
-                 same_part(t, &j->graph->tensors.at[node->outputs[0]]);
-    for (int a = 0; a < RT_LAYOUT_AXES; a++) whole = whole && product->split[a].factor != SPLIT_PARTIAL;
-    return whole ? product : NULL;
-}
 
 static bool is_sole_reader(const struct joiner *j, int tensor) {
     return !j->kept[tensor] && j->uses.first[tensor + 1] - j->uses.first[tensor] == 1;
@@ -80,7 +63,7 @@ static int join_sole(struct joiner *j, int id) {
     for (int k = 0; k < j->graph->nodes.at[id].ninputs; k++) {
         const struct node *node = &j->graph->nodes.at[id];
         const struct node *product =
-            is_sole_reader(j, node->inputs[k]) ? product_before(j, node, node->inputs[k]) : NULL;
+            is_sole_reader(j, node->inputs[k]) ? epilogue_product(j->graph, j->context, node, node->inputs[k]) : NULL;
         int made = product && !attr_find(product, "expr") ? join(j, id, k, product) : -1;
         if (made < 0) continue;
         j->gone[j->graph->tensors.at[j->graph->nodes.at[id].inputs[k]].producer] = true;
@@ -134,7 +117,8 @@ static int join_keeping(struct joiner *j, int id, const struct node *product) {
 static bool join_activation(struct joiner *j, int id, int place) {
     struct graph *graph = j->graph;
     const struct node *node = &graph->nodes.at[id];
-    const struct node *product = node->ninputs == 1 ? product_before(j, node, node->inputs[0]) : NULL;
+    const struct node *product =
+        node->ninputs == 1 ? epilogue_product(j->graph, j->context, node, node->inputs[0]) : NULL;
     if (!product || attr_int(product, "packed", 0)) return false;
     int before = graph->tensors.at[node->inputs[0]].producer, made = join_keeping(j, id, product);
     if (made < 0) return false;
@@ -145,7 +129,7 @@ static bool join_activation(struct joiner *j, int id, int place) {
 }
 
 int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) {
-    struct joiner j = {.graph = graph, .library = context->library_products, .blocks = context->block_epilogues};
+    struct joiner j = {.graph = graph, .context = context};
     int live = 0, before = graph->nodes.n;
     graph_uses(graph, graph->arena, &j.uses);
     j.gone = ARENA_ARRAY(graph->arena, bool, before + 1);

@@ -15,6 +15,7 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/elementwise.h"
+#include "passes/rewrite/epilogues.h"
 #include "passes/rewrite/row_program_build.h"
 
 /* LONGEST_SOFTMAX: elements of a row. Longer rows do not fit in registers, and the kernel of Softmax reads them once
@@ -242,24 +243,6 @@ static bool is_taken(const struct fuser *f, const struct region *r, int id) {
     return (dtype == r->dtype || dtype == RT_BOOL) && has_rows(r, y);
 }
 
-/* True if the node may become part of the epilogue of a product (fuse_epilogue.c): one of at most `most` elementwise
- * nodes, of which this is the last, reads a product's result. */
-static bool follows_product(const struct fuser *f, const struct node *node, int most) {
-    const enum rt_dtype dtype = tensor_at(f, node->outputs[0])->dtype;
-    for (int k = 0; k < node->ninputs; k++) {
-        const struct tensor *t = tensor_at(f, node->inputs[k]);
-        const struct node *before = t->producer < 0 ? NULL : node_at(f, t->producer);
-        if (!before || t->dtype != dtype || before->stage != node->stage || before->phase != node->phase) continue;
-        if (before->op->id == OP_MatMul) return true;
-        if (most > 1 && elementwise_is_fusible(f->graph, before) && follows_product(f, before, most - 1)) return true;
-    }
-    return false;
-}
-
-static bool may_be_epilogue(const struct fuser *f, const struct node *node, int most) {
-    return f->context->library_products && follows_product(f, node, most);
-}
-
 static bool is_result(const struct fuser *f, const struct region *r, int tensor) {
     if (f->kept[tensor]) return true;
     const struct readers *readers = &f->readers[tensor];
@@ -354,7 +337,8 @@ static bool add_producers(const struct fuser *f, struct region *r, int id) {
     bool added = false;
     for (int k = 0; k < node_at(f, id)->ninputs; k++) {
         int tensor = node_at(f, id)->inputs[k], producer = tensor < 0 ? -1 : tensor_at(f, tensor)->producer;
-        if (producer >= 0 && !may_be_epilogue(f, node_at(f, producer), 2)) added = try_to_add(f, r, producer) || added;
+        if (producer >= 0 && !epilogue_follows(f->graph, f->context, node_at(f, producer), 2))
+            added = try_to_add(f, r, producer) || added;
     }
     return added;
 }
@@ -441,7 +425,8 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
  * that no row program contains. */
 static bool is_needed(const struct fuser *f, int tensor) {
     const struct node *producer = node_at(f, tensor_at(f, tensor)->producer);
-    if (f->kept[tensor] || (producer->op->id == OP_Add && may_be_epilogue(f, producer, 1))) return true;
+    if (f->kept[tensor] || (producer->op->id == OP_Add && epilogue_follows(f->graph, f->context, producer, 1)))
+        return true;
     for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
         const struct node *user = node_at(f, f->readers[tensor].nodes.at[u]);
         if (!elementwise_is_fusible(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;

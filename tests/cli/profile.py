@@ -22,6 +22,7 @@ def refuses_broken_files(rankc, machine, path):
     for key, value in (("alone", 0), ("writes", 3), ("elementwise", "fast"), ("by_size", []), ("by_size", [[1, 2, 3]]),
                        ("by_size_alone", [[2, 5], [2, 5]]), ("by_size", [[i, 5] for i in range(1, 14)]),
                        ("kernels", {"depthwise": [0, 1]}), ("kernels", {"pointwise": [1, 1, 1, 1, 1]}), ("kernels", {"pointwise": [1, 1, -1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5),
+                       ("distant", 5), ("distant", {"depthwise": 0}), ("distant", {"depthwise": [1]}), ("distant", {"winograd": 1}),
                        ("slowdown", 0.9), ("levels", level_with(5)), ("levels", level_with({"all_gathers": LINK})), ("levels", level_with({"send": 5})),
                        ("levels", level_with({"send": {"bandwidth": 1e9}})), ("levels", level_with({"send": {**LINK, "alpha": 1}})),
                        ("levels", level_with({"send": {**LINK, "by_size": [[5, 5], [4, 4]]}}))):
@@ -60,6 +61,8 @@ def main():
         assert estimate["step_s"] >= 0.99 * estimate["executed_flops_causal"] / machine["rates"]["f32"] / machine["alone"], estimate
         kinds = machine["kernels"]
         assert len(kinds) == 16 and all(rate > 1e5 and min(halves) >= 0 and len(halves) == 3 for rate, *halves in kinds.values()), kinds
+        distant = machine["distant"]
+        assert len(distant) == 14 and set(distant) < set(kinds) and all(1 <= times <= 10 for times in distant.values()), distant
         assert machine["writes"] == 2 and len(machine["by_size"]) == len(machine["by_size_alone"]) == 7, machine
         refuses_broken_files(rankc, machine, path)
     return 0

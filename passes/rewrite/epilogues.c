@@ -1,0 +1,42 @@
+#include "passes/rewrite/epilogues.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+#include "passes/rewrite/elementwise.h"
+
+static bool same_part(const struct tensor *a, const struct tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim && layout_equal(&a->layout, &b->layout) &&
+           memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
+}
+
+/* The node that computes the operand, if both have the same stage, phase and shards; else NULL. */
+static const struct node *node_before(const struct graph *graph, const struct node *node, int tensor) {
+    const struct tensor *t = tensor < 0 ? NULL : &graph->tensors.at[tensor];
+    const struct node *before = !t || t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
+    const bool joined = before && before->stage == node->stage && before->phase == node->phase &&
+                        same_part(t, &graph->tensors.at[node->outputs[0]]);
+    return joined ? before : NULL;
+}
+
+const struct node *epilogue_product(const struct graph *graph, const struct pass_context *context,
+                                    const struct node *node, int tensor) {
+    const struct node *product = node_before(graph, node, tensor);
+    if (!product || product->op->id != OP_MatMul || product->noutputs > 1) return NULL;
+    if (!(attr_int(product, "packed", 0) ? context->block_epilogues : context->library_products)) return NULL;
+    for (int a = 0; a < RT_LAYOUT_AXES; a++)
+        if (product->split[a].factor == SPLIT_PARTIAL) return NULL;
+    return product;
+}
+
+bool epilogue_follows(const struct graph *graph, const struct pass_context *context, const struct node *node,
+                      int most) {
+    for (int k = 0; k < node->ninputs; k++) {
+        const struct node *before = node_before(graph, node, node->inputs[k]);
+        if (!before) continue;
+        if (epilogue_product(graph, context, node, node->inputs[k])) return true;
+        if (most > 1 && elementwise_is_fusible(graph, before) && epilogue_follows(graph, context, before, most - 1))
+            return true;
+    }
+    return false;
+}
