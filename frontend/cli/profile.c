@@ -16,12 +16,14 @@
 #include "frontend/driver/temporary.h"
 #include "frontend/driver/step_seconds.h"
 #include "ir/base/own.h"
+#include "ir/op.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 
 /* A graph of a chain of equal nodes (profile_probes.def). */
 struct probe {
-    const char *name, *dtype, *op;
+    const char *name, *dtype;
+    enum op_id op;
     int operands;
     const char *attributes, *first, *second, *result;
     int nodes;
@@ -33,7 +35,7 @@ enum probe_id {
     PROBES
 };
 static const struct probe probes[PROBES] = {
-#define PROBE(id, ...) [id] = {#id, __VA_ARGS__},
+#define PROBE(id, dtype, op, ...) [id] = {#id, dtype, OP_##op, __VA_ARGS__},
 #include "frontend/cli/profile_probes.def"
 #undef PROBE
 };
@@ -58,7 +60,8 @@ static const char *graph_of(const struct probe *probe, struct arena *arena) {
                       shape_elements(probe->second));
     for (int i = 0; i < probe->nodes; i++)
         strbuf_printf(&text, "%%%d \"y%d\" %s[%s] = %s(%%%d%s) %s node=\"probe%d\"\n", i + 2, i + 1, probe->dtype,
-                      probe->result, probe->op, i ? i + 1 : 0, others[probe->operands - 1], probe->attributes, i);
+                      probe->result, ops[probe->op].name, i ? i + 1 : 0, others[probe->operands - 1], probe->attributes,
+                      i);
     strbuf_printf(&text, "output %%%d \"y%d\"\n", probe->nodes + 1, probe->nodes);
     return strbuf_text(&text);
 }
@@ -211,19 +214,17 @@ static int measure(struct profiling *p, struct seconds *seconds) {
 /* What the machine is found to be -------------------------------------------------------------------------------- */
 
 static bool is_reduction(const struct probe *probe) {
-    return strcmp(probe->op, "ReduceSum") == 0;
+    return probe->op == OP_ReduceSum;
 }
 
 /* Operands of a convolution's probe, or of one of its gradients. */
 static const char *weights_of(const struct probe *probe) {
-    return strcmp(probe->op, "ConvWeightGrad") == 0 ? probe->result : probe->second;
+    return probe->op == OP_ConvWeightGrad ? probe->result : probe->second;
 }
 
 /* The tensor that has an element for each window. */
 static const char *windows_of(const struct probe *probe) {
-    return strcmp(probe->op, "Conv") == 0             ? probe->result
-           : strcmp(probe->op, "ConvWeightGrad") == 0 ? probe->second
-                                                      : probe->first;
+    return probe->op == OP_Conv ? probe->result : probe->op == OP_ConvWeightGrad ? probe->second : probe->first;
 }
 
 /* Products that a convolution sums for an output element. */
@@ -235,7 +236,7 @@ static double sums_of(const struct probe *probe) {
 /* Operations of a product, a convolution or a reduction. */
 static double flops_of(const struct probe *probe) {
     if (is_reduction(probe)) return shape_elements(probe->first);
-    if (strcmp(probe->op, "MatMul") == 0)
+    if (probe->op == OP_MatMul)
         return 2.0 * shape_elements(probe->result) * shape_extent(probe->first, 1) * probe->nodes;
     return 2.0 * shape_elements(windows_of(probe)) * sums_of(probe);
 }
@@ -273,13 +274,13 @@ static double moving_seconds(const struct machine *machine, enum probe_id id) {
     return moved_by(machine, id) / machine_bandwidth(machine, read_by(id) + written_by(id), false);
 }
 
-/* A small batch, and one that no cache keeps, in which only moving takes longer for a sample. */
+/* Probes of a batch that fits into a cache and of one that does not: only memory accesses take longer per sample. */
 struct batches {
     enum probe_id near, far;
 };
 enum { MOST_BATCHES = 2 };
 
-/* How much longer than that a kernel waits for what is not in the nearest cache: the mean over some shapes. */
+/* struct machine_kernel_rate.distant: the mean over some shapes. */
 static double distant_of(const struct machine *machine, const struct seconds *seconds, const struct batches *batches,
                          int n) {
     double longer = 0, expected = 0;

@@ -29,8 +29,8 @@
  *   "kernels": {"depthwise": [7e9, 80], "pointwise": [1e11, 20, 2, 4], ..}    operations per second of kernels that are
  *                            no matrix products (machine_kernels.def), and the extents at which half of that is
  *                            reached, in the order of enum machine_extent; 0 if left out
- *   "distant": {"depthwise": 1.5, ..}    how many times as much longer as in elementwise kernels, which read in order,
- *                            operands take in these that are not in the nearest cache; 1 if left out
+ *   "distant": {"depthwise": 1.5, ..}    the extra time of a byte that is not in the nearest cache, in that of
+ *                            elementwise kernels, which access memory sequentially; 1 if left out
  *   in a level or collective, "by_size": [..]           bytes of a collective's tensor, and the bandwidth then
  *   in a level, "collectives": {..}                     alpha and beta of kinds of collectives (ir/collectives.def); of
  *                            those that are left out, the level's own */
@@ -57,7 +57,7 @@ enum machine_extent { MACHINE_POSITIONS, MACHINE_OUTPUTS, MACHINE_SUMS, MACHINE_
 struct machine_kernel_rate {
     double rate;                  /* operations per second of large ones; 0: as products */
     double half[MACHINE_EXTENTS]; /* the extents at which half of that is reached */
-    double distant;               /* factor of how much longer operands take that are not in the nearest cache; 0: 1 */
+    double distant; /* extra time of a byte that is not in the nearest cache, in that of an elementwise kernel; 0: 1 */
 };
 /* The smallest image that rankc profile measures. Smaller ones reach the same rate of products, since kernels join
  * those of a batch. */

@@ -102,8 +102,8 @@ static struct times times_of(const struct kernel *kernel, int k) {
     return in_place ? (struct times){0, 1} : (struct times){1 + looks_up, writes + looks_up};
 }
 
-/* Seconds for a byte from the cache, or the memory, that keeps so many. What a kernel waits for because it does not
- * read in order is the latency, which is as long when no other rank computes. */
+/* Seconds per byte of an operand at that reuse distance. A kernel whose accesses are not sequential also waits for the
+ * latency of each, which is the same when no other rank computes. */
 static double byte_seconds(const struct kernel *kernel, double distance) {
     const struct machine *machine = kernel->machine;
     const double seconds = 1 / machine_bandwidth(machine, distance, kernel->alone);

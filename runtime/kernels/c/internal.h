@@ -25,9 +25,9 @@ static inline int64_t index_at(const void *index, int is_64, int64_t position) {
     return is_64 ? ((const int64_t *)index)[position] : ((const int32_t *)index)[position];
 }
 
-/* Asks the memory for what will be read after what is read now: processors look ahead themselves, but not from one page
- * into another. Nothing is read, so the bytes may lie outside of a tensor. */
-static inline void fetch_ahead(const void *from, int64_t bytes) {
+/* Prefetches what a kernel reads next, where that is in another page: hardware prefetchers stop at the end of a page. A
+ * prefetch never faults, so the range may exceed the tensor. */
+static inline void prefetch(const void *from, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)i), 0, 2);
 }
 
