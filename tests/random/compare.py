@@ -18,6 +18,8 @@ PLANS = {
     "data2": ["--pas", "data:data=2"],
     "pp2": ["--pas", "pp:pipeline=2"],
     "mesh": ["--pas", "hybrid:tensor=2,pipeline=2"],
+    "search": ["--pas", "autodist", "--plan-ngpus", "4", "--machine", "h100"],
+    "searched_stages": ["--pas", "autodist", "--plan-ngpus", "3", "--require", "pipeline=3"],
 }
 SECONDS = 300  # for a model of many graphs on a machine that does other things too
 
