@@ -24,9 +24,11 @@ static struct unmerged before_merge(const struct graph *graph, int tensor) {
     int64_t last = 1;
     int i = x->ndim;
     while (i > 0 && last < t->dims[t->ndim - 1]) last *= x->dims[--i];
-    if (x->kind != TENSOR_VALUE || last != t->dims[t->ndim - 1] || i + 1 <= t->ndim || !tensor_elements(t))
+    const int ndim = i + 1; /* a last dimension of 1 may be one more than x has */
+    if (x->kind != TENSOR_VALUE || last != t->dims[t->ndim - 1] || ndim <= t->ndim || ndim > RT_MAX_NDIM ||
+        !tensor_elements(t))
         return before;
-    before.ndim = i + 1;
+    before.ndim = ndim;
     memcpy(before.dims, x->dims, (size_t)i * sizeof *x->dims);
     before.dims[i] = last;
     return before;
