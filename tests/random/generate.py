@@ -28,9 +28,9 @@ def grow(graph, rows):
     return None
 
 
-def random_graph(seed, number, opset, only=None):
+def random_graph(seed, number, opset, only=None, many=0.0):
     """Graph `number` of a seed: one in five is deep. `only`: names of rows."""
-    graph = Graph(f"{seed} {number}", opset, f"g{number}_")
+    graph = Graph(f"{seed} {number}", opset, f"g{number}_", many)
     rows = [row for row in operators.rows_of(opset) if not only or row.op in only]
     least, most = DEEP if graph.random.random() < 0.2 else SHALLOW
     grown = [grow(graph, rows) for _ in range(graph.random.randint(least, most))]

@@ -88,12 +88,13 @@ class Value:
 
 
 class Graph:
-    """One graph that grows. `prefix` keeps the names of several graphs of one model apart."""
+    """One graph that grows. `prefix` keeps the names of several graphs of one model apart; `many` of the shapes have 5 to 8
+    dimensions."""
 
-    def __init__(self, seed, opset, prefix=""):
+    def __init__(self, seed, opset, prefix="", many=0.0):
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(list(seed.encode()))
-        self.opset, self.prefix = opset, prefix
+        self.opset, self.prefix, self.many = opset, prefix, many
         self.values, self.nodes = [], []
         self.inputs, self.weights, self.outputs = {}, {}, {}
         self.count = 0
@@ -133,6 +134,8 @@ class Graph:
         return self.random.choice([1, 2, 2, 3, 3, 4, 5, 5, 6, 7, 8, 12])
 
     def shape(self, least=0, most=4):
+        if self.many and most == 4 and self.random.random() < self.many:
+            return tuple(self.random.choice([1, 1, 2, 2, 3]) for _ in range(self.random.randint(5, 8)))
         ndim = self.random.choice([n for n in (0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5) if least <= n <= most])
         sizes = [self.extent() for _ in range(ndim)]
         if sizes and self.random.random() < 0.03:
