@@ -340,6 +340,13 @@ static void extrapolate(struct outcome *out, const struct outcome *more, double 
         out->part[p] += (wanted - shorter) / (longer - shorter) * (more->part[p] - out->part[p]);
 }
 
+/* Says how many layers the model has, unless they take next to none of the time: then stages are not balanced by
+ * them. */
+static void set_layers(struct outcome *outcome, int layers) {
+    static const double least = 1e-6;
+    outcome->layers = search_working(outcome->layer) > least * search_working(outcome->part) ? layers : 0;
+}
+
 /* From a plan with few repetitions of all blocks, and for each block one with a further repetition. */
 static struct outcome with_fewer_layers(const struct search_model *model, const struct options *given,
                                         const struct candidate *candidate, struct arena *arena) {
@@ -360,11 +367,10 @@ static struct outcome with_fewer_layers(const struct search_model *model, const 
         extrapolate(&one, &more, lengths.shorter, lengths.longer, block->times);
         all.refused = more.refused;
         for (int p = 0; p < OUTCOME_PARTS; p++) all.part[p] += one.part[p] - base.part[p];
-        if (b > 0) continue;
-        for (int p = 0; p < OUTCOME_PARTS; p++)
+        for (int p = 0; b == 0 && p < OUTCOME_PARTS; p++)
             all.layer[p] = (more.part[p] - base.part[p]) / (lengths.longer - lengths.shorter);
-        all.layers = block->times;
     }
+    set_layers(&all, model->repeated.all.at[0].times);
     return all;
 }
 
@@ -380,7 +386,7 @@ static struct outcome with_all_layers(const struct search_model *model, const st
     const struct outcome less = measure_with(model, given, candidate, arena, times);
     if (less.refused) return all;
     for (int p = 0; p < OUTCOME_PARTS; p++) all.layer[p] = all.part[p] - less.part[p];
-    all.layers = repeated->all.at[0].times;
+    set_layers(&all, repeated->all.at[0].times);
     return all;
 }
 

@@ -254,7 +254,7 @@ static bool can_compute(const struct candidate *c, double rest, double seconds) 
     for (int stage = 0; stage < stages; stage++) {
         const double each = layer_seconds(c, stage), left = seconds / each - (stage == stages - 1 ? rest : 0);
         if (left < 0) return false;
-        layers += (int)(left * (1 + 1e-9));
+        layers += (int)fmin(left * (1 + 1e-9), c->base->layers);
     }
     return layers >= c->base->layers;
 }
@@ -337,7 +337,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
     double longest = search_working(part) / stages;
-    if (c->own.ways && c->base->layers)
+    if (c->own.ways && c->base->layers && c->larger->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
         longest = search_working(base->layer) * longest_rank(c, search_rest(base), base->layers);
