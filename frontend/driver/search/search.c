@@ -9,8 +9,9 @@
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
  * the search goes on. Of small models more are planned: as many as have so many nodes together. Up to MOST_TIMES
- * as many are planned while another is predicted to be faster than the best of them by more than the part WORTH. */
-enum { MOST_SHORTENED = 20, MOST_PLANNED = 4, MOST_NODES = 4000, MOST_TIMES = 2 };
+ * as many are planned while another is predicted to be faster than the best of them by more than the part WORTH. With a
+ * limit that hardly any fits into, MOST_TRIED are shortened or planned, and then those with the least memory. */
+enum { MOST_SHORTENED = 20, MOST_PLANNED = 4, MOST_NODES = 4000, MOST_TIMES = 2, MOST_TRIED = 40 };
 static const double WORTH = 0.01;
 
 bool search_is_wanted(const struct options *options) {
@@ -278,8 +279,8 @@ static bool is_promising(const struct candidate *first, const struct candidate *
 
 /* The search: Note [Search]. NULL if nothing that was planned fits. */
 static struct candidate *choose(const struct searching *s) {
-    int taken[SEARCH_STEPS] = {0}, planned = 0; /* planned: those that fit */
-    const int most = most_planned(s);
+    int taken[SEARCH_STEPS] = {0}, planned = 0, smallest = 0; /* planned: those that fit */
+    const int most = most_planned(s), most_tried = MOST_TRIED + MOST_TIMES * (most - MOST_PLANNED);
     for (;;) {
         const bool late = s->options->search_time && rt_now_ms() - s->begun >= 1000 * s->options->search_time;
         const bool enough = s->options->search_time ? late : taken[SEARCH_SHORTENED] >= MOST_SHORTENED;
@@ -288,11 +289,14 @@ static struct candidate *choose(const struct searching *s) {
         const bool many = planned >= most;
         if (many && !is_promising(first, best)) first = search_first(s->search, SEARCH_SHORTENED);
         const bool done = many && (!is_promising(first, best) || planned >= MOST_TIMES * most);
-        if (best && (best == first || late || done)) return best;
+        const bool tried = late || taken[SEARCH_SHORTENED] + taken[SEARCH_PLANNED] >= most_tried;
+        if (best && (best == first || tried || done)) return best;
         if (!first && enough) first = search_first(s->search, SEARCH_BOUNDED);
-        if (!first && taken[SEARCH_PLANNED] < most) first = smallest_of(s->search);
+        const bool by_memory = !first || tried;
+        if (by_memory) first = smallest < (late ? 1 : most) ? smallest_of(s->search) : NULL;
         if (!first) return best;
         advance(s, first);
+        smallest += by_memory && first->step == SEARCH_PLANNED;
         taken[first->step]++;
         planned += first->step == SEARCH_PLANNED && search_may_fit(s->search, first);
     }
