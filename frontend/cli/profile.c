@@ -265,13 +265,10 @@ static double written_by(enum probe_id id) {
     return 4.0 * shape_elements(probes[id].result);
 }
 
-static double moved_by(const struct machine *machine, enum probe_id id) {
-    return read_by(id) + machine->writes * written_by(id);
-}
-
-/* Seconds in which an elementwise kernel would move them. */
-static double moving_seconds(const struct machine *machine, enum probe_id id) {
-    return moved_by(machine, id) / machine_bandwidth(machine, read_by(id) + written_by(id), false);
+/* Seconds in which a kernel with that struct machine_kernel_rate.distant moves them. */
+static double moving_seconds(const struct machine *machine, enum probe_id id, double distant) {
+    const double moved = read_by(id) + machine->writes * written_by(id);
+    return moved * machine_byte_seconds(machine, read_by(id) + written_by(id), false, distant);
 }
 
 /* Probes of a batch that fits into a cache and of one that does not: only memory accesses take longer per sample. */
@@ -288,7 +285,7 @@ static double distant_of(const struct machine *machine, const struct seconds *se
         const enum probe_id near = batches[i].near, far = batches[i].far;
         const double samples = flops_of(&probes[far]) / flops_of(&probes[near]);
         longer += seconds->all[far] - samples * seconds->all[near];
-        expected += moving_seconds(machine, far) - samples * moving_seconds(machine, near);
+        expected += moving_seconds(machine, far, 1) - samples * moving_seconds(machine, near, 1);
     }
     return expected > 0 ? fmin(fmax(longer / expected, 1), 10) : 1;
 }
@@ -296,9 +293,7 @@ static double distant_of(const struct machine *machine, const struct seconds *se
 /* Seconds of a probe without those in which its operands are moved, which passes/rank/kernel_time.h adds. */
 static double arithmetic_seconds(const struct machine *machine, const struct seconds *seconds, enum probe_id id,
                                  double distant) {
-    const double all = seconds->all[id], moving = moving_seconds(machine, id);
-    const double nearest = moved_by(machine, id) / machine_nearest(machine);
-    return fmax(all - moving - (distant - 1) * fmax(moving - nearest, 0), 0.1 * all);
+    return fmax(seconds->all[id] - moving_seconds(machine, id, distant), 0.1 * seconds->all[id]);
 }
 
 /* The rate of a kind of convolution or reduction, the product of extent / (extent + half) over the extents that it

@@ -91,11 +91,19 @@ double machine_bandwidth(const struct machine *machine, double bytes, bool alone
     return machine_curve_at(bandwidths_of(machine, alone), bytes, machine->bandwidth * machine->traffic);
 }
 
-double machine_nearest(const struct machine *machine) {
+/* The highest bandwidth while all ranks compute. */
+static double highest_bandwidth(const struct machine *machine) {
     const struct machine_curve *curve = bandwidths_of(machine, false);
     double most = curve->n ? 0 : machine->bandwidth * machine->traffic;
     for (int i = 0; i < curve->n; i++) most = fmax(most, curve->bandwidth[i]);
     return most;
+}
+
+double machine_byte_seconds(const struct machine *machine, double bytes, bool alone, double distant) {
+    const double seconds = 1 / machine_bandwidth(machine, bytes, alone);
+    if (!(distant > 1)) return seconds;
+    const double longer = 1 / machine_bandwidth(machine, bytes, false) - 1 / highest_bandwidth(machine);
+    return seconds + (distant - 1) * fmax(longer, 0);
 }
 
 static struct machine_link link_of(const struct machine_level *level, enum collective kind) {

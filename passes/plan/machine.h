@@ -145,8 +145,9 @@ double machine_attention(const struct machine *machine, double head, bool librar
 
 /* The bandwidth of a kernel that touches that many bytes, in bytes per second; alone: while no other rank computes. */
 double machine_bandwidth(const struct machine *machine, double bytes, bool alone);
-/* The highest of these, while all ranks compute. */
-double machine_nearest(const struct machine *machine);
+/* Seconds per byte of a kernel with that `distant` (struct machine_kernel_rate). What it needs beyond an elementwise
+ * kernel is the latency of accesses that are not sequential, which is the same while no other rank computes. */
+double machine_byte_seconds(const struct machine *machine, double bytes, bool alone, double distant);
 /* The point of the curve at that many bytes; `otherwise` if it has no points. */
 double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise);
 

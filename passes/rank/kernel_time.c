@@ -102,14 +102,9 @@ static struct times times_of(const struct kernel *kernel, int k) {
     return in_place ? (struct times){0, 1} : (struct times){1 + looks_up, writes + looks_up};
 }
 
-/* Seconds per byte of an operand at that reuse distance. A kernel whose accesses are not sequential also waits for the
- * latency of each, which is the same when no other rank computes. */
+/* Seconds per byte of an operand at that reuse distance. */
 static double byte_seconds(const struct kernel *kernel, double distance) {
-    const struct machine *machine = kernel->machine;
-    const double seconds = 1 / machine_bandwidth(machine, distance, kernel->alone);
-    if (!(kernel->distant > 1)) return seconds;
-    const double longer = 1 / machine_bandwidth(machine, distance, false) - 1 / machine_nearest(machine);
-    return seconds + (kernel->distant - 1) * fmax(longer, 0);
+    return machine_byte_seconds(kernel->machine, distance, kernel->alone, kernel->distant);
 }
 
 /* Seconds for a byte of the tensor, which comes from the cache, or the memory, that keeps as many bytes as were touched
