@@ -57,7 +57,8 @@ enum machine_extent { MACHINE_POSITIONS, MACHINE_OUTPUTS, MACHINE_SUMS, MACHINE_
 struct machine_kernel_rate {
     double rate;                  /* operations per second of large ones; 0: as products */
     double half[MACHINE_EXTENTS]; /* the extents at which half of that is reached */
-    double distant; /* extra time of a byte that is not in the nearest cache, in that of an elementwise kernel; 0: 1 */
+    double
+        distant; /* extra time of a byte that is not in the nearest cache, in that of an elementwise kernel; 0: as 1 */
 };
 /* The smallest image that rankc profile measures. Smaller ones reach the same rate of products, since kernels join
  * those of a batch. */

@@ -137,8 +137,8 @@ static int read_kernel(const struct reading *r, const struct rt_json *array, str
 }
 
 static int read_distant(const struct reading *r, const struct rt_json *value, struct machine_kernel_rate *kernel) {
-    if (rt_json_real(value, &kernel->distant) && kernel->distant >= 0.1 && kernel->distant <= 100) return 0;
-    return fail_at(r, value, say(r, value->key, "is no number from 0.1 to 100"));
+    if (rt_json_real(value, &kernel->distant) && kernel->distant >= 1 && kernel->distant <= 100) return 0;
+    return fail_at(r, value, say(r, value->key, "is no number from 1 to 100"));
 }
 
 /* An object that says something of kinds of kernels. */

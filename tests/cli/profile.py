@@ -22,7 +22,7 @@ def refuses_broken_files(rankc, machine, path):
     for key, value in (("alone", 0), ("writes", 3), ("elementwise", "fast"), ("by_size", []), ("by_size", [[1, 2, 3]]),
                        ("by_size_alone", [[2, 5], [2, 5]]), ("by_size", [[i, 5] for i in range(1, 14)]),
                        ("kernels", {"depthwise": [0, 1]}), ("kernels", {"pointwise": [1, 1, 1, 1, 1]}), ("kernels", {"pointwise": [1, 1, -1]}), ("kernels", {"winograd": [1, 1]}), ("kernels", 5),
-                       ("distant", 5), ("distant", {"depthwise": 0}), ("distant", {"depthwise": [1]}), ("distant", {"winograd": 1}),
+                       ("distant", 5), ("distant", {"depthwise": 0.9}), ("distant", {"depthwise": [1]}), ("distant", {"winograd": 1}),
                        ("slowdown", 0.9), ("levels", level_with(5)), ("levels", level_with({"all_gathers": LINK})), ("levels", level_with({"send": 5})),
                        ("levels", level_with({"send": {"bandwidth": 1e9}})), ("levels", level_with({"send": {**LINK, "alpha": 1}})),
                        ("levels", level_with({"send": {**LINK, "by_size": [[5, 5], [4, 4]]}}))):
