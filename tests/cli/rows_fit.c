@@ -111,7 +111,7 @@ double *fit_device(int i, char *field) {
 #define FIELD(field_)                                                                                                  \
     if (strcmp(field, #field_) == 0) return &devices[i].field_
     FIELD(rate);
-    FIELD(experts);
+    FIELD(host);
     FIELD(attention);
 #undef FIELD
     return NULL;

@@ -6,8 +6,8 @@
 
 A constant moves from its present value as far as the rows outweigh a prior (a normal distribution of its logarithm). Of a
 system's and a device's constants, the prior is about those of the typical system and of the first device of the generation.
-Errors count as their logarithm, large ones linearly; deviations from the mean error of a source count once more,
-because the order within a sweep matters. Columns that are data of a device or an exact law stay as they are."""
+Errors count as their logarithm, large ones linearly; so does, for two runs of a source that are predicted in the wrong
+order, how far apart they are predicted. Columns that are data of a device or an exact law stay as they are."""
 import argparse
 import csv
 import ctypes
@@ -21,10 +21,12 @@ import numpy
 
 ROOM = "frontend/cli/rows"
 FIXED = {"latency"}
+ERROR = 0.05  # of the logarithm of a prediction: width of its normal distribution
+ORDER = 10  # errors that a run in the wrong place of its source counts as, divided among the others it is out of order with
 PARTS = re.compile("hidden|contended|between|kept_products|exposed")  # at most 1
 GENERATION = re.compile(r"G?([A-Z]+)\d")
 COLUMNS = {"rows_systems.def": (2, ["time", "network"] + [None] * 7 + ["logits", "memory", "reserve", "experts", "host", "gaps"]),
-           "rows_devices.def": (2, ["rate", "experts", "attention"])}
+           "rows_devices.def": (2, ["rate", "host", "attention"])}
 
 
 def constants_of(root):
@@ -141,14 +143,16 @@ class Laws:
                 found[:, j] = numpy.where(numpy.tile(own, 2), change, 0)
         return found
 
-    def combined(self, use):
-        """The matrix that turns logarithms into residuals: of speeds, of their order within a source, and of bytes."""
-        n = len(self.source)
+    def pairs(self, use):
+        """Rows p and numbers q of two speeds of a source: p e + q, for logarithms e, is negative if their predicted order is not
+        the measured one."""
         known = use & ~numpy.isnan(self.measured[0])
         same = (self.source[:, None] == self.source) & known[:, None] & known
-        order = 1.2 * (numpy.diag(known) - same / numpy.maximum(same.sum(1, keepdims=True), 1))
-        zero, one = numpy.zeros((n, n)), numpy.eye(n)
-        return numpy.block([[one, zero], [order, zero], [zero, one]]) / 0.05
+        slower, faster = numpy.nonzero(same & (self.measured[0][:, None] < self.measured[0]))
+        weight = ORDER / numpy.maximum(same.sum(1)[slower] - 1, 1)
+        p, n = numpy.zeros((len(slower), 2 * len(self.source))), numpy.arange(len(slower))
+        p[n, faster], p[n, slower] = weight, -weight
+        return p, weight * numpy.log(self.measured[0][faster] / self.measured[0][slower])
 
     def prior(self, names, centre):
         """Rows p and numbers q: p x - q has a normal distribution of width 1."""
@@ -164,7 +168,7 @@ class Laws:
         """Levenberg-Marquardt on the logarithms, with Huber's weights."""
         start = numpy.array([self.at[n][0] for n in names])
         sign, centre = numpy.sign(start), numpy.log(abs(start))
-        combined, (p, q) = self.combined(use), self.prior(names, centre)
+        (p, q), (order, apart) = self.prior(names, centre), self.pairs(use)
         most = numpy.log([1 if PARTS.match(n) else 0.8 if n.endswith(".attention") else numpy.inf for n in names])
 
         def put(x):
@@ -172,13 +176,18 @@ class Laws:
                 self.at[name][0] = s * value
             return self.logarithms(use)
 
+        def residuals(errors):
+            return numpy.concatenate((errors, numpy.minimum(order @ errors + apart, 0))) / ERROR
+
         def cost(r, x):
             return numpy.where(abs(r) < 1, r * r / 2, abs(r) - 0.5).sum() + ((p @ x - q) ** 2).sum() / 2
 
         x, damping = centre.copy(), 0.1
-        r = combined @ put(x)
+        errors = put(x)
+        r = residuals(errors)
         for _ in range(rounds):
-            slopes = combined @ self.slopes(put, names, x)
+            slopes = self.slopes(put, names, x)
+            slopes = numpy.vstack((slopes, order @ slopes * (order @ errors + apart < 0)[:, None])) / ERROR
             weight = 1 / numpy.maximum(abs(r), 1)
             matrix = slopes.T @ (slopes * weight[:, None]) + p.T @ p
             gradient = slopes.T @ (weight * r) + p.T @ (p @ x - q)
@@ -186,9 +195,9 @@ class Laws:
             for _ in range(8):
                 step = numpy.clip(numpy.linalg.solve(matrix + damping * numpy.diag(numpy.diag(matrix)), -gradient), -0.5, 0.5)
                 moved = numpy.minimum(x + step, most)
-                after = combined @ put(moved)
-                if cost(after, moved) < before:
-                    x, r, damping = moved, after, damping / 5
+                after = put(moved)
+                if cost(residuals(after), moved) < before:
+                    x, errors, r, damping = moved, after, residuals(after), damping / 5
                     break
                 damping *= 4
             else:
@@ -280,7 +289,7 @@ def main():
     parser.add_argument("--rows", required=True)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--leave-out", action="store_true")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=20)
     args = parser.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with tempfile.TemporaryDirectory() as directory:

@@ -19,7 +19,7 @@ static const struct system systems[] = {
 
 static const struct {
     const char *gpu, *machine;
-    double rate, experts, attention;
+    double rate, host, attention;
     double links[3];
 } devices[] = {
 #define DEVICE(...) {__VA_ARGS__},
@@ -282,7 +282,7 @@ static const char *complete(struct arena *arena, struct row *row) {
     row->fused = row->system->fused || recent || says_fused(row);
     row->adapters = strstr(row->model, "LoRA");
     row->device = devices[device].rate;
-    row->on_device = devices[device].experts;
+    row->host = devices[device].host;
     row->fused_rate = devices[device].attention;
     row->biased = strstr(row->notes, "ALiBi");
     find_network(row);

@@ -6,25 +6,27 @@
 #include <string.h>
 
 /* Constants of all systems and devices, fitted to the published runs. */
-static const double product_rate = 0.629;               /* of the largest products' rate that a layer's reach */
-static const double half_extents[] = {387, 21.9, 36.7}; /* at which products reach half of that */
-static const double misaligned = 5.54;        /* factor of unfused attention if a head is no multiple of 8 elements */
-static const double biased_rate = 0.473;      /* factor of the rate of fused attention with ALiBi's bias */
-static const double passes_over_rows = 81.5;  /* bytes per element of the hidden state that other kernels move */
-static const double adapters_over_rows = 211; /* and those that apply LoRA's adapters */
-static const double hidden_reduction = 0.22, hidden_gather = 0.632; /* beside computing */
-static const double contended = 0.327; /* of gathers that are hidden: time that they take from computing */
-static const double hidden_tensor = 0.163, hidden_async = 0.324; /* of tensor parallelism's exchanges; pipelined */
+static const double product_rate = 0.63;              /* of the largest products' rate that a layer's reach */
+static const double half_extents[] = {410, 22.1, 37}; /* at which products reach half of that */
+static const double misaligned = 5.82;        /* factor of unfused attention if a head is no multiple of 8 elements */
+static const double biased_rate = 0.472;      /* factor of the rate of fused attention with ALiBi's bias */
+static const double windowed_rate = 0.349;    /* and of attention with windows and sinks (GPT OSS) */
+static const double passes_over_rows = 80;    /* bytes per element of the hidden state that other kernels move */
+static const double adapters_over_rows = 266; /* and those that apply LoRA's adapters */
+static const double hidden_reduction = 0.256, hidden_gather = 0.623; /* beside computing */
+static const double contended = 0.339; /* of gathers that are hidden: time that they take from computing */
+static const double hidden_tensor = 0.158, hidden_async = 0.363; /* of tensor parallelism's exchanges; pipelined */
 static const double latency = 0.000005;
-static const double hop = 0.0000127; /* seconds for each rank of a ring that gathers weights */
-static const double fp8_rate = 1.34, fp4_rate = 2.65;
-static const double quantized_bytes = 2.27, rowwise_bytes = 10.5; /* moved per element of a quantized product */
-static const double between_stages = 0.0178; /* the part of the transfers between stages that nothing hides */
+static const double hop = 0.0000125; /* seconds for each rank of a ring that gathers weights */
+static const double fp8_rate = 1.34, fp4_rate = 2.7;
+static const double quantized_bytes = 3.2, rowwise_bytes = 10.6; /* moved per element of a quantized product */
+static const double between_stages = 0.0147; /* the part of the transfers between stages that nothing hides */
 
-/* Constants of mixtures of experts: the time of their products against dense ones of equal size, bytes that are moved
- * for each element that a token sends, the part of their exchange that nothing hides (with pipeline stages, Megatron
- * overlaps it with another micro-batch), and the links between nodes that a rank uses for it. */
-static const double grouped_products = 2.95, moved_bytes = 1.08, exposed_in_stages = 0.0129, links_of_exchange = 4.02;
+/* Constants of mixtures of experts, times a factor of the system: the time of their products against dense ones of
+ * equal size, bytes that are moved for each element that a token sends, the part of their exchange that nothing hides
+ * (with pipeline stages, Megatron overlaps it with another micro-batch), and the links between nodes that a rank uses
+ * for it. */
+static const double grouped_products = 2.97, moved_bytes = 1.06, exposed_in_stages = 0.0129, links_of_exchange = 3.27;
 
 bool row_note(const struct row *row, const char *key, char *value, size_t bytes) {
     const size_t length = strlen(key);
@@ -167,13 +169,13 @@ static struct layer_time forward_of(const struct row *row) {
     struct layer_time time = {0};
     if (row->experts > 0) {
         const double sent = tokens * (row->chosen - row->shared), owned = fmax(row->experts / row->ep, 1);
-        const double half = row->attention / 2 / h / tp;
+        const double half = row->attention / 2 / h / tp, factor = row->system->experts;
         add(&time.products, 1, product(row, half, h));
         add(&time.products, 1, product(row, h, half));
-        add_experts(&time.products, row, sent * row->ep / row->experts, owned, grouped_products);
+        add_experts(&time.products, row, sent * row->ep / row->experts, owned, grouped_products * factor);
         if (row->shared > 0) add_experts(&time.products, row, tokens, row->shared, 1);
-        time.others = (moved_bytes * sent * h + 10 * tokens * row->chosen * row->ffn) / bandwidth;
-        time.exchanges = 2 * dispatch(row, 2 * sent * h);
+        time.others = (factor * moved_bytes * sent * h + 10 * tokens * row->chosen * row->ffn) / bandwidth;
+        time.exchanges = 2 * factor * dispatch(row, 2 * sent * h);
     } else {
         add(&time.products, 1, product(row, (h + 2 * grouped) / tp, h));
         add(&time.products, 1, product(row, h, h / tp));
@@ -185,6 +187,7 @@ static struct layer_time forward_of(const struct row *row) {
                      (row->machine.rate[MACHINE_HALF] * row->device * row->fused_rate * (128 + row->machine.half_head) /
                       128 * size / (size + row->machine.half_head));
     if (fused && row->biased) time.attention /= biased_rate;
+    if (fused && row->scored < 1) time.attention /= windowed_rate;
     if (!fused) time.attention += scores * 16 / bandwidth; /* scores are written and read four times */
     if (!fused && fmod(size, 8) > 0) time.attention *= misaligned;
     time.others += tokens * passes_over_rows * h / (row->sequence ? tp : 1) / bandwidth;
@@ -211,7 +214,7 @@ static double layer_seconds(const struct row *row) {
                                                  : 0;
     const double device = once + f.products.gradients + 2.5 * f.attention + 2 * f.others + f.exchanges + again +
                           (row->recomputes ? 4 : 3) * row->system->gaps;
-    return row->experts > 0 ? fmax(device, 3 * row->system->host) : device;
+    return row->experts > 0 ? fmax(device, 3 * row->system->host * row->host) : device;
 }
 
 /* The head and the loss, for a micro-batch. */
@@ -282,5 +285,5 @@ double row_seconds(const struct row *row) {
             (1 - hidden * hidden_reduction);
     }
     seconds += 16 * weights / (row->divided ? replicas : 1) / row->machine.bandwidth;
-    return seconds * row->system->time * (row->experts > 0 ? row->system->experts * row->on_device : 1);
+    return seconds * row->system->time;
 }

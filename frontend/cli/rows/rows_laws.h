@@ -21,7 +21,7 @@ struct row {
     struct machine machine;
     double links[3];       /* of a device to others of a group of 2, 4 and 8; 0: a switch */
     double device;         /* factors of rows_devices.def: of the rate, */
-    double on_device;      /* of the time of experts, */
+    double host;           /* of the time that the host needs, */
     double fused_rate;     /* and the part of the rate that fused attention reaches */
     double micro_batches;  /* of a step */
     double attention, mlp; /* weights of a layer */
