@@ -202,7 +202,7 @@ static const char *phase_id(struct arena *arena, enum phase phase) {
 static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, const struct rank_class *class,
                            const int *numbers) {
     const struct graph *graph = plan->graph;
-    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
+    const struct transfer_ends ends = plan->ends[class->coordinate];
     int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
     tmpl_set(env, "transfers_any", ends.all.n ? "yes" : "");
@@ -272,7 +272,7 @@ static const char *segments_text(const struct rankplan *plan) {
 static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources) {
     struct graph *graph = plan->graph;
     tmpl_set(env, "segment_ids", segments_text(plan));
-    step_bind(env, graph);
+    step_bind(env, plan);
     tmpl_list(env, "classes");
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];

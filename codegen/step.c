@@ -70,9 +70,10 @@ static bool continues(const struct calls *calls, const struct call *call, const 
     return a->sends == b->sends && other_chunk(calls->graph, a) == other_chunk(calls->graph, b);
 }
 
-static struct calls find_calls(const struct graph *graph, int coordinate) {
+static struct calls find_calls(const struct rankplan *plan, int coordinate) {
+    const struct graph *graph = plan->graph;
     const struct schedule *schedule = &graph->schedules.at[coordinate];
-    struct calls calls = {.graph = graph, .schedule = schedule, .ends = schedule_ends(graph, coordinate)};
+    struct calls calls = {.graph = graph, .schedule = schedule, .ends = plan->ends[coordinate]};
     for (int i = 0; i < schedule->nops; i++) {
         const struct step_op *op = &schedule->ops[i];
         if (i == schedule->repeat_first) calls.repeat_first = calls.all.n;
@@ -177,11 +178,12 @@ static void bind_stretch(struct tmpl_env *entry, const struct calls *calls, cons
     }
 }
 
-void step_bind(struct tmpl_env *env, const struct graph *graph) {
+void step_bind(struct tmpl_env *env, const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
     const bool several = graph->schedules.n > 1;
     tmpl_list(env, "steps");
     for (int c = 0; c < graph->schedules.n; c++) {
-        const struct calls calls = find_calls(graph, c);
+        const struct calls calls = find_calls(plan, c);
         struct tmpl_env *entry = tmpl_entry(env, "steps");
         tmpl_set(entry, "function", step_function(graph, c));
         tmpl_set(entry, "coordinate", several ? arena_printf(graph->arena, " of pipeline rank %d", c) : "");

@@ -4,7 +4,7 @@
 #define CODEGEN_STEP_H
 
 #include "codegen/tmpl.h"
-#include "ir/ir.h"
+#include "passes/rank/rankplan.h"
 
 /* The function's name: "train_step"; with several coordinates "train_step_1". In the graph's arena. */
 const char *step_function(const struct graph *graph, int coordinate);
@@ -19,6 +19,6 @@ struct transfer_end;
 const char *step_transfer(const struct graph *graph, int n, const struct transfer_end *ends);
 
 /* Binds the list "steps": an entry for each coordinate. */
-void step_bind(struct tmpl_env *env, const struct graph *graph);
+void step_bind(struct tmpl_env *env, const struct rankplan *plan);
 
 #endif

@@ -33,7 +33,7 @@ int schedule_first(const struct graph *graph, int coordinate) {
 
 int schedule_number(const struct graph *graph, int chunk) {
     int number = 0;
-    for (int c = 0; c < chunk; c++) number += schedule_home(graph, c) == schedule_home(graph, chunk);
+    for (int c = 0; c < chunk && graph->chunks.n; c++) number += schedule_home(graph, c) == schedule_home(graph, chunk);
     return number;
 }
 
@@ -90,9 +90,9 @@ static int *find_groups(const struct graph *graph) {
     return group;
 }
 
-const int *schedule_owners(const struct graph *graph, int coordinate) {
-    const int n = graph->tensors.n, chunks = schedule_chunks(graph), *group = find_groups(graph);
-    int *owner = ARENA_ARRAY(graph->arena, int, n + 1);
+/* Per tensor, in *owner: schedule_owners. */
+static void find_owners(const struct graph *graph, int coordinate, const int *group, int *owner) {
+    const int n = graph->tensors.n, chunks = schedule_chunks(graph);
     for (int t = 0; t < n; t++) owner[t] = chunks;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -106,6 +106,11 @@ const int *schedule_owners(const struct graph *graph, int coordinate) {
     }
     for (int t = 0; t < n; t++) use_in_chunk(graph, owner, group[t], owner[t]);
     for (int t = 0; t < n; t++) owner[t] = owner[group[t]];
+}
+
+const int *schedule_owners(const struct graph *graph, int coordinate) {
+    int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    find_owners(graph, coordinate, find_groups(graph), owner);
     return owner;
 }
 
@@ -125,9 +130,9 @@ static void use_group(const struct graph *graph, struct group_use *use, const in
     of->chunk = of->chunk && of->chunk != now ? MIXED : now;
 }
 
-/* Per tensor, by its group: how the coordinate accesses it. */
-static const struct group_use *find_group_uses(const struct graph *graph, const int *group, int coordinate) {
-    struct group_use *use = ARENA_ARRAY(graph->arena, struct group_use, graph->tensors.n + 1);
+/* Per tensor, by its group, in *use: how the coordinate accesses it. */
+static void find_uses(const struct graph *graph, int coordinate, const int *group, struct group_use *use) {
+    for (int t = 0; t < graph->tensors.n; t++) use[t] = (struct group_use){0};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const bool transfer = node->op->id == OP_Transfer;
@@ -143,16 +148,16 @@ static const struct group_use *find_group_uses(const struct graph *graph, const 
     }
     for (int i = 0; i < graph->outputs.n; i++) use[group[graph->outputs.at[i]]].chunk = MIXED;
     for (int i = 0; i < graph->updates.n; i++) use[group[graph->updates.at[i].value]].chunk = MIXED;
-    return use;
 }
 
 /* What the ends of a coordinate's transfers are made from. */
 struct ends_of {
     const struct graph *graph;
-    const int *owner, *group;
-    const struct group_use *use;
+    const int *group;
+    int *owner;
+    struct group_use *use;
     bool last_is_backward; /* the last phase of a micro-batch */
-    struct transfer_ends ends;
+    struct transfer_ends *ends;
 };
 
 static void add_end(struct ends_of *of, int id, bool sends) {
@@ -163,24 +168,32 @@ static void add_end(struct ends_of *of, int id, bool sends) {
     const struct transfer_end end = {id, chunk, of->owner[tensor] < chunk ? of->owner[tensor] : chunk, sends,
                                      .of_backward = of->last_is_backward && use->chunk == 1 + chunk &&
                                                     !(use->sent && use->received)};
-    VEC_PUSH(of->graph->arena, &of->ends.all, end);
+    VEC_PUSH(of->graph->arena, &of->ends->all, end);
 }
 
-struct transfer_ends schedule_ends(const struct graph *graph, int coordinate) {
-    struct ends_of of = {.graph = graph, .last_is_backward = schedule_last_phase(graph) == PHASE_BACKWARD};
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
-        if (!schedule_posts(graph, node)) continue;
-        const int from = (int)attr_int(node, "from", 0), to = (int)attr_int(node, "to", 0);
-        if (!of.owner) {
-            of.owner = schedule_owners(graph, coordinate), of.group = find_groups(graph);
-            of.use = find_group_uses(graph, of.group, coordinate);
+const struct transfer_ends *schedule_ends(const struct graph *graph) {
+    const int n = graph->tensors.n + 1, coordinates = schedule_coordinates(graph);
+    struct transfer_ends *ends = ARENA_ARRAY(graph->arena, struct transfer_ends, coordinates);
+    VEC(int) transfers = {0};
+    for (int i = 0; i < graph->order.n; i++)
+        if (schedule_posts(graph, &graph->nodes.at[graph->order.at[i]]))
+            VEC_PUSH(graph->arena, &transfers, graph->order.at[i]);
+    if (!transfers.n) return ends;
+    struct ends_of of = {graph, find_groups(graph), ARENA_ARRAY(graph->arena, int, n),
+                         ARENA_ARRAY(graph->arena, struct group_use, n),
+                         .last_is_backward = schedule_last_phase(graph) == PHASE_BACKWARD};
+    for (int coordinate = 0; coordinate < coordinates; coordinate++) {
+        find_owners(graph, coordinate, of.group, of.owner);
+        find_uses(graph, coordinate, of.group, of.use);
+        of.ends = &ends[coordinate];
+        for (int i = 0; i < transfers.n; i++) {
+            const struct node *node = &graph->nodes.at[transfers.at[i]];
+            const int from = (int)attr_int(node, "from", 0), to = (int)attr_int(node, "to", 0);
+            if (schedule_home(graph, from) == coordinate) add_end(&of, transfers.at[i], true);
+            if (schedule_home(graph, to) == coordinate) add_end(&of, transfers.at[i], false);
         }
-        if (schedule_home(graph, from) == coordinate) add_end(&of, id, true);
-        if (schedule_home(graph, to) == coordinate) add_end(&of, id, false);
     }
-    return of.ends;
+    return ends;
 }
 
 int schedule_end_set(const struct graph *graph, const struct rt_schedule *shape, const struct transfer_end *end) {
@@ -252,6 +265,7 @@ struct checker {
     const char *where; /* the segment or schedule under check */
     int *written;      /* per tensor: 1 + the segment under check, if that computes it */
     int *used; /* per tensor: 1 + the segment under check, if a list of it has the tensor; negative: it is read */
+    const struct transfer_ends *ends; /* of each coordinate */
 };
 
 static int fail(const struct checker *c, const char *what) {
@@ -505,7 +519,7 @@ static int check_table(const struct checker *c, const struct schedule *schedule,
     p.last = schedule_last_phase(c->graph);
     p.ran = ARENA_ARRAY(arena, bool, c->graph->segments.n *micro_batches);
     p.holds = ARENA_ARRAY(arena, int, RT_SLOT_SETS *p.most);
-    p.ends = schedule_ends(c->graph, (int)(schedule - c->graph->schedules.at));
+    p.ends = c->ends[schedule - c->graph->schedules.at];
     p.pending = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
     p.arrived = ARENA_ARRAY(arena, int, p.ends.all.n *p.most + 1);
     while (schedule_next(schedule, micro_batches, &walk))
@@ -589,6 +603,7 @@ int schedule_verify(const struct graph *graph, struct diags *diags) {
     c.where = "schedules";
     if (graph->schedules.n != schedule_coordinates(graph))
         return fail(&c, "there is not one for each pipeline coordinate");
+    c.ends = schedule_ends(graph);
     for (int s = 0; s < graph->schedules.n; s++)
         if (check_schedule(&c, s) < 0) return -1;
     return 0;

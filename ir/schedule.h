@@ -45,9 +45,9 @@ struct transfer_ends {
  * is free last. In graph->arena. */
 const int *schedule_owners(const struct graph *graph, int coordinate);
 
-/* The ends on ranks of the coordinate, in the order of their nodes; rows refer to them by number. Memory is of
+/* Of each coordinate the ends on its ranks, in the order of their nodes; rows refer to them by number. In
  * graph->arena. */
-struct transfer_ends schedule_ends(const struct graph *graph, int coordinate);
+const struct transfer_ends *schedule_ends(const struct graph *graph);
 
 /* The set of slots of the coordinate in one of which the value lies. */
 int schedule_end_set(const struct graph *graph, const struct rt_schedule *shape, const struct transfer_end *end);

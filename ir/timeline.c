@@ -160,6 +160,7 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     s.walkers = ARENA_ARRAY(graph->arena, struct walker, n);
     s.channels = ARENA_ARRAY(graph->arena, struct channel, n * n);
     s.delays = ARENA_ARRAY(graph->arena, double, schedule_chunks(graph));
+    const struct transfer_ends *ends = times->ends ? times->ends : schedule_ends(graph);
     *timeline = (struct timeline){.micro_batches = micro_batches, .stuck = -1, .delayed = -1};
     timeline->busy = ARENA_ARRAY(graph->arena, double, n);
     timeline->moving = ARENA_ARRAY(graph->arena, double, n);
@@ -167,8 +168,7 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     timeline->last = ARENA_ARRAY(graph->arena, double, n);
     for (int c = 0; c < n; c++) {
         struct walker *w = &s.walkers[c];
-        *w = (struct walker){.schedule = &graph->schedules.at[c],
-                             .ends = times->ends ? times->ends[c] : schedule_ends(graph, c)};
+        *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = ends[c]};
         w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n *rt_schedule_most_slots(&w->schedule->shape) + 1);
     }
     for (bool any = true; any && !s.wrong;) {
@@ -184,9 +184,7 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
 }
 
 int timeline_verify(const struct graph *graph, struct diags *diags) {
-    struct transfer_ends *ends = ARENA_ARRAY(graph->arena, struct transfer_ends, graph->schedules.n + 1);
-    const struct timeline_times times = {.ends = ends};
-    for (int c = 0; c < graph->schedules.n && graph->level >= SCHEDULED; c++) ends[c] = schedule_ends(graph, c);
+    const struct timeline_times times = {.ends = graph->level < SCHEDULED ? NULL : schedule_ends(graph)};
     const int further[] = {0, 1, graph->schedules.n ? rt_schedule_most_slots(&graph->schedules.at[0].shape) + 1 : 0};
     for (int k = 0; k < 3 && graph->level >= SCHEDULED; k++) {
         const int micro_batches = graph->schedules.at[0].shape.micro_batches + further[k];

@@ -31,7 +31,7 @@ struct timeline_times {
      * takes 1 */
     const double *seconds;
     const double *messages;           /* of each node: from when both ends of its message are posted; NULL: none */
-    const struct transfer_ends *ends; /* schedule_ends of each coordinate; NULL: not known */
+    const struct transfer_ends *ends; /* schedule_ends; NULL: not known */
 };
 
 /* Simulates a step with that many micro-batches. Returns NULL, or what is wrong: a wait that never ends, a message that

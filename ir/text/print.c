@@ -16,7 +16,8 @@ struct printer {
     struct strbuf out;
     int *number; /* number in the text by tensor id; -1: not printed yet */
     int next;
-    bool *said; /* by index of the graph's provenances: it is printed */
+    bool *said;                       /* by index of the graph's provenances: it is printed */
+    const struct transfer_ends *ends; /* of each coordinate; NULL: there are no schedules */
 };
 
 /* Pieces ------------------------------------------------------------------------------------------------------- */
@@ -366,12 +367,12 @@ static void print_schedule(struct printer *p, const struct schedule *schedule) {
     if (schedule->repeat_first < schedule->repeat_end)
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');
-    const struct transfer_ends ends = schedule_ends(p->graph, (int)(schedule - p->graph->schedules.at));
+    const struct transfer_ends *ends = &p->ends[schedule - p->graph->schedules.at];
     for (int i = 0; i < schedule->nops; i++) {
         const struct step_op *op = &schedule->ops[i];
         const struct segment *segment = &p->graph->segments.at[op->segment];
         if (op->kind != STEP_RUN) {
-            print_transfer(p, &ends, op);
+            print_transfer(p, ends, op);
             continue;
         }
         strbuf_printf(&p->out, "run %s %d", phase_names[segment->phase], segment->chunk);
@@ -384,6 +385,7 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     *p = (struct printer){.graph = graph, .number = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
     for (int t = 0; t < graph->tensors.n; t++) p->number[t] = -1;
     p->said = ARENA_ARRAY(arena, bool, graph->provenances.n + 1);
+    p->ends = graph->schedules.n ? schedule_ends(graph) : NULL;
     strbuf_init(&p->out, arena);
     strbuf_puts(&p->out, "rankc-ir 1\ngraph ");
     print_string(&p->out, graph->name);

@@ -45,7 +45,8 @@ struct reader {
     struct definition defined[MAX_OUTPUTS];
     int ndefined; /* tensors that the current statement defines */
     int64_t const_bytes;
-    VEC(struct step_op) rows; /* of the last schedule */
+    VEC(struct step_op) rows;         /* of the last schedule */
+    const struct transfer_ends *ends; /* of each coordinate; NULL: there are no schedules yet */
     VEC(struct declared) declared;
 };
 

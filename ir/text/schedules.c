@@ -77,6 +77,9 @@ bool read_schedule(struct reader *r) {
     if (!read_count(r, 0, "the coordinate", &coordinate)) return false;
     if (coordinate != r->graph->schedules.n)
         return fail_at(r, start, "schedule %d must come next", r->graph->schedules.n);
+    if (coordinate >= schedule_coordinates(r->graph))
+        return fail_at(r, start, "there are only %d pipeline coordinates", coordinate);
+    if (!r->ends) r->ends = schedule_ends(r->graph);
     if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.shape.micro_batches)) return false;
     if (!expect(r, "slots=")) return false;
     if (!read_slots(r, start, &schedule)) return false;
@@ -89,10 +92,9 @@ bool read_schedule(struct reader *r) {
 }
 
 /* The coordinate's end of the transfer that computes the tensor; -1: it has none. */
-static int find_end(const struct graph *graph, int coordinate, int tensor, bool sends) {
-    const struct transfer_ends ends = schedule_ends(graph, coordinate);
-    for (int e = 0; e < ends.all.n; e++)
-        if (ends.all.at[e].node == graph->tensors.at[tensor].producer && ends.all.at[e].sends == sends) return e;
+static int find_end(const struct graph *graph, const struct transfer_ends *ends, int tensor, bool sends) {
+    for (int e = 0; e < ends->all.n; e++)
+        if (ends->all.at[e].node == graph->tensors.at[tensor].producer && ends->all.at[e].sends == sends) return e;
     return -1;
 }
 
@@ -119,13 +121,14 @@ static bool read_transfer(struct reader *r, bool waits) {
     const char *start = place(r);
     if (r->graph->schedules.n == 0) return fail_at(r, start, "a row belongs to the schedule before it");
     if (!read_use(r, &tensor)) return false;
-    op.transfer = find_end(r->graph, r->graph->schedules.n - 1, tensor, sends);
+    const struct transfer_ends *ends = &r->ends[r->graph->schedules.n - 1];
+    op.transfer = find_end(r->graph, ends, tensor, sends);
     if (op.transfer < 0) return fail_at(r, start, "the coordinate does not take part in such a transfer");
     const struct node *node = &r->graph->nodes.at[r->graph->tensors.at[tensor].producer];
     op.segment = schedule_find(r->graph, (int)attr_int(node, sends ? "from" : "to", 0), node->phase);
     if (op.segment < 0) return fail_at(r, start, "there is no such segment");
     if (!read_place(r, &op)) return false;
-    return add_row(r, start, op, schedule_ends(r->graph, r->graph->schedules.n - 1).all.at[op.transfer].owner);
+    return add_row(r, start, op, ends->all.at[op.transfer].owner);
 }
 
 bool read_post(struct reader *r) {

@@ -315,12 +315,10 @@ static int fill_tables(struct graph *graph, const struct pass_context *context) 
     const int coordinates = schedule_coordinates(graph);
     const int accumulate = training ? training->accumulate : graph->micro_batches;
     struct column *columns = ARENA_ARRAY(graph->arena, struct column, coordinates);
-    struct transfer_ends *ends = ARENA_ARRAY(graph->arena, struct transfer_ends, coordinates);
     struct schedule_choice choice;
     const char *name = training ? training->schedule : schedule_of_inference;
     if (schedule_choose(&choice, name, context->diags) < 0) return -1;
     for (int c = 0; c < coordinates; c++) {
-        ends[c] = schedule_ends(graph, c);
         columns[c] = (struct column){.arena = graph->arena,
                                      .coordinate = c,
                                      .coordinates = coordinates,
@@ -328,7 +326,7 @@ static int fill_tables(struct graph *graph, const struct pass_context *context) 
                                      .chunks = graph->chunks};
         schedule_fill(&choice, &columns[c]);
     }
-    put_tables(graph, columns, ends);
+    put_tables(graph, columns, schedule_ends(graph));
     return 0;
 }
 

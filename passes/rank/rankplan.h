@@ -98,6 +98,7 @@ struct rankplan {
     struct coordinate_sets sets[RT_MAX_AXES]; /* per mesh axis */
     int nclasses, *class_of;                  /* class_of: by the numbers of the sets, in mixed radix */
     struct rank_class *classes;
+    const struct transfer_ends *ends; /* of each coordinate */
 };
 
 /* Plans a SCHEDULED graph, which becomes PLANNED. kernels: the target's needs; NULL: none. Allocates in

@@ -176,6 +176,7 @@ void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan
     list_stored(plan);
     find_packed(plan);
     mark_shared(plan);
+    plan->ends = schedule_ends(graph);
     memplan_make(plan);
     graph->level = PLANNED;
 }

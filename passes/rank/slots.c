@@ -18,7 +18,7 @@ static void keep(const struct rankplan *plan, struct rank_class *class, bool *li
  * other segments compute. */
 static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     const struct graph *graph = plan->graph;
-    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
+    const struct transfer_ends ends = plan->ends[class->coordinate];
     bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int e = 0; e < ends.all.n; e++) {
         const struct node *node = &graph->nodes.at[ends.all.at[e].node];
@@ -83,7 +83,7 @@ static const struct access *find_root_accesses(const struct rankplan *plan, cons
 /* Per root of a value that goes from rank to rank: its set of slots; -1 for others. */
 static const int *find_end_sets(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
-    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
+    const struct transfer_ends ends = plan->ends[class->coordinate];
     int *set = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) set[t] = -1;
     for (int e = 0; e < ends.all.n; e++) {
@@ -238,7 +238,7 @@ int slots_verify(const struct rankplan *plan, const struct rank_class *class, st
     const struct graph *graph = plan->graph;
     struct region region[RT_SLOT_SETS][RT_ARENAS] = {{{0}}};
     find_regions(class, region);
-    const struct transfer_ends ends = schedule_ends(graph, class->coordinate);
+    const struct transfer_ends ends = plan->ends[class->coordinate];
     for (int e = 0; e < ends.all.n; e++) {
         const struct node *node = &graph->nodes.at[ends.all.at[e].node];
         const int tensor = ends.all.at[e].sends ? node->inputs[0] : node->outputs[0];
