@@ -52,10 +52,6 @@ const char *elements_text(struct kernels *kernels, const struct graph *graph, co
                 : sizes_product(kernels->sizes, &kernels->size_names, class, tensor, 0, t->ndim);
 }
 
-static const struct expr_chain *chain_of(const struct loops *loops) {
-    return expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
-}
-
 /* The value under a name of its own, number `number` of v0, v1, ..; of a value that is one of these, its name. */
 static const char *named_value(const struct loops *loops, struct tmpl_env *env, const struct expr *value, int number) {
     if (value->kind == EXPR_NAME && value->name[0] == 'v') return value->name;
@@ -67,7 +63,7 @@ static const char *named_value(const struct loops *loops, struct tmpl_env *env, 
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
  * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
-    const struct expr_chain *chain = chain_of(loops);
+    const struct expr_chain *chain = loops_chain(loops);
     const char *named[EXPR_VALUES];
     for (int i = 0; i < chain->nnamed; i++)
         loops_name_value(loops, env, arena_printf(loops->arena, "v%d", i), loops_text(loops, chain->named[i]));
@@ -83,11 +79,22 @@ static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
     return (chain->nnamed || chain->nvalues > 1) && loops->n;
 }
 
-static const char *value_text(const struct loops *loops) {
-    if (loops_are_cast(loops))
-        return loops_cast(loops, loops->graph->tensors.at[loops->node->inputs[0]].dtype,
-                          loops->graph->tensors.at[loops->node->outputs[0]].dtype, loops->operand[0]);
-    return loops_stored(loops, 0, loops_text(loops, expr_parse(loops->arena, loops->node->op->expr)));
+static const char *cast_text(const struct loops *loops) {
+    return loops_cast(loops, loops->graph->tensors.at[loops->node->inputs[0]].dtype,
+                      loops->graph->tensors.at[loops->node->outputs[0]].dtype, loops->operand[0]);
+}
+
+/* Binds a local variable for input `k`, which lies at pointer `name`, if its element would be read in a branch:
+ * compilers vectorise a choice between values, but not one between loads. True if the loop body needs braces. */
+static bool load_before_branch(struct loops *loops, struct tmpl_env *env, int k, const char *name) {
+    if (loops->vector[k] || !loops_branch_to(loops, k)) return false;
+    const enum rt_dtype dtype = loops->graph->tensors.at[loops->node->inputs[k]].dtype;
+    struct tmpl_env *named = tmpl_entry(env, "named");
+    tmpl_setf(named, "v", "const %s %s_i", rt_dtypes[dtype].kind == RT_KIND_HALF ? "float" : rt_dtypes[dtype].c_type,
+              name);
+    tmpl_set(named, "value", loops->operand[k]);
+    loops->operand[k] = arena_printf(loops->arena, "%s_i", name);
+    return loops->n > 0;
 }
 
 /* The output that shares memory with input `k`, -1 if none. */
@@ -170,8 +177,9 @@ static void name_update(const struct loops *loops, const char **names, const cha
     }
 }
 
-/* Binds the function's parameters and sets the spelling of each input in the expression. */
-static void bind_operands(struct loops *loops, struct tmpl_env *env) {
+/* Binds the function's parameters and sets the spelling of each input in the expression. True if the loop body needs
+ * braces. */
+static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
     const char *names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
                            "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
     const char *results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
@@ -181,6 +189,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
     strbuf_init(&parameters, loops->arena);
     strbuf_init(&arguments, loops->arena);
     tmpl_list(env, "reads");
+    bool block = false;
     const bool updates = update_function(loops) != NULL;
     if (updates) name_update(loops, names, results);
     for (int o = 0; o < loops->node->noutputs; o++) {
@@ -193,6 +202,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
         int tensor = loops->node->inputs[k], output = output_at(loops->class, loops->graph, loops->node, k);
         if (output >= 0) {
             loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, results[output], true));
+            block = load_before_branch(loops, env, k, names[k]) || block;
             continue;
         }
         if (rankplan_is_literal(loops->graph, loops->node, k)) {
@@ -203,6 +213,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
         strbuf_printf(&parameters, ", const %s *%s", loops_type_name(loops, tensor), name);
         strbuf_printf(&arguments, ", %s", name);
         loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, name, false));
+        block = load_before_branch(loops, env, k, name) || block;
     }
     if (loops->flat) {
         strbuf_puts(&parameters, ", int64_t count");
@@ -211,6 +222,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
     tmpl_set(env, "first", results[0]);
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
+    return block;
 }
 
 /* Index of loop d as an expression of `point`, the number of an element or vector in a CUDA kernel. */
@@ -271,7 +283,7 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
 static const char *stem_of(const struct loops *loops) {
     const char *updates = update_function(loops);
     if (updates || loops->node->op->expr) return updates ? updates : loops->node->op->name;
-    const char *words = expr_words(loops->arena, chain_of(loops));
+    const char *words = expr_words(loops->arena, loops_chain(loops));
     return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
 }
 
@@ -279,11 +291,13 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(loops);
     loops->width = loops_width(loops);
-    bind_operands(loops, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
-    bool block = !loops->node->op->expr && bind_chain(loops, env);
-    if (loops->node->op->expr) tmpl_set(env, "value", value_text(loops));
+    bool block = bind_operands(loops, env);
+    if (loops_are_cast(loops))
+        tmpl_set(env, "value", cast_text(loops));
+    else
+        block = bind_chain(loops, env) || block;
     tmpl_set(env, "block", block ? "yes" : "");
     bind_loops(loops, env, block);
     const struct target *target = kernels->target;
@@ -362,6 +376,7 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
         tmpl_setf(operand, "index", "%d", index);
         loops->operand[k] =
             loops_loaded(loops, tensor, arena_printf(loops->arena, "%c[%s]", letter, block_index(loops, tensor)));
+        load_before_branch(loops, env, k, arena_printf(loops->arena, "%c", letter));
     }
     tmpl_set(env, "result", loops->operand[result]);
     tmpl_set(env, "unused", loops->node->ninputs == 2 ? "yes" : "");
@@ -376,9 +391,9 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
                           .target = kernels->target,
                           .arena = kernels->arena};
     int y = loops.node->outputs[0];
-    bind_beside(&loops, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
+    bind_beside(&loops, env);
     bind_chain(&loops, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
     tmpl_set(env, "half", rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF ? "yes" : "");

@@ -98,12 +98,47 @@ const char *loops_literal(const struct loops *loops, int tensor) {
     return expr_literal(loops->arena, t->dtype, value.f, value.i);
 }
 
-/* expr_spell: the input is x, several inputs are a, b, c ..; v0, v1 .. are local variables; other names are
- * attributes. */
+const struct expr_chain *loops_chain(const struct loops *loops) {
+    if (!loops->node->op->expr)
+        return expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
+    struct expr_chain *chain = ARENA_NEW(loops->arena, struct expr_chain);
+    chain->value[chain->nvalues++] = expr_parse(loops->arena, loops->node->op->expr);
+    return chain;
+}
+
+/* The number of the input with that name: x, or of several inputs a, b, c ..; -1: none. */
+static int input_of(const struct loops *loops, const char *name) {
+    const int k = strcmp(name, "x") == 0 ? 0 : *name - 'a';
+    return !name[1] && k >= 0 && k < loops->node->ninputs ? k : -1;
+}
+
+/* How an expression reads the input: a bit set. */
+enum { READS_ALWAYS = 1, READS_IN_BRANCH = 2 };
+
+static unsigned reads_of(const struct loops *loops, const struct expr *expr, int k) {
+    if (expr->kind == EXPR_NAME) return input_of(loops, expr->name) == k ? READS_ALWAYS : 0;
+    const bool branches = expr->kind == EXPR_CHOICE || (expr->kind == EXPR_BINARY && strchr("&|", *expr->name));
+    unsigned reads = 0;
+    for (int i = 0; i < expr->nargs; i++) {
+        const unsigned of = reads_of(loops, expr->arg[i], k);
+        reads |= of && branches && i ? READS_IN_BRANCH : of;
+    }
+    return reads;
+}
+
+bool loops_branch_to(const struct loops *loops, int k) {
+    const struct expr_chain *chain = loops_chain(loops);
+    unsigned reads = 0;
+    for (int i = 0; i < chain->nnamed; i++) reads |= reads_of(loops, chain->named[i], k);
+    for (int i = 0; i < chain->nvalues; i++) reads |= reads_of(loops, chain->value[i], k);
+    return reads == READS_IN_BRANCH;
+}
+
+/* expr_spell: v0, v1 .. are local variables; names that are no input's are attributes. */
 static const char *spell(const void *env, const char *name) {
     const struct loops *loops = env;
-    int k = strcmp(name, "x") == 0 ? 0 : *name - 'a';
-    if (!name[1] && k >= 0 && k < loops->node->ninputs) return loops->operand[k];
+    const int k = input_of(loops, name);
+    if (k >= 0) return loops->operand[k];
     if (name[0] == 'v' && isdigit((unsigned char)name[1])) return name;
     const struct attr *attr = attr_find(loops->node, name);
     if (!attr) BUG("%s has no input or attribute '%s'", loops->node->op->name, name);

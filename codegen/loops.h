@@ -34,6 +34,9 @@ int loops_width(const struct loops *loops);
 /* The index of an element by the loop variables: "i0 * 768 + i1". */
 const char *loops_index(const struct loops *loops, const int64_t *stride);
 
+/* The node's expressions; that of an operator is the only value. */
+const struct expr_chain *loops_chain(const struct loops *loops);
+
 /* The type that the expression is computed in: the result's, for a comparison that of its operands; f32 for 16-bit
  * floats. */
 enum rt_dtype loops_type(const struct loops *loops);
@@ -48,6 +51,9 @@ const char *loops_cast(const struct loops *loops, enum rt_dtype from, enum rt_dt
  * output number `result`. */
 const char *loops_loaded(const struct loops *loops, int tensor, const char *element);
 const char *loops_stored(const struct loops *loops, int result, const char *value);
+/* True if expressions of the node read the input in branches alone, where not every element needs it: behind ?, && or
+ * ||. */
+bool loops_branch_to(const struct loops *loops, int k);
 /* The text of an expression; inputs are spelled as in loops->operand. */
 const char *loops_text(const struct loops *loops, const struct expr *expr);
 /* Adds a local variable, "const float v0" = value, to the template's list "named". */

@@ -17,7 +17,7 @@
         case RT_GATE_LEAKYRELU: return x < 0 ? alpha * x : x;                                                          \
         case RT_GATE_THRESHOLDEDRELU: return x > alpha ? x : 0;                                                        \
         case RT_GATE_SCALEDTANH: return alpha * rt_tanh_##s(beta * x);                                                 \
-        case RT_GATE_HARDSIGMOID: return rt_max_##s(0, rt_min_##s(1, alpha * x + beta));                               \
+        case RT_GATE_HARDSIGMOID: return rt_max_##s(rt_min_##s(alpha * x + beta, 1), 0);                               \
         case RT_GATE_ELU: return x < 0 ? alpha * (rt_exp_##s(x) - 1) : x;                                              \
         case RT_GATE_SOFTSIGN: return x / (1 + rt_abs_##s(x));                                                         \
         case RT_GATE_SOFTPLUS: return rt_softplus_##s(x);                                                              \

@@ -24,17 +24,17 @@
 
 /* --- Of any number type --- */
 
-/* max, min: ONNX Max-13, Min-13; a NaN on either side is the result. div: ONNX Div-14, integers truncate. fmod,
- * mod: ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0 (sign of the divisor). sign: ONNX Sign-13, -1
- * 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. shift_left,
- * shift_right: ONNX BitShift-28; by a negative number or by all bits and more the result is that of shifting all bits
- * out, 0, or -1 if a negative number is shifted right. */
+/* max, min: ONNX Max-13, Min-13; a NaN on either side is the result (written such that gcc vectorises one of the
+ * other). div: ONNX Div-14, integers truncate. fmod, mod: ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0
+ * (sign of the divisor). sign: ONNX Sign-13, -1 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for
+ * integers 0 to a negative power is 0. shift_left, shift_right: ONNX BitShift-28; by a negative number or by all bits
+ * and more the result is that of shifting all bits out, 0, or -1 if a negative number is shifted right. */
 #define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                    \
     RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
-        return ((a > b) | (a != a)) ? a : b;                                                                           \
+        return !(a <= b) & (b == b) ? a : b;                                                                           \
     }                                                                                                                  \
     RT_INLINE T rt_min_##s(T a, T b) {                                                                                 \
-        return ((a < b) | (a != a)) ? a : b;                                                                           \
+        return !(a >= b) & (b == b) ? a : b;                                                                           \
     }                                                                                                                  \
     RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
         return a / b;                                                                                                  \
