@@ -90,7 +90,7 @@ def check(rankc, work, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
-    parser.add_argument("dtypes", nargs="*", default=["f32", "bf16", "fp16"], metavar="DTYPE")
+    parser.add_argument("dtypes", nargs="*", default=["f32", "bf16"], metavar="DTYPE")
     args = parser.parse_args()
     if "Free Software Foundation" not in call("cc", "--version").stdout:
         print("cc is not gcc")
