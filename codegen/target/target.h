@@ -67,6 +67,8 @@ extern const enum op_id target_c_missing[];
 /* Of ring attention, beside what the kernel of flash attention needs. */
 int64_t target_ring_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
 int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
+/* Elements of the workspace of a recurrent layer, but for weights that are packed. */
+int64_t target_recurrence_states(const struct rank_class *class, const struct node *node);
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 

@@ -58,10 +58,17 @@ static const enum op_id halves[] = {OP_Attention, OP_FlashAttention, OP_RingAtte
 
 const enum op_id target_c_missing[] = {OP_Rows, OP_Columns, OP_NONE};
 
-/* Elements of workspace of a recurrent layer. */
-static int64_t recurrence_elements(const struct rank_class *class, int x, int weights) {
+int64_t target_recurrence_states(const struct rank_class *class, const struct node *node) {
+    const int x = node->inputs[node->op->id == OP_RecurrenceGrad ? 2 : 0];
+    const int weights = node->inputs[node->op->id == OP_RecurrenceGrad ? 3 : 1];
     const int64_t h = class->dims[weights][1], gates = h ? class->dims[x][2] / h : 0;
     return class->dims[x][1] * h * (gates + RT_RECURRENCE_STATES);
+}
+
+/* Elements of workspace of a recurrent layer: states and packed weights. */
+static int64_t recurrence_elements(const struct rank_class *class, const struct node *node) {
+    const int64_t *weights = class->dims[node->inputs[1]], gates = weights[1] ? weights[0] / weights[1] : 0;
+    return target_recurrence_states(class, node) + rt_recurrence_packed(gates, weights[1]);
 }
 
 static int64_t det_elements(const struct rank_class *class, const struct graph *graph, int x) {
@@ -98,8 +105,8 @@ int64_t target_c_scratch(const struct graph *graph, const struct rank_class *cla
     if (node->op->id == OP_Det) return bytes * det_elements(class, graph, node->inputs[0]);
     if (node->op->id == OP_DetGrad) return bytes * det_elements(class, graph, node->inputs[1]);
     if (node->op->id == OP_LinearAttentionGrad) return bytes * linear_attention_elements(class, node);
-    if (node->op->id == OP_Recurrence) return bytes * recurrence_elements(class, node->inputs[0], node->inputs[1]);
-    if (node->op->id == OP_RecurrenceGrad) return bytes * recurrence_elements(class, node->inputs[2], node->inputs[3]);
+    if (node->op->id == OP_Recurrence) return bytes * recurrence_elements(class, node);
+    if (node->op->id == OP_RecurrenceGrad) return bytes * target_recurrence_states(class, node);
     return 0;
 }
 

@@ -89,10 +89,11 @@ static int64_t gather_grad_bytes(const struct graph *graph, const struct rank_cl
     return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
 }
 
-/* As on a CPU, and a library's workspace. The gradient of a GRU without reset_after keeps a state of every step. */
+/* A step's states, and a library's workspace. The gradient of a GRU without reset_after keeps a state of every step. */
 static int64_t recurrence_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
     const int64_t states = node->noutputs > 2 ? rankplan_bytes(class, graph, node->outputs[2]) : 0;
-    return rt_behind_scores(target_c_scratch(graph, class, node) + states) + RT_PRODUCT_WORKSPACE;
+    return rt_behind_scores(bytes * target_recurrence_states(class, node) + states) + RT_PRODUCT_WORKSPACE;
 }
 
 static int64_t expert_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {

@@ -2,6 +2,8 @@
 #ifndef RT_BASE_RECURRENCE_H
 #define RT_BASE_RECURRENCE_H
 
+#include "panel.h"
+
 #include <stdint.h>
 
 /* X(ID, name, gates, states): the number of gates and of states (LSTM: hidden and cell state). */
@@ -74,5 +76,10 @@ static inline int64_t rt_cell_states(enum rt_cell cell) {
 
 /* Workspace of a layer: a step's gates, and so many states of b h elements. */
 #define RT_RECURRENCE_STATES 2
+
+/* Elements of the recurrent weights (gates h,h), every gate packed (Note [Panels] in panel.h). */
+static inline int64_t rt_recurrence_packed(int64_t gates, int64_t h) {
+    return gates * rt_panel_elements(h, h);
+}
 
 #endif

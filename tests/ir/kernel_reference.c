@@ -56,7 +56,8 @@ static void recurrence(const struct call *call) {
                                   .output = gate_of(node, "output", "output_alpha", "output_beta")};
     while (strcmp(names[shape.cell], attr_text(node, "cell", "")) != 0) shape.cell++;
     const int64_t states = rt_cell_gates(shape.cell) + RT_RECURRENCE_STATES;
-    double *workspace = ARENA_ARRAY(call->graph->arena, double, shape.b *shape.h *states + 1);
+    const int64_t packed = rt_recurrence_packed(rt_cell_gates(shape.cell), shape.h);
+    double *workspace = ARENA_ARRAY(call->graph->arena, double, shape.b *shape.h *states + packed + 1);
     if (back)
         rt_recurrence_grad_f64(call->rt, call->y[0], call->y[1], node->noutputs > 2 ? call->y[2] : NULL, x(call, 0),
                                x(call, 1), x(call, 2), x(call, 3), x(call, 4), x(call, 5), x(call, 6), workspace,

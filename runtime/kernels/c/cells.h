@@ -6,8 +6,15 @@
 #include "../../base/recurrence.h"
 #include "math.h"
 
+/* Inlined everywhere: where the function is known no choice between functions remains. */
+#ifdef __CUDACC__
+#define RT_IN_CELL RT_INLINE
+#else
+#define RT_IN_CELL static inline __attribute__((always_inline))
+#endif
+
 #define RT_DEFINE_CELLS(T, s)                                                                                          \
-    RT_INLINE T rt_gate_##s(const struct rt_gate *gate, T x) {                                                         \
+    RT_IN_CELL T rt_gate_##s(const struct rt_gate *gate, T x) {                                                        \
         const T alpha = (T)gate->alpha, beta = (T)gate->beta;                                                          \
         switch (gate->function) {                                                                                      \
         case RT_GATE_SIGMOID: return rt_sigmoid_##s(x);                                                                \
@@ -42,7 +49,7 @@
         default: return 1;                                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    RT_INLINE T rt_clipped_##s(const struct rt_recurrence *k, T x) {                                                   \
+    RT_IN_CELL T rt_clipped_##s(const struct rt_recurrence *k, T x) {                                                  \
         const T clip = (T)k->clip;                                                                                     \
         return clip > 0 ? rt_max_##s(-clip, rt_min_##s(clip, x)) : x;                                                  \
     }                                                                                                                  \

@@ -1,5 +1,6 @@
 #include "recurrence.h"
 
+#include "../../base/panel.h"
 #include "../../generated.h"
 #include "../gemm.h"
 #include "cells.h"
@@ -10,6 +11,8 @@
 /* Note [Recurrence]
  * A team of threads runs all steps. Each thread has a part of the sequences or, if there are fewer sequences than
  * threads, of the hidden units. In every step it computes the recurrent product of its part and then the gates from it.
+ * The weights are packed before the first step, so that the products of all steps read them in order. Gates are
+ * computed in loops with one activation function each, which become loops of vectors.
  * With parts of units, each step needs the complete state of the last one, so the threads wait for each other after
  * every step.
  *
@@ -20,6 +23,8 @@
 #define PARALLEL_STEP 262144
 /* Multiply-adds of all steps below which starting threads does not pay. */
 #define PARALLEL_STEPS 1048576
+/* Steps below which it does not pay to pack the weights. */
+#define PACKED_STEPS 4
 
 /* A thread's sequences and units. */
 struct share {
@@ -35,14 +40,19 @@ static int threads_for(const struct rt_recurrence *shape) {
     return (int)threads;
 }
 
+/* The first unit of a thread: the beginning of a panel. */
+static int64_t unit_of(int64_t h, int64_t thread, int64_t threads) {
+    return min_i64(rt_panels(h) * thread / threads * RT_PANEL, h);
+}
+
 static struct share share_of(const struct rt_recurrence *shape, int64_t thread, int64_t threads) {
     const int64_t b = shape->b, h = shape->h;
     if (b >= threads) {
         const int64_t row = b * thread / threads;
         return (struct share){row, b * (thread + 1) / threads - row, 0, h, 0};
     }
-    const int64_t unit = h * thread / threads;
-    return (struct share){0, b, unit, h * (thread + 1) / threads - unit, 1};
+    const int64_t unit = unit_of(h, thread, threads);
+    return (struct share){0, b, unit, unit_of(h, thread + 1, threads) - unit, 1};
 }
 
 static void wait_for_others(const struct share *share) {
@@ -67,6 +77,32 @@ static int is_usual(const struct rt_recurrence *shape) {
     return shape->gate.function == (rnn ? RT_GATE_TANH : RT_GATE_SIGMOID) &&
            (rnn || shape->candidate.function == RT_GATE_TANH) &&
            (shape->cell != RT_CELL_LSTM || shape->output.function == RT_GATE_TANH);
+}
+
+/* A panel of weights: to[p * RT_PANEL + c] = from[c * from_row + p] for c < width, else 0. */
+static void rt_turn_f32(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width) {
+    rt_gemm_turn(to, from, from_row, depth, width);
+}
+
+static void rt_turn_f64(double *to, const double *from, int64_t from_row, int64_t depth, int64_t width) {
+    for (int64_t p = 0; p < depth; p++)
+        for (int64_t c = 0; c < RT_PANEL; c++) to[p * RT_PANEL + c] = c < width ? from[c * from_row + p] : 0;
+}
+
+/* A block of y(b,h) = state(b,h) times packed weights (h,h), each sum in order of h. */
+static void rt_panels_f32(float *y, const float *state, const float *weights, int64_t h, struct rt_block block,
+                          int reference) {
+    const struct rt_packed_product product = {y, state, weights, block.row + block.rows, h, h, NULL};
+    rt_gemm_packed_choose(reference)->multiply(&product, block);
+}
+
+static void rt_panels_f64(double *y, const double *state, const double *weights, int64_t h, struct rt_block block,
+                          int reference) {
+    (void)reference;
+    for (int64_t unit = block.column; unit < block.column + block.columns; unit += RT_PANEL)
+        rt_gemm_reference_f64(y + block.row * h + unit, h, state + block.row * h, h, 0,
+                              weights + rt_panel_place(h, 0, unit), RT_PANEL, 0, block.rows, h,
+                              min_i64(block.column + block.columns - unit, RT_PANEL));
 }
 
 #define T            float
