@@ -23,8 +23,6 @@
 #define PARALLEL_STEP 262144
 /* Multiply-adds of all steps below which starting threads does not pay. */
 #define PARALLEL_STEPS 1048576
-/* Steps below which it does not pay to pack the weights. */
-#define PACKED_STEPS 4
 
 /* A thread's sequences and units. */
 struct share {
@@ -103,6 +101,26 @@ static void rt_panels_f64(double *y, const double *state, const double *weights,
         rt_gemm_reference_f64(y + block.row * h + unit, h, state + block.row * h, h, 0,
                               weights + rt_panel_place(h, 0, unit), RT_PANEL, 0, block.rows, h,
                               min_i64(block.column + block.columns - unit, RT_PANEL));
+}
+
+/* The same with the transpose of weights that are not packed: those of a single step, which would be packed for no
+ * other. Parts of them are packed in the cache. */
+static void rt_turned_f32(float *y, const float *state, const float *weights, int64_t h, struct rt_block block,
+                          int reference) {
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(reference);
+    const float *a = state + block.row * h, *b = weights + block.column * h;
+    y += block.row * h + block.column;
+    if (set->multiply_turned)
+        set->multiply_turned(&(struct rt_turned_product){y, a, b, h, h, h, block.rows, h, block.columns});
+    else
+        rt_gemm_reference_f32(y, h, a, h, 0, b, h, 1, block.rows, h, block.columns);
+}
+
+static void rt_turned_f64(double *y, const double *state, const double *weights, int64_t h, struct rt_block block,
+                          int reference) {
+    (void)reference;
+    rt_gemm_reference_f64(y + block.row * h + block.column, h, state + block.row * h, h, 0, weights + block.column * h,
+                          h, 1, block.rows, h, block.columns);
 }
 
 #define T            float

@@ -22,8 +22,8 @@ struct rt;
  * reset_after the gradient of the candidate's product, else the state times the reset gate.
  *
  * `workspace` has the elements of g + RT_RECURRENCE_STATES states (b,h), and without the gradient rt_recurrence_packed
- * more. Sums of products are those of rt_matmul_packed, in the gradient and for a few steps those of rt_matmul. Threads
- * divide sequences, or if there are few of them the hidden units. */
+ * more. Sums of products are those of rt_matmul_packed, in the gradient and of a single step those of rt_matmul.
+ * Threads divide sequences, or if there are few of them the hidden units. */
 #define RT_DECLARE_RECURRENCE(T, s)                                                                                    \
     int rt_recurrence_##s(struct rt *rt, T *y /* (s,t,b,h) */, const T *x /* (t,b,g h) */,                             \
                           const T *weights /* (g h,h) */, const T *initial /* (s,b,h) */, const T *vector,             \
