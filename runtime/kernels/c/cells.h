@@ -1,5 +1,7 @@
-/* The arithmetic of one unit of a recurrent cell, for C and CUDA: ONNX LSTM-22, GRU-22, RNN-22 and their derivatives.
- * `k` has the activation functions and attributes. A "pre" is a sum that an activation function is applied to. */
+/* The arithmetic of one unit of a recurrent cell: ONNX LSTM-22, GRU-22, RNN-22 and their derivatives. `k` has the
+ * activation functions and attributes. A "pre" is a sum that an activation function is applied to. CUDA calls the cells
+ * as they are; C only the activation functions, since it computes the same formulas in loops over a row of units, one
+ * loop for each activation function (recurrence.inc). */
 #ifndef RT_KERNELS_C_CELLS_H
 #define RT_KERNELS_C_CELLS_H
 
@@ -32,7 +34,7 @@
         }                                                                                                              \
     }                                                                                                                  \
     /* The derivative at x, of which y is the value. */                                                                \
-    RT_INLINE T rt_gate_slope_##s(const struct rt_gate *gate, T x, T y) {                                              \
+    RT_IN_CELL T rt_gate_slope_##s(const struct rt_gate *gate, T x, T y) {                                             \
         const T alpha = (T)gate->alpha, beta = (T)gate->beta;                                                          \
         switch (gate->function) {                                                                                      \
         case RT_GATE_SIGMOID: return y * (1 - y);                                                                      \

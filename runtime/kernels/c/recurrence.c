@@ -11,10 +11,12 @@
 /* Note [Recurrence]
  * A team of threads runs all steps. Each thread has a part of the sequences or, if there are fewer sequences than
  * threads, of the hidden units. In every step it computes the recurrent product of its part and then the gates from it.
- * The weights are packed before the first step, so that the products of all steps read them in order. Gates are
- * computed in loops with one activation function each, which become loops of vectors.
  * With parts of units, each step needs the complete state of the last one, so the threads wait for each other after
  * every step.
+ *
+ * The weights are packed before the first step, so that the products of all steps read them in order. The gates of a
+ * row of units are computed in one short loop after the other, with at most one activation function in each: compilers
+ * make vectors of these, but not of a loop that chooses between functions or calls them.
  *
  * The gradient computes the products of all steps at once, because the states are known, and then goes backward: the
  * gradients of a step's gates, and their product with the weights, which is the gradient of the state before. */
@@ -66,15 +68,6 @@ static int64_t step_at(const struct rt_recurrence *shape, int64_t step) {
 
 static int is_beyond(const int64_t *lengths, int64_t row, int64_t at) {
     return lengths && at >= lengths[row];
-}
-
-/* The activation functions that almost every model has, for which there are vector loops. */
-static int is_usual(const struct rt_recurrence *shape) {
-    const int rnn = shape->cell == RT_CELL_RNN;
-    if (shape->clip > 0 || shape->coupled) return 0;
-    return shape->gate.function == (rnn ? RT_GATE_TANH : RT_GATE_SIGMOID) &&
-           (rnn || shape->candidate.function == RT_GATE_TANH) &&
-           (shape->cell != RT_CELL_LSTM || shape->output.function == RT_GATE_TANH);
 }
 
 /* A panel of weights: to[p * RT_PANEL + c] = from[c * from_row + p] for c < width, else 0. */
