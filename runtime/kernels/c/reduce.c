@@ -45,7 +45,7 @@
 #define PUT(a)      rt_f32_to_bf16(a)
 #define REDUCE      rt_reduce_max_bf16
 #define IDENTITY    (-INFINITY)
-#define MERGE(a, b) rt_max_f32(a, b)
+#define MERGE(a, b) larger_f32(a, b)
 #include "fold.inc"
 #undef GET
 #undef PUT
@@ -55,7 +55,7 @@
 #define PUT(a)      rt_f32_to_f16(a)
 #define REDUCE      rt_reduce_max_fp16
 #define IDENTITY    (-INFINITY)
-#define MERGE(a, b) rt_max_f32(a, b)
+#define MERGE(a, b) larger_f32(a, b)
 #include "fold.inc"
 #undef GET
 #undef PUT
