@@ -5,10 +5,13 @@
 
 #include <math.h>
 
-/* SUM is the type of sums and products: f64 for floats, unsigned for integers, which wrap. */
+#define ARGBEST_ROWS (1 << 30) /* whose positions an INDEX of 32 bits holds */
+
+/* SUM is the type of sums and products: f64 for floats, unsigned for integers, which wrap. INDEX is as wide as T. */
 #define T         float
 #define SUFFIX    f32
 #define SUM       double
+#define INDEX     int32_t
 #define LOWEST    (-INFINITY)
 #define HIGHEST   INFINITY
 #define IS_NAN(x) ((x) != (x))
@@ -17,6 +20,7 @@
 #define T         double
 #define SUFFIX    f64
 #define SUM       double
+#define INDEX     int64_t
 #define LOWEST    (-(double)INFINITY)
 #define HIGHEST   (double)INFINITY
 #define IS_NAN(x) ((x) != (x))
@@ -25,6 +29,7 @@
 #define T         int64_t
 #define SUFFIX    i64
 #define SUM       uint64_t
+#define INDEX     int64_t
 #define LOWEST    INT64_MIN
 #define HIGHEST   INT64_MAX
 #define IS_NAN(x) 0
@@ -33,6 +38,7 @@
 #define T         int32_t
 #define SUFFIX    i32
 #define SUM       uint32_t
+#define INDEX     int32_t
 #define LOWEST    INT32_MIN
 #define HIGHEST   INT32_MAX
 #define IS_NAN(x) 0
