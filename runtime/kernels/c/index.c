@@ -10,6 +10,9 @@
 
 enum { GRAD_SHARES = 16 }; /* of the rows of a table, for threads; each goes through all indices */
 
+/* A block of rt_gather, for one thread: some indices along the dimension, checked once, of some indices before it. */
+enum { GATHER_PICKS = 256, GATHER_ROWS = 8, GATHER_WORK = 16384 }; /* indices at most; before it, and elements, about */
+
 static inline int64_t from_front(int64_t index, int64_t total) {
     return index < 0 ? index + total : index;
 }
@@ -59,6 +62,28 @@ static int64_t walk_row(const struct walk *walk, int64_t row) {
         stride *= walk->x_dims[d];
     }
     return offset;
+}
+
+/* Indices of a gather as places in this rank's part of the dimension. */
+struct picks {
+    int64_t count;
+    int64_t place[GATHER_PICKS];  /* -1: in another rank's part */
+    int64_t length[GATHER_PICKS]; /* of the run of adjacent places, or of places -1, that begins here, if one does */
+    int single; /* all places are here, and most runs so short that elements are better copied alone */
+};
+
+/* The `count` indices at `first`. */
+static void picks_fill(struct picks *picks, const void *index, int is_64, int64_t first, int64_t count, int64_t extent,
+                       int64_t start, int64_t total) {
+    int64_t *place = picks->place, runs = 0, missing = 0, begin = 0;
+    for (int64_t j = 0; j < count; j++) {
+        place[j] = from_front(index_at(index, is_64, first + j), total) - start;
+        if (place[j] < 0 || place[j] >= extent) place[j] = -1, missing++;
+        if (j == 0 || place[j] != (place[j - 1] < 0 ? -1 : place[j - 1] + 1)) begin = j, runs++;
+        picks->length[begin] = j + 1 - begin;
+    }
+    picks->count = count;
+    picks->single = missing == 0 && runs > count / 8;
 }
 
 #define T      uint8_t
