@@ -9,8 +9,17 @@
  * What differs is how the strides come about: permuted (transpose), scaled and with an offset (slice), 0 (expand,
  * tile), of a larger y (concat, pad). A box is brought into few dimensions of long runs first; the order in which a
  * box is walked does not matter to the result, so dimensions may change places and threads may share one. */
-#define MAX_BOX 16 /* twice RT_MAX_NDIM: tile makes two dimensions of each */
-#define TILE    32 /* side of the squares in which a transposed pair of dimensions is walked */
+#define MAX_BOX    16   /* twice RT_MAX_NDIM: tile makes two dimensions of each */
+#define TILE       32   /* side of the squares in which a transposed pair of dimensions is walked */
+#define NARROW     8    /* extent below which a square would be mostly empty */
+#define STRIP      1024 /* elements of the other dimension that are then walked at a time */
+#define LANE_BYTES 16   /* of a vector in which elements change places */
+
+#if defined __clang__ || __GNUC__ >= 12
+#define SHUFFLE(vector, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(vector, a, b, ...) __builtin_shuffle(a, b, (vector){__VA_ARGS__})
+#endif
 
 struct box {
     int ndim;
@@ -99,18 +108,26 @@ static int64_t dense(int64_t *strides, const int64_t *dims, int ndim) {
     return count;
 }
 
-#define T      uint8_t
-#define SUFFIX b1
+#define T            uint8_t
+#define SUFFIX       b1
+#define LOWER_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define UPPER_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #include "move.inc"
 
-#define T      uint16_t
-#define SUFFIX b2
+#define T            uint16_t
+#define SUFFIX       b2
+#define LOWER_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define UPPER_HALVES 4, 12, 5, 13, 6, 14, 7, 15
 #include "move.inc"
 
-#define T      uint32_t
-#define SUFFIX b4
+#define T            uint32_t
+#define SUFFIX       b4
+#define LOWER_HALVES 0, 4, 1, 5
+#define UPPER_HALVES 2, 6, 3, 7
 #include "move.inc"
 
-#define T      uint64_t
-#define SUFFIX b8
+#define T            uint64_t
+#define SUFFIX       b8
+#define LOWER_HALVES 0, 2
+#define UPPER_HALVES 1, 3
 #include "move.inc"
