@@ -329,8 +329,11 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
     if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
         return lower_unsupported(lower, "a mode other than nearest, for integers,");
     for (int grows = 0; grows < 2; grows++) /* those that shrink first: less work for the others */
-        for (int d = 0; d < x.ndim; d++)
+        for (int i = 0; i < x.ndim; i++) {
+            /* Nearest gives the same in any order, and single elements are dearer to gather than rows. */
+            const int d = grows && resize->taps == nearest_taps ? x.ndim - 1 - i : i;
             if ((axis[d].out >= axis[d].in) == grows) y = resample(lower, y, d, resize, &axis[d]);
+        }
     for (int d = 0; d < x.ndim; d++) y = mask_outside(lower, y, d, resize, &axis[d]);
     return lower_result(lower, y);
 }
