@@ -13,6 +13,7 @@
 #define TILE       32   /* side of the squares in which a transposed pair of dimensions is walked */
 #define NARROW     8    /* extent below which a square would be mostly empty */
 #define STRIP      1024 /* elements of the other dimension that are then walked at a time */
+#define SAME_PLACE 512  /* bytes; lines at a multiple of it share few places of a cache of 64 sets of lines */
 #define LANE_BYTES 16   /* of a vector in which elements change places */
 
 #if defined __clang__ || __GNUC__ >= 12
