@@ -1,4 +1,4 @@
-/* Gather and scatter against their definitions, for every element size; indices out of range. */
+/* Gather and scatter against their definitions, for every element size; indices out of range; TopK of integers. */
 #include "kernel_test.h"
 
 #include "../../runtime/base/panel.h"
@@ -45,7 +45,8 @@ static unsigned char *random_tensor(int64_t count, size_t size) {
     return x;
 }
 
-/* `count` indices in [-total, total), and the same as places counted from the front. */
+/* `count` indices in [-total, total), and the same as places counted from the front; every other one follows on the one
+ * before it. */
 struct indices {
     int64_t *wide, *place;
     int32_t *narrow;
@@ -54,7 +55,8 @@ struct indices {
 static struct indices random_indices(int64_t count, int64_t total) {
     struct indices i = {test_new(count, 8), test_new(count, 8), test_new(count, 4)};
     for (int64_t p = 0; p < count; p++) {
-        i.place[p] = (int64_t)test_random((uint64_t)total);
+        const int follows = p > 0 && test_random(2);
+        i.place[p] = follows ? (i.place[p - 1] + 1) % total : (int64_t)test_random((uint64_t)total);
         i.wide[p] = test_random(2) ? i.place[p] : i.place[p] - total;
         i.narrow[p] = (int32_t)i.wide[p];
     }
@@ -67,7 +69,8 @@ static const void *either(const struct indices *indices, int is_64) {
 
 static void gather_once(const struct kernels *kernel, int round) {
     int large = round % 10 == 9;
-    int64_t outer = (int64_t)test_random(4), total = 1 + (int64_t)test_random(9), inner = 1 + (int64_t)test_random(5);
+    int64_t outer = (int64_t)test_random(round % 7 == 0 ? 200 : 4), total = 1 + (int64_t)test_random(9),
+            inner = 1 + (int64_t)test_random(5);
     int64_t count = (int64_t)test_random(large ? 9000 : 7), start = (int64_t)test_random((uint64_t)total);
     int64_t extent = (int64_t)test_random((uint64_t)(total - start) + 1);
     size_t size = kernel->size, row = (size_t)inner * size;
@@ -363,6 +366,42 @@ static void test_gather_from_pairs(void **state) {
     }
 }
 
+/* y as the definition of rt_topk has it, from values(c) of column q of `inner`: an element's place is the number of
+ * those before it. */
+static void expect_topk(int64_t *y, const int64_t *values, int64_t c, int64_t inner, int64_t q, int64_t k,
+                        int largest) {
+    for (int64_t i = 0; i < c; i++) {
+        int64_t place = 0;
+        for (int64_t j = 0; j < c; j++) {
+            const int64_t a = values[j * inner + q], b = values[i * inner + q];
+            place += a == b ? j < i : largest ? a > b : a < b;
+        }
+        if (place < k) y[place * inner + q] = i;
+    }
+}
+
+/* Integers of a small range are counted, others compared. */
+static void test_topk_of_integers(void **state) {
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t c = 200 + (int64_t)test_random(200), k = (int64_t)test_random(4) ? c : c / 2,
+                      inner = 1 + round % 3;
+        const uint64_t span = round % 4 == 0 ? 1u << 31 : 1 + test_random(300);
+        int64_t *wide = test_new(c * inner, 8), *y = test_new(k * inner, 8), *expected = test_new(k * inner, 8);
+        int32_t *narrow = test_new(c * inner, 4);
+        for (int64_t i = 0; i < c * inner; i++) {
+            narrow[i] = (int32_t)(INT32_MAX - (int64_t)test_random(span));
+            wide[i] = narrow[i];
+        }
+        for (int64_t q = 0; q < inner; q++) expect_topk(expected, wide, c, inner, q, k, round % 2);
+        rt_topk_i32(y, narrow, 1, c, inner, k, round % 2);
+        test_same_bytes(y, expected, k * inner, 8, "topk of i32");
+        rt_topk_i64(y, wide, 1, c, inner, k, round % 2);
+        test_same_bytes(y, expected, k * inner, 8, "topk of i64");
+        test_free_all();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather),
@@ -378,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_gather_from_panels),
         cmocka_unit_test(test_gather_from_pairs),
+        cmocka_unit_test(test_topk_of_integers),
     };
     return cmocka_run_group_tests(tests, open_rank, close_rank);
 }
