@@ -12,8 +12,9 @@ enum { GRAD_SHARES = 16 }; /* of the rows of a table, for threads; each goes thr
 
 enum { CHECKED = 4096 }; /* indices that are checked at a time, without looking for the first that is bad */
 
-/* A block of rt_gather, for one thread: some indices along the dimension, checked once, of some indices before it. */
-enum { GATHER_PICKS = 256, GATHER_ROWS = 8, GATHER_WORK = 16384 }; /* indices at most; before it, and elements, about */
+/* A block of rt_gather, for one thread: about GATHER_WORK elements in GATHER_ROWS or more rows of y, where a row has at
+ * most GATHER_PICKS indices. With shorter rows the processor's prefetching would start anew too often. */
+enum { GATHER_PICKS = 256, GATHER_ROWS = 4, GATHER_WORK = 32768 };
 
 static inline int64_t from_front(int64_t index, int64_t total) {
     return index < 0 ? index + total : index;
