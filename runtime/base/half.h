@@ -52,21 +52,23 @@ RT_INLINE float rt_f16_to_f32(uint16_t half) {
 #endif
 }
 
-/* 65520 and above round to infinity. Subnormals: the last place of the sum with 0.5f is 2^-24, so the addition
- * rounds. */
+/* An addition rounds: the last place of the sum of a number of exponent e and 2^(e + 13) is 2^(e - 10), as that of the
+ * half. What the number adds to the bits of 2^(e + 13) is the half's significand, whose leading bit counts as 1 in the
+ * exponent. Subnormals have the last place of e = -14; numbers of 65520 and above become 2^16, whose bits are those of
+ * infinity. */
 RT_INLINE uint16_t rt_f32_to_f16(float value) {
 #ifdef RT_HALF_INSTRUCTIONS
     uint16_t half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
     return half;
 #else
-    uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
-    uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
-    uint32_t subnormal = rt_f32_bits(rt_f32_of_bits(magnitude) + 0.5f) - rt_f32_bits(0.5f);
-    uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
-    uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
-    uint32_t half = magnitude > 0x7f800000 ? nan : magnitude >= 0x477ff000 ? 0x7c00 : finite;
-    return (uint16_t)((bits >> 16 & 0x8000) | half);
+    const int32_t magnitude = (int32_t)(rt_f32_bits(value) & 0x7fffffff);
+    const int32_t clamped = magnitude < 0x47800000 ? magnitude : 0x47800000, power = clamped & 0x7f800000;
+    const int32_t exponent = power > 0x38800000 ? power : 0x38800000, unit = exponent + (13 << 23);
+    const float sum = rt_f32_of_bits((uint32_t)clamped) + rt_f32_of_bits((uint32_t)unit);
+    const int32_t half = (int32_t)rt_f32_bits(sum) - unit + ((exponent - 0x38800000) >> 13);
+    const int32_t nan = magnitude > 0x7f800000 ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0;
+    return (uint16_t)((rt_f32_bits(value) >> 16 & 0x8000) | (uint32_t)(half | nan));
 #endif
 }
 
