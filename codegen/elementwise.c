@@ -84,11 +84,12 @@ static const char *cast_text(const struct loops *loops) {
                       loops->graph->tensors.at[loops->node->outputs[0]].dtype, loops->operand[0]);
 }
 
-/* Binds a local variable for input `k`, which lies at pointer `name`, if its element would be read in a branch:
- * compilers vectorise a choice between values, but not one between loads. True if the loop body needs braces. */
-static bool load_before_branch(struct loops *loops, struct tmpl_env *env, int k, const char *name) {
+/* Binds a local variable for operand `k`, which is `tensor` and lies at pointer `name`, if its element would be read in
+ * a branch: compilers vectorise a choice between values, but not one between loads. True if the loop body needs
+ * braces. */
+static bool load_before_branch(struct loops *loops, struct tmpl_env *env, int k, int tensor, const char *name) {
     if (loops->vector[k] || !loops_branch_to(loops, k)) return false;
-    const enum rt_dtype dtype = loops->graph->tensors.at[loops->node->inputs[k]].dtype;
+    const enum rt_dtype dtype = loops->graph->tensors.at[tensor].dtype;
     struct tmpl_env *named = tmpl_entry(env, "named");
     tmpl_setf(named, "v", "const %s %s_i", rt_dtypes[dtype].kind == RT_KIND_HALF ? "float" : rt_dtypes[dtype].c_type,
               name);
@@ -202,7 +203,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
         int tensor = loops->node->inputs[k], output = output_at(loops->class, loops->graph, loops->node, k);
         if (output >= 0) {
             loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, results[output], true));
-            block = load_before_branch(loops, env, k, names[k]) || block;
+            block = load_before_branch(loops, env, k, tensor, names[k]) || block;
             continue;
         }
         if (rankplan_is_literal(loops->graph, loops->node, k)) {
@@ -213,7 +214,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
         strbuf_printf(&parameters, ", const %s *%s", loops_type_name(loops, tensor), name);
         strbuf_printf(&arguments, ", %s", name);
         loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, name, false));
-        block = load_before_branch(loops, env, k, name) || block;
+        block = load_before_branch(loops, env, k, tensor, name) || block;
     }
     if (loops->flat) {
         strbuf_puts(&parameters, ", int64_t count");
@@ -376,7 +377,7 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
         tmpl_setf(operand, "index", "%d", index);
         loops->operand[k] =
             loops_loaded(loops, tensor, arena_printf(loops->arena, "%c[%s]", letter, block_index(loops, tensor)));
-        load_before_branch(loops, env, k, arena_printf(loops->arena, "%c", letter));
+        load_before_branch(loops, env, k, tensor, arena_printf(loops->arena, "%c", letter));
     }
     tmpl_set(env, "result", loops->operand[result]);
     tmpl_set(env, "unused", loops->node->ninputs == 2 ? "yes" : "");

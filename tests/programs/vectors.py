@@ -1,16 +1,18 @@
 #!/usr/bin/python3
-"""Loops of elementwise operators in C are vectorised by gcc, also where an operand is broadcast along the innermost loop.
+"""Loops of elementwise operators in C are vectorised by gcc, also where an operand is broadcast along the innermost loop; what a
+choice reads is loaded before it, and so is what one in the epilogue of a product does, with operands of several types.
 
     vectors.py --rankc RANKC [DTYPE...]
 
-Not asked of operators that call the C library (sin, pow ..) or divide whole numbers. Skipped with other compilers."""
+Not asked of operators that call the C library (sin, pow ..) or divide whole numbers. Other compilers are not looked at."""
 import argparse
 import os
 import re
 import sys
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
 from harness import call, expect, report # noqa: E402
@@ -87,15 +89,43 @@ def check(rankc, work, dtype):
     return f"{len(functions)} loops"
 
 
+def check_epilogue(rankc, work):
+    """where(c, x w, s) and where(c, s, x w), against NumPy."""
+    rng = np.random.default_rng(0)
+    given = {"x": rng.standard_normal((5, 7)).astype("f4"), "c": rng.random((5, 9)) < 0.5, "s": np.array(-2.5, "f4")}
+    weights = rng.standard_normal((7, 9)).astype("f4")
+    product = given["x"] @ weights
+    expected = {"y": np.where(given["c"], product, given["s"]), "z": np.where(given["c"], given["s"], product)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Where", ["c", "p", "s"], ["y"]),
+             helper.make_node("MatMul", ["x", "w"], ["q"]), helper.make_node("Where", ["c", "s", "q"], ["z"])]
+    for kept, name in ((nodes[:2], "y"), (nodes[2:], "z")):
+        inputs = [helper.make_tensor_value_info(n, B if n == "c" else F, a.shape) for n, a in given.items()]
+        graph = helper.make_graph(kept, name, inputs, [helper.make_tensor_value_info(name, F, [5, 9])], [numpy_helper.from_array(weights, "w")])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), f"{work}/{name}.onnx")
+        for n, a in given.items():
+            np.save(f"{work}/{n}.npy", a)
+        call(rankc, "compile", f"{work}/{name}.onnx", "-o", f"{work}/out", "-q", timeout=600)
+        with open(f"{work}/out/{name}/_/rank_0.c", encoding="ascii") as file:
+            expect("static void epilogue_" in file.read(), "the product does not compute the choice")
+        files = [word for n in given for word in ("--input", f"{n}={work}/{n}.npy")]
+        call(rankc, "run", f"{work}/out/{name}", *files, "--output-dir", f"{work}/{name}", "-q")
+        worst = abs(np.load(f"{work}/{name}/{name}.npy") - expected[name]).max()
+        expect(worst < 1e-5, f"{name} is {worst} off")
+    return "right"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("dtypes", nargs="*", default=["f32", "bf16"], metavar="DTYPE")
     args = parser.parse_args()
+    rankc = os.path.abspath(args.rankc)
+    cases = [("epilogue", lambda work: check_epilogue(rankc, work))]
     if "Free Software Foundation" not in call("cc", "--version").stdout:
-        print("cc is not gcc")
-        return 77
-    return report((dtype, lambda work, dtype=dtype: check(os.path.abspath(args.rankc), work, dtype)) for dtype in args.dtypes)
+        print("cc is not gcc: loops are not looked at")
+    else:
+        cases += [(dtype, lambda work, dtype=dtype: check(rankc, work, dtype)) for dtype in args.dtypes]
+    return report(cases)
 
 
 if __name__ == "__main__":
