@@ -20,6 +20,9 @@ static bool fit_experts(struct recognition *recognition, bool rows_first) {
     int64_t shape[RT_MAX_NDIM];
     memcpy(shape, y.dims, sizeof shape);
     shape[rank] = graph->tensors.at[w].dims[turned == rows_first ? 2 : 1];
+    int64_t elements = 1;
+    for (int d = 0; d <= rank; d++) elements *= shape[d];
+    if (elements != tensor_elements(&graph->tensors.at[x])) return false; /* one row for several matrices */
     int rows = build_reshape(&recognition->builder, x, rank + 1, shape);
     struct attr trans = attr_of_int("trans_b", turned == rows_first);
     if (rows < 0) return false;
