@@ -5,7 +5,8 @@ docs/predicted-and-measured.md:
     bench/predictions.py --build BUILD [--rounds N] [--only GLOB] [--table FILE.md]
 
 Each round takes a profile of the machine (`rankc profile --threads 1`) for each kind of model, and then runs its models
-under every plan, one thread a rank, --runs times in turn: a time is the median of these. What is compared are times of
+under every plan, one thread a rank, --runs times in turn: a time is that of the fastest step, since what else the host does only
+adds to it. What is compared are times of
 the same round, since the machine's speed changes over minutes. A profile or a run beside which other processes kept more
 than --max-foreign of a processor busy does not count, nor does a run before or after which all processors together copied
 at another bandwidth than beside the profile, by more than --max-change: other machines on the same host take it. The
@@ -115,7 +116,7 @@ class Cell:
         change = max(abs(found / expected - 1) for found in (before, bandwidth()))
         line = next(json.loads(line) for line in reversed(output.splitlines()) if '"step_ms"' in line)
         counts = foreign <= self.args.max_foreign and change <= self.args.max_change
-        return line["step_ms"]["median"] / 1e3 if counts else None
+        return line["step_ms"]["min"] / 1e3 if counts else None
 
     def predict(self, machine):
         plan = json.loads(run([self.args.rankc, "plan", *self.options(), "--machine", machine, "--json", "-q"]))
@@ -157,7 +158,7 @@ def measure_round(args, cells, machine):
             times[cell].append(next((t for t in (cell.measure(expected) for _ in range(3)) if t), None))
     for cell in cells:
         counted = [t for t in times[cell] if t]
-        cell.rounds.append((cell.predict(machine), statistics.median(counted)) if counted else None)
+        cell.rounds.append((cell.predict(machine), min(counted)) if counted else None)
 
 
 def report(cells):
@@ -199,9 +200,10 @@ HEAD = """# Predicted and measured times on this kind of processor
 
 Written by `bench/predictions.py`; do not edit. Each model ran under each plan with one thread a rank, {runs} times in
 turn with the other plans, and `rankc plan --machine` predicted the step from a profile of the machine taken just before
-(`rankc profile --threads 1`). Runs beside which other processes kept more than {foreign} of a processor busy do not
-count, nor do those before or after which the memory's bandwidth differed by more than {change:.0%} from what it was beside
-the profile, since other machines on the same host use it too. The machine: {processor}. Models (bench/models.py): GPT-2 and
+(`rankc profile --threads 1`). The fastest step counts, since what else the host does only adds to it. Runs beside which
+other processes kept more than {foreign} of a processor busy do not count, nor do those before or after which the memory's
+bandwidth differed by more than {change:.0%} from what it was beside the profile, since other machines on the same host use
+it too. The machine: {processor}. Models (bench/models.py): GPT-2 and
 Llama with 4 layers of width 512, 4 samples of 128 tokens, 8,192 words; ResNet-50 with 4 images of 112 x 112; MobileNet v2
 with 4 images of 160 x 160. Training is AdamW with two micro-batches a step.
 
