@@ -196,10 +196,8 @@ static int find_device(const char *gpu) {
 }
 
 static bool is_of_system(const struct row *row, const struct system *system) {
-    const size_t type = strcspn(row->precision, "- "); /* of "bf16-mixed" the first four */
     if (!rows_names_one(row->source, system->word)) return false;
-    return strstr(row->zero, system->division) ||
-           (type == strlen(system->division) && strncmp(row->precision, system->division, type) == 0);
+    return strstr(row->zero, system->division) || strcmp(row->precision, system->division) == 0;
 }
 
 /* What a device reaches of its part of the network between nodes: of a stated one, large messages reach four fifths. */
