@@ -179,8 +179,17 @@ struct applying {
     const struct plan *plan;
     struct diags *diags;
     struct arena *scratch;
+    bool is_base;     /* plan_refine */
     struct map nodes; /* index_nodes */
 };
+
+/* True if what the plan says of the axis does not concern the graph: a base has no stages, so it has axes of some
+ * stages alone for all nodes or for none. */
+static bool leaves_out(const struct applying *a, int axis) {
+    const struct mesh *given = &a->plan->mesh;
+    if (!a->is_base) return false;
+    return axis == mesh_pipeline_axis(given) || (given->axis[axis].end && mesh_is_even(&a->graph->mesh));
+}
 
 static int mismatch(const struct applying *a, int line, int column, const char *what) {
     const char *where =
@@ -222,8 +231,10 @@ static int apply_splits(const struct applying *a, int id, const struct plan_node
     const char *why;
     if (!entry->nsplits) return 0;
     if (dims_bind(a->scratch, a->graph, &a->graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
-    for (int i = 0; i < entry->nsplits; i++)
-        if (apply_split(a, id, &dims, &entry->splits[i], splits) < 0) return -1;
+    for (int i = 0; i < entry->nsplits; i++) {
+        const struct plan_split *split = &entry->splits[i];
+        if (!leaves_out(a, split->axis) && apply_split(a, id, &dims, split, splits) < 0) return -1;
+    }
     return 0;
 }
 
@@ -437,15 +448,15 @@ int plan_check_entries(const struct plan *partial, const struct graph *graph, st
     return diags->errors == before ? 0 : -1;
 }
 
-/* Checks that the graph's mesh has the axes of the partial plan; `without`: but for this one. */
-static int check_mesh(const struct applying *a, int without) {
+/* Checks that the graph's mesh has the axes of the partial plan. */
+static int check_mesh(const struct applying *a) {
     const struct mesh *given = &a->plan->mesh, *mesh = &a->graph->mesh;
     for (int i = 0; i < given->naxes; i++) {
         const int axis = mesh_axis_by_name(mesh, given->axis[i].name);
         const int size = axis < 0 || axis >= mesh->naxes ? 1 : mesh->axis[axis].size;
         const bool same = size == given->axis[i].size && (axis < 0 || (given->axis[i].first == mesh->axis[axis].first &&
                                                                        given->axis[i].end == mesh->axis[axis].end));
-        if (same || i == without) continue;
+        if (same || leaves_out(a, i)) continue;
         const char *here = axis < 0 || axis >= mesh->naxes ? arena_printf(a->scratch, "%s=1", given->axis[i].name)
                                                            : mesh_axis_text(mesh, axis, a->scratch);
         return mismatch(
@@ -462,7 +473,7 @@ static int refine_node(const struct applying *a, struct draft *draft, int id, co
         if (apply_splits(a, id, entry, draft->split[id]) < 0) return -1;
         for (int i = 0; i < given->naxes; i++) {
             const int axis = mesh_axis_by_name(&a->graph->mesh, given->axis[i].name);
-            if (i != pipeline && axis >= 0) draft->fixed[id][axis] = true;
+            if (i != pipeline && axis >= 0 && !leaves_out(a, i)) draft->fixed[id][axis] = true;
         }
     }
     if (!entry->gives_stage || (pipeline < 0 && !entry->stage) || (pipeline >= 0 && stages == 1)) return 0;
@@ -474,9 +485,10 @@ static int refine_node(const struct applying *a, struct draft *draft, int id, co
 
 int plan_refine(struct draft *draft, const struct plan *partial, bool is_base, struct diags *diags) {
     const struct graph *graph = draft->graph;
-    struct applying a = {.graph = graph, .plan = partial, .diags = diags, .scratch = arena_scratch(graph->arena)};
+    struct applying a = {.graph = graph, .plan = partial, .diags = diags, .is_base = is_base};
     struct map counts;
-    int status = check_mesh(&a, is_base ? mesh_pipeline_axis(&partial->mesh) : -1);
+    a.scratch = arena_scratch(graph->arena);
+    int status = check_mesh(&a);
     index_nodes(graph, a.scratch, &a.nodes);
     map_init(&counts, a.scratch);
     for (int i = 0; i < partial->nodes.n && !status; i++) {

@@ -102,7 +102,8 @@ void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *d
 int plan_check_entries(const struct plan *partial, const struct graph *graph, struct diags *diags);
 
 /* Sets splits, `fixed` and `given_stage` of the nodes that the graph has. 0, or -1 after E0420, or E0424 where the mesh
- * is another one. is_base: for a search, which also plans without the stages of the partial plan. */
+ * is another one. is_base: for a search, which also plans without the stages of the partial plan, and then either
+ * without the axes that only some stages have or with them for all nodes. */
 int plan_refine(struct draft *draft, const struct plan *partial, bool is_base, struct diags *diags);
 
 /* Writes the plan to a TYPED graph in which pass recompute has copied the nodes that it marks: the splits and the stage

@@ -51,8 +51,10 @@ void policy_report_replicated(struct propagation *propagation, const char *polic
 
 /* Applies the constraints of the context to a draft in which nothing is decided: sets limits, fixed, given_stage, and
  * the splits of nodes that they give, with those to which these propagate. 0, or -1 after the errors of
- * constraints_check, E0438 for a pin that cannot be, or those of plan_refine. */
+ * constraints_check, E0438 for a pin that cannot be, or those of plan_refine. Of axes that only some stages have,
+ * policy_constrain_stages does, when the nodes' stages are decided, what splits propagate and pins give. */
 int policy_constrain(struct draft *draft, const struct pass_context *context);
+int policy_constrain_stages(struct draft *draft, const struct pass_context *context);
 
 /* The functions of the rows: each sets the splits of the draft's nodes, and their pipeline stages. 0, or -1 after
  * diagnostics. */

@@ -61,17 +61,28 @@ static int apply_pins(struct draft *draft, int axis, struct diags *diags) {
     return diags->errors == before ? 0 : -1;
 }
 
+static int apply_all_pins(struct draft *draft, bool of_some_stages, struct diags *diags) {
+    const struct mesh *mesh = &draft->graph->mesh;
+    const int pipeline = mesh_pipeline_axis(mesh);
+    for (int axis = 0; axis < mesh->naxes; axis++) {
+        if (axis == pipeline || mesh->axis[axis].size == 1 || (mesh->axis[axis].end != 0) != of_some_stages) continue;
+        if (apply_pins(draft, axis, diags) < 0) return -1;
+    }
+    return 0;
+}
+
 int policy_constrain(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     const struct constraints *constraints = context->constraints;
-    const int pipeline = mesh_pipeline_axis(&graph->mesh);
     bool *seen;
-    int status = 0;
     if (!constraints->checked && constraints_check(constraints, graph, context->diags) < 0) return -1;
     draft->limits = limits_find(graph, constraints, &seen);
     draft->fixed = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->fixed);
-    if (constraints->refine) status = plan_refine(draft, constraints->refine, constraints->checked, context->diags);
-    for (int axis = 0; axis < graph->mesh.naxes && !status; axis++)
-        if (axis != pipeline && graph->mesh.axis[axis].size > 1) status = apply_pins(draft, axis, context->diags);
-    return status;
+    if (constraints->refine && plan_refine(draft, constraints->refine, constraints->checked, context->diags) < 0)
+        return -1;
+    return apply_all_pins(draft, false, context->diags);
+}
+
+int policy_constrain_stages(struct draft *draft, const struct pass_context *context) {
+    return context->constraints ? apply_all_pins(draft, true, context->diags) : 0;
 }

@@ -387,5 +387,5 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
         if (draft->given_stage[id] >= 0) draft->stage[id] = draft->given_stage[id];
     }
     stages_follow(draft);
-    return 0;
+    return policy_constrain_stages(draft, context);
 }

@@ -115,15 +115,17 @@ def refined():
                                  {"tensor": "in0", "dim": 7, "ways": 2, "axis": "tensor"}]}), "--pas", "tp:tensor=2"), 3, "E0424")):
         done = run(*args)
         assert done.returncode == code and text in done.stderr, (args, done.stderr)
-    for pas, more in (("hybrid:tensor=2,pipeline=2", ["--recompute", "full"]), ("hybrid:tensor=2,data=2", ["--use-zero", "1", "--zero-ngroups", "2"])):
+    for pas, ranks, more in (("hybrid:tensor=2,pipeline=2", 4, ["--recompute", "full"]), ("hybrid:tensor=2,data=2", 4, ["--use-zero", "1", "--zero-ngroups", "2"]),
+                             ("hybrid:tensor=2@1,pipeline=2", 3, []), ("hybrid:data=2@0,pipeline=2", 3, [])):
         whole, again = FOLDER / "whole.json", FOLDER / "again.json"
+        program = ("--train", "--runtime-ngpus", str(2 * ranks), "--pas")
         for words in ([pas, *more, "--save-plan", whole], [pas, "--refine", whole, "--save-plan", again],
-                      ["autodist", "--plan-ngpus", 4, "--refine", whole, "--save-plan", again]):
-            done = run("--train", "--runtime-ngpus", "8", "--accumulate", "4", "--pas", *map(str, words), model=A.training)
+                      ["autodist", "--plan-ngpus", ranks, "--refine", whole, "--save-plan", again]):
+            done = run(*program, *map(str, words), "--accumulate", "4", model=A.training)
             assert done.returncode == 0, done.stderr
             given, kept = json.loads(whole.read_text()), words[-1].exists() and json.loads(words[-1].read_text())
             assert all(given.get(key) == kept.get(key) for key in ("mesh", "nodes", "zero_level", "zero_ngroups", "micro_batches")), words
-        done = run("--train", "--runtime-ngpus", "8", "--accumulate", "2", "--pas", "autodist", "--plan-ngpus", "4", "--refine", str(whole), model=A.training)
+        done = run(*program, "autodist", "--accumulate", "2", "--plan-ngpus", str(ranks), "--refine", str(whole), model=A.training)
         assert done.returncode == 2 and "contradicts the plan" in done.stderr, done.stderr
     # two pipelines: the plan's mesh and micro-batches are those of one of them
     half, found = FOLDER / "half.json", FOLDER / "found.json"

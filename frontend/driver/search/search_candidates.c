@@ -323,14 +323,21 @@ struct options search_refined(const struct options *options, const struct plan *
     return refined;
 }
 
-static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
-    for (int i = 0; i < mesh->naxes; i++) {
-        int ways = 1;
-        for (int a = 0; a < SEARCH_AXES; a++)
-            if (strcmp(axis_names[a], mesh->axis[i].name) == 0)
-                ways = c->ways[a] / (a == SEARCH_PIPELINE ? c->law->copies : 1);
-        if (c->own.ways || mesh->axis[i].end || ways != mesh->axis[i].size) return false;
+static bool has_axis(const struct candidate *c, const char *name, const struct rt_mesh_axis *wanted) {
+    for (int a = 0; a < SEARCH_AXES; a++) {
+        const bool own = c->own.ways && c->own.axis == (enum search_axis)a;
+        const int ways = own ? c->own.ways : c->ways[a] / (a == SEARCH_PIPELINE ? c->law->copies : 1);
+        if (strcmp(axis_names[a], name) != 0) continue;
+        return ways == wanted->size && (own ? c->own.first : 0) == wanted->first &&
+               (own ? c->own.end : 0) == wanted->end;
     }
+    return wanted->size == 1;
+}
+
+static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
+    const struct rt_mesh wanted = mesh_positions(mesh);
+    for (int i = 0; i < mesh->naxes; i++)
+        if (!has_axis(c, mesh->axis[i].name, &wanted.axis[i])) return false;
     return true;
 }
 
