@@ -50,8 +50,9 @@ static double states_of(const struct row *row, double layers, double tables) {
     const double h = row->hidden, tp = row->tp, layer = row->attention + row_owned_mlp(row);
     const double vocab = row_divides_head(row) ? row->vocab / row->pp : row->vocab;
     const double weights = (layers * layer + tables * vocab * h) / tp + (2 * layers + 1) * h;
-    /* gathered: two layers; in stages, all of a stage's weights between micro-batches */
-    const double gathered = !row->sharded ? 0 : row->pp > 1 ? kept_gathered * weights : 12 * layer / tp;
+    /* gathered: the weights and gradients of two layers; in stages, all of a stage's weights between micro-batches */
+    const double whole = 2 * (2 + (row->system->wide ? 4 : 2)) * layer / tp;
+    const double gathered = !row->sharded ? 0 : row->pp > 1 ? kept_gathered * weights : whole;
     return weights * state_bytes(row) + gathered;
 }
 
@@ -67,5 +68,5 @@ double row_memory(const struct row *row) {
         bytes = ends + fmax(outer * a.kept * flying, outer * a.kept + a.logits);
         if (pp > 2) bytes = fmax(bytes, states_of(row, inner, 0) + inner * a.kept * (flying - 1) + a.working);
     }
-    return fmax(bytes * row->system->memory + row->system->reserve * 0x1p30, bytes);
+    return bytes * row->system->memory + row->system->reserve * 0x1p30;
 }
