@@ -145,6 +145,9 @@ devices and sequences of a step: `search` is how many times as fast its plan is 
 Stages with micro-batches of one sequence are slower than Megatron's: rankc computes the gradient of a weight in 16 bits
 and then adds it to the sum, which moves 12 bytes for each parameter and micro-batch, where Megatron's product adds to the
 sum itself.
+
+Of 116 other runs of llm-foundry's publication (`tests/cli/rows_unseen.py`), the estimate is 0.66 to 1.61 times the published
+speed, with a median of 1.11; all fit, and the plan that the search finds is 1.00 times as fast or more, with a median of 1.02.
 """
 
 if __name__ == "__main__":
