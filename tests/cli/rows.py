@@ -79,11 +79,13 @@ Megatron-Bridge 26.06.01 has a run of GPT OSS 120B at 661 TFLOP/s that 26.08 pub
 rows of torchtitan on A100 lie within 8 % of each other. Runs with the same settings differ by 3 % in BigScience 02-25 and
 by 9 % in 02-21.
 
-Of the runs that ran out of memory, one of BigScience (206B: 82 layers of 14336 in 12 stages) needs 69 GiB of 80 by the law,
-so it is called to fit. The same day's table has a run that needs as much by the law and ran: 203B, 94 layers of 13312, with
-the same division, at 67 GB; and one of 195B ran at 79 GB. It ran out of memory for a reason that the publication does not
-say. Of the runs that ran, one is called out of memory: Llama 3 70B in NVFP4 without any division on a device with 288 GB
-(Megatron-Bridge 26.02.01), where 16-bit weights and f32 gradients alone take 424 GB; the other releases divide it.
+A run fits if states and activations, times the system's factor, and its reserve (columns `memory` and `reserve` of
+rows_systems.def) are at most the memory of the device. Of the runs that ran out of memory, one of BigScience (206B: 82
+layers of 14336 in 12 stages) needs 69 GiB of 80 by the law, so it is called to fit. The same day's table has a run that
+needs as much by the law and ran: 203B, 94 layers of 13312, with the same division, at 67 GB; and one of 195B ran at 79
+GB. It ran out of memory for a reason that the publication does not say. Of the runs that ran, one is called out of
+memory: Llama 3 70B in NVFP4 without any division on a device with 288 GB (Megatron-Bridge 26.02.01), where 16-bit
+weights and f32 gradients alone take 424 GB; the other releases divide it.
 
 """
 # ATorch's FSDP table; Megatron-LM, SC21 table 1 (Narayanan et al., arXiv 2104.04473); rows that cannot be simulated.
