@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Published runs that are not in a table of runs, from the publications themselves, as a table for rows.py.
 
-    rows_unseen.py --rows perf_rows.csv --llm-foundry DIR --bigscience DIR --megatron-bridge DIR --vocabulary DIR > unseen.csv
+    rows_unseen.py --rows perf_rows.csv --llm-foundry DIR --bigscience DIR --megatron-bridge DIR --vocabulary DIR --torchtitan DIR > unseen.csv
 
 The directories are git clones of github.com/mosaicml/llm-foundry, bigscience-workshop/bigscience,
-NVIDIA-NeMo/Megatron-Bridge and sail-sg/VocabularyParallelism. What a publication does not repeat for each run (sizes of the
+NVIDIA-NeMo/Megatron-Bridge, sail-sg/VocabularyParallelism and pytorch/torchtitan. What a publication does not repeat for each run (sizes of the
 model, words of its settings) is that of a row of the table; runs of models that the table does not have are left out, and
 so are runs for which the table has one with the same settings (and speed, where a publication repeats runs)."""
 import argparse
@@ -60,8 +60,8 @@ def llm_foundry(clone, shown):
         if "mpt-" + run["Model"] not in models:
             continue
         n = int(run["# GPUs"])
-        yield like(models["mpt-" + run["Model"]], params=f"{int(run['NumParams']) / 1e9:.3f}B", seq=run["SeqLen (T)"], gpu=run["GPU"].replace("gb", "").replace("_", "-").upper(), ngpus=n, nodes=-(-n // 8), dp=n,
-                   microbatch=run["MicroBatchSize"], global_batch=run["GlobalBatchSize"], recompute="full" if run["Activation Checkpointing"] == "True" else "none",
+        yield like(models["mpt-" + run["Model"]], params=f"{int(run['NumParams']) / 1e9:.3f}B", seq=run["SeqLen (T)"],
+                   gpu=run["GPU"].replace("gb", "").replace("_", "-").upper(), ngpus=n, nodes=-(-n // 8), dp=n, microbatch=run["MicroBatchSize"], global_batch=run["GlobalBatchSize"], recompute="full" if run["Activation Checkpointing"] == "True" else "none",
                    precision=run["Precision"] + (" PURE" if run["MP Mode"] == "PURE" else ""), zero="FSDP " + run["Sharding Strategy"], tflops_per_gpu=run["Model TFLOP"],
                    tokens_per_s_per_gpu=run["Throughput (T/s/GPU)"])
 
@@ -130,12 +130,48 @@ def vocabulary(clone, shown):
     for line in text_of(clone, "artifact/example-results/full-exp.txt").splitlines():
         run = re.fullmatch(r" *(\d+)k +(\d+)k +(\S+) +([\d.]+)% +([\d.]+)", line)
         if run:
-            row = like(first, seq=1024 * int(run[1]), vocab=1000 * int(run[2]), model=f"GPT-4B V={run[2]}k", schedule="1F1B " + run[3], tflops_per_gpu=float(run[4]) * 3.12)
+            row = like(first, seq=1024 * int(run[1]), vocab=1000 * int(run[2]), model=f"GPT-4B V={run[2]}k", schedule="1F1B " + run[3],
+                       tflops_per_gpu=float(run[4]) * 3.12)
             yield dict(row, mem_gb=run[5])
 
 
+def torchtitan(clone, shown):
+    """The tables of benchmarks/ whose rows differ in precision, compilation, or how long sequences are divided. flops_def=tt:
+    6 for each weight but the embedding, 12 for each layer's hidden elements and the sequence's length, for each token."""
+    def run_of(row, tokens, **columns):
+        row = like(row, tokens_per_s_per_gpu=tokens.replace(",", ""), **columns)
+        layers, hidden, vocab, length = (int(row[name]) for name in ("layers", "hidden", "vocab", "seq"))
+        flops = 6 * (float(row["params"][:-1]) * 1e9 - vocab * hidden) + 12 * layers * hidden * length
+        return dict(row, tflops_per_gpu=f"{flops * float(row['tokens_per_s_per_gpu']) / 1e12:.2f}")
+
+    tables, title, size = {note[1]: row for row in shown if (note := re.search(r";T(\d) ", row["notes"]))}, None, None
+    for between, run in cells_of(text_of(clone, "benchmarks/llama3_h100_202412_torchtitan.md")):
+        title = re.search(r"\*\*Table (\d)\*\*", " ".join(between)) if between else title
+        row = tables.get(title[1]) if title else None
+        if row and title[1] in "13":
+            eight, compiled = ("Float8" in run["Techniques"], "compile" in run["Techniques"])
+            found = run_of(row, run["TPS/GPU"], precision=row["precision"] if eight else "bf16")
+            found["notes"] = found["notes"].replace("compile+float8", "compile+float8" if eight else "compile" if compiled else "eager")
+            yield dict(found, mem_gb=run["Memory(GiB)"])
+        elif row and title[1] in "26":
+            dp, cp = re.findall(r"\d+", run["Parallelism"])
+            sequences = int(row["global_batch"]) // int(row["dp"])
+            yield dict(run_of(row, run["TPS/GPU"], seq=run["Sequence Length"], dp=dp, cp=cp, global_batch=sequences * int(dp)), mem_gb=run["Memory(GiB)"])
+    for between, run in cells_of(text_of(clone, "benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md")):
+        size = re.search(r"Llama3 (\d+b) on", " ".join(between)) if between else size
+        for column, word in (("Vanilla TP tokens/sec", "vanilla"), ("Async TP tokens/sec", "async")):
+            rows = [row for row in shown if size and "2025-06" in row["source"] and size[1].upper() in row["model"] and word in row["notes"].lower()]
+            if rows and column in run:
+                yield run_of(rows[0], run[column], precision=run["Quantization"].replace("None (bfloat16)", "bf16").replace("float8", "fp8"))
+    for _, run in cells_of(text_of(clone, "benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md")):
+        if "NUM_NODES" in run:
+            n = 8 * int(run["NUM_NODES"])
+            found = run_of(tables["3"], run["TPS/GPU"], source="torchtitan 2025-06 H200", gpu="H200", ngpus=n, nodes=n // 8, dp=n, global_batch=2 * n)
+            yield dict(found, mem_gb=run["Memory(GiB)"])
+
+
 SOURCES = {"llm_foundry": ("llm-foundry", llm_foundry), "bigscience": ("BigScience", bigscience), "megatron_bridge": ("Megatron-Bridge", megatron_bridge),
-           "vocabulary": ("Vocab", vocabulary)}
+           "vocabulary": ("Vocab", vocabulary), "torchtitan": ("torchtitan", torchtitan)}
 
 
 def main():
