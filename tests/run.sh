@@ -15,15 +15,18 @@ set -eu
 cd "$(dirname "$0")/.."
 build=build
 setup=
+slower=1
 case ${1-} in
 --sanitize)
     build='build-sanitize'
     setup='-Db_sanitize=address,undefined -Db_lundef=false'
+    slower=4
     shift
     ;;
 --tsan)
     build='build-tsan'
     setup='-Db_sanitize=thread -Db_lundef=false'
+    slower=4
     shift
     ;;
 -*)
@@ -49,7 +52,7 @@ fi
 status=0
 rm -f $build/meson-logs/testlog.json
 # One test more than there are cores: some tests wait, for a process to end or for a time to pass.
-meson test -C $build --no-rebuild --print-errorlogs --num-processes $(($(nproc) + 1)) "$@" || status=$?
+meson test -C $build --no-rebuild --print-errorlogs --timeout-multiplier $slower --num-processes $(($(nproc) + 1)) "$@" || status=$?
 
 # One JSON object per line; "result" is OK, FAIL, TIMEOUT, ERROR, SKIP, EXPECTEDFAIL, UNEXPECTEDPASS or INTERRUPT.
 count=$(awk '

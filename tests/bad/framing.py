@@ -89,8 +89,8 @@ ROWS = [
     Row("A16 name", lambda d: m.model([m.node("Relu", "x", "y", name="name")]).SerializeToString()
         .replace(b"name", b"n\xff\xfee"), 0),
     Row("A17", sparse(b"", 5 << 30), 3, r"E0302\]: not an ONNX model"),
-    Row("A18", lambda d: BIG, (0, 3, 6), r"E0604\]: file changed while reading|E030", before=truncate_again_and_again, errors=None,
-        makes="out/m$"),  # the directory; its result is as it was
+    Row("A18", lambda d: BIG, (0, 3, 6), r"E0604\]: (file changed while reading|'.*m\.onnx' changed while it was read)|E030",
+        before=truncate_again_and_again, errors=None, place=None, makes="out/m$"),  # the directory; its result is as it was
     Row("A19", lambda d: m.field(1000, b"unknown") * 100, 3, r"E0311\]: model has no graph"),
     Row("A20 json", lambda d: KINDS[6][1], 3, r"E0302\]"),
     Row("A20 text", lambda d: KINDS[7][1], 3, r"E0302\]"),
