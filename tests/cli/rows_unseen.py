@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-PEAKS = {"GB300": 2500, "GB200": 2500, "B300": 2250, "B200": 2250, "H100-80": 989}
+BRIDGE_GPUS = ("GB300", "GB200", "B300", "B200", "H100-80")
 SETTINGS = "layers hidden heads vocab seq gpu ngpus tp pp dp cp ep microbatch global_batch schedule".split()
 
 
@@ -61,7 +61,8 @@ def llm_foundry(clone, shown):
             continue
         n = int(run["# GPUs"])
         yield like(models["mpt-" + run["Model"]], params=f"{int(run['NumParams']) / 1e9:.3f}B", seq=run["SeqLen (T)"],
-                   gpu=run["GPU"].replace("gb", "").replace("_", "-").upper(), ngpus=n, nodes=-(-n // 8), dp=n, microbatch=run["MicroBatchSize"], global_batch=run["GlobalBatchSize"], recompute="full" if run["Activation Checkpointing"] == "True" else "none",
+                   gpu=run["GPU"].replace("gb", "").replace("_", "-").upper(), ngpus=n, nodes=-(-n // 8), dp=n, microbatch=run["MicroBatchSize"],
+                   global_batch=run["GlobalBatchSize"], recompute="full" if run["Activation Checkpointing"] == "True" else "none",
                    precision=run["Precision"] + (" PURE" if run["MP Mode"] == "PURE" else ""), zero="FSDP " + run["Sharding Strategy"], tflops_per_gpu=run["Model TFLOP"],
                    tokens_per_s_per_gpu=run["Throughput (T/s/GPU)"])
 
@@ -101,7 +102,7 @@ def megatron_bridge(clone, shown):
             named = re.fullmatch(r"(\S.*?) ?(?:\((.*)\))?", run.get("Model", at.get("Model", "")))
             model = named[1] + "".join(" " + kind for kind in ("SFT", "LoRA") if at["part"].startswith(kind))
             gpu = run.get("System", at.get("System", "")).replace("DGX-", "").replace("H100", "H100-80")
-            if model not in models or gpu not in PEAKS:
+            if model not in models or gpu not in BRIDGE_GPUS:
                 continue
             for second in range(1 + any("(" in cell for name, cell in run.items() if name != "Model")):
                 yield bridge_run(models[model], at["release"], named[2], gpu, run, second)
