@@ -7,7 +7,7 @@
 # A machine with a GPU often has no protobuf-c and no meson. A bundle has the tests, and rankc with the runtime built; it needs nvcc,
 # cuBLAS, a C compiler, make, and Python with NumPy and PyTorch. What else it needs is said when it is packed, and is least with
 #
-#   meson setup BUILD --buildtype release --prefer-static -Donednn=disabled && ninja -C BUILD
+#   meson setup BUILD -Dtests=true --buildtype release --prefer-static -Donednn=disabled && ninja -C BUILD
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Builds rankc and runs all its tests.
 #
-#   tests/run.sh [--sanitize | --tsan] [TEST...]
+#   tests/run.sh [--sanitize | --tsan] [--list | TEST...]
 #
 # --sanitize: with the address and undefined-behaviour sanitizers; --tsan: with the thread sanitizer. Each has a build
-# directory of its own. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none failed.
+# directory of its own. --list: only prints the names of the tests. The last line is "N passed, N failed, N skipped"; the
+# exit status is 0 if none failed.
 
 # To take minutes, the suite compiles some generated programs with less optimization than users do. Checks of the same cases with
 # more are commands: tests/programs/opcheck/opcheck.py without --quick, tests/programs/numeric.py, and those in tests/training. So are
@@ -16,6 +17,10 @@ cd "$(dirname "$0")/.."
 build=build
 setup=
 slower=1
+usage() {
+    sed -n 's/^# \{0,1\}//; 2,8p' "$0" >&2
+    exit 2
+}
 case ${1-} in
 --sanitize)
     build='build-sanitize'
@@ -29,16 +34,20 @@ case ${1-} in
     slower=4
     shift
     ;;
--*)
-    sed -n 's/^# \{0,1\}//; 2,7p' "$0" >&2
-    exit 2
-    ;;
+--list) ;;
+-*) usage ;;
 esac
 
 ./install-deps.sh --tests
 
+# A build directory may have been configured without tests, or before what they need was there: it is configured anew.
+[ ! -f $build/build.ninja ] || setup="$setup --reconfigure"
 # shellcheck disable=SC2086 # a list of words
-[ -f $build/build.ninja ] || meson setup $build $setup -Dwerror=true
+said=$(meson setup $build $setup -Dwerror=true -Dtests=true 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
+if [ "${1-}" = --list ]; then
+    meson test -C $build --no-rebuild --list
+    exit
+fi
 ninja -C $build
 
 # Debian's CUDA and nvcc's own package may come without the disassembler; without either the test of machine code is skipped.

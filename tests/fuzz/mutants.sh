@@ -23,7 +23,7 @@ shift
 cd "$(dirname "$0")/../.."
 build=${SANITIZE_BUILD:-build-sanitize}
 findings=$build/fuzzing/mutants
-[ -f "$build/build.ninja" ] || meson setup "$build" -Db_sanitize=address,undefined -Db_lundef=false \
+[ -f "$build/build.ninja" ] || meson setup "$build" -Dtests=true -Db_sanitize=address,undefined -Db_lundef=false \
     --buildtype=debugoptimized -Dc_args=-fno-sanitize-recover=undefined
 ninja -C "$build" tests/fuzz/fuzz_compile
 mkdir -p "$findings"

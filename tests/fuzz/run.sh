@@ -26,7 +26,7 @@ case $target in onnx) most_bytes=4096 ;; *) most_bytes=8192 ;; esac # nearly all
 
 # Coverage of edges alone: following comparisons, and weighing inputs by rare features (entropic), take half of the time.
 coverage='-fsanitize-coverage=inline-8bit-counters,pc-table'
-[ -f "$build/build.ninja" ] || CC=clang meson setup "$build" -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false \
+[ -f "$build/build.ninja" ] || CC=clang meson setup "$build" -Dtests=true -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false \
     --buildtype=debugoptimized -Dc_args="$coverage -fno-sanitize-recover=undefined"
 # What was freed stays marked until long after the execution is over, without filling the processor's caches; and replaying a
 # finding shows whole stacks.
