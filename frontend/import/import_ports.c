@@ -200,10 +200,14 @@ static int add_sequence(struct import *import, const char *name, const struct se
 
 int import_outputs(struct import *import, const struct scope *scope) {
     const Onnx__GraphProto *proto = import->model->proto->graph;
+    struct map seen;
+    map_init(&seen, import->arena);
     for (size_t i = 0; i < proto->n_output; i++) {
         const char *name = onnx_text(proto->output[i]->name), *where = onnx_where(import->model, "output", name);
         int id = scope_find(scope, name);
-        if (id == UNDEFINED)
+        if (!map_put(&seen, name, strlen(name), 1))
+            diag_remark(import->diags, where, "the model gives the output more than once; programs give it once");
+        else if (id == UNDEFINED)
             diag_error(import->diags, 325, EXIT_MALFORMED, where, "no node computes the graph output");
         else if (lower_is_sequence(id))
             add_sequence(import, name, &import->sequences.at[id - SEQUENCES], where);

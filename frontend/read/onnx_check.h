@@ -18,7 +18,7 @@
 enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 14, ONNX_OPSET_MIN = 1, ONNX_OPSET_MAX = 28 };
 
 /* Checks model->proto: 0, or -1 after diagnostics if the model is malformed or too large. An attribute without a type
- * gets that of its only value. */
+ * gets that of its only value; nodes are sorted topologically. */
 int onnx_check(struct onnx_model *model);
 
 /* The rest is shared by the onnx_check*.c files only. */
@@ -41,7 +41,7 @@ struct check_scope {
 struct check_edge {
     int reader, writer;
     int next;        /* next edge of the scope, -1: last */
-    int next_reader; /* next edge of the same writer, -1: last */
+    int next_writer; /* next edge of the same reader, -1: last */
 };
 
 /* A node that calls a function. caller: the enclosing function, -1: the main graph. next: next call of the callee. */
@@ -84,7 +84,8 @@ void check_tensor(struct check *check, const Onnx__TensorProto *tensor, const st
 void check_definitions(struct check *check, struct check_scope *scope);
 /* E324, E325 for inputs and outputs that nothing defines. Collects the edges of the scope. */
 void check_reads(struct check *check, int scope);
-/* E322 for a cycle, E323 for nodes that are not in topological order. Needs the edges of check_reads. */
+/* Sorts the nodes of the scope topologically, with a remark if they were not; E322 for a cycle. Needs the edges of
+ * check_reads. */
 void check_order(struct check *check, struct check_scope *scope);
 /* The index of the input of `scope` with that name, -1: none. */
 int check_input_index(const struct check_scope *scope, const char *name);

@@ -128,18 +128,15 @@ static void check_node_reads(struct check *check, int at, int index) {
     }
 }
 
-static void check_output(struct check *check, int at, const char *name, struct map *seen) {
+static void check_output(struct check *check, int at, const char *name) {
     const struct check_scope *scope = &check->scopes.at[at];
     struct onnx_place place = check_place(scope, -1);
     place.what = "output";
     place.name = name;
     /* A subgraph's outputs are read at its end. Outputs that outer scopes define were computed before its node runs. */
-    bool repeated = scope->graph && scope->parent < 0 && !map_put(seen, name, strlen(name), 0);
     bool known = lookup(scope, name) >= 0 || resolve(check, scope->parent, scope->parent_node, name);
     if (!*name && scope->graph)
         CHECK_FAIL(check, 338, EXIT_MALFORMED, &place, "a graph output has no name");
-    else if (repeated)
-        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "graph output %s is given twice", check_quote(check, name));
     else if (!known)
         CHECK_FAIL(check, scope->function ? 328 : 325, EXIT_MALFORMED, &place, "%s output %s is not produced",
                    scope->function ? "function" : "graph", check_quote(check, name));
@@ -147,82 +144,96 @@ static void check_output(struct check *check, int at, const char *name, struct m
 
 void check_reads(struct check *check, int at) {
     struct check_scope scope = check->scopes.at[at];
-    struct map seen;
-    map_init(&seen, check->scratch);
     for (int i = 0; i < scope.nnodes; i++) check_node_reads(check, at, i);
     for (size_t i = 0; scope.graph && i < scope.graph->n_output; i++)
-        check_output(check, at, onnx_text(scope.graph->output[i]->name), &seen);
+        check_output(check, at, onnx_text(scope.graph->output[i]->name));
     for (size_t i = 0; scope.function && i < scope.function->n_output; i++)
-        check_output(check, at, scope.function->output[i], &seen);
+        check_output(check, at, scope.function->output[i]);
 }
 
 /* ---- order ---- */
 
-/* The edges of a scope by writer, for Kahn's algorithm. All arrays are indexed by node. */
+enum { NEW, OPEN, DONE };
+
+/* The nodes of a scope, sorted depth first: a node keeps its place among the others, and nodes whose outputs it reads
+ * go before it. An OPEN node waits on the stack for them, each for the node above it. */
 struct order {
-    int *waits;  /* writers that are not yet in order; 0: the node is in order */
-    int *first;  /* head of the list of edges to the node's readers */
-    int *writer; /* of a node that is not in order: one of its writers that is not */
+    int *next; /* by node: head of the list of edges to writers that it has not waited for */
+    unsigned char *state;
+    int *stack, depth;
+    Onnx__NodeProto **sorted;
+    int *from, n; /* by place in `sorted`: the node's index in the file */
 };
 
 static void order_init(struct check *check, const struct check_scope *scope, struct order *order) {
-    order->waits = ARENA_ARRAY(check->scratch, int, scope->nnodes);
-    order->first = ARENA_ARRAY(check->scratch, int, scope->nnodes);
-    order->writer = ARENA_ARRAY(check->scratch, int, scope->nnodes);
-    for (int i = 0; i < scope->nnodes; i++) order->first[i] = -1;
+    const int n = scope->nnodes;
+    *order = (struct order){.next = ARENA_ARRAY(check->scratch, int, n),
+                            .state = ARENA_ARRAY(check->scratch, unsigned char, n),
+                            .stack = ARENA_ARRAY(check->scratch, int, n),
+                            .sorted = ARENA_ARRAY(check->scratch, Onnx__NodeProto *, n),
+                            .from = ARENA_ARRAY(check->scratch, int, n)};
+    for (int i = 0; i < n; i++) order->next[i] = -1;
     for (int e = scope->first_edge; e >= 0; e = check->edges.at[e].next) {
         struct check_edge *edge = &check->edges.at[e];
-        order->waits[edge->reader]++;
-        edge->next_reader = order->first[edge->writer];
-        order->first[edge->writer] = e;
+        edge->next_writer = order->next[edge->reader];
+        order->next[edge->reader] = e;
     }
 }
 
-/* Kahn's algorithm: the number of nodes that can be put in topological order. */
-static int order_run(struct check *check, const struct check_scope *scope, struct order *order) {
-    int *queue = ARENA_ARRAY(check->scratch, int, scope->nnodes), done = 0, n = 0;
-    for (int i = 0; i < scope->nnodes; i++)
-        if (!order->waits[i]) queue[n++] = i;
-    while (done < n)
-        for (int e = order->first[queue[done++]]; e >= 0; e = check->edges.at[e].next_reader)
-            if (!--order->waits[check->edges.at[e].reader]) queue[n++] = check->edges.at[e].reader;
-    return n;
-}
-
-/* Walks from a node that is not in order to its writers until a node repeats: the nodes from there on are a cycle. */
-static void report_cycle(struct check *check, const struct check_scope *scope, struct order *order) {
+/* The nodes on the stack from `start` on are a cycle: each reads an output of the next, and the last one of `start`. */
+static void report_cycle(struct check *check, const struct check_scope *scope, const struct order *order, int start) {
     enum { LISTED = 8 };
-    for (int e = scope->first_edge; e >= 0; e = check->edges.at[e].next) {
-        const struct check_edge *edge = &check->edges.at[e];
-        if (order->waits[edge->reader] && order->waits[edge->writer]) order->writer[edge->reader] = edge->writer;
-    }
-    int at = 0;
-    while (!order->waits[at]) at++;
-    for (; order->waits[at] > 0; at = order->writer[at]) order->waits[at] = -1; /* visited */
     struct strbuf text;
     strbuf_init(&text, check->model->arena);
-    int start = at, n = 0;
-    do {
-        if (n++ < LISTED) strbuf_printf(&text, "%s, which reads ", check_node_text(check, scope, at));
-        at = order->writer[at];
-    } while (at != start);
-    if (n > LISTED) strbuf_printf(&text, "... (%d nodes), which reads ", n);
+    int first = order->depth - 1, n = 0;
+    while (order->stack[first] != start) first--;
+    for (int i = first; i < order->depth && n < LISTED; i++, n++)
+        strbuf_printf(&text, "%s, which reads ", check_node_text(check, scope, order->stack[i]));
+    if (order->depth - first > LISTED) strbuf_printf(&text, "... (%d nodes), which reads ", order->depth - first);
     struct onnx_place place = check_place(scope, start);
     CHECK_FAIL(check, 322, EXIT_MALFORMED, &place, "cycle: %s%s", strbuf_text(&text),
                check_node_text(check, scope, start));
 }
 
+static void open_node(struct order *order, int node) {
+    order->state[node] = OPEN;
+    order->stack[order->depth++] = node;
+}
+
+/* Sorts `node` and all that it reads. -1 after a diagnostic if there is a cycle. */
+static int order_node(struct check *check, const struct check_scope *scope, struct order *order, int node) {
+    if (order->state[node] == DONE) return 0;
+    open_node(order, node);
+    while (order->depth) {
+        const int top = order->stack[order->depth - 1], e = order->next[top];
+        if (e < 0) {
+            order->state[top] = DONE;
+            order->from[order->n] = top;
+            order->sorted[order->n++] = scope->nodes[top];
+            order->depth--;
+            continue;
+        }
+        const int writer = check->edges.at[e].writer;
+        order->next[top] = check->edges.at[e].next_writer;
+        if (order->state[writer] == OPEN) return report_cycle(check, scope, order, writer), -1;
+        if (order->state[writer] == NEW) open_node(order, writer);
+    }
+    return 0;
+}
+
 void check_order(struct check *check, struct check_scope *scope) {
+    struct onnx_model *model = check->model;
     struct order order;
     if (!scope->late_value) return;
     order_init(check, scope, &order);
-    if (order_run(check, scope, &order) < scope->nnodes) {
-        report_cycle(check, scope, &order);
-        return;
-    }
-    struct onnx_place place = check_place(scope, scope->late_reader);
-    bool admitted = check->recorded < CHECK_ERRORS;
-    CHECK_FAIL(check, 323, EXIT_MALFORMED, &place, "node #%d reads %s before node #%d writes it", scope->late_reader,
-               check_quote(check, scope->late_value), scope->late_writer);
-    if (admitted) diag_help(check->model->diags, "the nodes of an ONNX graph must be in topological order");
+    for (int i = 0; i < scope->nnodes; i++)
+        if (order_node(check, scope, &order, i) < 0) return;
+    const struct onnx_place place = check_place(scope, scope->late_reader);
+    if (!model->moved.n)
+        diag_remark(model->diags, onnx_place_text(model, &place),
+                    "nodes are not in topological order, and were sorted: node #%d reads %s before node #%d writes it",
+                    scope->late_reader, check_quote(check, scope->late_value), scope->late_writer);
+    for (int i = 0; i < scope->nnodes; i++)
+        map_put(&model->moved, (const char *)&order.sorted[i], sizeof order.sorted[i], order.from[i]);
+    memcpy(scope->nodes, order.sorted, (size_t)scope->nnodes * sizeof *scope->nodes);
 }

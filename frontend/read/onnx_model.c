@@ -14,10 +14,15 @@ const char *onnx_where(struct onnx_model *model, const char *what, const char *n
     return arena_printf(model->arena, "%s: %s %s", model->place, what, diag_quote(model->diags, onnx_text(name)));
 }
 
+int64_t onnx_node_index(const struct onnx_model *model, const Onnx__NodeProto *node, int64_t index) {
+    const int moved = map_get(&model->moved, (const char *)&node, sizeof node);
+    return moved < 0 ? index : moved;
+}
+
 const char *onnx_where_node(struct onnx_model *model, const Onnx__NodeProto *node, int64_t index) {
     struct strbuf text;
     strbuf_init(&text, model->arena);
-    strbuf_printf(&text, "%s: node %" PRId64, model->place, index);
+    strbuf_printf(&text, "%s: node %" PRId64, model->place, onnx_node_index(model, node, index));
     if (*onnx_text(node->name)) strbuf_printf(&text, " %s", diag_quote(model->diags, node->name));
     const char *op = onnx_text(node->op_type);
     strbuf_printf(&text, " (%s)", str_escape(model->arena, op, strlen(op), 120));

@@ -74,6 +74,7 @@ struct onnx_model {
     VEC(const void *) copied;
     VEC(struct onnx_elsewhere) elsewhere;
     struct map elsewhere_index; /* address of an initializer -> index in elsewhere */
+    struct map moved;           /* address of a node of a graph that was sorted -> index in the file's graph */
     int fd, directory;          /* -1 unless open */
     bool allow_links;
 };
@@ -112,8 +113,11 @@ int onnx_check_files(const struct onnx_model *model);
 /* Reports E0604, the file changed while it was read. Returns -1. */
 int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *file);
 
+/* The position of a node in the file, where graphs may not be in topological order; `index` is that in the tree. */
+int64_t onnx_node_index(const struct onnx_model *model, const Onnx__NodeProto *node, int64_t index);
+
 /* Places for diagnostics: "model.onnx: node 17 'layer0/attn' (MatMul)", "model.onnx: initializer 'w'". `index` is
- * the node's position in its graph. */
+ * the node's position in its graph in the tree; the file's is printed. */
 const char *onnx_where_node(struct onnx_model *model, const Onnx__NodeProto *node, int64_t index);
 const char *onnx_where(struct onnx_model *model, const char *what, const char *name);
 

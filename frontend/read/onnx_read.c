@@ -94,6 +94,7 @@ int onnx_open_with(struct arena *arena, struct diags *diags, const char *path, b
     arena_init(&model->scratch, arena->budget, arena->failed);
     map_init(&model->locations, arena);
     map_init(&model->copies, arena);
+    map_init(&model->moved, arena);
     int result = open_file(model);
     if (result == 0) result = read_tree(model);
     close_fd(&model->fd);

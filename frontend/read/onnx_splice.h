@@ -15,7 +15,7 @@ struct onnx_splice {
     const char *configuration;        /* messages of this name or key are removed from the model and its nodes */
     int64_t ir_version;               /* at least */
     struct onnx_message added;        /* to ModelProto.configuration */
-    const struct onnx_message *nodes; /* to NodeProto.device_configurations, by index in the main graph */
+    const struct onnx_message *nodes; /* to NodeProto.device_configurations, by index in the file's main graph */
     const struct onnx_message *notes; /* to NodeProto.metadata_props, with the key `configuration` */
 };
 

@@ -6,10 +6,13 @@ f64), and case.json, which has their names, the outputs' types, and how far from
 """
 import json
 import os
+import random
 import re
 import subprocess
 
 import numpy as np
+
+from shuffle import shuffled
 
 PLANS = {
     "one": [],
@@ -54,6 +57,22 @@ class Case:
             self.names = json.load(file)
         with np.load(os.path.join(directory, "arrays.npz")) as arrays:
             self.arrays = dict(arrays)
+
+    def with_shuffled_nodes(self, directory, seed):
+        """A case of the same graph with its nodes in another order, and so the same results."""
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(self.directory, "model.onnx"), "rb") as file, open(os.path.join(directory, "model.onnx"), "wb") as to:
+            to.write(shuffled(file.read(), random.Random(seed)))
+        case = Case(self.directory)
+        case.directory = directory
+        return case
+
+    def check_shuffled(self, rankc, plan, out, seed):
+        """(output, what is wrong with it) of those that are not, to the bit, what the model gives with its nodes in order."""
+        wanted = self.run(rankc, plan, out)
+        got = self.with_shuffled_nodes(out + ".model", seed).run(rankc, plan, out + ".shuffled")
+        return [(name, "differs from that of the model with its nodes in order") for name, array in wanted.items()
+                if got[name].dtype != array.dtype or got[name].shape != array.shape or got[name].tobytes() != array.tobytes()]
 
     def compile(self, rankc, plan, out, *options):
         call("compile", [rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o", out, "-q", "--reuse", "override",

@@ -4,6 +4,7 @@
     random_graphs.py --rankc RANKC [--seed N] [--count M] [--first F] [--plans "P P..."] [--only OPERATOR]... [--together K]
                      [--many-dimensions P] [--jobs J] [--work DIR] [--keep] [--record]
     random_graphs.py --rankc RANKC --cases DIR... [--plans ..]
+    random_graphs.py --rankc RANKC .. --shuffle SEED
 
 Makes the graphs F .. F+M-1 of a seed (graphs.py, operators.py), lets ONNX Runtime compute them, compiles K of them as one model
 under every plan, runs it with ranks as threads, and compares (compare.py says how). A model that fails as a whole is taken
@@ -11,6 +12,7 @@ apart, and each of its graphs tried alone. Prints a line per difference, with wh
 operator; the exit status is 1 if there was a difference. --record appends the counts to docs/robustness.md.
 
 --cases runs what is there already: directories as record.py wrote them. That needs no ONNX and no ONNX Runtime, only NumPy.
+--shuffle puts the nodes of each model in an order that SEED gives, and expects the results of the model in order, to the bit.
 """
 import argparse
 import collections
@@ -28,6 +30,13 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
+
+
+def check_case(args, case, plan, out):
+    if args.shuffle is None:
+        return case.check(args.rankc, plan, out)
+    return case.check_shuffled(args.rankc, plan, out, args.shuffle)
+
 
 class Batch:
     """Graphs that are compiled as one model."""
@@ -67,7 +76,7 @@ class Batch:
         case = self.case(directory, chosen)
         try:
             owner = {name: graph for graph in chosen for name in graph.outputs}
-            return [(owner[name], f"{name}: {why}") for name, why in case.check(self.args.rankc, plan, directory + "/" + plan)]
+            return [(owner[name], f"{name}: {why}") for name, why in check_case(self.args, case, plan, directory + "/" + plan)]
         except compare.Failure as failure:
             if len(chosen) == 1:
                 return [(chosen[0], failure)]
@@ -119,7 +128,7 @@ def check_recorded(args, work):
         name = os.path.basename(os.path.normpath(directory))
         for plan in args.plans.split():
             try:
-                wrong = [f"{n}: {why}" for n, why in compare.Case(directory).check(args.rankc, plan, os.path.join(work, name, plan))]
+                wrong = [f"{n}: {why}" for n, why in check_case(args, compare.Case(directory), plan, os.path.join(work, name, plan))]
             except compare.Failure as failure:
                 wrong = [str(failure)]
             failed += bool(wrong)
@@ -172,6 +181,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep what was written to --work")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--cases", nargs="+")
+    parser.add_argument("--shuffle", type=int)
     args = parser.parse_args()
     args.rankc = os.path.abspath(args.rankc)
     work = args.work or tempfile.mkdtemp(prefix="rankc-random-")

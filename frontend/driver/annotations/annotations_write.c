@@ -265,8 +265,10 @@ int annotations_write(const struct annotations *annotations, struct onnx_model *
     map_init(&w.tensors, w.arena), map_init(&w.nodes, w.arena), map_init(&w.stages, w.arena);
     onnx_count_names(graph, w.arena, &w.count);
     index_annotations(&w, diags);
-    for (size_t i = 0; i < graph->n_node; i++) nodes[i] = annotate_node(&w, graph->node[i]);
-    for (size_t i = 0; i < graph->n_node; i++) notes[i] = describe_node(&w, graph->node[i]);
+    for (size_t i = 0; i < graph->n_node; i++)
+        nodes[onnx_node_index(model, graph->node[i], (int64_t)i)] = annotate_node(&w, graph->node[i]);
+    for (size_t i = 0; i < graph->n_node; i++)
+        notes[onnx_node_index(model, graph->node[i], (int64_t)i)] = describe_node(&w, graph->node[i]);
     const struct onnx_splice splice = {.configuration = ANNOTATIONS_CONFIGURATION,
                                        .ir_version = ANNOTATIONS_IR_VERSION,
                                        .added = configuration(&w),
