@@ -13,6 +13,7 @@
 /* A parsed annotation: tensors, which have dimensions, which have names of factors. */
 struct pattern_dim {
     enum { PATTERN_NAME, PATTERN_GROUP, PATTERN_STAR, PATTERN_ONE } form;
+    bool same; /* STAR: not broadcast */
     int n;
     char name[RT_MAX_NDIM][8];
     enum factor_kind kind[RT_MAX_NDIM];
@@ -129,7 +130,7 @@ static const char *parse_name(const char *s, struct pattern *pattern, struct pat
 
 static const char *parse_dim(const char *s, struct pattern *pattern, struct pattern_dim *dim) {
     *dim = (struct pattern_dim){0};
-    if (*s == '*') return dim->form = PATTERN_STAR, s + 1;
+    if (*s == '*') return dim->form = PATTERN_STAR, dim->same = s[1] == '=', s + 1 + dim->same;
     if (*s == '1') return dim->form = PATTERN_ONE, s + 1;
     dim->form = *s == '(' ? PATTERN_GROUP : PATTERN_NAME;
     if (*s != '(') return parse_name(s, pattern, dim);
@@ -383,6 +384,18 @@ static bool bind_input(struct binding *b, int i) {
     return true;
 }
 
+/* Refuses to broadcast an input with "*=". */
+static bool check_same(struct binding *b, int i) {
+    const struct tensor *t = input_of(b, i);
+    const struct pattern_tensor *p = &b->pattern->tensor[i];
+    int first = 0;
+    while (first < p->n && !p->dim[first].same) first++;
+    if (!t || first == p->n) return true;
+    bool same = t->ndim - p->n + 1 == b->nstar;
+    for (int s = 0; same && s < b->nstar; s++) same = t->dims[first + s] == b->dims->factor[b->star[s]].extent;
+    return same || refuse(b, "input %d is not broadcast, but another input has a larger shape", i);
+}
+
 static bool bind_output(struct binding *b, int i) {
     const struct pattern_tensor *p = &b->pattern->tensor[i];
     struct operand *out = &b->dims->operand[i];
@@ -412,6 +425,8 @@ static bool bind_alternative(struct binding *b) {
     if (!bind_star(b)) return false;
     for (int i = 0; i < ninputs; i++)
         if (!bind_input(b, i)) return false;
+    for (int i = 0; i < ninputs; i++)
+        if (!check_same(b, i)) return false;
     for (int i = ninputs; i < ninputs + noutputs; i++)
         if (!bind_output(b, i)) return false;
     return true;

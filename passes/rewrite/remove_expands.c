@@ -1,12 +1,12 @@
-/* Removes Expand nodes before elementwise operators, which broadcast their operands by themselves. The gradient of a
- * sum is an Expand, and most of its readers have another operand of the full shape. */
+/* Removes Expand nodes before elementwise operators that broadcast the operand by themselves, as their annotations say.
+ * The gradient of a sum is an Expand, and most of its readers have another operand of the full shape. */
 #include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
-/* True if broadcasting the node's inputs gives the shape of its result. */
+/* True if the node takes inputs of these shapes, and broadcasts them to the shape of its result. */
 static bool keeps_shape(const struct graph *graph, const struct node *node) {
     const struct tensor *out = &graph->tensors.at[node->outputs[0]];
     struct dims dims;
@@ -17,10 +17,11 @@ static bool keeps_shape(const struct graph *graph, const struct node *node) {
     return same;
 }
 
-/* The input of the Expand that computes the tensor; -1 if its producer is none. */
+/* The input of the Expand that computes the tensor; -1 if its producer is none. An Expand whose result is summed over
+ * replicas stays: its input is not. */
 static int before_expand(const struct graph *graph, int tensor) {
     int producer = graph->tensors.at[tensor].producer;
-    if (producer < 0 || graph->nodes.at[producer].op->id != OP_Expand) return -1;
+    if (producer < 0 || graph->tensors.at[tensor].joined || graph->nodes.at[producer].op->id != OP_Expand) return -1;
     return graph->nodes.at[producer].inputs[0];
 }
 

@@ -97,7 +97,7 @@ static void test_annotations(void **state) {
     assert_int_equal(differing, 0);
 }
 
-/* Every row that is not elementwise must have a case: those are made by test_split. */
+/* Every row must have a case, but for elementwise ones without an annotation: test_split makes those. */
 static bool seen[256];
 
 static void see(const char *name, const char *statements) {
@@ -114,7 +114,7 @@ static void test_every_row_has_a_case(void **state) {
     (void)state;
     for (int i = 0; i < FILES; i++) golden_each(&golden, files[i], see);
     for (int i = 0; i < NOPS; i++) {
-        if (seen[i] || ops[i].kind == OP_ELEMENTWISE) continue;
+        if (seen[i] || (ops[i].kind == OP_ELEMENTWISE && !ops[i].dims)) continue;
         fprintf(stderr, "no case in tests/dims for %s\n", ops[i].name);
         fail();
     }
