@@ -16,8 +16,9 @@
  *
  * Equal names have equal extents. "*" stands for any number of dimensions, the same ones in every operand that has it:
  * they are aligned at the right and broadcast (the extent is 1 or the dimension is missing where an operand is
- * repeated). Operands with "*=" are not broadcast: they have all of these dimensions in full. "(h d)" is one dimension of
- * extent h * d, h the slowest. A kind is written at one occurrence of the name at least. In printed annotations, "i~o" is a windowed factor i and the factor o of the output positions that read it.
+ * repeated). Operands with "*=" are not broadcast: they have all of these dimensions in full. "(h d)" is one dimension
+ * of extent h * d, h the slowest. A kind is written at one occurrence of the name at least. In printed annotations,
+ * "i~o" is a windowed factor i and the factor o of the output positions that read it.
  * The grammar follows nnScaler (dimops.py), the kinds follow Shardy. */
 #ifndef IR_DIMS_H
 #define IR_DIMS_H

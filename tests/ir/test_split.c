@@ -1,11 +1,11 @@
 /* The proof of annotations by brute force: a node cut as its factors allow gives what the whole node gives.
  *
- * For each case of tests/dims/ and each elementwise row without an annotation, on small integers: each factor that may be cut, in several
- * blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every rank's inputs are
- * cut out with Note [Cuts] of part.h - windows by listing what the rank's positions read -, its node is evaluated on
- * its own by ir/eval, and the results are put together as the layouts say: parts side by side, partial values reduced,
- * whole values equal. That must be the unsplit result, bit for bit. So must the sum of the results of partial inputs
- * where a row is marked linear. */
+ * For each case of tests/dims/ and each elementwise row without an annotation, on small integers: each factor that may
+ * be cut, in several blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every
+ * rank's inputs are cut out with Note [Cuts] of part.h - windows by listing what the rank's positions read -, its node
+ * is evaluated on its own by ir/eval, and the results are put together as the layouts say: parts side by side, partial
+ * values reduced, whole values equal. That must be the unsplit result, bit for bit. So must the sum of the results of
+ * partial inputs where a row is marked linear. */
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
