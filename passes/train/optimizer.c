@@ -24,7 +24,8 @@ struct optimizing {
     struct build_known *known;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
     struct loss_scale scale;
-    int *readers; /* per tensor of the backward phase: nodes, outputs and parameters that read it as a gradient */
+    int tensors;  /* before this pass */
+    int *readers; /* per tensor of these: nodes, outputs and parameters that read it as a gradient */
     int mean;     /* the factor from sums of gradients to means, f64 */
     int clip;     /* the factor by which the update multiplies sums of gradients, f64 */
 };
@@ -63,73 +64,105 @@ bool training_gathers(const struct training *training, const struct graph *graph
     return training->accumulate > 1 || training->zero >= 2 || graph_gradient_inputs(graph);
 }
 
+/* The type in which a parameter is updated and its gradients are summed: f32 for 16-bit floats, since 0.999 is 1 in
+ * bf16, and 1 added to a sum of 256 is lost. */
+static enum rt_dtype updated_in(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
+/* The node if it adds two contributions to a gradient, and `readers` nodes read the result; else NULL. */
+static const struct node *adds_contributions(const struct optimizing *o, int tensor, int readers) {
+    const int producer = o->graph->tensors.at[tensor].producer;
+    const struct node *node = producer < 0 ? NULL : &o->graph->nodes.at[producer];
+    if (!node || node->op->id != OP_Add || node->phase != PHASE_BACKWARD || o->readers[tensor] != readers) return NULL;
+    for (int k = 0; k < 2; k++) {
+        const struct tensor *x = &o->graph->tensors.at[node->inputs[k]], *y = &o->graph->tensors.at[tensor];
+        if (graph_phase_of(o->graph, node->inputs[k]) != PHASE_BACKWARD || tensor_elements(x) != tensor_elements(y))
+            return NULL;
+    }
+    return node;
+}
+
+/* The gradient in that type. Of a parameter with several readers each contribution is cast, so that they are added in
+ * that type, too. `readers`: the nodes that read the gradient. */
+static int gradient_as(struct optimizing *o, int gradient, enum rt_dtype dtype, int readers) {
+    const struct node *sum = adds_contributions(o, gradient, readers);
+    if (o->graph->tensors.at[gradient].dtype == dtype) return gradient;
+    if (!sum) return build_cast(&o->builder, gradient, dtype);
+    const int operands[] = {sum->inputs[0], sum->inputs[1]};
+    const int a = gradient_as(o, operands[0], dtype, 1), b = a < 0 ? -1 : gradient_as(o, operands[1], dtype, 1);
+    return b < 0 ? -1 : build2(&o->builder, OP_Add, a, b);
+}
+
 /* Declares the gradient, or a view of it if other nodes read it too, the scale unit's operand of a sum (Note [Replicas]
  * in ir.h). Other readers see the scale unit's own value. */
-static int join_units(struct optimizing *o, struct parameter *p) {
-    if (o->readers[p->gradient]++ || o->graph->tensors.at[p->gradient].producer < 0)
-        p->gradient = build1(&o->builder, OP_Detach, p->gradient);
-    if (p->gradient >= 0) o->graph->tensors.at[p->gradient].joined = JOINED_SUM;
-    return p->gradient;
+static int join_units(struct optimizing *o, int gradient) {
+    const bool is_new = gradient >= o->tensors;
+    if ((!is_new && o->readers[gradient]++) || o->graph->tensors.at[gradient].producer < 0)
+        gradient = build1(&o->builder, OP_Detach, gradient);
+    if (gradient >= 0) o->graph->tensors.at[gradient].joined = JOINED_SUM;
+    return gradient;
 }
 
 /* Adds the gradient of each micro-batch to a state, unless it is a dummy. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
-    if (join_units(o, p) < 0) return -1;
-    if (!training_gathers(o->training, o->graph)) return 0;
-    int real = control_as(o, RT_REAL, o->graph->tensors.at[p->gradient].dtype);
-    int sum = add_state(o, "gradient", p->weight, true);
+    const bool gathers = training_gathers(o->training, o->graph);
+    const enum rt_dtype own = o->graph->tensors.at[p->gradient].dtype, dtype = gathers ? updated_in(own) : own;
+    if ((p->gradient = gradient_as(o, p->gradient, dtype, 0)) < 0) return -1;
+    if ((p->gradient = join_units(o, p->gradient)) < 0) return -1;
+    if (!gathers) return 0;
+    int real = control_as(o, RT_REAL, dtype), sum = add_state(o, "gradient", p->weight, true);
+    o->graph->tensors.at[sum].dtype = dtype;
     p->gradient = real < 0 ? -1 : build(&o->builder, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
     if (p->gradient >= 0) add_update(o, sum, p->gradient);
     return p->gradient < 0 ? -1 : 0;
 }
 
-/* The gradient that the node accumulates or is a view of, if the backward phase computes it; else -1. */
-static int added_gradient(const struct graph *graph, int id) {
-    const struct node *node = &graph->nodes.at[id];
-    if (node->op->id != OP_Accumulate && node->op->id != OP_Detach) return -1;
-    const int gradient = node->inputs[node->op->id == OP_Accumulate];
-    const int producer = graph->tensors.at[gradient].producer;
-    return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? gradient : -1;
-}
-
-/* The nodes at the end of the order that read gradients, by gradient. */
-struct followers {
-    int *first; /* per tensor: 1 + the first place of the order with a node that reads it; 0: none */
-    int *next;  /* per place: 1 + the next */
+/* The nodes at the end of the order that move to where their operands are complete. */
+struct early {
+    struct graph *graph;
+    struct uses uses;
+    int *missing; /* per node: the operands of the backward phase that it waits for; 0: none, or it is in its place */
+    bool *put;    /* per node: it is in its place */
 };
 
-/* Appends the node, then those that read its gradients, and so on. */
-static void put_with_followers(struct graph *graph, const struct followers *followers, const int *order, int id) {
-    const struct node node = graph->nodes.at[id];
-    VEC_PUSH(graph->arena, &graph->order, id);
-    for (int o = 0; o < node.noutputs; o++)
-        for (int k = node.outputs[o] < 0 ? 0 : followers->first[node.outputs[o]]; k > 0; k = followers->next[k - 1])
-            put_with_followers(graph, followers, order, order[k - 1]);
+/* Appends the node, then those that waited for it alone, and so on. */
+static void put_with_followers(struct early *e, int id) {
+    const struct node node = e->graph->nodes.at[id];
+    VEC_PUSH(e->graph->arena, &e->graph->order, id);
+    e->put[id] = true;
+    for (int o = 0; o < node.noutputs; o++) {
+        const int tensor = node.outputs[o];
+        for (int u = tensor < 0 ? 0 : e->uses.first[tensor]; tensor >= 0 && u < e->uses.first[tensor + 1]; u++) {
+            const int user = e->uses.users[u];
+            if (e->missing[user] && --e->missing[user] == 0) put_with_followers(e, user);
+        }
+    }
 }
 
-/* Moves each Accumulate, and each view of a gradient, from the end of the order (from place `first` on) to just after
- * the node that computes its gradient, so that gradients are not kept and their reductions can start early. The other
- * nodes there, casts of controls, move before the backward phase. */
+/* Moves each Accumulate, and casts and views of gradients, from the end of the order (from place `first` on) to just
+ * after the node that computes its gradient, so that gradients are not kept and their reductions can start early. The
+ * other nodes there, casts of controls, move before the backward phase. */
 static void accumulate_early(struct graph *graph, int first) {
+    struct early early = {.graph = graph,
+                          .missing = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1),
+                          .put = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1)};
     const int *order = graph->order.at, n = graph->order.n;
-    struct followers followers = {ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
-                                  ARENA_ARRAY(graph->arena, int, n + 1)};
     int begins = 0;
+    graph_uses(graph, graph->arena, &early.uses);
+    for (int i = first; i < n; i++) {
+        const struct node *node = &graph->nodes.at[order[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            early.missing[order[i]] += graph_phase_of(graph, node->inputs[k]) == PHASE_BACKWARD;
+    }
+    while (begins < first && graph->nodes.at[order[begins]].phase != PHASE_BACKWARD) begins++;
     graph->order.at = NULL;
     graph->order.n = graph->order.capacity = 0;
-    while (begins < first && graph->nodes.at[order[begins]].phase != PHASE_BACKWARD) begins++;
-    for (int i = n - 1; i >= first; i--) {
-        const int gradient = added_gradient(graph, order[i]);
-        if (gradient < 0) continue;
-        followers.next[i] = followers.first[gradient];
-        followers.first[gradient] = i + 1;
-    }
-    for (int i = 0; i < first; i++) {
+    for (int i = 0; i <= first; i++) {
         for (int k = first; i == begins && k < n; k++)
-            if (added_gradient(graph, order[k]) < 0) VEC_PUSH(graph->arena, &graph->order, order[k]);
-        put_with_followers(graph, &followers, order, order[i]);
+            if (!early.missing[order[k]] && !early.put[order[k]]) put_with_followers(&early, order[k]);
+        if (i < first) put_with_followers(&early, order[i]);
     }
-    for (int k = first; begins == first && k < n; k++) VEC_PUSH(graph->arena, &graph->order, order[k]);
 }
 
 /* Finds the factor for the mean over the real micro-batches of all scale units, without the loss scale. Control `share`
@@ -260,11 +293,6 @@ static int value_of(const struct build_scope *scope, const char *name) {
     for (int i = scope->n - 1; i >= 0; i--)
         if (strcmp(scope->names[i].name, name) == 0) return scope->names[i].tensor;
     BUG("the update rule computes no '%s'", name);
-}
-
-/* The type in which a parameter is updated: f32 for 16-bit floats, since 0.999 is 1 in bf16. */
-static enum rt_dtype updated_in(enum rt_dtype dtype) {
-    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
 }
 
 static bool add_name(struct optimizing *o, struct build_scope *scope, const char *name, int tensor) {
@@ -401,6 +429,7 @@ static void name_apart(struct graph *graph) {
 int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     struct optimizing o = {
         .graph = graph, .training = context->training, .builder = {graph, context->diags, "optimizer"}};
+    o.tensors = graph->tensors.n;
     if (!graph->parameters.n || !context->training) return 0;
     int micro = graph->order.n;
     o.known = build_know(graph->arena);

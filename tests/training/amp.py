@@ -11,6 +11,7 @@
   scaled  GradScaler's sequence of scales and skipped steps, where some losses overflow; everything is computed in f32, so losses
           and norms are within 1e-5 of PyTorch's
   pure    --dtype bf16 and fp16, by DESIGN 8 against --dtype f64
+  sums    --dtype bf16 and fp16: the gradients of many micro-batches are summed in f32, on pipeline stages and slices too
   static  a static scale changes f32 by rounding alone; a bf16 run without scaling goes on after skip_if_nonfinite"""
 import argparse
 import itertools
@@ -24,6 +25,11 @@ MODELS, MICRO_BATCHES = ["gpt2", "llama", "cnn_bn", "mlp_dropout"], ["1", "4"]
 # Of a few images one ReLU that rounding turns on or off moves the gradient as much as all rounding does, and what follows with
 # it: these are compared over the first steps, of several micro-batches.
 IMAGES, IMAGE_STEPS = ["cnn", "cnn_bn"], 5
+EPOCH = 14 # micro-batches after which the samples are complete
+# Further plans that sum gradients, the type, and options.
+SUMMED = [["dp@2", "bf16", "--use-zero", "0"], ["dp@2", "fp16", "--use-zero", "3", "--param", "*:whole"],
+          ["data:data=2@1", "bf16", "--use-zero", "2"], ["pp:pipeline=2@1", "bf16", "--tied-gradients", "micro-batch"],
+          ["pp:pipeline=2@1", "bf16", "--tied-gradients", "step"]]
 EPS = {"fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
 
 
@@ -39,12 +45,16 @@ class Run:
         return [case for case in dict.fromkeys(itertools.chain(*lists)) if case in self.chosen]
 
     def __call__(self, case, plan, micro_batches, *options, steps=20, optimizer=None):
-        out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
         accumulate = int(micro_batches) // split_plan(plan)[1]
-        compile_case(self.rankc, case, plan, accumulate, out, [*(options or recorded(case)["options"]), *self.more], optimizer,
-                     target=self.target)
+        compile_case(self.rankc, case, plan, accumulate, os.path.join(self.work, "out"),
+                     [*(options or recorded(case)["options"]), *self.more], optimizer, target=self.target)
+        return self.train(case, plan, micro_batches, steps)
+
+    def train(self, case, plan, micro_batches, steps):
+        """Trains what was compiled last, with as many micro-batches."""
+        out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
         call(self.rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", str(steps), "--log", log, "--threads",
-             "1", *COMM[self.target])
+             "1", "--accumulate", str(int(micro_batches) // split_plan(plan)[1]), *COMM[self.target])
         return lines_of(log)
 
 
@@ -141,6 +151,17 @@ def check_pure(run, plans):
                 if not (apart(one, reference) <= bound and apart(ours, reference) <= 2 * apart(one, reference) + bound):
                     raise Wrong(f"{case} {plan} {dtype}: {ours}, in f64 {reference}")
     return f"at most {worst:.2f} of 8 eps"
+
+
+def check_sums(run, plans):
+    """16 epochs of 14 micro-batches have the mean gradient of one epoch, but for the rounding of sums in f32."""
+    for plan, dtype, *options in [(plan, dtype) for plan in plans for dtype in EPS] + SUMMED:
+        case = "gpt2" if "pp" in plan else "mlp"
+        few = run(case, plan, EPOCH, "--dtype", dtype, *options, steps=1, optimizer="sgd:lr=0")[0]["grad_norm"]
+        many = run.train(case, plan, 16 * EPOCH, 1)[0]["grad_norm"]
+        if not abs(many - few) <= 16 * EPOCH * 2.0 ** -24 * few:
+            raise Wrong(f"{case} {plan} {options} {dtype}: norm {few} of an epoch, {many} of many")
+    return "the same norm"
 
 
 def check_static(run, plans):
