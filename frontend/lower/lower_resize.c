@@ -10,44 +10,75 @@
 
 enum { MAX_TAPS = 4 };
 
-/* One dimension: adjacent results are num / den apart in the input, in / out for given sizes and 1 / scale for a given
- * scale. Kept as a quotient, so that it is rounded only once, after a multiplication. */
-struct axis {
-    int64_t in, out;
-    double num, den;
-    double start, end; /* tf_crop_and_resize: the part of the input, in units of its extent */
+/* An exact number num / den, den > 0: coordinates are compared and rounded without error. */
+struct fraction {
+    __int128 num, den;
 };
 
-typedef double coordinate_fn(const struct axis *axis, double o);
+/* Note [Widths of coordinates]: an extent has at most EXTENT_BITS bits, a result's 24, and a scale, a double of at
+ * least 1 / extent, 53 behind at most EXTENT_BITS zeros. The ends of what tf_crop_and_resize shows are taken with as
+ * many bits as leave room for both extents. No coordinate then needs more than 125 bits. */
+enum { EXTENT_BITS = 43, RESULT_LIMIT = 1 << 24, CROP_BITS = 100 };
 
-static double half_pixel(const struct axis *axis, double o) {
-    return (o + 0.5) * axis->num / axis->den - 0.5;
+/* One dimension. */
+struct axis {
+    int64_t in, out;
+    struct fraction scale;      /* of results per element: out / in if sizes are given */
+    struct fraction start, end; /* tf_crop_and_resize: the part of the input, in units of its extent; den is equal */
+};
+
+/* Of a finite double whose parts fit, as Note [Widths of coordinates] says. */
+static struct fraction fraction_of(double x) {
+    int exponent;
+    __int128 num = (int64_t)ldexp(frexp(x, &exponent), 53);
+    for (exponent -= 53; exponent < 0 && num % 2 == 0; exponent++) num /= 2;
+    return exponent < 0 ? (struct fraction){num, (__int128)1 << -exponent}
+                        : (struct fraction){num * ((__int128)1 << exponent), 1};
 }
-static double pytorch_half_pixel(const struct axis *axis, double o) {
-    return axis->out > 1 ? half_pixel(axis, o) : 0;
+
+static int64_t floor_of(struct fraction x) {
+    return (int64_t)(x.num / x.den - (x.num % x.den < 0));
+}
+static int64_t ceil_of(struct fraction x) {
+    return -floor_of((struct fraction){-x.num, x.den});
+}
+/* x - floor(x). */
+static double rest_of(struct fraction x) {
+    return (double)(x.num - floor_of(x) * x.den) / (double)x.den;
+}
+
+/* Where result `o` lies in the input. */
+typedef struct fraction coordinate_fn(const struct axis *axis, int64_t o);
+
+static struct fraction half_pixel(const struct axis *axis, int64_t o) {
+    return (struct fraction){(2 * o + 1) * axis->scale.den - axis->scale.num, 2 * axis->scale.num};
+}
+static struct fraction pytorch_half_pixel(const struct axis *axis, int64_t o) {
+    return axis->out > 1 ? half_pixel(axis, o) : (struct fraction){0, 1};
 }
 /* Uses the result's extent, like PyTorch and ONNX Runtime. The reference implementation of ONNX uses in x scale, not
  * rounded. */
-static double align_corners(const struct axis *axis, double o) {
-    return axis->out > 1 ? o * (double)(axis->in - 1) / (double)(axis->out - 1) : 0;
+static struct fraction align_corners(const struct axis *axis, int64_t o) {
+    return axis->out > 1 ? (struct fraction){(__int128)o * (axis->in - 1), axis->out - 1} : (struct fraction){0, 1};
 }
-static double asymmetric(const struct axis *axis, double o) {
-    return o * axis->num / axis->den;
+static struct fraction asymmetric(const struct axis *axis, int64_t o) {
+    return (struct fraction){o * axis->scale.den, axis->scale.num};
 }
-static double tf_half_pixel(const struct axis *axis, double o) {
-    return (o + 0.5) * axis->num / axis->den;
+static struct fraction tf_half_pixel(const struct axis *axis, int64_t o) {
+    return (struct fraction){(2 * o + 1) * axis->scale.den, 2 * axis->scale.num};
 }
-/* As half_pixel, shifted so that the part lost by rounding the size is lost equally at both ends. */
-static double half_pixel_symmetric(const struct axis *axis, double o) {
-    double in = (double)axis->in, exact = in * axis->den / axis->num;
-    return in / 2 * (1 - (double)axis->out / exact) + half_pixel(axis, o);
+/* As half_pixel, shifted by (in - out / scale) / 2, so that the part lost by rounding the size is lost equally at both
+ * ends. */
+static struct fraction half_pixel_symmetric(const struct axis *axis, int64_t o) {
+    const struct fraction x = half_pixel(axis, o);
+    return (struct fraction){x.num + axis->in * axis->scale.num - axis->out * axis->scale.den, x.den};
 }
 
 /* The result shows the part of the input from start to end. */
-static double crop_and_resize(const struct axis *axis, double o) {
-    const double last = (double)(axis->in - 1);
-    if (axis->out <= 1) return 0.5 * (axis->start + axis->end) * last;
-    return axis->start * last + o * (axis->end - axis->start) * last / (double)(axis->out - 1);
+static struct fraction crop_and_resize(const struct axis *axis, int64_t o) {
+    const __int128 last = axis->in - 1, start = axis->start.num * last, end = axis->end.num * last;
+    if (axis->out <= 1) return (struct fraction){start + end, 2 * axis->start.den};
+    return (struct fraction){start * (axis->out - 1) + o * (end - start), axis->start.den * (axis->out - 1)};
 }
 
 static const struct {
@@ -61,42 +92,43 @@ static const struct {
                    {"half_pixel_symmetric", half_pixel_symmetric},
                    {"tf_crop_and_resize", crop_and_resize}};
 
-static double prefer_floor(double x) {
-    return ceil(x - 0.5);
+static int64_t prefer_floor(struct fraction x) {
+    return ceil_of((struct fraction){2 * x.num - x.den, 2 * x.den});
 }
-static double prefer_ceil(double x) {
-    return floor(x + 0.5);
+static int64_t prefer_ceil(struct fraction x) {
+    return floor_of((struct fraction){2 * x.num + x.den, 2 * x.den});
 }
 
 static const struct {
     const char *name;
-    double (*round)(double x);
+    int64_t (*round)(struct fraction x);
 } roundings[] = {
-    {"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor}, {"ceil", ceil}};
+    {"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor_of}, {"ceil", ceil_of}};
 
 /* The filter taps of one result: `n` adjacent elements from `first` on, which may be outside of the input. */
 struct taps {
     int n;
-    double first, weight[MAX_TAPS];
+    int64_t first;
+    double weight[MAX_TAPS];
 };
 
 struct resize {
     coordinate_fn *at;
-    double (*round)(double x);
-    struct taps (*taps)(const struct resize *resize, double x);
+    int64_t (*round)(struct fraction x);
+    struct taps (*taps)(const struct resize *resize, struct fraction x);
     double cubic;
     bool exclude_outside, antialias;
     double outside; /* tf_crop_and_resize: the value of results outside of the input */
 };
 
-static struct taps nearest_taps(const struct resize *resize, double x) {
+static struct taps nearest_taps(const struct resize *resize, struct fraction x) {
     return (struct taps){1, resize->round(x), {1}};
 }
 
-static struct taps linear_taps(const struct resize *resize, double x) {
-    double first = floor(x);
+static struct taps linear_taps(const struct resize *resize, struct fraction x) {
+    const double rest = rest_of(x);
     (void)resize;
-    return (struct taps){2, first, {1 - (x - first), x - first}};
+    return (struct taps){2, floor_of(x), {1 - rest, rest}};
 }
 
 /* The cubic convolution kernel of Keys (1981) with parameter a, at distance t >= 0. */
@@ -105,22 +137,22 @@ static double keys(double a, double t) {
     return t < 2 ? (((t - 5) * t + 8) * t - 4) * a : 0;
 }
 
-static struct taps cubic_taps(const struct resize *resize, double x) {
-    struct taps taps = {4, floor(x) - 1, {0}};
-    for (int t = 0; t < 4; t++) taps.weight[t] = keys(resize->cubic, fabs(x - (taps.first + t)));
+static struct taps cubic_taps(const struct resize *resize, struct fraction x) {
+    struct taps taps = {4, floor_of(x) - 1, {0}};
+    for (int t = 0; t < 4; t++) taps.weight[t] = keys(resize->cubic, fabs(rest_of(x) - (t - 1)));
     return taps;
 }
 
 static const struct {
     const char *name;
-    struct taps (*taps)(const struct resize *resize, double x);
+    struct taps (*taps)(const struct resize *resize, struct fraction x);
 } modes[] = {{"nearest", nearest_taps}, {"linear", linear_taps}, {"cubic", cubic_taps}};
 
 /* exclude_outside: sets the weights of taps outside of the input to 0 and scales the others to a sum of 1. */
 static void drop_outside(struct taps *taps, int64_t in) {
     double sum = 0;
     for (int t = 0; t < taps->n; t++) {
-        if (taps->first + t < 0 || taps->first + t >= (double)in) taps->weight[t] = 0;
+        if (taps->first + t < 0 || taps->first + t >= in) taps->weight[t] = 0;
         sum += taps->weight[t];
     }
     for (int t = 0; t < taps->n && sum != 0; t++) taps->weight[t] /= sum;
@@ -135,6 +167,11 @@ struct picks {
     double *weight[MAX_TAPS];
 };
 
+/* The index of an element, or of the nearest one. */
+static int64_t inside(const struct axis *axis, int64_t index) {
+    return index < 0 ? 0 : index < axis->in ? index : axis->in - 1;
+}
+
 static struct picks make_picks(struct lower *lower, const struct resize *resize, const struct axis *axis) {
     struct picks picks = {0};
     for (int t = 0; t < MAX_TAPS; t++) {
@@ -142,12 +179,11 @@ static struct picks make_picks(struct lower *lower, const struct resize *resize,
         picks.weight[t] = ARENA_ARRAY(lower->builder.graph->arena, double, axis->out + 1);
     }
     for (int64_t o = 0; o < axis->out; o++) {
-        struct taps taps = resize->taps(resize, resize->at(axis, (double)o));
+        struct taps taps = resize->taps(resize, resize->at(axis, o));
         if (resize->exclude_outside) drop_outside(&taps, axis->in);
         picks.n = taps.n;
         for (int t = 0; t < taps.n; t++) {
-            double inside = fmax(0, fmin(taps.first + t, (double)(axis->in - 1)));
-            picks.index[t][o] = (int64_t)inside;
+            picks.index[t][o] = inside(axis, taps.first + t);
             picks.weight[t][o] = taps.weight[t];
         }
     }
@@ -176,17 +212,23 @@ static int emit_weights(struct lower *lower, const struct tensor *x, int dim, in
                      x->dtype);
 }
 
+static bool shrinks(const struct axis *axis) {
+    return axis->scale.num < axis->scale.den;
+}
+
 /* Antialias: with `scale` < 1 the filter is 1 / scale as wide, so that every element has a part in some result. The
  * weights of element e at distance (e - x) scale are scaled to a sum of 1. */
 static void fill_wide_row(const struct resize *resize, const struct axis *axis, int64_t o, double *row) {
-    const double x = resize->at(axis, (double)o), scale = axis->den / axis->num;
+    const struct fraction x = resize->at(axis, o);
+    const double rest = rest_of(x), scale = (double)axis->scale.num / (double)axis->scale.den;
     const double reach = (resize->taps == cubic_taps ? 2 : 1) / scale;
     double sum = 0;
-    for (double e = ceil(x - reach); e <= floor(x + reach); e++) {
-        const double t = fabs((e - x) * scale), inside = fmax(0, fmin(e, (double)(axis->in - 1)));
+    for (int64_t d = (int64_t)ceil(rest - reach); d <= (int64_t)floor(rest + reach); d++) {
+        const double t = fabs(((double)d - rest) * scale);
         const double weight = resize->taps == cubic_taps ? keys(resize->cubic, t) : fmax(0, 1 - t);
-        if (resize->exclude_outside && e != inside) continue;
-        row[(int64_t)inside] += weight;
+        const int64_t e = floor_of(x) + d;
+        if (resize->exclude_outside && e != inside(axis, e)) continue;
+        row[inside(axis, e)] += weight;
         sum += weight;
     }
     for (int64_t i = 0; i < axis->in && sum != 0; i++) row[i] /= sum;
@@ -219,20 +261,22 @@ static int resample_wide(struct lower *lower, int x, int dim, const struct resiz
 static int mask_outside(struct lower *lower, int y, int dim, const struct resize *resize, const struct axis *axis) {
     if (y < 0 || resize->at != crop_and_resize) return y;
     const int ndim = lower_ndim(lower, y);
-    int64_t dims[RT_MAX_NDIM], *inside = ARENA_ARRAY(lower->builder.graph->arena, int64_t, axis->out + 1), count = 0;
+    int64_t dims[RT_MAX_NDIM], *shown = ARENA_ARRAY(lower->builder.graph->arena, int64_t, axis->out + 1), count = 0;
     for (int d = dim; d < ndim; d++) dims[d - dim] = d == dim ? axis->out : 1;
     for (int64_t o = 0; o < axis->out; o++) {
-        const double x = resize->at(axis, (double)o);
-        count += inside[o] = x >= 0 && x <= (double)(axis->in - 1);
+        const struct fraction x = resize->at(axis, o);
+        count += shown[o] = x.num >= 0 && x.num <= (axis->in - 1) * x.den;
     }
     if (count == axis->out) return y;
-    const int mask = emit_cast(lower, emit_ints(lower, (int)axis->out, inside, ndim - dim, dims), RT_BOOL);
+    const int mask = emit_cast(lower, emit_ints(lower, (int)axis->out, shown, ndim - dim, dims), RT_BOOL);
     return emit3(lower, OP_Where, mask, y, emit_like(lower, y, resize->outside));
 }
 
 static int resample(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     if (x < 0) return -1;
-    if (resize->antialias && axis->out < axis->in && resize->taps != nearest_taps)
+    /* Left out in `axes`, or as large as before: unlike the others, tf_half_pixel_for_nn would move the elements. */
+    if (resize->at != crop_and_resize && axis->scale.num == axis->scale.den && axis->out == axis->in) return x;
+    if (resize->antialias && shrinks(axis) && resize->taps != nearest_taps)
         return resample_wide(lower, x, dim, resize, axis);
     struct tensor tensor = lower_tensor(lower, x);
     struct picks picks = make_picks(lower, resize, axis);
@@ -296,8 +340,13 @@ static int set_scales(struct lower *lower, const struct tensor *x, int n, const 
         if (!(scales[i] > 0))
             return lower_error(lower, 384, EXIT_MALFORMED, "scale %g in dimension %d is not greater than 0", scales[i],
                                axes[i]);
-        if ((double)a->in * scales[i] > 1 << 24) return too_large(lower);
-        *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i], a->start, a->end};
+        if ((double)a->in * scales[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return too_large(lower);
+        if (!((double)a->in * scales[i] >= 1)) { /* no results, whose coordinates need no scale */
+            a->out = 0;
+            continue;
+        }
+        a->scale = fraction_of(scales[i]);
+        a->out = floor_of((struct fraction){a->in * a->scale.num, a->scale.den});
     }
     return 0;
 }
@@ -310,8 +359,9 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
         if (sizes[i] < 0)
             return lower_error(lower, 384, EXIT_MALFORMED, "size %lld in dimension %d is negative", (long long)sizes[i],
                                axes[i]);
-        if (sizes[i] > 1 << 24) return too_large(lower);
-        *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i], a->start, a->end};
+        if (sizes[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return too_large(lower);
+        a->out = sizes[i];
+        a->scale = (struct fraction){sizes[i], a->in};
     }
     return 0;
 }
@@ -339,7 +389,7 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
 }
 
 static void begin_axes(const struct tensor *x, struct axis *axis) {
-    for (int d = 0; d < x->ndim; d++) axis[d] = (struct axis){x->dims[d], x->dims[d], 1, 1, 0, 1};
+    for (int d = 0; d < x->ndim; d++) axis[d] = (struct axis){x->dims[d], x->dims[d], {1, 1}, {0, 1}, {1, 1}};
 }
 
 static int read_mode(struct lower *lower, struct resize *resize) {
@@ -355,7 +405,7 @@ static int read_mode(struct lower *lower, struct resize *resize) {
  * down. */
 int lower_upsample(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
-    struct resize resize = {.at = asymmetric, .round = floor};
+    struct resize resize = {.at = asymmetric, .round = floor_of};
     struct axis axis[RT_MAX_NDIM];
     const double *scales;
     int n;
@@ -415,23 +465,37 @@ static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct
     const char *policy = lower->op->since >= 18 ? lower_text(lower, "keep_aspect_ratio_policy") : "stretch";
     const bool smaller = strcmp(policy, "not_larger") == 0;
     int axes[RT_MAX_NDIM];
-    double scale = 0;
+    struct fraction scale = {0, 1};
     if (strcmp(policy, "stretch") == 0) return 0;
     if (!smaller && strcmp(policy, "not_smaller") != 0)
         return lower_error(lower, 335, EXIT_MALFORMED, "unknown keep_aspect_ratio_policy %s",
                            diag_quote(lower->builder.diags, policy));
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
-        const struct axis *a = &axis[axes[i]];
-        const double own = a->in ? (double)a->out / (double)a->in : 0;
-        if (i == 0 || (smaller ? own < scale : own > scale)) scale = own;
+        const struct fraction own = axis[axes[i]].in ? axis[axes[i]].scale : (struct fraction){0, 1};
+        const __int128 larger = own.num * scale.den - scale.num * own.den;
+        if (i == 0 || (smaller ? larger < 0 : larger > 0)) scale = own;
     }
-    if (!(scale > 0)) return lower_error(lower, 384, EXIT_MALFORMED, "a size or an extent is 0");
-    for (int i = 0; i < n; i++) {
+    if (!scale.num) return lower_error(lower, 384, EXIT_MALFORMED, "a size or an extent is 0");
+    for (int i = 0; i < n; i++) { /* halves are rounded up */
         struct axis *a = &axis[axes[i]];
-        if ((double)a->in * scale > 1 << 24) return too_large(lower);
-        *a = (struct axis){a->in, (int64_t)floor(scale * (double)a->in + 0.5), 1, scale, a->start, a->end};
+        const __int128 out = (2 * a->in * scale.num + scale.den) / (2 * scale.den);
+        if (out > RESULT_LIMIT) return too_large(lower);
+        a->out = (int64_t)out;
+        a->scale = scale;
     }
+    return 0;
+}
+
+/* The part from `start` to `end` of a dimension, both with as many bits as Note [Widths of coordinates] leaves. */
+static int set_part(struct lower *lower, double start, double end, struct axis *axis) {
+    int bits = CROP_BITS, exponent;
+    frexp((double)axis->in * fmax(1, fmax(fabs(start), fabs(end))), &exponent);
+    if (!isfinite(start) || !isfinite(end) || exponent > 62)
+        return lower_unsupported(lower, "roi from %g to %g", start, end);
+    bits -= exponent;
+    axis->start = (struct fraction){(__int128)floor(ldexp(start, bits)), (__int128)1 << bits};
+    axis->end = (struct fraction){(__int128)floor(ldexp(end, bits)), (__int128)1 << bits};
     return 0;
 }
 
@@ -442,10 +506,8 @@ static int read_roi(struct lower *lower, const struct resize *resize, const stru
     if (is_empty(lower, 1)) return lower_error(lower, 384, EXIT_MALFORMED, "tf_crop_and_resize needs roi");
     const double *roi = known_floats(lower, 1, "roi", &n);
     if (!roi || read_axes(lower, x->ndim, n / 2, axes) < 0) return -1;
-    for (int i = 0; i < n / 2; i++) {
-        axis[axes[i]].start = roi[i];
-        axis[axes[i]].end = roi[n / 2 + i];
-    }
+    for (int i = 0; i < n / 2; i++)
+        if (set_part(lower, roi[i], roi[n / 2 + i], &axis[axes[i]]) < 0) return -1;
     return 0;
 }
 
