@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "frontend/driver/user_ops.h"
 #include "frontend/read/onnx_weights.h"
@@ -200,6 +201,19 @@ static void free_tensor(void *tensor) {
     rt_tensor_free(tensor);
 }
 
+static int read_bind(struct reader *reader, struct import_bind *bind, const char *path) {
+    struct rt_reason why;
+    if (import_is_numbers(path) && access(path, F_OK) < 0) {
+        bind->numbers = path;
+        return 0;
+    }
+    bool pb = rt_has_suffix(path, ".pb");
+    if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
+        return refuse(reader, 915, path, &why);
+    arena_own(reader->arena, &bind->tensor, free_tensor);
+    return 0;
+}
+
 static int read_binds(struct reader *reader) {
     const struct option_files *given = &reader->options->binds;
     struct rt_hash hash;
@@ -207,16 +221,12 @@ static int read_binds(struct reader *reader) {
     reader->files->binds = ARENA_ARRAY(reader->arena, struct import_bind, given->all.n);
     rt_hash_start(&hash);
     for (int i = 0; i < given->all.n; i++) {
-        const char *path = given->all.at[i].path;
         struct import_bind *bind = &reader->files->binds[i];
-        struct rt_reason why;
-        bool pb = rt_has_suffix(path, ".pb");
-        if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
-            return refuse(reader, 915, path, &why);
-        arena_own(reader->arena, &bind->tensor, free_tensor);
+        if (read_bind(reader, bind, given->all.at[i].path) < 0) return -1;
         bind->input = given->all.at[i].name;
         reader->files->nbinds++;
         rt_hash_text(&hash, bind->input);
+        rt_hash_text(&hash, bind->numbers ? bind->numbers : "");
         rt_hash_int(&hash, bind->tensor.dtype);
         rt_hash_field(&hash, bind->tensor.dims, (size_t)bind->tensor.ndim * sizeof *bind->tensor.dims);
         rt_hash_field(&hash, bind->tensor.data, (size_t)bind->tensor.count * rt_dtype_bytes(bind->tensor.dtype));

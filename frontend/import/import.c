@@ -146,6 +146,10 @@ static struct frame *push(struct lower *lower, struct scope *scope, Onnx__NodePr
     frame->prefix = arena_printf(import->arena, "%s/", lower->builder.node);
     frame->name_count = NULL;
     frame->caller = arena_copy(import->arena, lower, sizeof *lower);
+    frame->failed = NULL;
+    frame->diagnostics = import->diags->all.n;
+    frame->errors = import->diags->errors;
+    frame->unsupported = import->unsupported;
     import->frame = frame;
     lower->entered = true;
     return frame;
@@ -170,6 +174,7 @@ int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     frame->nresults = (int)graph->n_output;
     frame->results = results;
     frame->done = subgraph->done;
+    frame->failed = subgraph->failed;
     frame->state = subgraph->state;
     return 0;
 }
@@ -215,6 +220,22 @@ static int enter_function(struct lower *lower, const Onnx__FunctionProto *functi
     return 0;
 }
 
+/* True for errors about the shapes or values of operands: E0371 to E0390. */
+static bool is_of_operands(const struct diagnostic *item) {
+    return item->code >= 371 && item->code <= 390;
+}
+
+/* The frame has errors: passes them to frame->failed. */
+static int fail(struct import *import, const struct frame *frame, struct lower *lower) {
+    struct failure failure = {.misfit = import->unsupported == frame->unsupported};
+    diags_take(import->diags, frame->diagnostics, &failure.diags);
+    for (int i = 0; i < failure.diags.all.n; i++) {
+        const struct diagnostic *item = &failure.diags.all.at[i];
+        if (item->severity == RT_SEVERITY_ERROR && !is_of_operands(item)) failure.misfit = false;
+    }
+    return frame->failed(lower, frame->state, &failure);
+}
+
 /* All nodes of the frame have been lowered: passes its results to frame->done, which sets the caller's outputs or
  * enters the next frame (the next iteration of a Loop). */
 static void leave(struct import *import, struct frame *frame) {
@@ -231,7 +252,10 @@ static void leave(struct import *import, struct frame *frame) {
     }
     lower->entered = false;
     int first = import->graph->nodes.n;
-    if (!status) status = frame->done(lower, frame->state, frame->nresults, values);
+    if (frame->failed && (status < 0 || import->diags->errors > frame->errors))
+        status = fail(import, frame, lower);
+    else if (!status)
+        status = frame->done(lower, frame->state, frame->nresults, values);
     if (!status) status = import_pass_counts(lower, first);
     if (!lower->entered) finish_node(import, lower->frame, lower, status);
 }

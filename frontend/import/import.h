@@ -36,11 +36,15 @@ struct import_shape {
 };
 
 /* --bind: makes the graph input `input` a constant. The tensor must have the input's type and fit its shape; symbolic
- * dimensions of the input get their sizes from it. The values are copied. */
+ * dimensions of the input get their sizes from it. The values are copied. `numbers` is text such as "16000", "1,2,3" or
+ * "true", which gets type and shape from the input; NULL: the tensor is given. */
 struct import_bind {
-    const char *input;
+    const char *input, *numbers;
     struct rt_tensor tensor;
 };
+
+/* True if the text can be import_bind.numbers. */
+bool import_is_numbers(const char *text);
 
 struct import_options {
     int ndims, nshapes, nbinds;

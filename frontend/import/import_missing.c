@@ -34,6 +34,7 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
     const char *domain = onnx_domain(node->domain), *type = onnx_text(node->op_type);
     const char *name = *domain ? arena_printf(import->arena, "%s::%s", domain, type) : type;
     int at = map_get(&import->missing_index, name, strlen(name));
+    import->unsupported++;
     if (at >= 0) {
         import->missing.at[at].count++;
         return;

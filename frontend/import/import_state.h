@@ -59,7 +59,9 @@ struct frame {
     int nresults;
     const char *const *results; /* names */
     int (*done)(struct lower *lower, void *state, int n, const int *values);
+    int (*failed)(struct lower *lower, void *state, const struct failure *failure); /* NULL: the caller fails */
     void *state;
+    int diagnostics, errors, unsupported; /* when it was entered */
 };
 
 /* An unsupported operator of the model; one entry however many nodes have it. */
@@ -98,6 +100,7 @@ struct import {
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
+    int unsupported;    /* nodes in `missing` so far */
     struct map shared;  /* Note [Shared weights] in import_values.c */
     struct map aliases; /* names of merged weights, as text "'a' is 'b'" */
     struct map module;  /* parameters of the PyTorch module by the name of its member; empty: not known */
@@ -129,6 +132,17 @@ void import_trained(struct import *import);
  * is recorded for a remark instead. 0 or -1. */
 int import_check_declared(struct import *import, const char *name, int tensor, enum mismatch mismatch);
 void import_report_mismatches(struct import *import);
+
+/* Adds a tensor to the graph as a constant; POISONED if it is too large. */
+int import_constant(struct import *import, const char *name, const struct rt_tensor *tensor);
+
+/* import_bind.c: inputs that --bind makes constants. ---------------------------------------------------------------- */
+
+struct sizes;
+/* Defines them; symbolic dimensions get their sizes from their shapes. */
+void import_binds(struct sizes *sizes, struct scope *scope);
+/* NULL: the input is not bound. */
+const struct import_bind *import_find_bind(const struct import *import, const char *name);
 
 /* import_ports.c: graph inputs and outputs that are sequences or optionals. ---------------------------------------- */
 

@@ -23,6 +23,10 @@ static int add_const(struct import *import, const char *name, enum rt_dtype stor
     return graph_add_const(import->graph, name, dtype, ndim, dims, values);
 }
 
+int import_constant(struct import *import, const char *name, const struct rt_tensor *tensor) {
+    return add_const(import, name, tensor->dtype, tensor->ndim, tensor->dims, tensor->data);
+}
+
 /* True for the types of quantised weights: integers of at most 16 bits, and codes. */
 static bool is_quantised(enum rt_dtype dtype) {
     return rt_dtype_bytes(dtype) <= 2 && dtype != RT_BOOL && !rt_dtype_is_float(dtype);
@@ -197,48 +201,6 @@ static bool input_type(struct sizes *sizes, const Onnx__ValueInfoProto *info, en
     return false;
 }
 
-static const struct import_bind *find_bind(const struct import *import, const char *name) {
-    for (int i = 0; i < import->options->nbinds; i++)
-        if (strcmp(import->options->binds[i].input, name) == 0) return &import->options->binds[i];
-    return NULL;
-}
-
-/* Checks the value of a bound input against its declaration; symbolic dimensions get their sizes from it. */
-static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct rt_tensor *given) {
-    struct import *import = sizes->import;
-    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
-    const char *where = place_of(import, "input", info->name);
-    if (!type || rt_dtype_by_onnx(type->elem_type) != given->dtype)
-        return diag_error(import->diags, 342, EXIT_MALFORMED, where,
-                          "--bind gives values of type %s, which is not the input's type",
-                          rt_dtypes[given->dtype].name);
-    if (sizes_shape(sizes, onnx_text(info->name)))
-        return diag_error(import->diags, 201, EXIT_USAGE, where, "--shape and --bind both give the input a shape");
-    if (sizes_bind(sizes, info, given->ndim, given->dims)) return 0;
-    return diag_error(import->diags, 342, EXIT_MALFORMED, where,
-                      "--bind gives values of another shape than the input's");
-}
-
-/* Bound inputs are imported first, since other inputs may use the sizes of their dimensions. */
-static void import_binds(struct sizes *sizes, struct scope *scope) {
-    struct import *import = sizes->import;
-    for (int i = 0; i < import->options->nbinds; i++) {
-        const struct import_bind *bind = &import->options->binds[i];
-        int k = 0;
-        while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), bind->input) != 0) k++;
-        if (k == import->ports.n) {
-            diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--bind: the model has no input %s",
-                       diag_quote(import->diags, bind->input));
-            continue;
-        }
-        const struct rt_tensor *given = &bind->tensor;
-        bool fits = bind_input(sizes, import->ports.at[k], given) == 0;
-        scope_define(scope, bind->input,
-                     fits ? add_const(import, bind->input, given->dtype, given->ndim, given->dims, given->data)
-                          : POISONED);
-    }
-}
-
 static int import_input(struct sizes *sizes, int at) {
     struct import *import = sizes->import;
     const Onnx__ValueInfoProto *info = import->ports.at[at];
@@ -360,10 +322,10 @@ int import_values(struct import *import, struct scope *scope) {
     import_signature(import);
     import_ports(import);
     sizes_init(&sizes, import);
-    import_binds(&sizes, scope);
+    import_binds(&sizes, scope); /* first: other inputs may use the sizes of their dimensions */
     for (size_t i = 0; i < proto->n_initializer; i++) {
         const char *name = onnx_text(proto->initializer[i]->name);
-        if (!find_bind(import, name))
+        if (!import_find_bind(import, name))
             scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
     }
     import_inputs(&sizes, scope);

@@ -1,12 +1,14 @@
 /* Control flow: subgraphs are inlined in place of the node.
  *
  * If takes the branch of a known condition; with a condition that is computed at run time, it computes both branches
- * and selects each result. Loop, Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs
+ * and selects each result. If the two sizes of a result differ along one dimension it is counted (struct counted). A
+ * branch that does not fit the shapes of its operands is left out, and a step that chooses it ends with an error. Loop, Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs
  * to its trip count, and an iteration after the condition became false leaves the carried values as they are; its scan
  * outputs are counted (struct counted). */
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
+#include <string.h>
 
 enum { MAX_TRIPS = 1 << 12 };
 
@@ -27,17 +29,66 @@ static int scalar_condition(struct lower *lower, int id) {
     return emit_reshape(lower, id, 0, NULL);
 }
 
+/* E405: what depends on a condition, a tensor, that is computed at run time. */
+static int refuse_condition(struct lower *lower, int condition, const char *what) {
+    lower_error(lower, 405, EXIT_UNSUPPORTED,
+                "control flow is not supported: depending on a condition that is computed at run time, %s", what);
+    lower_help_bind(lower, condition);
+    return -1;
+}
+
+static int types_differ(struct lower *lower, int condition, const struct tensor *a, const struct tensor *b) {
+    struct arena *arena = lower->builder.graph->arena;
+    return refuse_condition(lower, condition,
+                            arena_printf(arena, "a value is %s or %s", tensor_type(arena, a), tensor_type(arena, b)));
+}
+
+/* The dimension along which the size of the selected value depends on the condition or on data: -1 if there is none; -2
+ * if the two types differ in more. */
+static int open_dim(struct lower *lower, int yes, int no) {
+    const struct tensor a = lower_tensor(lower, yes), b = lower_tensor(lower, no);
+    const struct counted *counted[] = {lower_counted(lower, yes), lower_counted(lower, no)};
+    int dim = -1;
+    if (a.dtype != b.dtype || a.ndim != b.ndim) return -2;
+    for (int d = 0; d < a.ndim; d++) {
+        const bool open =
+            a.dims[d] != b.dims[d] || (counted[0] && counted[0]->dim == d) || (counted[1] && counted[1]->dim == d);
+        if (open && dim >= 0) return -2;
+        if (open) dim = d;
+    }
+    return dim;
+}
+
+/* The number of valid indices of dimension `dim`, an i64 without dimensions. */
+static int valid_of(struct lower *lower, int id, int dim) {
+    const struct counted *counted = lower_counted(lower, id);
+    const int64_t extent = lower_tensor(lower, id).dims[dim];
+    return counted ? counted->count : emit_ints(lower, 1, &extent, 0, NULL);
+}
+
+/* The value with zeros after its indices of dimension `dim`, `extent` in all. */
+static int pad_to(struct lower *lower, int id, int dim, int64_t extent) {
+    struct tensor rest = lower_tensor(lower, id);
+    rest.dims[dim] = extent - rest.dims[dim];
+    if (!rest.dims[dim]) return id;
+    const int zeros = emit_expand(lower, emit_like(lower, id, 0), rest.ndim, rest.dims);
+    const int padded = emit_concat(lower, dim, 2, (int[]){id, zeros});
+    lower_set_counted(lower, padded, NULL);
+    return padded;
+}
+
 static int select_one(struct lower *lower, int condition, int yes, int no) {
     if (yes == no) return yes;
-    struct tensor a = lower_tensor(lower, yes), b = lower_tensor(lower, no);
-    bool same = a.dtype == b.dtype && a.ndim == b.ndim;
-    for (int d = 0; same && d < a.ndim; d++) same = a.dims[d] == b.dims[d];
-    if (same) return emit3(lower, OP_Where, condition, yes, no);
-    struct arena *arena = lower->builder.graph->arena;
-    return lower_error(lower, 405, EXIT_UNSUPPORTED,
-                       "control flow is not supported: depending on a condition that is computed at run time, a value "
-                       "is %s or %s",
-                       tensor_type(arena, &a), tensor_type(arena, &b));
+    const struct tensor a = lower_tensor(lower, yes), b = lower_tensor(lower, no);
+    const int dim = open_dim(lower, yes, no);
+    if (dim == -2) return types_differ(lower, condition, &a, &b);
+    if (dim < 0) return emit3(lower, OP_Where, condition, yes, no);
+    const int64_t extent = a.dims[dim] > b.dims[dim] ? a.dims[dim] : b.dims[dim];
+    const int count = emit3(lower, OP_Where, condition, valid_of(lower, yes, dim), valid_of(lower, no, dim));
+    const int selected =
+        emit3(lower, OP_Where, condition, pad_to(lower, yes, dim, extent), pad_to(lower, no, dim, extent));
+    if (selected >= 0 && count >= 0) lower_set_counted(lower, selected, &(struct counted){dim, count, false});
+    return count < 0 ? -1 : selected;
 }
 
 /* The value `yes` where the condition, a tensor, is true, else `no`. Of two sequences, item by item. */
@@ -48,9 +99,7 @@ static int select_value(struct lower *lower, int condition, int yes, int no) {
     bool both = lower_is_sequence(yes) && lower_is_sequence(no);
     if (both) a = lower_items(lower, yes, &n), b = lower_items(lower, no, &m);
     if (!both || n != m || lower_is_nothing(lower, yes) || lower_is_nothing(lower, no))
-        return lower_error(lower, 405, EXIT_UNSUPPORTED,
-                           "control flow is not supported: the length of a sequence depends on a condition that is "
-                           "computed at run time");
+        return refuse_condition(lower, condition, "the length of a sequence differs");
     int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
     for (int i = 0; i < n; i++)
         if ((items[i] = select_one(lower, condition, a[i], b[i])) < 0) return -1;
@@ -71,7 +120,8 @@ static int refuse_updates(struct lower *lower, int updates) {
 struct choice {
     const char *name;
     int condition, updates;
-    const int *yes; /* results of then_branch */
+    const int *yes;         /* results of then_branch; NULL: it does not fit */
+    struct failure failure; /* if it does not */
 };
 
 static int check_results(struct lower *lower, int n) {
@@ -86,16 +136,73 @@ static int branch_done(struct lower *lower, void *state, int n, const int *value
     return 0;
 }
 
-static int enter_branch(struct lower *lower, const char *branch,
-                        int (*done)(struct lower *lower, void *state, int n, const int *values), void *state) {
-    return lower_enter(lower,
-                       &(struct subgraph){.graph = lower_attribute(lower, branch)->g, .done = done, .state = state});
+static int enter_branch(struct lower *lower, const char *branch, struct subgraph subgraph) {
+    subgraph.graph = lower_attribute(lower, branch)->g;
+    return lower_enter(lower, &subgraph);
+}
+
+/* Reports the errors of a branch, and whose it is. */
+static void report_branch(struct lower *lower, const struct choice *choice, const char *branch,
+                          const struct failure *failure) {
+    struct diags *diags = lower->builder.diags;
+    for (int i = 0; i < failure->diags.all.n; i++) {
+        diags_add(diags, &failure->diags.all.at[i]);
+        if (failure->diags.all.at[i].severity != RT_SEVERITY_ERROR) continue;
+        diag_note(diags, "it is in %s of If %s, whose condition %s is computed at run time", branch,
+                  diag_quote(diags, choice->name), diag_quote(diags, lower_input(lower, 0).name));
+        lower_help_bind(lower, lower->inputs[0]);
+    }
+}
+
+/* The value, of any shape, if `refused`, a bool without dimensions, is false; else the step ends with an error: the
+ * index of a Gather along a dimension of extent 1 is 0 or, out of range, 1. */
+static int unless(struct lower *lower, int refused, int value) {
+    const struct counted *counted = lower_counted(lower, value), kept = counted ? *counted : (struct counted){0};
+    const int row = emit_unsqueeze(lower, value, 0);
+    if (row >= 0 && counted) lower_set_counted(lower, row, NULL);
+    const int result = emit_gather(lower, row, emit_cast(lower, refused, RT_I64), 0);
+    if (result >= 0 && counted) lower_set_counted(lower, result, &kept);
+    return result;
+}
+
+static int unless_any(struct lower *lower, int refused, int value) {
+    int n = 0;
+    if (!lower_is_sequence(value)) return unless(lower, refused, value);
+    if (lower_is_nothing(lower, value)) return value;
+    const int *found = lower_items(lower, value, &n);
+    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    for (int i = 0; i < n; i++)
+        if ((items[i] = unless(lower, refused, found[i])) < 0) return -1;
+    return lower_sequence(lower, n, items);
+}
+
+/* `misfit`, a branch, does not fit its operands: a step whose condition chooses it is refused. `values` are the results
+ * of the other branch. */
+static int take_other(struct lower *lower, const struct choice *choice, const char *misfit,
+                      const struct failure *failure, const int *values) {
+    struct diags *diags = lower->builder.diags;
+    const bool chosen = strcmp(misfit, "then_branch") == 0; /* the value of the condition that chooses it */
+    const char *condition = diag_quote(diags, lower_input(lower, 0).name);
+    const struct diagnostic *first = failure->diags.all.at;
+    while (first->severity != RT_SEVERITY_ERROR) first++;
+    diag_warning(diags, first->code, lower_where(lower),
+                 "%s does not fit its operands and is left out: a step in which condition %s is %s ends with an error",
+                 misfit, condition, chosen ? "true" : "false");
+    diag_note(diags, "%s: %s", first->where, first->text);
+    lower_help_bind(lower, lower->inputs[0]);
+    lower->builder.node =
+        arena_printf(lower->builder.graph->arena, "%s: %s does not fit its operands", choice->name, misfit);
+    const int refused = chosen ? choice->condition : emit1(lower, OP_Not, choice->condition);
+    for (int i = 0; i < lower->noutputs; i++)
+        if ((lower->outputs[i] = unless_any(lower, refused, values[i])) < 0) return -1;
+    return 0;
 }
 
 static int else_done(struct lower *lower, void *state, int n, const int *values) {
     const struct choice *choice = state;
     lower->builder.node = choice->name;
     if (check_results(lower, n) < 0 || refuse_updates(lower, choice->updates) < 0) return -1;
+    if (!choice->yes) return take_other(lower, choice, "then_branch", &choice->failure, values);
     for (int i = 0; i < lower->noutputs; i++) {
         lower->outputs[i] = select_value(lower, choice->condition, choice->yes[i], values[i]);
         if (lower->outputs[i] < 0) return -1;
@@ -103,26 +210,51 @@ static int else_done(struct lower *lower, void *state, int n, const int *values)
     return 0;
 }
 
+static int else_failed(struct lower *lower, void *state, const struct failure *failure) {
+    const struct choice *choice = state;
+    lower->builder.node = choice->name;
+    lower->builder.graph->updates.n = choice->updates;
+    if (choice->yes && failure->misfit) return take_other(lower, choice, "else_branch", failure, choice->yes);
+    if (!choice->yes) report_branch(lower, choice, "then_branch", &choice->failure);
+    report_branch(lower, choice, "else_branch", failure);
+    return -1;
+}
+
+static int enter_else(struct lower *lower, struct choice *choice) {
+    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.else", choice->name);
+    return enter_branch(lower, "else_branch",
+                        (struct subgraph){.done = else_done, .failed = else_failed, .state = choice});
+}
+
 static int then_done(struct lower *lower, void *state, int n, const int *values) {
     struct choice *choice = state;
-    if (check_results(lower, n) < 0) return -1;
+    if (check_results(lower, n) < 0 || refuse_updates(lower, choice->updates) < 0) return -1;
     choice->yes = arena_copy(lower->builder.graph->arena, values, (size_t)(n + 1) * sizeof *values);
-    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.else", choice->name);
-    return enter_branch(lower, "else_branch", else_done, choice);
+    return enter_else(lower, choice);
+}
+
+static int then_failed(struct lower *lower, void *state, const struct failure *failure) {
+    struct choice *choice = state;
+    lower->builder.graph->updates.n = choice->updates;
+    choice->failure = *failure;
+    if (failure->misfit) return enter_else(lower, choice);
+    report_branch(lower, choice, "then_branch", failure);
+    return -1;
 }
 
 int lower_if(struct lower *lower) {
     int64_t known;
     if (lower_want(lower, 0, false) < 0) return -1;
     if (known_int(lower, lower->inputs[0], &known))
-        return enter_branch(lower, known ? "then_branch" : "else_branch", branch_done, NULL);
+        return enter_branch(lower, known ? "then_branch" : "else_branch", (struct subgraph){.done = branch_done});
     struct arena *arena = lower->builder.graph->arena;
     struct choice *choice = ARENA_NEW(arena, struct choice);
     choice->name = lower->builder.node;
     choice->updates = lower->builder.graph->updates.n;
     if ((choice->condition = scalar_condition(lower, lower->inputs[0])) < 0) return -1;
     lower->builder.node = arena_printf(arena, "%s.then", choice->name);
-    return enter_branch(lower, "then_branch", then_done, choice);
+    return enter_branch(lower, "then_branch",
+                        (struct subgraph){.done = then_done, .failed = then_failed, .state = choice});
 }
 
 /* Stacks ----------------------------------------------------------------------------------------------------------- */
@@ -224,9 +356,11 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
 
 /* Reads the trip count, which must be known, and the first condition; *condition is 1 if it is computed at run time. */
 static int loop_bounds(struct lower *lower, struct loop *loop, int64_t *condition) {
-    if (lower_has(lower, 0) && !known_int(lower, lower->inputs[0], &loop->trips))
-        return lower_error(lower, 405, EXIT_UNSUPPORTED,
-                           "control flow is not supported unless its trip count is a constant");
+    if (lower_has(lower, 0) && !known_int(lower, lower->inputs[0], &loop->trips)) {
+        lower_error(lower, 405, EXIT_UNSUPPORTED, "control flow is not supported unless its trip count is a constant");
+        if (!lower_is_sequence(lower->inputs[0])) lower_help_bind(lower, lower->inputs[0]);
+        return -1;
+    }
     if (!lower_has(lower, 1) || known_int(lower, lower->inputs[1], condition)) return 0;
     return loop_while(lower, loop, lower->inputs[1]);
 }

@@ -65,16 +65,52 @@ int lower_result(struct lower *lower, int tensor) {
     return tensor < 0 ? -1 : 0;
 }
 
+/* The graph inputs that a tensor is computed from: *n of them, in the graph's order. */
+static const int *roots_of(struct lower *lower, int tensor, int *n) {
+    const struct graph *graph = lower->builder.graph;
+    struct arena *arena = graph->arena;
+    bool *reached = ARENA_ARRAY(arena, bool, graph->tensors.n);
+    int *roots = ARENA_ARRAY(arena, int, graph->inputs.n + 1);
+    reached[tensor] = true;
+    *n = 0;
+    for (int i = graph->nodes.n - 1; i >= 0; i--) { /* operands come before results */
+        const struct node *node = &graph->nodes.at[i];
+        bool needed = false;
+        for (int o = 0; o < node->noutputs; o++) needed = needed || reached[node->outputs[o]];
+        for (int k = 0; needed && k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) reached[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->inputs.n; i++)
+        if (reached[graph->inputs.at[i]]) roots[(*n)++] = graph->inputs.at[i];
+    return roots;
+}
+
+/* True for an input that a user may well know before the program runs. */
+static bool is_small(const struct tensor *tensor) {
+    return tensor_elements(tensor) <= (rt_dtype_is_float(tensor->dtype) ? 1 : RT_MAX_NDIM);
+}
+
+void lower_help_bind(struct lower *lower, int tensor) {
+    int n;
+    const int *roots = roots_of(lower, tensor, &n);
+    for (int i = 0; i < n; i++) {
+        struct tensor root = lower_tensor(lower, roots[i]);
+        if (!is_small(&root)) return;
+    }
+    for (int i = 0; i < n; i++) {
+        struct tensor root = lower_tensor(lower, roots[i]);
+        const char *name = str_escape(lower->builder.diags->arena, root.name, strlen(root.name), 120);
+        diag_help(lower->builder.diags, "--bind %s=FILE.npy, or %s in place of the file, makes input %s a constant",
+                  name, tensor_elements(&root) == 1 ? "a number" : "a list such as 1,2",
+                  diag_quote(lower->builder.diags, root.name));
+    }
+}
+
 /* E0409: an input that must be known at compile time is not; suggests --bind. Returns -1. */
 static int unknown(struct lower *lower, int input, const char *what) {
-    struct tensor tensor = lower_input(lower, input);
-    const char *name = diag_quote(lower->builder.diags, tensor.name);
+    const char *name = diag_quote(lower->builder.diags, lower_input(lower, input).name);
     lower_error(lower, 409, EXIT_UNSUPPORTED, "%s is computed at run time (%s): it must be a constant", what, name);
-    if (tensor.kind == TENSOR_INPUT)
-        diag_help(lower->builder.diags, "--bind %s=FILE.npy makes the input a constant",
-                  str_escape(lower->builder.diags->arena, tensor.name, strlen(tensor.name), 120));
-    else
-        diag_help(lower->builder.diags, "--bind INPUT=FILE.npy makes a graph input that it depends on a constant");
+    lower_help_bind(lower, lower->inputs[input]);
     return -1;
 }
 

@@ -67,6 +67,9 @@ struct tensor lower_tensor(const struct lower *lower, int tensor);
 enum rt_dtype lower_dtype(const struct lower *lower, int tensor);
 int lower_ndim(const struct lower *lower, int tensor);
 
+/* Adds to the latest diagnostic how --bind makes the tensor a constant, if it depends on small graph inputs alone. */
+void lower_help_bind(struct lower *lower, int tensor);
+
 /* Sets output 0 and returns 0, or -1 if `tensor` is -1. A lowering ends with it. */
 int lower_result(struct lower *lower, int tensor);
 
@@ -145,6 +148,12 @@ int lower_masked_index(struct lower *lower, int x);
 /* Adds the tensor of an attribute (Constant, ConstantOfShape) to the graph as a constant. */
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto);
 
+/* Why a subgraph could not be lowered. misfit: for no other reason than that operands do not fit its operators. */
+struct failure {
+    struct diags diags;
+    bool misfit;
+};
+
 /* A graph attribute of the node that is inlined in place of the node: If, Loop (lower_control.c). */
 struct subgraph {
     const Onnx__GraphProto *graph;
@@ -153,6 +162,8 @@ struct subgraph {
     /* Called with the ids of the graph's outputs after its nodes were lowered. Sets the node's outputs, or enters the
      * next subgraph; 0, or -1 after a diagnostic. */
     int (*done)(struct lower *lower, void *state, int n, const int *values);
+    /* Called in its place after errors, which have been taken from the diagnostics. NULL: they are the node's. */
+    int (*failed)(struct lower *lower, void *state, const struct failure *failure);
     void *state;
 };
 /* Enters the subgraph and returns 0; the lowering returns after it, with its outputs not set. */

@@ -29,12 +29,16 @@ static const char *printable(struct arena *arena, const char *text) {
     return text;
 }
 
+void diags_add(struct diags *diags, const struct diagnostic *item) {
+    VEC_PUSH(diags->arena, &diags->all, *item);
+    if (item->severity == RT_SEVERITY_ERROR) diags->errors++;
+}
+
 static void record(struct diags *diags, enum rt_severity severity, int code, enum exit_code exit, const char *where,
                    const char *text) {
     struct diagnostic item = {.severity = severity, .code = code, .exit = exit, .text = printable(diags->arena, text)};
     if (where) item.where = printable(diags->arena, arena_strdup(diags->arena, where));
-    VEC_PUSH(diags->arena, &diags->all, item);
-    if (severity == RT_SEVERITY_ERROR) diags->errors++;
+    diags_add(diags, &item);
 }
 
 #define FORMATTED(text, diags, format)                                                                                 \
@@ -93,8 +97,14 @@ const char *diag_quote(struct diags *diags, const char *name) {
 }
 
 void diags_append(struct diags *diags, const struct diags *from) {
-    for (int i = 0; i < from->all.n; i++) VEC_PUSH(diags->arena, &diags->all, from->all.at[i]);
-    diags->errors += from->errors;
+    for (int i = 0; i < from->all.n; i++) diags_add(diags, &from->all.at[i]);
+}
+
+void diags_take(struct diags *diags, int first, struct diags *taken) {
+    diags_init(taken, diags->arena);
+    for (int i = first; i < diags->all.n; i++) diags_add(taken, &diags->all.at[i]);
+    diags->all.n = first;
+    diags->errors -= taken->errors;
 }
 
 enum exit_code diags_exit(const struct diags *diags) {

@@ -52,8 +52,11 @@ void diag_remark(struct diags *diags, const char *where, const char *format, ...
 void diag_note(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void diag_help(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Adds those of `from`, in order. Their texts are shared. */
+/* Adds one diagnostic, or those of `from` in order. Their texts are shared. */
+void diags_add(struct diags *diags, const struct diagnostic *item);
 void diags_append(struct diags *diags, const struct diags *from);
+/* Moves those from index `first` on to `taken`, which it initialises. */
+void diags_take(struct diags *diags, int first, struct diags *taken);
 
 /* A name from a model in quotes, escaped to printable ASCII, at most 120 characters, in the arena of `diags`. */
 const char *diag_quote(struct diags *diags, const char *name);

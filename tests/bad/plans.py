@@ -316,5 +316,8 @@ ROWS = [
     response("unknown", b"--pas\r\nfoo", text=r"E0202\]", place=None),
     *[reading(name, content) for name, content in BAD_ARRAYS.items()],
     reading("none.npy", None, 6, r"E0601\]"),
+    reading("6,2", None, 0, ""),
+    reading("6,2", b"a file of that name is read", text=r"E0915\]"),
+    reading("6,2,", None, 6, r"E0601\]"),
     reading("wrong.npy", npy(b"3,", bytes(24)), text=r"E0915\]|E0342\]"),
 ]

@@ -9,14 +9,14 @@ HUGE, LEAST = (1 << 63) - 1, -(1 << 63)
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def running(id, made, says, arrays, **how):
+def running(id, made, says, arrays, place=r"node ", **how):
     """`made` on these arrays, by input."""
     def make(d):
         for name, array in arrays.items():
             np.save(d / f"{name}.npy", array)
         return made
     inputs = [word for name in arrays for word in ("--input", f"{name}={name}.npy")]
-    return Row(id, make, 3, says, verb=["run", "m.onnx", *inputs], place=r"node ", makes="(cache|tmp)($|/)", seconds=60, **how)
+    return Row(id, make, 3, says, verb=["run", "m.onnx", *inputs], place=place, makes="(cache|tmp)($|/)", seconds=60, **how)
 
 
 def indexed(op, index, shape=(1,), update=None, **attributes):
@@ -46,7 +46,21 @@ def target_row(id, op, target, slow=True, **attributes):
     return running(f"F25 run {id} {target}", made, rf"E0382\].*label {target} ", arrays, slow=slow)
 
 
+def branch(name, rows):
+    """The product of X and a matrix of so many rows."""
+    return m.graph([node("MatMul", f"x {name}", f"of_{name}")], [], [value(f"of_{name}", None)],
+                   [m.tensor(name, [rows, 1], [1] * rows)])
+
+
+def misfit(condition):
+    """An If whose else_branch does not fit: no step may choose it."""
+    branches = {"then_branch": branch("w4", 4), "else_branch": branch("w5", 5)}
+    inputs = [value("x", X.shape), value("c", (), m.BOOL)]
+    return model([node("If", "c", "y", **branches)], inputs, [value("y", None)]), {"x": X, "c": np.array(condition)}
+
+
 ROWS = [
+    running("F27 run if", misfit(False)[0], r"E0382\](.|\n)*else_branch does not fit", misfit(False)[1], r"m\.onnx|node "),
     row("gather", "Gather", 3, slow=False),
     *[row("gather", "Gather", i) for i in (-4, HUGE, LEAST)],
     row("gather axis", "Gather", 4, axis=1),

@@ -119,7 +119,13 @@ static void read_options(struct arena *arena, const char *text, struct import_op
     while (options->nbinds < MAX_OPTIONS && (line = onnx_text_option(arena, text, "bind", options->nbinds))) {
         char *name = arena_strdup(arena, line), *blank = strchr(name, ' ');
         *blank = 0;
-        binds[options->nbinds++] = (struct import_bind){name, onnx_text_tensor(arena, blank + 1)};
+        binds[options->nbinds++] = (struct import_bind){name, NULL, onnx_text_tensor(arena, blank + 1)};
+    }
+    for (int i = 0; options->nbinds < MAX_OPTIONS && (line = onnx_text_option(arena, text, "--bind", i)); i++) {
+        char *name = arena_strdup(arena, line), *equal = strchr(name, '=');
+        *equal = 0;
+        assert_true(import_is_numbers(equal + 1));
+        binds[options->nbinds++] = (struct import_bind){.input = name, .numbers = equal + 1};
     }
     line = onnx_text_option(arena, text, "dtype", 0);
     options->dtype = line ? rt_dtype_by_name(line) : RT_DTYPE_NONE;

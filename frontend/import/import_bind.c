@@ -1,0 +1,138 @@
+/* --bind: inputs that are constants, given as tensors or as numbers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/import/import_sizes.h"
+#include "frontend/import/import_state.h"
+#include "runtime/base/checked.h"
+
+/* A number as it is written. */
+struct written {
+    double real;
+    int64_t whole;
+    bool is_whole;
+};
+
+/* The number that the text begins with; *end is set behind it. False if there is none. */
+static bool read_number(const char *text, const char **end, struct written *number) {
+    char *after;
+    for (int i = 0; i < 2; i++) {
+        const char *word = i ? "true" : "false";
+        if (strncmp(text, word, strlen(word)) != 0) continue;
+        *number = (struct written){i, i, true};
+        *end = text + strlen(word);
+        return true;
+    }
+    if (!strchr("+-.0123456789", *text)) return false;
+    number->real = strtod(text, &after);
+    *end = after;
+    if (after == text) return false;
+    errno = 0;
+    number->whole = strtoll(text, &after, 10);
+    number->is_whole = after == *end && !errno;
+    return true;
+}
+
+/* Stores the number as an element of that type; false if it is none of it. */
+static bool store(void *to, enum rt_dtype dtype, const struct written *number) {
+    int64_t stored;
+    rt_convert(to, dtype, &number->real, RT_F64, 1);
+    if (rt_dtype_is_float(dtype)) return true;
+    rt_convert(to, dtype, &number->whole, RT_I64, 1);
+    rt_convert(&stored, RT_I64, to, dtype, 1);
+    return number->is_whole && stored == number->whole;
+}
+
+/* The numbers in the text: how many, or -1 if it has something else. `values`, unless NULL, are set to them; -1, too, if
+ * one is not of the type. */
+static int64_t read_numbers(const char *text, enum rt_dtype dtype, unsigned char *values) {
+    struct written number;
+    for (int64_t n = 0; *text && read_number(text, &text, &number) && (!*text || *text == ','); text++) {
+        if (values && !store(values + (size_t)n * rt_dtype_bytes(dtype), dtype, &number)) return -1;
+        n++;
+        if (!*text) return n;
+    }
+    return -1;
+}
+
+bool import_is_numbers(const char *text) {
+    return read_numbers(text, RT_F64, NULL) > 0;
+}
+
+/* The shape of `count` numbers for the input: its own, whose only open dimension has the size that is left; if it is
+ * not declared, none for one number, else one dimension. False if they do not fit. */
+static bool shape_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, int64_t count, struct rt_tensor *tensor) {
+    const Onnx__TensorShapeProto *shape = sizes_tensor_type(info)->shape;
+    int64_t known = 1, open = -1;
+    tensor->ndim = shape ? (int)shape->n_dim : count > 1;
+    for (int d = 0; d < tensor->ndim; d++) {
+        int64_t size = shape ? sizes_of(sizes, info, (size_t)d) : OPEN;
+        tensor->dims[d] = size == OPEN ? 1 : size;
+        if (size == OPEN && open >= 0 && count > 1) return false;
+        if (size == OPEN) open = d;
+        if (!rt_mul(known, tensor->dims[d], &known)) return false;
+    }
+    if (open >= 0 && known && count % known == 0) tensor->dims[open] = count / known, known = count;
+    tensor->count = count;
+    return known == count;
+}
+
+static int numbers_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, const char *text,
+                      struct rt_tensor *tensor) {
+    struct import *import = sizes->import;
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
+    const char *where = onnx_where(import->model, "input", info->name);
+    const int64_t count = read_numbers(text, RT_F64, NULL);
+    tensor->dtype = type ? rt_dtype_by_onnx(type->elem_type) : RT_DTYPE_NONE;
+    if (tensor->dtype == RT_DTYPE_NONE || (type->shape && type->shape->n_dim > RT_MAX_NDIM) ||
+        !shape_of(sizes, info, count, tensor))
+        return diag_error(import->diags, 342, EXIT_MALFORMED, where,
+                          "--bind gives %lld number%s, which the input's shape does not fit", (long long)count,
+                          count == 1 ? "" : "s");
+    tensor->data = arena_alloc(import->arena, (size_t)count, rt_dtype_bytes(tensor->dtype));
+    if (read_numbers(text, tensor->dtype, tensor->data) == count) return 0;
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives numbers that are not of type %s",
+                      rt_dtypes[tensor->dtype].name);
+}
+
+/* Checks the value of a bound input against its declaration; symbolic dimensions get their sizes from it. */
+static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct rt_tensor *given) {
+    struct import *import = sizes->import;
+    const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
+    const char *where = onnx_where(import->model, "input", info->name);
+    if (!type || rt_dtype_by_onnx(type->elem_type) != given->dtype)
+        return diag_error(import->diags, 342, EXIT_MALFORMED, where,
+                          "--bind gives values of type %s, which is not the input's type",
+                          rt_dtypes[given->dtype].name);
+    if (sizes_shape(sizes, onnx_text(info->name)))
+        return diag_error(import->diags, 201, EXIT_USAGE, where, "--shape and --bind both give the input a shape");
+    if (sizes_bind(sizes, info, given->ndim, given->dims)) return 0;
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where,
+                      "--bind gives values of another shape than the input's");
+}
+
+const struct import_bind *import_find_bind(const struct import *import, const char *name) {
+    for (int i = 0; i < import->options->nbinds; i++)
+        if (strcmp(import->options->binds[i].input, name) == 0) return &import->options->binds[i];
+    return NULL;
+}
+
+void import_binds(struct sizes *sizes, struct scope *scope) {
+    struct import *import = sizes->import;
+    for (int i = 0; i < import->options->nbinds; i++) {
+        const struct import_bind *bind = &import->options->binds[i];
+        int k = 0;
+        while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), bind->input) != 0) k++;
+        if (k == import->ports.n) {
+            diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--bind: the model has no input %s",
+                       diag_quote(import->diags, bind->input));
+            continue;
+        }
+        struct rt_tensor given = bind->tensor;
+        const Onnx__ValueInfoProto *info = import->ports.at[k];
+        bool fits = !bind->numbers || numbers_of(sizes, info, bind->numbers, &given) == 0;
+        fits = fits && bind_input(sizes, info, &given) == 0;
+        scope_define(scope, bind->input, fits ? import_constant(import, bind->input, &given) : POISONED);
+    }
+}
