@@ -44,8 +44,8 @@ static bool store(void *to, enum rt_dtype dtype, const struct written *number) {
     return number->is_whole && stored == number->whole;
 }
 
-/* The numbers in the text: how many, or -1 if it has something else. `values`, unless NULL, are set to them; -1, too, if
- * one is not of the type. */
+/* The numbers in the text: how many, or -1 if it has something else. `values`, unless NULL, are set to them; -1,
+ * too, if one is not of the type. */
 static int64_t read_numbers(const char *text, enum rt_dtype dtype, unsigned char *values) {
     struct written number;
     for (int64_t n = 0; *text && read_number(text, &text, &number) && (!*text || *text == ','); text++) {

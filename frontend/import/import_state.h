@@ -136,7 +136,7 @@ void import_report_mismatches(struct import *import);
 /* Adds a tensor to the graph as a constant; POISONED if it is too large. */
 int import_constant(struct import *import, const char *name, const struct rt_tensor *tensor);
 
-/* import_bind.c: inputs that --bind makes constants. ---------------------------------------------------------------- */
+/* import_bind.c: inputs that --bind makes constants. --------------------------------------------------------------- */
 
 struct sizes;
 /* Defines them; symbolic dimensions get their sizes from their shapes. */

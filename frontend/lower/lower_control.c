@@ -2,9 +2,9 @@
  *
  * If takes the branch of a known condition; with a condition that is computed at run time, it computes both branches
  * and selects each result. If the two sizes of a result differ along one dimension it is counted (struct counted). A
- * branch that does not fit the shapes of its operands is left out, and a step that chooses it ends with an error. Loop, Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs
- * to its trip count, and an iteration after the condition became false leaves the carried values as they are; its scan
- * outputs are counted (struct counted). */
+ * branch that does not fit the shapes of its operands is left out, and a step that chooses it ends with an error. Loop,
+ * Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs to its trip count, and an
+ * iteration after the condition became false leaves the carried values as they are; its scan outputs are counted. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
