@@ -61,7 +61,6 @@ OWN = {
 
 # What is not yet as it should be.
 OPEN = {
-    "a-11-same-output-twice",
     "a-15-vinfo-contradicts",
     "a-16-sparse-init",
     "a-36-dynquant-lstm",
@@ -79,11 +78,9 @@ OPEN = {
     "a-88-question-mark-dims",
     "b-58-resume-longer-schedule",
     "b-64-ranks-with-other-options",
-    "b-65-zero-times-sum",
     "b-67-batch-norm-evaluation",
     "b-68-shared-input-shuffle",
     "b-69-bf16-accumulation",
-    "b-73-reduced-parameter",
     "real-01-output-rank",
     "real-04-ml-scaler",
     "real-06-if-other-size",

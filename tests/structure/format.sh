@@ -4,12 +4,12 @@
 #   format.sh ROOT
 #
 # Versions of clang-format differ in what they make of one style: another than 14 is not asked. Numbers that a program has
-# recorded (recorded_*.h) and templates of generated code are left as they are.
+# recorded (recorded_*.h), templates of generated code and reports are left as they are.
 set -eu
 cd "$1"
 
 files() {
-    find ir passes codegen frontend runtime tests samples bench -type f "$@" ! -name 'recorded_*' ! -path '*/corpus/*' | LC_ALL=C sort
+    find ir passes codegen frontend runtime tests samples bench -type f "$@" ! -name 'recorded_*' ! -path '*/corpus/*' ! -path 'tests/reports/*' | LC_ALL=C sort
 }
 
 long=$(files \( -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \) |
