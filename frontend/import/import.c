@@ -101,12 +101,8 @@ int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
 /* Finishing a node ------------------------------------------------------------------------------------------------ */
 
 /* Defines the node's outputs in its scope, POISONED if it failed. Tensors that the node created get the names of the
- * ONNX values. A value computed from a pool with ceil_mode may differ from its declared shape, as the pool's result
- * may. */
+ * ONNX values. */
 static void finish_node(struct import *import, const struct frame *frame, struct lower *lower, int status) {
-    for (int i = 0; i < lower->ninputs && import->ceiling.n; i++)
-        if (map_get(&import->ceiling, (const char *)&lower->inputs[i], sizeof lower->inputs[i]) >= 0)
-            lower->mismatch = MISMATCH_CEIL;
     for (int i = 0; i < lower->noutputs; i++) {
         const char *name = onnx_text(lower->node->output[i]);
         int id = status < 0 ? POISONED : lower->outputs[i];
@@ -119,9 +115,7 @@ static void finish_node(struct import *import, const struct frame *frame, struct
             import_alias(import, name, id);
         else if (id >= 0 && !lower_is_sequence(id))
             import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
-        if (id >= 0 && lower->mismatch == MISMATCH_CEIL) map_put(&import->ceiling, (const char *)&id, sizeof id, 1);
-        if (id >= 0 && !frame->up && !lower_is_sequence(id) &&
-            import_check_declared(import, name, id, lower->mismatch) < 0)
+        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id) < 0)
             id = POISONED;
         scope_define(frame->scope, name, id);
     }
@@ -453,7 +447,6 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_exporter(&import);
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
-    map_init(&import.ceiling, arena);
     map_init(&import.shared, arena);
     map_init(&import.counts, arena);
     index_functions(&import);
@@ -472,7 +465,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     walk(&import);
     import_report_missing(&import);
     import_report_aliases(&import);
-    import_report_mismatches(&import);
+    import_report_undeclared(&import);
     import_compare_signature(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
     *out = graph;

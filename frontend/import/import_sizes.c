@@ -1,5 +1,7 @@
 #include "frontend/import/import_sizes.h"
 
+#include <strings.h>
+
 #include "ir/base/str.h"
 
 enum { MOST_SHOWN = 8 };
@@ -13,11 +15,26 @@ bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim) {
     return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
 }
 
-const char *sizes_dim_name(const Onnx__ValueInfoProto *info, size_t at, struct arena *arena) {
+/* True for names that exporters give to sizes that they do not know, as "?" or tf2onnx's "unk__12". */
+static bool means_unknown(const char *name) {
+    static const char *const words[] = {"?", "*", "-1", "none", "null", "dynamic"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(name, words[i]) == 0) return true;
+    if (strncasecmp(name, "unk", 3) != 0) return false;
+    name += strncasecmp(name, "unknown", 7) == 0 ? 7 : 3;
+    return name[strspn(name, "_0123456789")] == '\0';
+}
+
+/* The name that the model gives dimension `at`; NULL: none. */
+static const char *param_of(const Onnx__ValueInfoProto *info, size_t at) {
     const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
-    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *onnx_text(dim->dim_param))
-        return dim->dim_param;
-    return arena_printf(arena, "%s.%zu", onnx_text(info->name), at);
+    const bool named = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+    return named && *onnx_text(dim->dim_param) ? dim->dim_param : NULL;
+}
+
+const char *sizes_dim_name(const Onnx__ValueInfoProto *info, size_t at, struct arena *arena) {
+    const char *param = param_of(info, at);
+    return param && !means_unknown(param) ? param : arena_printf(arena, "%s.%zu", onnx_text(info->name), at);
 }
 
 static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
@@ -29,6 +46,13 @@ static const struct size *find(const struct sizes *sizes, const char *name) {
     return at < 0 ? NULL : &sizes->all.at[at];
 }
 
+/* What is known of dimension `at`: --dim may also give the size of all that have the same name for an unknown one. */
+static const struct size *find_dim(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
+    const char *param = param_of(info, at);
+    const struct size *known = find(sizes, dim_name(sizes->import, info, at));
+    return known || !param ? known : find(sizes, param);
+}
+
 static void set(struct sizes *sizes, const char *name, int64_t size, const char *option) {
     map_put(&sizes->index, name, strlen(name), sizes->all.n);
     VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, size, option}));
@@ -37,7 +61,7 @@ static void set(struct sizes *sizes, const char *name, int64_t size, const char 
 int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
     const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
     if (sizes_is_number(dim)) return dim->dim_value;
-    const struct size *known = find(sizes, dim_name(sizes->import, info, at));
+    const struct size *known = find_dim(sizes, info, at);
     return known ? known->size : OPEN;
 }
 
@@ -65,8 +89,9 @@ static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, 
         const Onnx__TypeProto__Tensor *type = sizes_tensor_type(infos[i]);
         for (size_t d = 0; type && type->shape && d < type->shape->n_dim; d++) {
             if (sizes_is_number(type->shape->dim[d])) continue;
-            const char *name = dim_name(sizes->import, infos[i], d);
+            const char *name = dim_name(sizes->import, infos[i], d), *param = param_of(infos[i], d);
             map_put(&sizes->used, name, strlen(name), 1);
+            if (param) map_put(&sizes->used, param, strlen(param), 1);
         }
     }
 }
@@ -110,7 +135,7 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
                               option, d, (long long)dim->dim_value, (long long)given->sizes[d]);
         }
         const char *name = dim_name(import, info, (size_t)d);
-        const struct size *known = find(sizes, name);
+        const struct size *known = find_dim(sizes, info, (size_t)d);
         if (!known)
             set(sizes, name, given->sizes[d], option);
         else if (known->size != given->sizes[d])

@@ -1,6 +1,7 @@
 /* Sizes of the symbolic dimensions of graph inputs, private to the import: from --dim, --shape and bound inputs.
  *
- * Dimensions of the same name have one size. Every size remembers the option that gave it, so that a contradiction can
+ * Dimensions of the same name have one size, unless the name says that the size is not known ("?", "None", "unk__12"):
+ * then each has its own, as without a name. Every size remembers the option that gave it, so that a contradiction can
  * name both. */
 #ifndef FRONTEND_IMPORT_IMPORT_SIZES_H
 #define FRONTEND_IMPORT_IMPORT_SIZES_H
@@ -32,7 +33,8 @@ void sizes_init(struct sizes *sizes, struct import *import);
 const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info);
 bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim);
 
-/* The name of a symbolic dimension, in the model or `arena`: dim_param, or "input.index" without one. */
+/* The name of a symbolic dimension, in the model or `arena`: dim_param, or "input.index" without one that tells the
+ * size from others. */
 const char *sizes_dim_name(const Onnx__ValueInfoProto *info, size_t at, struct arena *arena);
 
 /* The shape that --shape gives the input; NULL: none. */

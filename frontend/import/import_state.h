@@ -85,18 +85,17 @@ struct import {
     VEC(struct boundary) boundaries;
     struct map declared; /* value name -> index of its declaration in infos */
     VEC(const Onnx__ValueInfoProto *) infos;
-    int nfixed;        /* the first infos are graph inputs and outputs, whose declared shapes must hold */
+    int nfixed;        /* the first infos are graph inputs and outputs, whose declared types must hold */
     struct map counts; /* ids of values: Note [Counted values] in import_counts.c */
     VEC(struct counted) counted;
-    struct map ceiling; /* ids of values that may differ from their declared shape by MISMATCH_CEIL */
     struct {
         int count;
         const char *where, *text; /* of the first */
-    } mismatches[MISMATCHES];
-    struct frame *frame;  /* the innermost */
-    int64_t walked;       /* nodes so far */
-    int random_operators; /* so far */
-    int nchwc_block;      /* lower_nchwc_block, once it is known; else 0 */
+    } undeclared;                 /* values that are not as the model declares them */
+    struct frame *frame;          /* the innermost */
+    int64_t walked;               /* nodes so far */
+    int random_operators;         /* so far */
+    int nchwc_block;              /* lower_nchwc_block, once it is known; else 0 */
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
@@ -128,10 +127,10 @@ void import_alias(struct import *import, const char *name, int weight);
 void import_report_aliases(struct import *import);
 /* Collects the weights that training_info updates. Call it before the first import_mark. */
 void import_trained(struct import *import);
-/* E342 if the declared type or shape of value `name` is not that of `tensor`. A different shape that `mismatch` excuses
- * is recorded for a remark instead. 0 or -1. */
-int import_check_declared(struct import *import, const char *name, int tensor, enum mismatch mismatch);
-void import_report_mismatches(struct import *import);
+/* Compares the value `name`, which a node computes, with its declaration: what the node computes is right, and a
+ * warning says so. E342 for an output of another element type. 0 or -1. */
+int import_check_declared(struct import *import, const char *name, int tensor);
+void import_report_undeclared(struct import *import);
 
 /* Adds a tensor to the graph as a constant; POISONED if it is too large. */
 int import_constant(struct import *import, const char *name, const struct rt_tensor *tensor);

@@ -215,10 +215,7 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
     struct import *import = sizes->import;
     for (int i = 0; i < import->ports.n; i++) {
         const char *name = onnx_text(import->ports.at[i]->name);
-        int known = scope_find(scope, name);
-        if (known >= 0 && import_check_declared(import, name, known, MISMATCH_ERROR) < 0)
-            scope_define(scope, name, POISONED);
-        if (known != UNDEFINED) continue; /* bound, or with an initializer as its value */
+        if (scope_find(scope, name) != UNDEFINED) continue; /* bound, or with an initializer as its value */
         int id = import_input(sizes, i);
         if (id >= 0) VEC_PUSH(import->arena, &import->graph->inputs, id);
         scope_define(scope, name, id);
@@ -270,31 +267,7 @@ static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct
     return true;
 }
 
-/* Explanations for the remark. Only with MISMATCH_CONSTANT may the number of dimensions differ. */
-static const char *const reasons[] = {[MISMATCH_CONSTANT] = "the shape stored with the constant is used",
-                                      [MISMATCH_CEIL] = "the shape of the operator's specification is used; the onnx "
-                                                        "package's shape inference gives pools with ceil_mode a last "
-                                                        "window that begins beyond the input"};
-
-static int record_mismatch(struct import *import, const char *where, const char *text, enum mismatch mismatch) {
-    if (!import->mismatches[mismatch].count++) {
-        import->mismatches[mismatch].where = where;
-        import->mismatches[mismatch].text = text;
-    }
-    return 0;
-}
-
-void import_report_mismatches(struct import *import) {
-    for (int i = MISMATCH_ERROR + 1; i < MISMATCHES; i++) {
-        if (!import->mismatches[i].count) continue;
-        diag_remark(import->diags, import->mismatches[i].where, "%s: %s", import->mismatches[i].text, reasons[i]);
-        if (import->mismatches[i].count > 1)
-            diag_note(import->diags, "%d more declared shapes are ignored for this reason",
-                      import->mismatches[i].count - 1);
-    }
-}
-
-int import_check_declared(struct import *import, const char *name, int id, enum mismatch mismatch) {
+int import_check_declared(struct import *import, const char *name, int id) {
     int at = map_get(&import->declared, name, strlen(name));
     if (at < 0) return 0;
     const Onnx__TypeProto__Tensor *type = sizes_tensor_type(import->infos.at[at]);
@@ -304,10 +277,17 @@ int import_check_declared(struct import *import, const char *name, int id, enum 
     const char *where = place_of(import, "value", name);
     const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
                                     tensor_type(import->arena, &tensor));
-    bool may_differ = mismatch == MISMATCH_CONSTANT ||
-                      (mismatch == MISMATCH_CEIL && type->shape && (int)type->shape->n_dim == tensor.ndim);
-    if (may_differ && right_type && at >= import->nfixed) return record_mismatch(import, where, text, mismatch);
-    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
+    if (!right_type && at < import->nfixed) return diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
+    if (!import->undeclared.count++) import->undeclared.where = where, import->undeclared.text = text;
+    return 0;
+}
+
+void import_report_undeclared(struct import *import) {
+    if (!import->undeclared.count) return;
+    diag_warning(import->diags, 342, import->undeclared.where, "%s: the declaration is ignored",
+                 import->undeclared.text);
+    if (import->undeclared.count > 1)
+        diag_note(import->diags, "%d values are declared otherwise than computed", import->undeclared.count);
 }
 
 int import_values(struct import *import, struct scope *scope) {

@@ -107,7 +107,6 @@ static int constant(struct lower *lower, enum rt_dtype dtype, int ndim, int64_t 
 
 int lower_constant(struct lower *lower) {
     int n;
-    lower->mismatch = MISMATCH_CONSTANT;
     if (lower->node->n_attribute != 1) return lower_error(lower, 336, EXIT_MALFORMED, "Constant needs one attribute");
     if (lower_given(lower, "value")) return lower_result(lower, lower_proto(lower, lower_attribute(lower, "value")->t));
     if (lower_given(lower, "value_float")) {

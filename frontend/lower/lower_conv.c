@@ -238,7 +238,6 @@ static bool flag(const struct lower *lower, const char *name) {
 static int read_pooling(struct lower *lower, struct window *window) {
     if (check_input(lower, window) < 0 || read_list(lower, "kernel_shape", window->n, 1, window->extent) < 0) return -1;
     window->ceil = flag(lower, "ceil_mode");
-    if (window->ceil) lower->mismatch = MISMATCH_CEIL;
     return read_steps(lower, window) < 0 || read_padding(lower, window) < 0 ? -1 : 0;
 }
 

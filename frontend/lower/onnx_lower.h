@@ -19,14 +19,6 @@ struct lower;
 struct import;
 struct frame;
 
-/* Reasons that excuse a declared shape which differs from the inferred one (import_check_declared). */
-enum mismatch {
-    MISMATCH_ERROR,    /* none: the model is malformed */
-    MISMATCH_CONSTANT, /* a constant: the shape it is stored with holds */
-    MISMATCH_CEIL,     /* the result of a pool with ceil_mode, or computed from one */
-    MISMATCHES
-};
-
 struct lower {
     struct build builder;      /* graph, diagnostics, name of the node */
     struct import *import;     /* private to the import, as are frame, first_tensor and entered */
@@ -39,7 +31,6 @@ struct lower {
     int version;               /* of its operator set */
     enum rt_dtype float_dtype; /* --dtype */
     bool train;
-    enum mismatch mismatch; /* set by the lowering: why result shapes may differ from the declared ones */
     int ninputs, noutputs;
     int *inputs;  /* tensor ids, -1: left out */
     int *outputs; /* tensor ids, set by the lowering; may stay -1 for an output that lower_wants says is unused */

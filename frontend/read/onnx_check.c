@@ -117,6 +117,16 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *va
     return value->type->tensor_type;
 }
 
+/* The tensor type within optional(..) and sequence(..); NULL: none. */
+static const Onnx__TypeProto__Tensor *innermost_type(const Onnx__TypeProto *type) {
+    while (type && type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
+        const bool optional = type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
+        if (!optional && type->value_case != ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE) return NULL;
+        type = optional ? type->optional_type->elem_type : type->sequence_type->elem_type;
+    }
+    return type ? type->tensor_type : NULL;
+}
+
 static bool is_static(const Onnx__TensorShapeProto__Dimension *dim) {
     return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
 }
@@ -139,19 +149,24 @@ static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor
                    check_quote(check, name), shape->n_dim, ONNX_DIMS);
         return;
     }
-    for (size_t i = 0; i < shape->n_dim; i++)
-        if (is_static(shape->dim[i]) && shape->dim[i]->dim_value < 0) {
-            CHECK_FAIL(check, 352, EXIT_MALFORMED, place, "value %s: dimension %zu is %" PRId64,
-                       check_quote(check, name), i, shape->dim[i]->dim_value);
-            return;
+    for (size_t i = 0; i < shape->n_dim; i++) {
+        Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
+        if (!is_static(dim) || dim->dim_value >= 0) continue;
+        if (dim->dim_value == -1) {
+            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE__NOT_SET;
+            continue;
         }
+        CHECK_FAIL(check, 352, EXIT_MALFORMED, place, "value %s: dimension %zu is %" PRId64, check_quote(check, name),
+                   i, dim->dim_value);
+        return;
+    }
     if (value_bytes(type) > VALUE_BYTES)
         CHECK_FAIL(check, 505, EXIT_LIMIT, place, "value %s needs %.2g bytes", check_quote(check, name),
                    value_bytes(type));
 }
 
 static void check_value(struct check *check, const Onnx__ValueInfoProto *value, const struct onnx_place *place) {
-    const Onnx__TypeProto__Tensor *type = tensor_type(value);
+    const Onnx__TypeProto__Tensor *type = innermost_type(value->type);
     if (!type) return; /* whether other types are supported is the importer's to say: E404 */
     if (type->elem_type && !onnx_type_name(type->elem_type))
         CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: unknown element type %" PRId32,

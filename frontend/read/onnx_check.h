@@ -18,7 +18,8 @@
 enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 14, ONNX_OPSET_MIN = 1, ONNX_OPSET_MAX = 28 };
 
 /* Checks model->proto: 0, or -1 after diagnostics if the model is malformed or too large. An attribute without a type
- * gets that of its only value; nodes are sorted topologically. */
+ * gets that of its only value; nodes are sorted topologically; a
+ * dimension of -1, which frameworks write for one of any size, has no size. */
 int onnx_check(struct onnx_model *model);
 
 /* The rest is shared by the onnx_check*.c files only. */
