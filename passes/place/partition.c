@@ -4,7 +4,12 @@
  * Note [Delayed reductions]
  * A partial gradient is reduced once per step, after its micro-batches are accumulated: the accumulator is partial
  * too. With --amp the reduction comes after the cast to the parameter's type, as in PyTorch's DDP: the sum over
- * ranks is then not rounded to 16 bits, and all reductions can overlap with the backward phase. */
+ * ranks is then not rounded to 16 bits, and all reductions can overlap with the backward phase.
+ *
+ * Note [Originals]
+ * Of a result that an earlier pipeline stage computes again in the backward phase, nodes of later stages read the
+ * original: the backward phase begins with the last stage, which would have to wait for the copy. Layouts are assigned
+ * afterwards, since the copy may be split otherwise than the original. */
 #include <string.h>
 
 #include "ir/dims.h"
@@ -208,12 +213,30 @@ static void find_uses(struct partition *p) {
     p->gradient = find_gradients(p->graph, &p->uses);
 }
 
+/* The value that a node on `stage` reads for `tensor` (Note [Originals]). */
+static int original_before(const struct graph *graph, int tensor, int stage) {
+    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    const struct node *copy = producer < 0 ? NULL : &graph->nodes.at[producer];
+    if (!copy || !attr_int(copy, "again", 0) || copy->origin < 0 || copy->stage >= stage) return tensor;
+    for (int k = 0; k < copy->noutputs; k++)
+        if (copy->outputs[k] == tensor) return graph->nodes.at[copy->origin].outputs[k];
+    BUG("'%s' is no result of the node that computes it", graph->tensors.at[tensor].name);
+}
+
+static void read_originals(const struct graph *graph) {
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) node->inputs[k] = original_before(graph, node->inputs[k], node->stage);
+    }
+}
+
 int pass_partition(struct graph *graph, const struct pass_context *context) {
     struct partition p = {.graph = graph,
                           .reduces_each =
                               context->training && context->training->zero >= 2 && zero_groups(context->training) == 1};
     if (graph->train) mesh_add_replicas(&graph->mesh, zero_groups(context->training));
     zero_cut(graph, context->training);
+    read_originals(graph);
     lay_out_inputs(graph);
     find_uses(&p);
     do {

@@ -115,39 +115,6 @@ static void mark_needed(struct staging *s) {
     } while (mark_updates(s));
 }
 
-/* The result of the collective of the forward phase that converts `operand` as node `like` does its operand; -1: there
- * is none. */
-static int converted_like(const struct staging *s, const struct node *like, int operand) {
-    const struct graph *graph = s->graph;
-    for (int id = 0; id < s->nodes; id++) {
-        const struct node *node = &graph->nodes.at[id];
-        if (node->op != like->op || node->phase != PHASE_FORWARD || node->inputs[0] != operand) continue;
-        if (attr_int(node, "mesh", -1) == attr_int(like, "mesh", -1) &&
-            layout_equal(&graph->tensors.at[node->outputs[0]].layout, &graph->tensors.at[like->outputs[0]].layout))
-            return node->outputs[0];
-    }
-    return -1;
-}
-
-/* The value that is sent for `tensor`: of a result that the backward phase computes again, or converts to another
- * layout, the original. Sending the copy would make the backward phase of the later stage wait for that of the earlier
- * one. */
-static int original_of(const struct staging *s, int tensor) {
-    const struct graph *graph = s->graph;
-    const int producer = graph->tensors.at[tensor].producer;
-    const struct node *copy = producer < 0 ? NULL : &graph->nodes.at[producer];
-    if (!copy || copy->phase != PHASE_BACKWARD) return tensor;
-    if (copy->op->kind == OP_COMM && copy->ninputs == 1 && copy->op->id != OP_Transfer) {
-        const int operand = original_of(s, copy->inputs[0]);
-        const int converted = operand == copy->inputs[0] ? -1 : converted_like(s, copy, operand);
-        return converted < 0 ? tensor : converted;
-    }
-    const int origin = attr_int(copy, "again", 0) ? copy->origin : -1;
-    for (int k = 0; k < copy->noutputs && origin >= 0; k++)
-        if (copy->outputs[k] == tensor) return graph->nodes.at[origin].outputs[k];
-    return tensor;
-}
-
 /* True if the value is one of a narrower type, in the same phase, with all its bits: that one is sent. */
 static bool is_widened(const struct graph *graph, int tensor) {
     const struct tensor *wide = &graph->tensors.at[tensor];
@@ -181,8 +148,6 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     int there = map_get(&s->there, key, strlen(key));
     if (there >= 0) return there;
     if (home == stage || home == STAGE_ALL) return tensor;
-    const int original = original_of(s, tensor);
-    if (original != tensor) return bring(s, original, stage, name);
     if (schedule_home(graph, home) == schedule_home(graph, stage)) return tensor;
     if (is_widened(graph, tensor)) {
         copy_node(s, t->producer, stage);

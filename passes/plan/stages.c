@@ -72,7 +72,7 @@ int stage_origin(const struct graph *graph, const bool *live, int id) {
 enum { NOWHERE = 1 << 30 }; /* no stage */
 
 /* The first stage that computes an operand in the node's own phase; copies of forward nodes do not count, because their
- * originals are sent instead (pass stage). */
+ * originals are read instead (pass partition). */
 static int first_operand_stage(const struct draft *draft, const struct node *node) {
     const struct graph *graph = draft->graph;
     int first = NOWHERE;
