@@ -45,13 +45,10 @@ void tmpl_set(struct tmpl_env *env, const char *name, const char *text) {
 }
 
 void tmpl_setf(struct tmpl_env *env, const char *name, const char *format, ...) {
-    char text[512];
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(text, sizeof text, format, args);
+    own(env, name)->text = arena_vprintf(env->arena, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length >= sizeof text) BUG("template value '%s' is too long for tmpl_setf", name);
-    tmpl_set(env, name, text);
 }
 
 void tmpl_list(struct tmpl_env *env, const char *name) {

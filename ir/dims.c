@@ -300,12 +300,10 @@ struct binding {
 
 static bool refuse(struct binding *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse(struct binding *b, const char *format, ...) {
-    char text[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    b->why = arena_vprintf(b->dims->arena, format, args);
     va_end(args);
-    b->why = arena_strdup(b->dims->arena, text);
     return false;
 }
 

@@ -39,10 +39,9 @@ struct verifier {
 
 static void fail(struct verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void fail(struct verifier *v, const char *format, ...) {
-    char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const char *text = arena_vprintf(v->graph->arena, format, args);
     va_end(args);
     const char *where = v->node < 0 ? v->graph->name : node_place(v->graph, v->node);
     diag_error(v->diags, 1101, EXIT_MISMATCH, where, "the plan is not equivalent to the model: %s", text);

@@ -98,17 +98,17 @@ static char *cut_name(char *path) {
     return slash + 1;
 }
 
-/* <output>/.lock-<model>-<instance>; NULL if `directory` has fewer than two parents. */
-static const char *lock_path(const char *directory, struct arena *arena) {
+/* NULL if `directory` has fewer than two parents. */
+static const char *lock_of(const char *directory, struct arena *arena) {
     char real[PATH_MAX];
     if (!realpath(directory, real)) return NULL;
     char *instance = cut_name(real), *model = instance ? cut_name(real) : NULL;
-    return model ? arena_printf(arena, "%s/.lock-%s-%s", real, model, instance) : NULL;
+    return model ? lock_path(real, model, instance, arena) : NULL;
 }
 
 /* Takes the shared lock. A directory without a lock file is a copy, which no compile will replace. */
 static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
-    const char *path = lock_path(compiled->directory, cli->arena);
+    const char *path = lock_of(compiled->directory, cli->arena);
     compiled->lock = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (compiled->lock < 0) return 0;
     arena_own_fd(cli->arena, compiled->lock);

@@ -1,16 +1,26 @@
 #include "frontend/driver/lock.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/lock_owner.h"
 
 enum { TRIES_PER_SECOND = 100 };
 
 static const int operations[] = {[LOCK_READING] = LOCK_SH, [LOCK_WRITING] = LOCK_EX};
+
+const char *lock_path(const char *output, const char *model, const char *instance, struct arena *arena) {
+    const char *names = arena_printf(arena, "%s-%s", model, instance);
+    char hash[RT_HASH_HEX];
+    if (strlen(names) + strlen(".lock-") <= NAME_MAX) return arena_printf(arena, "%s/.lock-%s", output, names);
+    rt_hash_bytes(names, strlen(names), hash);
+    return arena_printf(arena, "%s/.lock-%s", output, hash);
+}
 
 static int busy(int fd, const char *path, long timeout, struct diags *diags) {
     struct rt_lock_owner owner;

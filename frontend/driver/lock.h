@@ -7,6 +7,9 @@
 
 #include "ir/base/diag.h"
 
+/* The path of the lock. Where the two names make a longer one than file systems take, it has their hash. */
+const char *lock_path(const char *output, const char *model, const char *instance, struct arena *arena);
+
 enum lock_mode { LOCK_READING, LOCK_WRITING };
 
 /* Locks the open file `fd`, waiting at most `timeout` seconds: 0, or -1 with E0701 (EXIT_BUSY), which names the owner.

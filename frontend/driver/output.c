@@ -101,7 +101,7 @@ int output_open(struct output *output, struct arena *arena, struct diags *diags,
     output->directory = arena_printf(arena, "%s/%s", output->parent, instance);
     output->staging = arena_printf(arena, "%s/.%s.new", output->parent, instance);
     output->old = arena_printf(arena, "%s/.%s.old", output->parent, instance);
-    output->lock_path = arena_printf(arena, "%s/.lock-%s-%s", root, model, instance);
+    output->lock_path = lock_path(root, model, instance, arena);
     if (check_place(output, output->parent) < 0 || make_directories(output, output->parent) < 0 ||
         open_lock(output) < 0)
         return -1;

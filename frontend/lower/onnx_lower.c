@@ -12,19 +12,17 @@
 /* Diagnostics ------------------------------------------------------------------------------------------------------ */
 
 int lower_error(struct lower *lower, int code, enum exit_code exit, const char *format, ...) {
-    char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const char *text = arena_vprintf(lower->builder.graph->arena, format, args);
     va_end(args);
     return diag_error(lower->builder.diags, code, exit, lower_where(lower), "%s", text);
 }
 
 int lower_unsupported(struct lower *lower, const char *format, ...) {
-    char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const char *text = arena_vprintf(lower->builder.graph->arena, format, args);
     va_end(args);
     return diag_error(lower->builder.diags, 402, EXIT_UNSUPPORTED, lower_where(lower), "%s of %s is not supported",
                       text, diag_quote(lower->builder.diags, onnx_text(lower->node->op_type)));

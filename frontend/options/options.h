@@ -230,7 +230,7 @@ int options_take_batch(struct options *options, struct diags *diags);
 char *options_stem(const char *path, struct arena *arena);
 
 /* Maps a name to a file name of bytes [A-Za-z0-9_.-] that does not begin with ".": so it is not "." or "..", and does
- * not clash with locks and staging directories. */
+ * not clash with locks and staging directories. Of long names the first 240 bytes. */
 char *options_file_name(const char *name, struct arena *arena);
 
 /* What `compile` calls the directories <output>/<model>/<instance> unless they are taken

@@ -6,6 +6,8 @@
 #include "ir/base/str.h"
 #include "runtime/base/path.h"
 
+enum { NAME_BYTES = 240 }; /* of a directory, so that a number and the ending of a staging directory have room */
+
 const char *option_argument(const struct option *option, struct arena *arena) {
     if (option->kind != OPTION_CHOICE) return option->metavar;
     struct strbuf words;
@@ -25,7 +27,7 @@ const char *options_compiling(const struct options *options, struct arena *arena
 }
 
 char *options_file_name(const char *text, struct arena *arena) {
-    char *name = str_filename(arena, text, strlen(text));
+    char *name = str_filename(arena, text, strnlen(text, NAME_BYTES));
     if (*name == '.') *name = '_';
     return *name ? name : arena_strdup(arena, "_");
 }

@@ -161,16 +161,22 @@ char *arena_strdup(struct arena *arena, const char *text) {
     return arena_copy(arena, text, strlen(text));
 }
 
-char *arena_printf(struct arena *arena, const char *format, ...) {
+char *arena_vprintf(struct arena *arena, const char *format, va_list args) {
     char first[256]; /* has room for most texts, which are then formatted once */
-    va_list args, again;
-    va_start(args, format);
+    va_list again;
     va_copy(again, args);
     const int length = vsnprintf(first, sizeof first, format, args);
     const size_t bytes = length > 0 ? (size_t)length : 0;
     char *text = bytes < sizeof first ? arena_copy(arena, first, bytes) : arena_alloc(arena, bytes + 1, 1);
     if (bytes >= sizeof first) vsnprintf(text, bytes + 1, format, again);
     va_end(again);
+    return text;
+}
+
+char *arena_printf(struct arena *arena, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *text = arena_vprintf(arena, format, args);
     va_end(args);
     return text;
 }

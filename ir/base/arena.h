@@ -8,6 +8,7 @@
 #define IR_BASE_ARENA_H
 
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size);
 /* A copy of `bytes` bytes, followed by a NUL that `bytes` does not count. */
 void *arena_copy(struct arena *arena, const void *data, size_t bytes);
 char *arena_strdup(struct arena *arena, const char *text);
+char *arena_vprintf(struct arena *arena, const char *format, va_list args);
 char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Ties a resource outside the arena (malloc'ed block, mapping, descriptor) to the arena's lifetime: release(object) is

@@ -30,11 +30,9 @@ const struct op ops[NOPS] = {
 #undef OP
 
 int refuse(struct dims *dims, const char **why, const char *format, ...) {
-    char text[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    *why = arena_vprintf(dims->arena, format, args);
     va_end(args);
-    *why = arena_strdup(dims->arena, text);
     return -1;
 }

@@ -93,12 +93,10 @@ static int unrepeated_mask(const struct attention *a, int mask) {
 /* Notes why scores that were followed so far are no match, for a remark; false. */
 __attribute__((format(printf, 2, 3))) static bool refuses(struct attention *a, const char *format, ...) {
     va_list arguments;
-    char text[512];
     if (!a->context->verbose || (a->patterns->why && a->depth < a->patterns->depth)) return false;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    a->patterns->why = arena_vprintf(a->recognition->builder.graph->arena, format, arguments);
     va_end(arguments);
-    a->patterns->why = arena_printf(a->recognition->builder.graph->arena, "%s", text);
     a->patterns->depth = a->depth;
     return false;
 }

@@ -7,7 +7,7 @@ A model adds a different weight at each node; nodes, values and weights are call
 or (--random) by random bytes. It is compiled, built, and run on one rank and on two: the sums must be exact, the generated
 files printable ASCII with words of the names alone, no symbol and no file foreign, manifest.json and plan.json must have the
 names. Then: output
-directories, instances and model files with such names."""
+directories, instances and model files with such names; and names of up to 60,000 bytes of everything."""
 import argparse
 import json
 import os
@@ -108,7 +108,7 @@ def adder(names):
 
 def run(command, cwd, **how):
     done = subprocess.run(command, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, **how)
-    expect(done.returncode == 0, f"{command} ends with {done.returncode}: {done.stderr.decode(errors='replace')[:800]}")
+    expect(done.returncode == 0, f"{[str(word)[:80] for word in command]} ends with {done.returncode}: {done.stderr.decode(errors='replace')[:800]}")
     return done.stdout.decode()
 
 
@@ -226,6 +226,33 @@ def check_paths(rankc, d):
     expect(not list(d.rglob("pwn")), "a command in a name was run")
 
 
+def long_model(name):
+    """y = relu(x w) v, in which all is called by the name and a letter."""
+    nodes = [m.node("MatMul", "", "", name=name + "n"), m.node("Relu", "", "", name=name + "r"), m.node("MatMul", "", "", name=name + "o")]
+    for node, inputs, output in zip(nodes, ("xw", "h", "rv"), "hry"):
+        node.input[:] = [name + i for i in inputs]
+        node.output[:] = [name + output]
+    return m.model(nodes, inputs=[m.value(name + "x", (name + "b", 8))], outputs=[m.value(name + "y", (name + "b", 8))],
+                   initializers=[m.tensor(name + "w", [8, 4], [1.0] * 32), m.tensor(name + "v", [4, 8], [1.0] * 32)])
+
+
+def check_long(rankc, d):
+    """Names of any length, of model files, instances, nodes, values, weights and dimensions, ASCII and other."""
+    for i, (letter, n) in enumerate((("a", 508), ("a", 60000), ("\u00e4", 30000), ('"', 4097))):
+        at, name = d / str(i), letter * n
+        at.mkdir()
+        stem = name.encode()[:249 - i].decode(errors="ignore") # a file's name has 255 bytes at most
+        (at / (stem + ".onnx")).write_bytes(long_model(name).SerializeToString())
+        numpy.save(at / "x.npy", numpy.ones((4, 8), "f4"))
+        run([rankc, "compile", stem + ".onnx", "-o", "out", "--instance-name", name, "--dim", name + "b=4", "--pas", "tp:tensor=2"], at)
+        run([rankc, "run", "out", "--input", name + "x=x.npy", "--output-dir", "got", "--dump-tensors", "*", "--dump-dir", "dump"], at)
+        listed = json.loads((at / "got" / "outputs.json").read_text())["outputs"][0]
+        expect(listed["name"] == name + "y" and (numpy.load(at / "got" / listed["file"]) == 32).all(), f"wrong values with names of {n}")
+        run([rankc, "compare", "dump", "dump"], at)
+        run([rankc, "show", "out"], at)
+        run([rankc, "verify", "out"], at)
+
+
 BUILT = (1, 3, 7)
 
 
@@ -251,6 +278,8 @@ def main():
             if not arguments.random:
                 (Path(own) / "p").mkdir()
                 check_paths(rankc, Path(own) / "p")
+                (Path(own) / "l").mkdir()
+                check_long(rankc, Path(own) / "l")
         except Failure as failure:
             failed = 1
             print(failure)
