@@ -43,6 +43,13 @@ static const char *prefix_of(struct arena *arena, const struct program_info *inf
 
 /* Weights ---------------------------------------------------------------------------------------------------------- */
 
+/* True if the ranks along a replica axis have values of their own. */
+static bool is_own(const struct graph *graph, const struct tensor *tensor) {
+    for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++)
+        if (layout_along(&tensor->layout, axis).kind == PLACED_OWN) return true;
+    return false;
+}
+
 static void bind_splits(struct tmpl_env *env, const struct graph *graph, const struct tensor *tensor) {
     struct strbuf out;
     int n = 0;
@@ -114,6 +121,7 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
         tmpl_set(weight, "trained", trained[plan->weights.at[i]] ? "true" : "false");
+        tmpl_set(weight, "own", is_own(graph, tensor) ? "true" : "false");
         bind_splits(weight, graph, tensor);
         bind_name(weight, tensor);
         bind_init(weight, graph, constant ? NULL : info->training, tensor);

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 19 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 20 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
  * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
@@ -52,7 +52,8 @@ struct rt_weight {
     int nsplits;
     struct rt_split split[RT_MAX_AXES];
     enum rt_packing packing;
-    bool trained;  /* a parameter: training steps update it */
+    bool trained;  /* training steps update it: a parameter, or a running statistic */
+    bool own;      /* they give each scale unit a value of its own (state/own.c): a running statistic */
     unsigned flat; /* the part is cut flat along these axes (base/flat.h): bit a for axis a; 0: it is not */
     struct rt_init init;
 };

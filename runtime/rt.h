@@ -112,7 +112,8 @@ int rt_scale_unit(const struct rt *rt);
  * several micro-batches (rt_program.micro_batches) dimension 0 of each tensor is that many times as large as the
  * port's: the micro-batches follow each other. An input without dimensions is the same for all.
  * Random operators draw other numbers in each step; they depend on the number of steps since rt_open and on the scale
- * unit, not on how the model is divided among ranks. Collective over the job's ranks. */
+ * unit, not on how the model is divided among ranks. Running statistics of a training program are those of scale unit
+ * 0. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
 
 /* Training ---------------------------------------------------------------------------------------------------------

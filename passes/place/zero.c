@@ -68,12 +68,14 @@ static bool may_cut(const struct zero *z, int weight) {
            tensor_elements(tensor) >= ZERO_THRESHOLD && !(rule && rule->whole);
 }
 
-/* Chooses the families of parameters, then leaves out those with a node in the phases reduce or update that cannot work
- * on a slice, or with values of several shapes. */
+/* Chooses the families of parameters, but not of running statistics, which the phases of micro-batches update: each
+ * scale unit has its own. Then leaves out those with a node in the phases reduce or update that cannot work on a slice,
+ * or with values of several shapes. */
 static void choose_families(const struct zero *z) {
     for (int i = 0; i < z->graph->updates.n; i++) {
         const int weight = z->graph->updates.at[i].weight;
-        if (may_cut(z, weight)) z->cut[representative(z, weight)] = true;
+        const bool trained = graph_phase_of(z->graph, z->graph->updates.at[i].value) >= PHASE_REDUCE;
+        if (trained && may_cut(z, weight)) z->cut[representative(z, weight)] = true;
     }
     for (int t = 0; t < z->graph->tensors.n; t++)
         if (!same_shape(tensor_at(z, t), tensor_at(z, representative(z, t)))) z->cut[representative(z, t)] = false;

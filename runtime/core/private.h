@@ -96,6 +96,7 @@ struct rt_private {
     int64_t passes;          /* training forward passes since gradients were set to zero */
     bool reduced;            /* gradients were reduced since the last backward */
     bool summed;             /* their sums over ranks lie in the place of the rank's own: zero_grad comes next */
+    bool apart;              /* weights that are scale units' own may differ since rt_take_first_unit */
     bool lost;               /* an inference step has overwritten the gradients, or their sums over ranks */
     bool last;               /* the current backward phase is, or may be, the last before gradients are reduced */
     bool known;              /* the current backward phase is certainly the last: sums along mesh axes begin in it */
@@ -168,6 +169,9 @@ struct rt_seat {
     int rank, world, local, local_world;
 };
 bool rt_seat_from_environment(struct rt_seat *seat, int *status);
+
+/* Gives all scale units the first one's values of the weights that are units' own. Collective. */
+int rt_take_first_unit(struct rt *rt);
 
 /* Fills RT_WEIGHTS: from the files of location.json, or from the slices in weights/. */
 int rt_load_weights(struct rt *rt);

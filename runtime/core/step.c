@@ -371,6 +371,7 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
     if (overwrites_gradients(rt)) rt->internal->lost = true;
     control[RT_REAL] = control[RT_TRAINING] = 0; /* kept state, such as running statistics, is not updated */
     control[RT_STEP] = (double)rt->step;         /* random operators draw other numbers in each step and scale unit */
+    if (!status) status = rt_take_first_unit(rt);
     if (!status) status = infer(rt, &tensors);
     return rt_end_step(rt, threads, status);
 }

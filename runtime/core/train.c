@@ -157,6 +157,7 @@ static int count_real(struct rt *rt, const unsigned char *is_dummy) {
 /* Sets the controls of the forward segment of this scale unit's micro-batch. */
 static void set_controls(struct rt *rt, int64_t micro) {
     struct rt_private *private = rt->internal;
+    private->apart = true;
     private->control[RT_TRAINING] = 1;
     private->control[RT_STEP] = (double)(private->trained + 1);
     private->control[RT_MICRO] = (double)rt_numbered(rt, micro);

@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+"""Trains models with BatchNorm on several scale units and compares them with PyTorch's training (record_statistics.py).
+
+    statistics.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [CHECK...]
+
+A plan is "policy" or "policy OPTIONS", of one unit. Losses, gradient norms and the loss in evaluation are within 1e-5 of
+PyTorch's in f64, running statistics of a checkpoint within 1e-5 of their largest value.
+
+  own      each unit has its own statistics in training; evaluation and checkpoints have those of unit 0
+  resumed  evaluation after a resumed run is that of one that was not stopped, bit for bit"""
+import argparse
+import os
+import sys
+
+from harness import COMM, Wrong, call, compile_case, data_of, lines_of, ranks_of, recorded, report
+from train import BOUND, tensors_of
+
+PLANS = ["dp", "data:data=2", "dp --use-zero 3", "tp:tensor=2", "pp:pipeline=2 --use-zero 1"]
+CASES = ["cnn_bn", "resnet", "mlp_batch_norm"]
+
+
+class Bench:
+    def __init__(self, options, work):
+        self.rankc, self.target, self.plans, self.work = options.rankc, options.target, options.plans.split(";"), work
+
+    def compile(self, case, plan, run, *options):
+        policy, *more = plan.split()
+        compile_case(self.rankc, case, f"{policy}@{run['units']}", run["accumulate"], os.path.join(self.work, "out"),
+                     [*recorded(case)["options"], *more, *options], target=self.target)
+        return ranks_of(policy) * run["units"]
+
+    def train(self, case, steps, *options):
+        """The metrics. The loss in evaluation is taken after the last step."""
+        log, inputs = os.path.join(self.work, "log.jsonl"), recorded(case)["inputs"]
+        call(self.rankc, "train", os.path.join(self.work, "out"), *data_of(case, inputs), *data_of(case, inputs, "--eval-data"),
+             "--steps", str(steps), "--log", log, "--threads", "1", *COMM[self.target], *options)
+        return lines_of(log)
+
+
+def compare(what, ours, theirs, scale):
+    if not abs(ours - theirs) <= BOUND * scale:
+        raise Wrong(f"{what}: {ours}, PyTorch {theirs}")
+
+
+def statistics_of(folder, names):
+    """Running statistics in a checkpoint."""
+    tensors = {}
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("parameters-"):
+            tensors.update(tensors_of(os.path.join(folder, name)))
+    return {name: tensors[name] for name in names}
+
+
+def check_against(bench, kind, *options):
+    count = 0
+    for case in CASES:
+        for run in recorded(case, "statistics.json"):
+            for plan in bench.plans:
+                what, expected = f"{case}, {run['units']} units, {run['accumulate']} micro-batches, {plan}", run[kind]
+                checkpoints = os.path.join(bench.work, f"checkpoints-{count}")
+                bench.compile(case, plan, run, *options)
+                metrics = bench.train(case, len(expected["loss"]), "--checkpoint-dir", checkpoints)
+                for key in ("loss", "grad_norm"):
+                    ours = [line[key] for line in metrics if "loss" in line]
+                    for step, (mine, theirs) in enumerate(zip(ours, expected[key])):
+                        compare(f"{what}, step {step + 1}: {key}", mine, theirs, abs(theirs))
+                compare(f"{what}: evaluation", metrics[-1]["eval_loss"], expected["eval_loss"], expected["eval_loss"])
+                kept = statistics_of(f"{checkpoints}/step-{len(expected['loss'])}", expected["running"])
+                for name, theirs in expected["running"].items():
+                    for mine, value in zip(kept[name], theirs):
+                        compare(f"{what}: {name}", mine, value, max(map(abs, theirs)))
+                count += 1
+    return f"{count} runs as PyTorch's"
+
+
+def check_own(bench):
+    return check_against(bench, "own")
+
+
+def check_resumed(bench):
+    for plan in bench.plans:
+        bench.compile("cnn_bn", plan, {"units": 2, "accumulate": 2})
+        whole = bench.train("cnn_bn", 4, "--eval-every", "2", "--checkpoint-dir", os.path.join(bench.work, f"whole {plan}"))
+        parts = ["--checkpoint-dir", os.path.join(bench.work, f"parts {plan}")]
+        found = bench.train("cnn_bn", 2, *parts)[-1:] + bench.train("cnn_bn", 4, *parts, "--resume", "latest")[-1:]
+        if found != [line for line in whole if "eval_loss" in line]:
+            raise Wrong(f"{plan}: {found}, not stopped {whole}")
+    return "the same bits"
+
+
+CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.startswith("check_") and name != "check_against"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--target", default="c", choices=COMM)
+    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("checks", nargs="*", default=list(CHECKS))
+    options = parser.parse_args()
+    return report((name, lambda work, name=name: CHECKS[name](Bench(options, work))) for name in options.checks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
