@@ -385,7 +385,8 @@ int rt_mpi_job_open(struct rt_mpi_job **out, const void *callers, char *why, siz
     rt_mpi_handle of = 0;
     snprintf(why, room, "out of memory");
     if (!job) return RT_ERROR_SYSTEM;
-    int status = callers ? rt_mpi_adopt(&job->mpi, callers, &of, why, room) : rt_mpi_open(&job->mpi, why, room);
+    int status =
+        callers ? rt_mpi_adopt(&job->mpi, callers, &of, why, room) : rt_mpi_open(&job->mpi, RT_MPI_CONNECTS, why, room);
     if (!status && (status = connect_ranks(job, callers ? of : job->mpi.world))) {
         snprintf(why, room, "MPI cannot connect the ranks");
         rt_mpi_close(true);

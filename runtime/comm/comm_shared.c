@@ -118,7 +118,7 @@ static void relax(void) {
 }
 
 bool shared_aborted(const struct shared *shared) {
-    return atomic_load_explicit(&rt_shared_header(shared->segment)->aborted, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&rt_shared_header(shared->segment)->aborted, memory_order_acquire) != 0;
 }
 
 /* Only this rank writes its progress. */
@@ -157,10 +157,15 @@ static int end_wait(struct shared *shared, int status) {
     return status;
 }
 
+static bool is_reached(const _Atomic uint64_t *word, uint64_t value) {
+    return atomic_load_explicit(word, memory_order_acquire) >= value;
+}
+
+/* A word that was written before the job was aborted counts. */
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     for (int64_t turn = 0;; turn++) {
-        if (atomic_load_explicit(word, memory_order_acquire) >= value) return end_wait(shared, RT_OK);
-        if (shared_aborted(shared)) return end_wait(shared, RT_ERROR_PEER);
+        if (is_reached(word, value)) return end_wait(shared, RT_OK);
+        if (shared_aborted(shared)) return end_wait(shared, is_reached(word, value) ? RT_OK : RT_ERROR_PEER);
         if (shared->transfers->outstanding > 0) {
             const int status = shared_advance(shared);
             if (status) return end_wait(shared, status);

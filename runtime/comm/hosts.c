@@ -52,7 +52,7 @@ int rt_hosts_open(struct rt_hosts **out, char *why, size_t room) {
     snprintf(why, room, "out of memory");
     if (!hosts) return RT_ERROR_SYSTEM;
     const struct rt_mpi *mpi = &hosts->mpi;
-    int status = rt_mpi_open(&hosts->mpi, why, room);
+    int status = rt_mpi_open(&hosts->mpi, RT_MPI_SENDS, why, room);
     if (!status) {
         snprintf(why, room, "MPI cannot connect the processes");
         status = mpi->Comm_set_errhandler(mpi->world, mpi->errors_return) || mpi->Comm_rank(mpi->world, &hosts->rank) ||

@@ -123,7 +123,9 @@ int rt_check_mpi_threads(struct rt *rt) {
 /* MPI of the launcher, which must count the ranks as the launcher's variables do. */
 static int open_launchers(struct rt *rt) {
     char why[320];
-    if (rt_mpi_job_open(&rt->internal->mpi, NULL, why, sizeof why)) return fail(rt, why);
+    const int status = rt_mpi_job_open(&rt->internal->mpi, NULL, why, sizeof why);
+    if (status == RT_ERROR_MISMATCH) return rt_fail_code(rt, status, RT_CODE_KEY, "%s", why);
+    if (status) return fail(rt, why);
     const int rank = rt_mpi_job_rank(rt->internal->mpi), size = rt_mpi_job_size(rt->internal->mpi);
     if (size == rt->world) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,

@@ -6,8 +6,11 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Libraries by the environment variable that their launcher sets, in order of preference. A program linked with another
  * MPI than the launcher's would see a world of one rank. */
@@ -46,6 +49,7 @@ static struct {
     int uses;
     bool failed; /* one of the uses */
     int (*finalize)(void), (*finalized)(int *);
+    atomic_bool ended; /* MPI is finalised, or about to be */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const *libraries_of_launcher(void) {
@@ -104,6 +108,7 @@ static int read_library(struct rt_mpi *mpi, void *library, char *why, size_t roo
 
 static void finalize_at_exit(void) {
     int finalized = 0;
+    atomic_store(&process.ended, true);
     if (process.uses == 0 && !process.failed && !process.finalized(&finalized) && !finalized) process.finalize();
 }
 
@@ -126,15 +131,52 @@ static int begin_use(int status, char *why) {
     return RT_OK;
 }
 
-int rt_mpi_open(struct rt_mpi *mpi, char *why, size_t room) {
+/* All ranks gather the same, so all find the same error. */
+static int compare_uses(const struct rt_mpi *mpi, enum rt_mpi_use use, char *why, size_t room) {
+    static const char *const names[] = {"with --comm mpi", "without --comm mpi", "to compile"};
+    const unsigned char mine = (unsigned char)use;
+    int size = 0, rank = 1;
+    snprintf(why, room, "MPI_Comm_size failed");
+    if (mpi->Comm_size(mpi->world, &size)) return RT_ERROR_SYSTEM;
+    unsigned char *uses = malloc((size_t)size);
+    snprintf(why, room, uses ? "MPI_Allgather failed" : "out of memory");
+    const bool gathered = uses && !mpi->Allgather(&mine, 1, mpi->byte, uses, 1, mpi->byte, mpi->world);
+    while (gathered && rank < size && uses[rank] == uses[0]) rank++;
+    const int status = !gathered ? RT_ERROR_SYSTEM : rank < size ? RT_ERROR_MISMATCH : RT_OK;
+    if (status == RT_ERROR_MISMATCH)
+        snprintf(why, room, "rank %d was started %s, but rank 0 %s: it must be the same on all ranks", rank,
+                 uses[rank] <= RT_MPI_SENDS ? names[uses[rank]] : "?", uses[0] <= RT_MPI_SENDS ? names[uses[0]] : "?");
+    free(uses);
+    return status;
+}
+
+int rt_mpi_open(struct rt_mpi *mpi, enum rt_mpi_use use, char *why, size_t room) {
     void *library = load_library(why, room);
     if (!library) return RT_ERROR_SYSTEM;
-    const int status = read_library(mpi, library, why, room);
+    int status = read_library(mpi, library, why, room);
     if (status) return status;
     pthread_mutex_lock(&process.lock);
-    const int opened = begin_use(initialise(mpi, why, room), why);
+    status = initialise(mpi, why, room);
+    if (!status) status = compare_uses(mpi, use, why, room);
+    status = begin_use(status, why);
     pthread_mutex_unlock(&process.lock);
-    return opened;
+    return status;
+}
+
+/* A command of MPICH's process management interface (PMI-1), on a socket that its launcher, and no other, passes on
+ * together with MPI_LOCALNRANKS. */
+void rt_mpi_give_up(int exit) {
+    const char *text = getenv("PMI_FD");
+    struct stat about;
+    char line[] = "cmd=abort exitcode=000\n";
+    const int fd = text && getenv("MPI_LOCALNRANKS") ? atoi(text) : -1;
+    if (fd < 0 || atomic_load(&process.ended) || fstat(fd, &about) || !S_ISSOCK(about.st_mode)) return;
+    for (size_t i = sizeof line - 3; i > sizeof line - 6; i--, exit /= 10) line[i] = (char)('0' + exit % 10);
+    if (write(fd, line, sizeof line - 1) < 0) return; /* its launcher is gone, and with it the job */
+}
+
+bool rt_mpi_initialised(void) {
+    return process.finalize != NULL;
 }
 
 void rt_mpi_close(bool failed) {

@@ -51,9 +51,18 @@ struct rt_mpi {
     bool single;   /* the caller promised MPI that this process has one thread */
 };
 
+/* What a process opens MPI for. All ranks of a launcher must do the same, or they would wait for each other without
+ * end. */
+enum rt_mpi_use {
+    RT_MPI_CONNECTS, /* --comm mpi */
+    RT_MPI_MEETS,    /* the broadcast of a rendezvous */
+    RT_MPI_SENDS     /* rankc compile --broadcast */
+};
+
 /* Loads the library of the launcher and calls MPI_Init_thread unless the program has. RT_OK, or RT_ERROR_SYSTEM and
- * `why`. The library stays loaded: it has registered exit handlers. */
-int rt_mpi_open(struct rt_mpi *mpi, char *why, size_t room);
+ * `why`; RT_ERROR_MISMATCH: ranks open MPI for different uses. The library stays loaded: it has registered exit
+ * handlers. Collective over the launcher's ranks. */
+int rt_mpi_open(struct rt_mpi *mpi, enum rt_mpi_use use, char *why, size_t room);
 
 /* Finds the library that the caller has initialised, and the handle in the caller's variable `comm`, an MPI_Comm.
  * RT_ERROR_USAGE: MPI is not initialised or was finalised, the communicator is MPI_COMM_NULL or an intercommunicator,
@@ -66,5 +75,13 @@ void rt_mpi_close(bool failed);
 
 /* True if the launcher of an MPI started this process. */
 bool rt_mpi_launched(void);
+
+/* Asks the launcher to end the other ranks, with this exit code. To be called before this process exits with it, while
+ * others may wait for it in MPI_Init: MPICH's launcher does not notice the end of a process that has not returned from
+ * MPI_Init; other launchers notice the exit code. May be called by a signal handler. */
+void rt_mpi_give_up(int exit);
+
+/* True if this process has called MPI_Init_thread, which has returned. */
+bool rt_mpi_initialised(void);
 
 #endif

@@ -7,7 +7,7 @@
 
 int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room) {
     struct rt_mpi mpi;
-    const int opened = rt_mpi_open(&mpi, why, room);
+    const int opened = rt_mpi_open(&mpi, RT_MPI_MEETS, why, room);
     if (opened) return opened;
     const int status = mpi.Bcast(data, bytes, mpi.byte, 0, mpi.world);
     rt_mpi_close(status != 0);

@@ -14,6 +14,33 @@ void rt_identify(const struct rt_program *program, char identity[RT_HASH_HEX]);
  * says what differs. The final zeros are not read. */
 int rt_compare_identities(struct rt *rt, int rank, const char *first, const char *other);
 
+/* What ranks must agree on beside the program, such as an option of their command line, in an order that is the same on
+ * all ranks. Zero-initialised: none. */
+struct rt_terms {
+    char *text; /* of each term: its name, value and phrase ("with --lr 0.1"), each with its NUL */
+    size_t bytes, room;
+    bool failed; /* out of memory */
+};
+
+/* Adds a term. Ranks agree on it if their values are equal. `shown` is how an error calls this rank's value, "" for a
+ * flag; NULL: the option was not given. */
+void rt_terms_add(struct rt_terms *terms, const char *name, const char *value, const char *shown);
+void rt_terms_free(struct rt_terms *terms);
+
+/* Collective: RT_OK, or a recorded RT_ERROR_MISMATCH (E0902), the same on all ranks, that names the first rank whose
+ * terms differ from rank 0's, the term and both values. */
+int rt_agree(struct rt *rt, const struct rt_terms *terms);
+
+/* rt_open for callers that have terms, to which those of `options` are added. Once all ranks agree, `next` is
+ * called unless it is NULL, before weights are loaded; a status other than RT_OK ends the opening, of all ranks. */
+struct rt_agreed {
+    struct rt_terms terms;
+    int (*next)(void *context, struct rt *rt);
+    void *context;
+};
+int rt_open_agreed(struct rt **out, const struct rt_program *program, const struct rt_options *options,
+                   struct rt_agreed *agreed);
+
 /* Collective: *all becomes the hashes of all ranks in rank order, RT_HASH_HEX bytes each, to be freed by the caller.
  * RT_OK, or a recorded error of memory or transport. */
 int rt_gather_hashes(struct rt *rt, const char mine[RT_HASH_HEX], char **all);

@@ -288,11 +288,28 @@ static int open_device(struct rt *rt, const struct rt_options *options) {
                         options->nccl_comm ? "NCCL communicator" : "stream");
 }
 
-static int open_rank(struct rt *rt, const struct rt_options *options) {
+/* Of the caller's options, what must be the same on all ranks. */
+static void add_terms(struct rt_terms *terms, const struct rt_options *options) {
+    const char *kernels = options->kernels ? options->kernels : "auto";
+    const bool nccl = options->nccl_comm, stream = options->cuda_stream, broadcast = options->broadcast_weights;
+    rt_terms_add(terms, "options.kernels", kernels, kernels);
+    rt_terms_add(terms, "options.broadcast_weights", broadcast ? "1" : "0", broadcast ? "" : NULL);
+    rt_terms_add(terms, "options.nccl_comm", nccl ? "1" : "0", nccl ? "" : NULL);
+    rt_terms_add(terms, "options.cuda_stream", stream ? "1" : "0", stream ? "" : NULL);
+}
+
+static int agree(struct rt *rt, const struct rt_options *options, struct rt_agreed *agreed) {
+    add_terms(&agreed->terms, options);
+    RT_TRY(rt_agree(rt, &agreed->terms));
+    return agreed->next ? agreed->next(agreed->context, rt) : RT_OK;
+}
+
+static int open_rank(struct rt *rt, const struct rt_options *options, struct rt_agreed *agreed) {
     RT_TRY(check_program(rt));
     RT_TRY(rt_join(rt, options));
     RT_TRY(place_shard(rt));
     RT_TRY(shake_hands(rt));
+    RT_TRY(agree(rt, options, agreed));
     RT_TRY(open_device(rt, options));
     RT_TRY(open_axes(rt));
     RT_TRY(open_units(rt));
@@ -326,6 +343,14 @@ static int fail_open(struct rt *rt, int status) {
 }
 
 int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options) {
+    struct rt_agreed agreed = {0};
+    const int status = rt_open_agreed(out, program, options, &agreed);
+    rt_terms_free(&agreed.terms);
+    return status;
+}
+
+int rt_open_agreed(struct rt **out, const struct rt_program *program, const struct rt_options *options,
+                   struct rt_agreed *agreed) {
     struct rt *rt = calloc(1, sizeof *rt);
     struct rt_private *private = calloc(1, sizeof *private);
     if (!rt || !private) {
@@ -341,7 +366,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     private->segment = -1;
     private->broadcast_weights = options->broadcast_weights;
     private->progress = options->progress;
-    int status = open_rank(rt, options);
+    int status = open_rank(rt, options, agreed);
     if (status) return fail_open(rt, status);
     *out = rt;
     return RT_OK;

@@ -94,6 +94,28 @@ bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batc
                      (long long)data->samples, (long long)batch);
 }
 
+/* Pieces begin at equal distances; the first and the last byte are in one. */
+bool rt_data_hash(const struct rt_data *data, char hash[RT_HASH_HEX], struct rt_reason *why) {
+    enum { PIECE = 1 << 16 };
+    const int64_t bytes = data->samples * data->per_sample * (int64_t)rt_dtype_bytes(data->dtype),
+                  hashed = bytes < RT_DATA_HASHED ? bytes : RT_DATA_HASHED, pieces = (hashed + PIECE - 1) / PIECE;
+    unsigned char *piece = malloc(PIECE);
+    struct rt_hash all;
+    if (!piece) return rt_refuse_memory(why, PIECE);
+    rt_hash_start(&all);
+    bool ok = true;
+    for (int64_t i = 0; i < pieces && ok; i++) {
+        const size_t count = (size_t)(bytes < PIECE ? bytes : PIECE);
+        const int64_t at = pieces > 1 ? (bytes - (int64_t)count) / (pieces - 1) * i : 0;
+        const int64_t from = i > 0 && i == pieces - 1 ? bytes - (int64_t)count : at;
+        ok = rt_reader_get(&data->file, data->first + from, piece, count, why);
+        if (ok) rt_hash_add(&all, piece, count);
+    }
+    free(piece);
+    if (ok) rt_hash_hex(&all, hash);
+    return ok;
+}
+
 void rt_data_close(struct rt_data *data) {
     rt_reader_close(&data->file);
 }

@@ -13,7 +13,7 @@
 #ifndef RT_DATA_H
 #define RT_DATA_H
 
-#include "base/file_reader.h"
+#include "base/hash.h"
 #include "generated.h"
 #include "program/sampler.h"
 
@@ -31,6 +31,12 @@ struct rt_data {
  * sample then has several rows of the input. RT_REASON_CONTENT: type or shape does not fit the input. */
 bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batch, const char *spec,
                   struct rt_reason *why);
+
+/* The hash of the samples that the file has: of all bytes up to RT_DATA_HASHED, of larger files of that many, spread
+ * evenly. Files of the same hash, type and number of samples count as the same data. */
+#define RT_DATA_HASHED ((int64_t)16 << 20)
+bool rt_data_hash(const struct rt_data *data, char hash[RT_HASH_HEX], struct rt_reason *why);
+
 void rt_data_close(struct rt_data *data);
 
 /* Reads the `batch` samples at positions `position` and following into `dst`, which holds one input. RT_REASON_CHANGED:

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +111,21 @@ int feed_open(struct feed *feed, struct rank *self, const struct feed_options *o
     RT_TRY(find_batch(feed, self));
     for (int i = 0; i < feed->program->ninputs; i++) RT_TRY(open_input(feed, self, options, i));
     return count_samples(feed, self);
+}
+
+int feed_add_terms(const struct feed *feed, struct rank *self, const struct feed_options *options,
+                   struct rt_terms *terms) {
+    for (int i = 0; i < feed->program->ninputs; i++) {
+        const struct rt_data *data = &feed->data[i];
+        const char *name = self->job->manifest.inputs[i];
+        char hash[RT_HASH_HEX], content[128];
+        struct rt_reason why;
+        if (!rt_data_hash(data, hash, &why)) return fail_reason(self, RT_CODE_INPUT, &why);
+        snprintf(content, sizeof content, "%lld samples of %s, hash %s", (long long)data->samples,
+                 rt_dtypes[data->dtype].name, hash);
+        options_add_content(terms, options->name, name, find_file(options, name), content);
+    }
+    return RT_OK;
 }
 
 void feed_close(struct feed *feed) {

@@ -25,6 +25,9 @@ struct feed_options {
 /* Opens a file for every input of the program. RT_OK, or a status recorded in `self`; call feed_close in both cases.
  * All .npy files must have the same number of samples; a file of tokens may have more. */
 int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options);
+/* Adds the contents of the files to what all ranks must agree on. RT_OK, or a status recorded in `self`. */
+int feed_add_terms(const struct feed *feed, struct rank *self, const struct feed_options *options,
+                   struct rt_terms *terms);
 /* Allocates `slots` micro-batches, once. RT_OK, or a status recorded in `self`. */
 int feed_allocate(struct feed *feed, struct rank *self, int slots);
 void feed_close(struct feed *feed);

@@ -206,6 +206,40 @@ static void tell_loaded(const struct job *job, const struct rt *rt) {
             job->options.kernels);
 }
 
+int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms) {
+    const int status = is_loopback(self->job) ? RT_OK : rt_agree(rt, terms);
+    return status ? fail_rank(self, rt, status) : RT_OK;
+}
+
+static int read_inputs(struct job *job, struct failure *failure) {
+    const int exit = inputs_read(job->inputs, job->program, &job->manifest, &job->options, failure);
+    for (int i = 0; i < job->program->ninputs && !exit; i++) job->input_data[i] = job->inputs[i].data;
+    return exit;
+}
+
+/* The inputs of a rank that is a process. They are read when all ranks agree on their options, one of which may be that
+ * they train. The same inputs may have other paths on other hosts. */
+static int take_inputs(void *rank, struct rt *rt) {
+    struct rank *self = rank;
+    struct rt_terms terms = {0};
+    if (self->job->options.steps || is_loopback(self->job)) return RT_OK;
+    const int exit = read_inputs(self->job, &self->failure);
+    if (exit) return self->status = rt_status_of_exit(exit);
+    if (rt->world > 1) inputs_add_terms(&terms, self->job);
+    const int status = ranks_agree(self, rt, &terms);
+    rt_terms_free(&terms);
+    return status;
+}
+
+/* rt_open, in which ranks agree on their options. */
+static int open_agreed(struct rank *self, const struct rt_options *open, struct rt **rt) {
+    struct rt_agreed agreed = {.next = take_inputs, .context = self};
+    options_add_terms(&agreed.terms, &self->job->options);
+    const int status = rt_open_agreed(rt, self->job->program, open, &agreed);
+    rt_terms_free(&agreed.terms);
+    return status && !self->status ? fail_rank(self, NULL, status) : status;
+}
+
 static void run_rank(struct rank *self) {
     const struct main_options *options = &self->job->options;
     const struct rt_options open = {.directory = self->job->manifest.directory,
@@ -223,11 +257,8 @@ static void run_rank(struct rank *self) {
                                     .progress = self->first && !options->quiet};
     struct rt *rt;
     const double start = now_ms();
-    int status = rt_open(&rt, self->job->program, &open);
-    if (status) {
-        fail_rank(self, NULL, status);
-        return;
-    }
+    int status = open_agreed(self, &open, &rt);
+    if (status) return;
     begin_watch(self->job, rt);
     if (self->first) {
         self->job->load_ms = now_ms() - start;
@@ -438,10 +469,9 @@ static void free_job(struct job *job, struct rank *ranks, int nranks) {
 
 static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {
     const struct rt_program *program = job->program;
-    int exit = job->options.steps ? EXIT_OK : inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
+    int exit = !job->options.steps && is_loopback(job) ? read_inputs(job, failure) : EXIT_OK;
     if (!exit && ranks[0].first) exit = outputs_allocate(job->outputs, program, failure);
     if (exit) return exit;
-    for (int i = 0; i < program->ninputs; i++) job->input_data[i] = job->inputs[i].data;
     for (int i = 0; i < program->noutputs; i++) ranks[0].output_data[i] = job->outputs[i].data;
     if (is_loopback(job)) {
         exit = run_loopback(job, ranks, failure);
@@ -511,6 +541,9 @@ static void end_rank(const struct job *job, const struct failure *failure) {
     const bool told = failure->told && !is_loopback(job);
     if (failed && !told && (!control || rt_shared_claim_report(control))) failure_print(failure, options->json);
     if (control) munmap(control, bytes);
+    /* the others wait in MPI_Init */
+    if (failed && !told && !is_loopback(job) && rt_mpi_launched() && !rt_mpi_initialised())
+        rt_mpi_give_up(failure->exit);
 }
 
 int rt_main(int argc, char **argv, const struct rt_program *program) {

@@ -5,7 +5,7 @@
 #ifndef RT_MAIN_H
 #define RT_MAIN_H
 
-#include "core/private.h"
+#include "core/handshake.h"
 
 #include "base/exit_code.h"
 #include "base/json.h"
@@ -47,11 +47,18 @@ struct main_options {
     int random_inputs; /* seed; -1: inputs without a file are an error */
     double lr;
     bool json, quiet, verbose, help, reset_optimizer, checkpoint_async, broadcast_weights;
+    uint64_t given; /* bit i: row i of the table of options */
 };
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure);
 void options_free(struct main_options *options);
 void options_print_help(const char *program);
+
+/* Adds what must be the same on all ranks, as the table of options says. options_add_content: what a file of `option`
+ * for an input contains, a text that ends with its hash; path NULL: random values. */
+void options_add_terms(struct rt_terms *terms, const struct main_options *options);
+void options_add_content(struct rt_terms *terms, const char *option, const char *name, const char *path,
+                         const char *content);
 
 /* The candidate most similar to `word`, NULL if none is similar: for "did you mean". */
 const char *nearest_name(const char *word, const char *const *candidates, int count);
@@ -75,6 +82,8 @@ void manifest_place(const struct manifest *manifest, int instruction, struct fai
 
 /* Tensors */
 
+struct job;
+
 /* "[2, 8]" */
 struct shape_text {
     char text[RT_MAX_NDIM * 24];
@@ -89,6 +98,9 @@ int inputs_unknown(const char *option, const char *argument, const char *const *
  * --random-inputs the others are made (rt_random_fill). */
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, struct failure *failure);
+
+/* Adds the contents of the inputs to what all ranks must agree on. */
+void inputs_add_terms(struct rt_terms *terms, const struct job *job);
 
 /* Allocates one tensor per output port. */
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure);
@@ -141,6 +153,10 @@ int fail_rank(struct rank *self, const struct rt *rt, int status);
 /* Record an error of this file's own, or of a file that base/ refused; return the status that corresponds to the exit
  * code. */
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* rt_agree for a rank of this process; ranks that are threads have their options and files in common. RT_OK, or a
+ * status recorded in `self`. Collective. */
+int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms);
 
 /* Records the time of a step, and its loss in training. Runs out of memory as fail_with does. */
 int record_step(struct rank *self, double ms, double loss);

@@ -4,6 +4,7 @@
 #include "program/main.h"
 
 #include "base/checked.h"
+#include "base/hash.h"
 #include "base/path.h"
 #include "base/random_fill.h"
 #include "base/sealed.h"
@@ -266,4 +267,23 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
         if (exit) return exit;
     }
     return EXIT_OK;
+}
+
+/* The file of --input for an input, NULL: none. */
+static const char *file_of(const struct job *job, int port) {
+    const char *const *names = job->manifest.inputs;
+    for (int i = 0; i < job->options.inputs.n; i++)
+        if (find_port(job->options.inputs.at[i], names, job->program->ninputs) == port)
+            return job->options.inputs.at[i] + strlen(names[port]) + 1;
+    return NULL;
+}
+
+void inputs_add_terms(struct rt_terms *terms, const struct job *job) {
+    for (int i = 0; i < job->program->ninputs; i++) {
+        const struct rt_tensor *input = &job->inputs[i];
+        char hash[RT_HASH_HEX], content[RT_HASH_HEX + 8];
+        rt_hash_bytes(input->data, (size_t)input->count * rt_dtype_bytes(input->dtype), hash);
+        snprintf(content, sizeof content, "hash %s", hash);
+        options_add_content(terms, "--input", job->manifest.inputs[i], file_of(job, i), content);
+    }
 }

@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_BYTES 64 /* longer words are not compared */
+#define WORD_BYTES   64 /* longer words are not compared */
+#define SHOWN_DIGITS 8  /* of the hash of a file */
 
 /* Failures */
 
@@ -77,88 +78,108 @@ enum option_kind {
     OPTION_WINDOW /* A:B */
 };
 
+/* What must be the same on all ranks of a job: each row says so, because ranks may be started one by one. */
+enum agreement {
+    OWN = 1, /* a rank's own: its number, how much it prints, files that rank 0 alone writes */
+    SAME,    /* the value */
+    GIVEN,   /* whether the option is given: paths may differ between hosts */
+    CONTENT, /* whether it is given, and what is in the files, once they are open (options_add_content) */
+    MEETING  /* found out where ranks meet: E0901, E0903 */
+};
+
 struct option_row {
     const char *name, *argument;
     enum option_kind kind;
     size_t field; /* of struct main_options */
     int least;    /* of a count */
+    enum agreement agreement;
     const char *help;
+    char letter; /* -q for --quiet; 0: none */
 };
 
 #define FIELD(name) offsetof(struct main_options, name)
 
 static const struct option_row rows[] = {
-    {"--input", "NAME=FILE", OPTION_WORDS, FIELD(inputs), 0,
+    {"--input", "NAME=FILE", OPTION_WORDS, FIELD(inputs), 0, CONTENT,
      "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
-    {"--data", "NAME=FILE", OPTION_WORDS, FIELD(data), 0,
+    {"--data", "NAME=FILE", OPTION_WORDS, FIELD(data), 0, CONTENT,
      "train: samples of an input, X.npy (axis 0 is the sample) or X.bin:u16[:shift=1]; repeatable"},
-    {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, "train: number of the last step"},
-    {"--lr", "X", OPTION_RATE, FIELD(lr), 0, "train: learning rate; default: as compiled"},
-    {"--accumulate", "A", OPTION_COUNT, FIELD(accumulate), 1,
+    {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, SAME, "train: number of the last step"},
+    {"--lr", "X", OPTION_RATE, FIELD(lr), 0, SAME, "train: learning rate; default: as compiled"},
+    {"--accumulate", "A", OPTION_COUNT, FIELD(accumulate), 1, SAME,
      "train: micro-batches per scale unit and step; default: as compiled"},
-    {"--shuffle", "SEED", OPTION_COUNT, FIELD(shuffle), 0, "train: shuffle the samples in every epoch"},
-    {"--checkpoint-dir", "D", OPTION_TEXT, FIELD(checkpoint_dir), 0,
+    {"--shuffle", "SEED", OPTION_COUNT, FIELD(shuffle), 0, SAME, "train: shuffle the samples in every epoch"},
+    {"--checkpoint-dir", "D", OPTION_TEXT, FIELD(checkpoint_dir), 0, GIVEN,
      "train: directory for checkpoints D/step-K; one is written after the last step"},
-    {"--checkpoint-every", "K", OPTION_COUNT, FIELD(checkpoint_every), 1, "train: also every K steps"},
-    {"--keep", "K", OPTION_COUNT, FIELD(keep), 1, "train: number of checkpoints to keep; default: all"},
-    {"--resume", "latest|STEP", OPTION_TEXT, FIELD(resume), 0, "train: resume from a checkpoint in D"},
-    {"--checkpoint-async", NULL, OPTION_FLAG, FIELD(checkpoint_async), 0,
+    {"--checkpoint-every", "K", OPTION_COUNT, FIELD(checkpoint_every), 1, SAME, "train: also every K steps"},
+    {"--keep", "K", OPTION_COUNT, FIELD(keep), 1, SAME, "train: number of checkpoints to keep; default: all"},
+    {"--resume", "latest|STEP", OPTION_TEXT, FIELD(resume), 0, SAME, "train: resume from a checkpoint in D"},
+    {"--checkpoint-async", NULL, OPTION_FLAG, FIELD(checkpoint_async), 0, SAME,
      "train: write checkpoints in the background, from a copy"},
-    {"--reset-optimizer", NULL, OPTION_FLAG, FIELD(reset_optimizer), 0,
+    {"--reset-optimizer", NULL, OPTION_FLAG, FIELD(reset_optimizer), 0, SAME,
      "train: resume with the parameters alone; all else begins anew"},
-    {"--eval-data", "NAME=FILE", OPTION_WORDS, FIELD(eval_data), 0,
+    {"--eval-data", "NAME=FILE", OPTION_WORDS, FIELD(eval_data), 0, CONTENT,
      "train: evaluation samples of an input, used after the last step; repeatable"},
-    {"--eval-every", "K", OPTION_COUNT, FIELD(eval_every), 1, "train: also every K steps"},
-    {"--eval-steps", "E", OPTION_COUNT, FIELD(eval_steps), 1,
+    {"--eval-every", "K", OPTION_COUNT, FIELD(eval_every), 1, SAME, "train: also every K steps"},
+    {"--eval-steps", "E", OPTION_COUNT, FIELD(eval_steps), 1, SAME,
      "train: micro-batches per evaluation; default: all samples"},
-    {"--log", "FILE", OPTION_TEXT, FIELD(log), 0, "train: write metrics to FILE, one JSON line per step"},
-    {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0, "write outputs as OUT/<name>.npy and OUT/outputs.json"},
-    {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes), mpi"},
-    {"--broadcast-weights", NULL, OPTION_FLAG, FIELD(broadcast_weights), 0,
+    {"--log", "FILE", OPTION_TEXT, FIELD(log), 0, OWN, "train: write metrics to FILE, one JSON line per step"},
+    {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0, OWN,
+     "write outputs as OUT/<name>.npy and OUT/outputs.json"},
+    {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, MEETING,
+     "auto, self, loopback (ranks are threads), shm (processes), mpi"},
+    {"--broadcast-weights", NULL, OPTION_FLAG, FIELD(broadcast_weights), 0, SAME,
      "read weights only in the first scale unit, which sends them to the others"},
-    {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads per rank; default: cores / ranks on this machine"},
-    {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
-    {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},
-    {"--random-inputs", "[=SEED]", OPTION_SEED, FIELD(random_inputs), 0,
+    {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, OWN,
+     "threads per rank; default: cores / ranks on this machine"},
+    {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, SAME, "timed steps; default 1"},
+    {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, SAME, "steps before the timed ones; default 0"},
+    {"--random-inputs", "[=SEED]", OPTION_SEED, FIELD(random_inputs), 0, SAME,
      "random values for inputs without --input: floats in [-1, 1), integers below the rows of the table they index"},
-    {"--log-every", "N", OPTION_COUNT, FIELD(log_every), 1,
+    {"--log-every", "N", OPTION_COUNT, FIELD(log_every), 1, OWN,
      "train: print and log every Nth step and the last; default 1"},
-    {"--trace", "FILE", OPTION_TEXT, FIELD(trace), 0,
+    {"--trace", "FILE", OPTION_TEXT, FIELD(trace), 0, GIVEN,
      "write when each instruction and communication call of each rank was executed, for Perfetto"},
-    {"--trace-steps", "A:B", OPTION_WINDOW, FIELD(trace_first), 0,
+    {"--trace-steps", "A:B", OPTION_WINDOW, FIELD(trace_first), 0, SAME,
      "steps of --trace and --profile; default: the first 10 that are executed"},
-    {"--profile", "[=MACHINE]", OPTION_FILE, FIELD(profile), 0,
+    {"--profile", "[=MACHINE]", OPTION_FILE, FIELD(profile), 0, GIVEN,
      "print where the time of the traced steps went, by operator and layer, against the peaks of a machine "
      "file or of the --machine of the compile"},
-    {"--dump-tensors", "GLOB", OPTION_TEXT, FIELD(dump_tensors), 0,
+    {"--dump-tensors", "GLOB", OPTION_TEXT, FIELD(dump_tensors), 0, SAME,
      "write the values of tensors whose name, or whose node's name, matches; in training of all steps"},
-    {"--dump-dir", "DIR", OPTION_TEXT, FIELD(dump_dir), 0, "directory of --dump-tensors; default dump"},
-    {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "print no times and metrics, only errors, warnings and outputs"},
-    {"--verbose", NULL, OPTION_FLAG, FIELD(verbose), 0, "print times of loading and of every step, and memory"},
-    {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
-    {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "rank of this process; launchers set it"},
-    {"--world", "N", OPTION_COUNT, FIELD(world), 1,
+    {"--dump-dir", "DIR", OPTION_TEXT, FIELD(dump_dir), 0, GIVEN, "directory of --dump-tensors; default dump"},
+    {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, OWN,
+     "print no times and metrics, only errors, warnings and outputs", 'q'},
+    {"--verbose", NULL, OPTION_FLAG, FIELD(verbose), 0, OWN, "print times of loading and of every step, and memory",
+     'v'},
+    {"--json", NULL, OPTION_FLAG, FIELD(json), 0, OWN, "print times and memory as JSON"},
+    {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, OWN, "rank of this process; launchers set it"},
+    {"--world", "N", OPTION_COUNT, FIELD(world), 1, MEETING,
      "number of ranks, a multiple of plan_ngpus; default: the launcher's, with --comm loopback location.json's"},
-    {"--rendezvous", "PLACE", OPTION_TEXT, FIELD(rendezvous), 0,
+    {"--rendezvous", "PLACE", OPTION_TEXT, FIELD(rendezvous), 0, MEETING,
      "rendezvous of ranks that `rankc run` did not start: HOST:PORT, file:PATH or mpi; default: MASTER_ADDR, "
      "MASTER_PORT"},
-    {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1,
+    {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1, OWN,
      "seconds that ranks wait for each other at the rendezvous; default 300"},
-    {"--stall-timeout", "SECONDS", OPTION_COUNT, FIELD(stall_timeout), 0,
+    {"--stall-timeout", "SECONDS", OPTION_COUNT, FIELD(stall_timeout), 0, OWN,
      "started by mpirun: seconds without progress after which this rank counts as hanging; 0: never; default 600"},
-    {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, reference (without libraries), or on GPUs tf32"},
-    {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0,
+    {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, SAME, "auto, reference (without libraries), or on GPUs tf32"},
+    {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0, OWN,
      "directory of manifest.json; default: relative to the program"},
-    {"--help", NULL, OPTION_FLAG, FIELD(help), 0, "print this"},
+    {"--help", NULL, OPTION_FLAG, FIELD(help), 0, OWN, "print this", 'h'},
 };
 
 #define ROWS (sizeof rows / sizeof *rows)
-_Static_assert(ROWS <= 8 * sizeof(uint64_t), "a bit of parse_option's `seen` for each");
+_Static_assert(ROWS <= 8 * sizeof(uint64_t), "a bit of main_options.given for each");
 
 void options_print_help(const char *program) {
     printf("usage: %s [options]\n\n", program);
-    for (size_t i = 0; i < ROWS; i++)
-        printf("  %-18s %-11s %s\n", rows[i].name, rows[i].argument ? rows[i].argument : "", rows[i].help);
+    for (size_t i = 0; i < ROWS; i++) {
+        const char letter[] = {'-', rows[i].letter, ',', ' ', 0};
+        char name[32];
+        snprintf(name, sizeof name, "%s%s", rows[i].letter ? letter : "", rows[i].name);
+        printf("  %-18s %-11s %s\n", name, rows[i].argument ? rows[i].argument : "", rows[i].help);
+    }
 }
 
 /* Levenshtein distance between two short words, computed row by row. */
@@ -252,22 +273,23 @@ static int set_option(struct main_options *options, const struct option_row *row
 }
 
 static const struct option_row *find_row(const char *word, size_t length) {
-    for (size_t i = 0; i < ROWS; i++)
+    for (size_t i = 0; i < ROWS; i++) {
         if (strlen(rows[i].name) == length && memcmp(rows[i].name, word, length) == 0) return &rows[i];
+        if (rows[i].letter && length == 2 && word[0] == '-' && word[1] == rows[i].letter) return &rows[i];
+    }
     return NULL;
 }
 
 /* Parses one option, "--name value" or "--name=value"; advances *i past it. */
-static int parse_option(struct main_options *options, int argc, char **argv, int *i, uint64_t *seen,
-                        struct failure *failure) {
+static int parse_option(struct main_options *options, int argc, char **argv, int *i, struct failure *failure) {
     const char *word = argv[*i];
     const size_t length = strcspn(word, "=");
     const struct option_row *row = find_row(word, length);
     if (!row) return unknown_option(word, failure);
     const uint64_t bit = UINT64_C(1) << (row - rows);
-    if ((*seen & bit) && row->kind != OPTION_WORDS)
+    if ((options->given & bit) && row->kind != OPTION_WORDS)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
-    *seen |= bit;
+    options->given |= bit;
     const char *text = word[length] == '=' ? word + length + 1 : NULL;
     if (row->kind == OPTION_FLAG && text)
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
@@ -290,7 +312,6 @@ static bool allocate_words(struct words *words, int argc) {
 }
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
-    uint64_t seen = 0;
     *options = (struct main_options){.program = argc > 0 ? argv[0] : "run",
                                      .comm = "auto",
                                      .kernels = "auto",
@@ -305,7 +326,7 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
         !allocate_words(&options->eval_data, argc))
         return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {
-        int exit = parse_option(options, argc, argv, &i, &seen, failure);
+        int exit = parse_option(options, argc, argv, &i, failure);
         if (exit) return exit;
     }
     if ((options->rank >= 0) != (options->world > 0))
@@ -315,4 +336,56 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
         return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--rank %d must be less than --world %d", options->rank,
                            options->world);
     return EXIT_OK;
+}
+
+/* Agreement of ranks */
+
+/* The value of an option, as text; of an option that is given several times, the first. */
+static void print_value(const struct option_row *row, const void *field, char *text, size_t room) {
+    const int64_t *window = field;
+    const char *const *word = field;
+    const struct words *words = field;
+    text[0] = 0;
+    switch (row->kind) {
+    case OPTION_FLAG: snprintf(text, room, "%d", *(const bool *)field); break;
+    case OPTION_SEED:
+    case OPTION_COUNT: snprintf(text, room, "%d", *(const int *)field); break;
+    case OPTION_RATE: snprintf(text, room, "%.17g", *(const double *)field); break;
+    case OPTION_WINDOW: snprintf(text, room, "%lld:%lld", (long long)window[0], (long long)window[1]); break;
+    case OPTION_TEXT:
+    case OPTION_FILE: snprintf(text, room, "%s", *word ? *word : ""); break;
+    case OPTION_WORDS: snprintf(text, room, "%s", words->n ? words->at[0] : ""); break;
+    }
+}
+
+/* What an error says of an option that was given. */
+static const char *show_value(const struct option_row *row, const char *value, char *text, size_t room) {
+    const bool words = row->kind == OPTION_TEXT || row->kind == OPTION_FILE || row->kind == OPTION_WORDS;
+    if (row->kind == OPTION_FLAG || !value[0]) return "";
+    if (row->kind == OPTION_RATE)
+        snprintf(text, room, "%g", strtod(value, NULL));
+    else
+        snprintf(text, room, words ? "'%s'" : "%s", rt_quote_text(value).text);
+    return text;
+}
+
+void options_add_terms(struct rt_terms *terms, const struct main_options *options) {
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct option_row *row = &rows[i];
+        const bool given = options->given >> i & 1;
+        char value[PATH_MAX], shown[RT_QUOTE_BYTES + 8];
+        if (row->agreement == OWN || row->agreement == MEETING) continue;
+        print_value(row, (const char *)options + row->field, value, sizeof value);
+        const char *phrase = given ? show_value(row, value, shown, sizeof shown) : NULL;
+        rt_terms_add(terms, row->name, row->agreement == SAME ? value : given ? "1" : "0", phrase);
+    }
+}
+
+void options_add_content(struct rt_terms *terms, const char *option, const char *name, const char *path,
+                         const char *content) {
+    char of[RT_QUOTE_BYTES + 32], shown[RT_QUOTE_BYTES + 160];
+    const int digits = (int)strlen(content) - (RT_HASH_HEX - 1 - SHOWN_DIGITS);
+    snprintf(of, sizeof of, "%s %s", option, rt_quote_text(name).text);
+    snprintf(shown, sizeof shown, "'%s' (%.*s)", path ? rt_quote_text(path).text : "random values", digits, content);
+    rt_terms_add(terms, of, content, shown);
 }

@@ -9,6 +9,7 @@
 #include "program/main.h"
 
 #include "comm/comm_shared.h"
+#include "comm/mpi_library.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,10 +19,15 @@
 static atomic_bool training, launched;
 static atomic_int requests;
 
+static void end_at_once(void) {
+    rt_mpi_give_up(EXIT_INTERRUPTED);
+    _exit(EXIT_INTERRUPTED);
+}
+
 static void on_signal(int number) {
     (void)number;
-    if (!atomic_load(&training)) _exit(EXIT_INTERRUPTED);
-    if (atomic_fetch_add(&requests, 1) > 0 && !atomic_load(&launched)) _exit(EXIT_INTERRUPTED);
+    if (!atomic_load(&training)) end_at_once();
+    if (atomic_fetch_add(&requests, 1) > 0 && !atomic_load(&launched)) end_at_once();
 }
 
 /* Signals that the parent process ignores stay ignored. */

@@ -373,6 +373,16 @@ static int set_numbers(struct trainer *t) {
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
+/* Ranks may have the files under other paths, but must have the same samples. */
+static int compare_data(struct trainer *t, const struct feed_options *data, const struct feed_options *eval) {
+    struct rt_terms terms = {0};
+    int status = feed_add_terms(&t->feed, t->self, data, &terms);
+    if (!status && eval->n) status = feed_add_terms(&t->eval, t->self, eval, &terms);
+    if (!status) status = ranks_agree(t->self, t->rt, &terms);
+    rt_terms_free(&terms);
+    return status;
+}
+
 static int open_data(struct trainer *t) {
     const struct main_options *o = t->options;
     const struct feed_options data = {"--data", o->data.at, o->data.n},
@@ -380,7 +390,8 @@ static int open_data(struct trainer *t) {
     RT_TRY(feed_open(&t->feed, t->self, &data));
     t->feed.sampler.shuffle = o->shuffle >= 0;
     t->feed.sampler.seed = (uint64_t)o->shuffle;
-    return o->eval_data.n ? feed_open(&t->eval, t->self, &eval) : RT_OK;
+    if (eval.n) RT_TRY(feed_open(&t->eval, t->self, &eval));
+    return compare_data(t, &data, &eval);
 }
 
 /* Memory for the micro-batches of a step, whose number is known when a checkpoint was loaded. */

@@ -37,7 +37,7 @@ FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
           "openmpi different", "openmpi killed", "openmpi callers abab", "mpich broadcast", "mpich conformance ab ", "mpich conformance fatal", "mpich inference abb",
           "mpich training", "mpich different", "mpich killed", "mpich restarted", "mpich callers aaaa", "openmpi hanging ab", "mpich hanging aa",
-          "mpich large hosts aaabbbccc"]
+          "mpich large hosts aaabbbccc", "mpich stopped"]
 # hosts, arguments of the compile; all are run again in shared memory
 INFERENCE = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]), ("aabb", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
              ("abb", ["--pas", "pp", "--plan-ngpus", "3"])]
@@ -186,6 +186,28 @@ def killed(bench, mpi, hosts, _):
         job.communicate(timeout=60)
         expect(job.returncode != 0, "exit 0")
         expect(time.monotonic() - start < 10, f"{time.monotonic() - start:.1f} s until the job was down")
+
+
+def stopped(bench, mpi, hosts, _):
+    """Rank 0 is stopped by a signal while the other one has not come to MPI_Init, or ends with an error before: the job ends soon, with its
+    exit code."""
+    program, given = trained(bench, "--pas", "tp", "--plan-ngpus", "2")
+    script = 'r=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ $r = 0 ] || sleep 2; echo $$ >"$0.$r"; %s exec "$@"'
+    for sent, change, status in (signal.SIGTERM, "", 130), (signal.SIGINT, 'set -- "$@" --comm mpi;', 130), (None, '[ $r = 0 ] && set -- "$@" --lr x;', 2):
+        file = bench.path("rank")
+        words = launched(mpi, hosts, "sh", "-c", script % change, file, f"{program}/build/train", *given, "--steps", "60")
+        with subprocess.Popen(words, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+            if sent:
+                bench.wait_for(lambda path=f"{file}.0": os.path.exists(path) and os.path.getsize(path), "rank 0")
+                time.sleep(1)
+                with open(f"{file}.0", encoding="ascii") as number:
+                    os.kill(int(number.read()), sent)
+            try:
+                said = job.communicate(timeout=30)[1]
+            except subprocess.TimeoutExpired:
+                job.kill()
+                raise
+        expect(job.returncode == status, f"{sent}: exit {job.returncode}, not {status}\n{said}")
 
 
 def broadcast(bench, mpi, hosts, _):
@@ -399,7 +421,7 @@ def cases(bench, test, mpi):
             yield f"inference {hosts} {' '.join(options)}", lambda h=hosts, o=options: inference(bench, mpi, h, o)
         for hosts, options in TRAINING:
             yield f"training {hosts} {' '.join(options)}", lambda h=hosts, o=options: training(bench, mpi, h, o)
-        for function in (different_programs, different_checkpoints, broadcast, killed, restarted):
+        for function in (different_programs, different_checkpoints, broadcast, killed, restarted, stopped):
             yield function.__name__, lambda f=function: f(bench, mpi, "ab", None)
         for hosts in ("aa", "ab"):
             yield f"hanging {hosts}", lambda h=hosts: hanging(bench, mpi, h, None)
