@@ -1,0 +1,159 @@
+/* Moves of stored tensors - Slice, Concat, Transpose, Reshape and the like - that would give the same result in every
+ * step of an inference. Constant folding (ir/build.h) leaves alone what reads a large weight, which stays in the
+ * model's file. Here the result becomes a weight at another place of the file, with another shape or a narrower type,
+ * if its elements follow each other there; else it is computed now and becomes a constant, stored with the program.
+ *
+ * A weight that other nodes read, too, keeps what costs nothing in a step: a Reshape or contiguous Slice is a view of
+ * it, and a second weight would be held twice. In training, the parameters stay as they are. */
+#include <string.h>
+
+#include "ir/build.h"
+#include "ir/expr/eval.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+/* Of one result, and of all with what they are computed from; more is computed in each step. */
+#define MOST_BYTES ((int64_t)512 << 20)
+#define MOST_TOTAL ((int64_t)2 << 30)
+
+struct moves {
+    struct rewrite rewrite;
+    struct graph *graph;
+    bool *movable; /* per node */
+    bool *fixed;   /* per tensor: an output, or it changes from step to step */
+    struct uses uses;
+    int ntensors;  /* before the walk */
+    int64_t total; /* bytes that were read and written so far */
+};
+
+/* Bytes that a step would read. */
+static int64_t bytes_read(const struct graph *graph, const struct node *node) {
+    int64_t bytes = 0;
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] >= 0) bytes += tensor_bytes(&graph->tensors.at[node->inputs[k]]);
+    return bytes;
+}
+
+static bool is_move(const struct graph *graph, const struct node *node) {
+    static const enum op_id ids[] = {OP_Reshape, OP_Slice, OP_Concat, OP_Transpose, OP_Cast, OP_Gather};
+    bool found = false;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) found = found || node->op->id == ids[i];
+    if (!found || node->noutputs != 1) return false;
+    const int64_t bytes = tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+    return bytes <= MOST_BYTES && bytes <= bytes_read(graph, node);
+}
+
+/* Finds the nodes that move stored tensors, or results of such nodes. */
+static void find_moves(struct moves *moves) {
+    struct graph *graph = moves->graph;
+    bool *stored = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        stored[t] = (tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_WEIGHT) && !moves->fixed[t];
+    }
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool movable = is_move(graph, node);
+        for (int k = 0; movable && k < node->ninputs; k++) movable = node->inputs[k] >= 0 && stored[node->inputs[k]];
+        moves->movable[graph->order.at[i]] = movable;
+        if (movable) stored[node->outputs[0]] = true;
+    }
+}
+
+/* True if a node that is computed in each step reads the tensor. */
+static bool is_read(const struct moves *moves, int tensor) {
+    for (int u = moves->uses.first[tensor]; u < moves->uses.first[tensor + 1]; u++)
+        if (!moves->movable[moves->uses.users[u]]) return true;
+    return false;
+}
+
+/* The element of the input with which a Slice begins; -1 if its elements do not follow each other in the input. */
+static int64_t slice_begin(const struct tensor *in, const struct tensor *out, const struct node *node) {
+    int n, d = 0;
+    const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &n);
+    int64_t begin = 0;
+    for (int i = 0; i < n; i++) begin = begin * in->dims[i] + start[i];
+    while (d < n && out->dims[d] == 1) d++;
+    if (d < n && step[d] != 1) return -1;
+    for (d++; d < n; d++)
+        if (out->dims[d] != in->dims[d] || step[d] != 1) return -1;
+    return begin;
+}
+
+/* True if a Transpose only moves dimensions of extent 1. */
+static bool keeps_order(const struct tensor *in, const struct node *node) {
+    int n, last = -1;
+    const int64_t *perm = attr_ints(node, "perm", &n);
+    for (int d = 0; d < n; d++) {
+        if (in->dims[perm[d]] == 1) continue;
+        if (perm[d] < last) return false;
+        last = (int)perm[d];
+    }
+    return true;
+}
+
+/* The element of its first input with which the result begins, if all of its elements follow each other there; else
+ * -1. */
+static int64_t view_begin(const struct graph *graph, const struct node *node) {
+    const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
+    if (in->kind != TENSOR_WEIGHT || !tensor_elements(out)) return -1;
+    switch (node->op->id) {
+    case OP_Reshape: return 0;
+    case OP_Slice: return slice_begin(in, out, node);
+    case OP_Transpose: return keeps_order(in, node) ? 0 : -1;
+    case OP_Cast:
+        return in->dtype == in->stored.dtype && rt_dtype_is_float(in->dtype) && rt_dtype_is_float(out->dtype) ? 0 : -1;
+    default: return -1;
+    }
+}
+
+/* A weight that is `out`, `begin` elements behind the beginning of weight `of`. */
+static int add_view(struct graph *graph, int of, const struct tensor *out, int64_t begin) {
+    const int id = graph_add_tensor(graph, TENSOR_WEIGHT, out->name, out->dtype, out->ndim, out->dims);
+    const struct tensor *whole = &graph->tensors.at[of];
+    struct tensor *view = &graph->tensors.at[id];
+    const size_t offset = (size_t)begin * rt_dtype_bytes(whole->stored.dtype);
+    view->stored = whole->stored;
+    view->stored.offset += offset;
+    if (whole->data) view->data = (const char *)whole->data + offset;
+    return id;
+}
+
+/* The stored tensor that the node's result is; -1: the node stays. */
+static int moved(struct moves *moves, int id) {
+    struct graph *graph = moves->graph;
+    const struct node *node = &graph->nodes.at[id];
+    const struct tensor out = graph->tensors.at[node->outputs[0]];
+    const int64_t begin = view_begin(graph, node);
+    const bool held = node->inputs[0] < moves->ntensors && is_read(moves, node->inputs[0]);
+    if (begin >= 0 && held && is_read(moves, node->outputs[0])) return -1;
+    if (begin >= 0) return add_view(graph, node->inputs[0], &out, begin);
+    const int64_t bytes = bytes_read(graph, node) + tensor_bytes(&out);
+    const void *data = bytes <= MOST_TOTAL - moves->total ? eval_node(graph, id) : NULL;
+    if (!data) return -1;
+    moves->total += bytes;
+    const int made = graph_add_tensor(graph, TENSOR_CONST, out.name, out.dtype, out.ndim, out.dims);
+    graph->tensors.at[made].data = data;
+    return made;
+}
+
+int pass_fold_moves(struct graph *graph, const struct pass_context *context) {
+    struct moves moves = {.graph = graph, .ntensors = graph->tensors.n};
+    (void)context;
+    if (graph->train) return 0;
+    moves.movable = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    moves.fixed = graph_kept(graph, graph->arena);
+    for (int i = 0; i < graph->updates.n; i++) moves.fixed[graph->updates.at[i].weight] = true;
+    graph_uses(graph, graph->arena, &moves.uses);
+    find_moves(&moves);
+    rewrite_begin(&moves.rewrite, graph);
+    for (int i = 0; i < moves.rewrite.order_n; i++) {
+        const int id = rewrite_next(&moves.rewrite, i), result = moves.movable[id] ? moved(&moves, id) : -1;
+        if (result < 0)
+            rewrite_keep(&moves.rewrite, id);
+        else
+            rewrite_replace(&moves.rewrite, graph->nodes.at[id].outputs[0], result);
+    }
+    rewrite_end(&moves.rewrite);
+    return 0;
+}
