@@ -90,9 +90,10 @@ static int before_reshapes(const struct graph *graph, int tensor) {
 
 int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     struct graph *graph = builder->graph;
+    if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
     int source = op == OP_Reshape ? before_reshapes(graph, inputs[0]) : -1;
     if (source >= 0) inputs = &source;
-    if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
+    if (source >= 0 && does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
     const char *name = arena_printf(graph->arena, "%s.%s", builder->node, ops[op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
     int id = graph_add_node(graph, &ops[op], builder->node, ninputs, inputs, 1, &out, nattrs, attrs);
@@ -141,6 +142,9 @@ int build_transpose(struct build *builder, int x, const int64_t *perm) {
 }
 
 int build_expand(struct build *builder, int x, int ndim, const int64_t *shape) {
+    int64_t elements = 1;
+    for (int d = 0; d < ndim; d++) elements *= shape[d];
+    if (elements == tensor_elements(&builder->graph->tensors.at[x])) return build_reshape(builder, x, ndim, shape);
     return build_with_ints(builder, OP_Expand, x, "shape", ndim, shape);
 }
 

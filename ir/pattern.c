@@ -123,12 +123,19 @@ static bool test_rows(const struct graph *graph, const struct node *node) {
     return attr_int(node, "axis", 0) == 0;
 }
 
+/* A reduction over the last dimension, which stays as extent 1. */
+static bool test_row(const struct graph *graph, const struct node *node) {
+    int n;
+    const int64_t *axes = attr_ints(node, "axes", &n);
+    return n == 1 && axes[0] == input(graph, node)->ndim - 1 && attr_int(node, "keepdims", 1);
+}
+
 static const struct {
     const char *name;
     bool (*test)(const struct graph *graph, const struct node *node);
 } tests[] = {{"mean", test_mean},         {"last", test_last}, {"front", test_front},   {"back", test_back},
              {"even", test_even},         {"odd", test_odd},   {"column", test_column}, {"flat", test_flat},
-             {"but_last", test_but_last}, {"rows", test_rows}};
+             {"but_last", test_but_last}, {"rows", test_rows}, {"row", test_row}};
 
 /* Texts --------------------------------------------------------------------------------------------------------- */
 
@@ -144,6 +151,8 @@ static const struct {
     {"variance", "{Add(mean(square(@)), epsilon#) | mean(square(@))}"},
     {"normed", "{Div(@, Sqrt(variance(@)))"
                "|Mul(@, {Div(1, Sqrt(variance(@))) | Reciprocal(Sqrt(variance(@))) | Pow(variance(@), -0.5)})}"},
+    /* as ReduceLogSumExp is lowered: largest, the largest of a row, is 0 for an infinite one */
+    {"logsumexp", "Add(Log(ReduceSum[row](Exp(Sub(@, largest)))), largest:Where(IsInf(m), 0, m:ReduceMax[row](@)))"},
     /* x @ / 2, in any order of the factors */
     {"gate", "{half(Mul(x, @)) | Mul(x, half(@)) | Mul(half(x), @)}"},
 };

@@ -105,6 +105,21 @@ struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int
     return known.kind == MASK_CAUSAL && !whole ? any : known;
 }
 
+bool known_gate(const struct graph *graph, int keep, int bias, double *fill) {
+    const struct tensor *gate = &graph->tensors.at[keep], *added = &graph->tensors.at[bias];
+    const struct values gates = values_of(graph, gate), biases = values_of(graph, added);
+    *fill = NAN;
+    if (!gates.data || !biases.data || gate->ndim != added->ndim) return false;
+    for (int d = 0; d < gate->ndim; d++)
+        if (gate->dims[d] != added->dims[d]) return false;
+    for (int64_t i = 0, n = tensor_elements(gate); i < n; i++) {
+        const double open = value_at(&gates, i), value = value_at(&biases, i);
+        if (open == 0 && isnan(*fill)) *fill = value;
+        if ((open != 0 && open != 1) || value != (open == 1 ? 0 : *fill)) return false;
+    }
+    return true;
+}
+
 bool known_repeats(const struct graph *graph, int tensor, int dim) {
     const struct tensor *t = &graph->tensors.at[tensor];
     const struct values values = values_of(graph, t);

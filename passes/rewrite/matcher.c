@@ -19,11 +19,6 @@ void matcher_init(struct matcher *matcher, struct graph *graph) {
     matcher->kept = graph_kept(graph, graph->arena);
 }
 
-bool matcher_sole(const struct matcher *matcher, int tensor) {
-    if (tensor >= matcher->tensors || matcher->kept[tensor]) return false;
-    return matcher->uses.first[tensor + 1] - matcher->uses.first[tensor] == 1;
-}
-
 static bool has_node(const struct match *match, int node) {
     for (int i = 0; i < match->nnodes; i++)
         if (match->node[i] == node) return true;
@@ -37,15 +32,19 @@ static bool missed(const struct match *match, int tensor, const char *expected, 
     return false;
 }
 
+bool match_encloses(const struct match *match, int tensor) {
+    const struct matcher *m = match->matcher;
+    if (tensor >= m->tensors || m->kept[tensor]) return false;
+    for (int u = m->uses.first[tensor]; u < m->uses.first[tensor + 1]; u++)
+        if (!has_node(match, m->uses.users[u])) return false;
+    return true;
+}
+
 /* True if only nodes of the match read the results of its nodes, except for the root's and those of shared nodes. */
 static bool is_closed(const struct match *match) {
-    const struct matcher *m = match->matcher;
     for (int i = 1; i < match->nnodes; i++) {
-        int tensor = m->graph->nodes.at[match->node[i]].outputs[0];
-        if (match->shared[i]) continue;
-        if (tensor >= m->tensors || m->kept[tensor]) return missed(match, tensor, NULL, 0);
-        for (int u = m->uses.first[tensor]; u < m->uses.first[tensor + 1]; u++)
-            if (!has_node(match, m->uses.users[u])) return missed(match, tensor, NULL, 0);
+        int tensor = match->matcher->graph->nodes.at[match->node[i]].outputs[0];
+        if (!match->shared[i] && !match_encloses(match, tensor)) return missed(match, tensor, NULL, 0);
     }
     return true;
 }

@@ -14,9 +14,6 @@ struct matcher {
 /* Looks at the graph as it is now. Nodes may be added while patterns are searched. */
 void matcher_init(struct matcher *matcher, struct graph *graph);
 
-/* True if exactly one operand of one node reads the tensor, and it is no output or update. */
-bool matcher_sole(const struct matcher *matcher, int tensor);
-
 enum { MATCH_NAMES = 12, MATCH_NODES = 40 };
 
 /* Where a search that found no match went furthest. */
@@ -52,6 +49,9 @@ bool matcher_find_near(const struct matcher *matcher, const struct pattern *patt
                        bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss);
 /* "'sqrt' is computed by Exp, not by Sqrt", in the graph's arena. */
 const char *near_miss_text(const struct graph *graph, const struct near_miss *near_miss);
+
+/* True if only nodes of the match read the tensor, and it is no output or update. */
+bool match_encloses(const struct match *match, int tensor);
 
 /* True if the pattern that was found gives the name or label a value. */
 bool match_has(const struct match *match, const char *name);

@@ -1,12 +1,6 @@
 /* Recognises attention: softmax(scale q k + masks) v.
  *
- * Note [Scores]
- * Between the product of q and k and the softmax, exporters scale and mask the scores in many orders. So the operators
- * are followed back from the softmax one step at a time (table `steps`). The steps are then applied, from the product
- * on, to struct attention, which describes what the operator can compute: scale q k, at most one replacement of some
- * scores by a value (`fill`), and sums of biases before or after it. Scores beyond that are no match. A constant mask
- * that hides from row i exactly the keys after i + offset becomes attribute `causal`, and the hidden half of the
- * products is not computed.
+ * Scores are followed back from the softmax to the product: Note [Scores] in recognise_attention_steps.c.
  *
  * Grouped-query attention repeats each of the heads of k and v for the heads of q that share it. The operator reads k
  * and v unrepeated; repeat_heads.c repeats them again where a mesh has more ranks.
@@ -16,64 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "passes/rewrite/known_mask.h"
-#include "passes/rewrite/recognise.h"
+#include "passes/rewrite/recognise_attention.h"
 
-enum { MAX_MASKS = 4, ROOTS = 4, STEPS = 13, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
-
-/* The leading dimensions of a tensor: all but the last two. */
-struct lead {
-    int n;
-    int64_t dims[RT_MAX_NDIM], count;
-};
-
-struct mask {
-    int tensor;
-    struct lead lead; /* of the scores that it is applied to */
-};
-
-struct attention {
-    struct recognition *recognition;
-    const struct pass_context *context;
-    struct patterns *patterns;
-    int depth; /* steps taken */
-    int q, k, v;
-    bool k_upright; /* k is (.., keys, head), not (.., head, keys) */
-    struct lead lead;
-    double scale;
-    bool masked, causal, drop, clamp; /* masked: some scores are replaced by fill */
-    int nan_to_zero;
-    double fill, cap; /* cap 0: none */
-    int64_t offset, window;
-    bool sees; /* the causal mask leaves every row a key */
-    /* tensor -1: none. keep: which scores stay; factor: multiplies scores, equal for all keys; sink: of each row */
-    struct mask keep, factor, sink;
-    int nbias, before; /* the first `before` of them are added before scores are replaced */
-    struct mask bias[MAX_MASKS];
-};
-
-/* Data of a run of the pass. */
-struct patterns {
-    const struct pass_context *context;
-    const struct pattern *root[ROOTS], *step[STEPS];
-    struct known_masks known;
-    const char *why; /* the last root is no attention, of the way that got furthest; NULL: it is nothing like it */
-    int depth;       /* of that way */
-};
-
-static const struct tensor *tensor_at(const struct attention *a, int id) {
-    return &a->recognition->builder.graph->tensors.at[id];
-}
-
-static struct lead lead_of(const struct tensor *t) {
-    struct lead lead = {.n = t->ndim - 2, .count = 1};
-    for (int d = 0; d < lead.n; d++) lead.count *= lead.dims[d] = t->dims[d];
-    return lead;
-}
-
-static bool lead_equal(const struct lead *a, const struct lead *b) {
-    return a->n == b->n && (a->n <= 0 || memcmp(a->dims, b->dims, (size_t)a->n * sizeof *a->dims) == 0);
-}
+enum { MAX_STEPS = 32 /* on the way from a softmax to its product */ };
 
 /* The shape a->lead, rows, columns. */
 static int with_lead(const struct attention *a, int64_t rows, int64_t columns, int64_t *shape) {
@@ -81,13 +20,6 @@ static int with_lead(const struct attention *a, int64_t rows, int64_t columns, i
     shape[a->lead.n] = rows;
     shape[a->lead.n + 1] = columns;
     return a->lead.n + 2;
-}
-
-/* The mask before any Expand: the operator broadcasts masks. */
-static int unrepeated_mask(const struct attention *a, int mask) {
-    const struct node *node;
-    while ((node = made_by(a->recognition->builder.graph, mask, OP_Expand))) mask = node->inputs[0];
-    return mask;
 }
 
 /* Notes why scores that were followed so far are no match, for a remark; false. */
@@ -100,185 +32,6 @@ __attribute__((format(printf, 2, 3))) static bool refuses(struct attention *a, c
     a->patterns->depth = a->depth;
     return false;
 }
-
-/* Steps --------------------------------------------------------------------------------------------------------- */
-
-static bool take_scale_by(struct attention *a, double factor) {
-    if (!(factor > 0) || isinf(factor) || a->nbias || a->clamp || a->cap > 0) return false;
-    a->scale *= factor;
-    if (a->masked) a->fill *= factor;
-    return true;
-}
-
-static bool take_factor(struct attention *a, const struct match *match) {
-    return take_scale_by(a, match_number(match, "n"));
-}
-
-static bool take_divisor(struct attention *a, const struct match *match) {
-    return take_scale_by(a, 1 / match_number(match, "n"));
-}
-
-/* Soft cap: cap tanh(score factor). */
-static bool take_cap(struct attention *a, double factor, double cap) {
-    if (!(cap > 0) || a->masked || !take_scale_by(a, factor * cap)) return false;
-    a->cap = cap;
-    return true;
-}
-
-static bool take_cap_by_factor(struct attention *a, const struct match *match) {
-    return take_cap(a, match_number(match, "n"), match_number(match, "cap"));
-}
-
-static bool take_cap_by_divisor(struct attention *a, const struct match *match) {
-    return take_cap(a, 1 / match_number(match, "n"), match_number(match, "cap"));
-}
-
-/* A factor that is equal for all keys, such as one per head, is multiplied with q. */
-static bool take_factors(struct attention *a, const struct match *match) {
-    int factor = match_tensor(match, "factor");
-    const struct tensor *t = tensor_at(a, factor);
-    if (a->nbias || a->masked || a->clamp || a->cap > 0 || a->factor.tensor >= 0 || t->ndim < 1 ||
-        t->dims[t->ndim - 1] != 1)
-        return false;
-    a->factor = (struct mask){factor, lead_of(tensor_at(a, match_tensor(match, "score")))};
-    return true;
-}
-
-/* Replaces some scores by fill. A second replacement must have the same fill and no bias between both. */
-static bool take_fill(struct attention *a, double fill) {
-    if (a->clamp || isnan(fill) || (a->masked && (a->fill != fill || a->nbias > a->before))) return false;
-    if (!a->masked) a->before = a->nbias;
-    a->masked = true;
-    a->fill = fill;
-    return true;
-}
-
-static bool take_causal(struct attention *a, const struct known_mask *known, double fill) {
-    bool same = a->offset == known->offset && a->window == known->window;
-    if ((a->causal && !same) || !take_fill(a, fill)) return false;
-    a->causal = true;
-    a->offset = known->offset;
-    a->window = known->window;
-    a->sees = known->sees;
-    return true;
-}
-
-/* Adds a condition to those under which a score stays, or with a->drop is replaced. */
-static bool take_condition(struct attention *a, int mask, const struct tensor *score, bool drop) {
-    struct lead lead = lead_of(score);
-    if (a->keep.tensor < 0) {
-        a->keep = (struct mask){mask, lead};
-        a->drop = drop;
-        return true;
-    }
-    if (a->drop != drop || !lead_equal(&a->keep.lead, &lead)) return false;
-    a->keep.tensor = build2(&a->recognition->builder, drop ? OP_Or : OP_And, a->keep.tensor, mask);
-    return a->keep.tensor >= 0;
-}
-
-/* Replaces scores by `fill` where the mask is false, or with `drop` where it is true. The mask may be a conjunction of
- * a constant one, which becomes attributes, and a computed one. */
-static bool take_mask(struct attention *a, int mask, const struct tensor *score, double fill, bool drop) {
-    struct graph *graph = a->recognition->builder.graph;
-    const struct node *node;
-    mask = unrepeated_mask(a, mask);
-    if ((node = made_by(graph, mask, OP_Not))) return take_mask(a, node->inputs[0], score, fill, !drop);
-    if ((node = made_by(graph, mask, drop ? OP_Or : OP_And))) {
-        struct attention before = *a;
-        const int parts[] = {node->inputs[0], node->inputs[1]};
-        if (take_mask(a, parts[0], score, fill, drop) && take_mask(a, parts[1], score, fill, drop)) return true;
-        *a = before;
-    }
-    struct known_mask known = known_mask(graph, &a->patterns->known, mask, score, !drop);
-    if (known.kind == MASK_NOTHING) return true;
-    if (known.kind == MASK_CAUSAL && take_causal(a, &known, fill)) return true;
-    return take_fill(a, fill) && take_condition(a, mask, score, drop);
-}
-
-static bool take_where(struct attention *a, const struct match *match, bool drop) {
-    const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
-    return take_mask(a, match_tensor(match, "mask"), score, match_number(match, "n"), drop);
-}
-
-static bool take_keep(struct attention *a, const struct match *match) {
-    return take_where(a, match, false);
-}
-
-static bool take_drop(struct attention *a, const struct match *match) {
-    return take_where(a, match, true);
-}
-
-/* True if adding the value to a score is the same as replacing the score: the sum rounds to the value. */
-static bool replaces(double value) {
-    return value <= -1e30;
-}
-
-static bool take_keep_added(struct attention *a, const struct match *match) {
-    return replaces(match_number(match, "n")) && take_where(a, match, false);
-}
-
-static bool take_drop_added(struct attention *a, const struct match *match) {
-    return replaces(match_number(match, "n")) && take_where(a, match, true);
-}
-
-static bool add_bias(struct attention *a, int bias, const struct tensor *score) {
-    bias = unrepeated_mask(a, bias);
-    struct known_mask known = known_mask(a->recognition->builder.graph, &a->patterns->known, bias, score, 0);
-    if (known.kind == MASK_NOTHING) return true;
-    if (a->clamp || a->nbias == MAX_MASKS) return false;
-    if (known.kind == MASK_CAUSAL && replaces(known.fill)) {
-        struct attention before = *a;
-        if (take_causal(a, &known, known.fill)) return true;
-        *a = before;
-    }
-    a->bias[a->nbias++] = (struct mask){bias, lead_of(score)};
-    return true;
-}
-
-static bool take_bias(struct attention *a, const struct match *match) {
-    return add_bias(a, match_tensor(match, "bias"), tensor_at(a, match_tensor(match, "score")));
-}
-
-/* Max(score, least finite number): OPT's exporter writes it because two masks may add up to -inf. */
-static bool take_clamp(struct attention *a, const struct match *match) {
-    a->clamp = true;
-    return about(match_number(match, "n"), -(double)3.402823466e+38f);
-}
-
-static bool take_reshape(struct attention *a, const struct match *match) {
-    (void)a, (void)match;
-    return true;
-}
-
-static bool take_product(struct attention *a, const struct match *match) {
-    const struct node *node = &a->recognition->builder.graph->nodes.at[match->node[0]];
-    a->q = match_tensor(match, "q");
-    a->k = match_tensor(match, "k");
-    a->k_upright = attr_int(node, "trans_b", 0);
-    return !attr_int(node, "trans_a", 0);
-}
-
-/* The steps from one tensor of scores to the next, and the functions that add them to struct attention; applied from
- * the product on. */
-static const struct {
-    const char *text;
-    bool (*take)(struct attention *a, const struct match *match);
-} steps[] = {
-    {"MatMul(q, k)", take_product},
-    {"Add(score, &Where(mask, 0, n#))", take_keep_added},
-    {"Add(score, &Where(mask, n#, 0))", take_drop_added},
-    {"Add(score, bias)", take_bias},
-    {"Mul(Tanh(Mul(score, n#)), cap#)", take_cap_by_factor},
-    {"Mul(Tanh(Div(score, n#)), cap#)", take_cap_by_divisor},
-    {"Mul(score, n#)", take_factor},
-    {"Div(score, n#)", take_divisor},
-    {"Where(mask, score, n#)", take_keep},
-    {"Where(mask, n#, score)", take_drop},
-    {"Max(score, n#)", take_clamp},
-    {"Mul(score, factor)", take_factors},
-    {"Reshape(score)", take_reshape},
-};
-_Static_assert(sizeof steps / sizeof *steps == STEPS, "a pattern per step");
 
 /* The way in ---------------------------------------------------------------------------------------------------- */
 
@@ -297,15 +50,20 @@ static bool alike(const struct tensor *a, const struct tensor *b, bool reshaped)
     return true;
 }
 
+static bool encloses(struct attention *a, const struct match *match, int score) {
+    return match_encloses(match, score) ||
+           refuses(a, "scores '%s' are also read by other nodes", attention_tensor(a, score)->name);
+}
+
 static bool accept_step(void *env, const struct match *match) {
     struct way *way = env;
     struct attention *a = way->a, before = *a;
     int score = match_tensor(match, "score");
-    bool reshaped = steps[way->step].take == take_reshape;
-    bool goes_on = score < 0 || (alike(tensor_at(a, way->tensor), tensor_at(a, score), reshaped) &&
-                                 matcher_sole(match->matcher, score) && follow(a, match->matcher, score));
-    struct lead lead = lead_of(tensor_at(a, way->tensor));
-    if (goes_on && lead.count == a->lead.count && steps[way->step].take(a, match)) return true;
+    bool reshaped = attention_steps[way->step].reshapes;
+    bool goes_on = score < 0 || (alike(attention_tensor(a, way->tensor), attention_tensor(a, score), reshaped) &&
+                                 encloses(a, match, score) && follow(a, match->matcher, score));
+    struct lead lead = lead_of(attention_tensor(a, way->tensor));
+    if (goes_on && lead.count == a->lead.count && attention_steps[way->step].take(a, match)) return true;
     *a = before;
     return false;
 }
@@ -313,16 +71,16 @@ static bool accept_step(void *env, const struct match *match) {
 /* Fills in the description of the scores in `tensor`; false if they are none. a->lead becomes the longest list of
  * leading dimensions met; q, k, v and masks are brought into its shape. */
 static bool follow(struct attention *a, const struct matcher *matcher, int tensor) {
-    struct lead lead = lead_of(tensor_at(a, tensor));
+    struct lead lead = lead_of(attention_tensor(a, tensor));
     if (lead.n < 1 || ++a->depth > MAX_STEPS) return false;
     if (lead.n > a->lead.n) a->lead = lead;
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < ATTENTION_STEPS; i++) {
         struct way way = {a, i, tensor};
         if (matcher_find(matcher, a->patterns->step[i], tensor, accept_step, &way)) return true;
     }
-    const int producer = tensor_at(a, tensor)->producer;
+    const int producer = attention_tensor(a, tensor)->producer;
     return refuses(a, "scores '%s' (%s) are no product of q and k that is scaled, capped or masked",
-                   tensor_at(a, tensor)->name,
+                   attention_tensor(a, tensor)->name,
                    producer < 0 ? "not computed" : a->recognition->builder.graph->nodes.at[producer].op->name);
 }
 
@@ -337,14 +95,14 @@ static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
     const struct node *reshape;
     while ((reshape = made_by(a->recognition->builder.graph, id, OP_Reshape))) {
         id = reshape->inputs[0];
-        if (has_shape(tensor_at(a, id), n, shape)) return id;
+        if (has_shape(attention_tensor(a, id), n, shape)) return id;
     }
     return build_reshape(&a->recognition->builder, id, n, shape);
 }
 
 /* The tensor with leading dimensions a->lead, if its own are other groups of the same elements; else the tensor. */
 static int bring(struct attention *a, int id) {
-    const struct tensor *t = tensor_at(a, id);
+    const struct tensor *t = attention_tensor(a, id);
     int64_t shape[RT_MAX_NDIM];
     struct lead lead = lead_of(t);
     if (lead_equal(&lead, &a->lead) || lead.count != a->lead.count) return id;
@@ -361,7 +119,8 @@ static int unscaled(struct attention *a, int id) {
             double value;
             int other = node->inputs[k];
             if (!constant_number(graph, node->inputs[1 - k], &value) || !(value > 0) || isinf(value)) continue;
-            if (!has_shape(tensor_at(a, id), tensor_at(a, other)->ndim, tensor_at(a, other)->dims)) continue;
+            if (!has_shape(attention_tensor(a, id), attention_tensor(a, other)->ndim, attention_tensor(a, other)->dims))
+                continue;
             a->scale *= i ? 1 / value : value;
             return other;
         }
@@ -373,7 +132,7 @@ static int unscaled(struct attention *a, int id) {
 static int upright(struct attention *a, int id) {
     const struct node *node = made_by(a->recognition->builder.graph, id, OP_Transpose);
     int64_t perm[RT_MAX_NDIM];
-    int n = tensor_at(a, id)->ndim;
+    int n = attention_tensor(a, id)->ndim;
     for (int d = 0; d < n; d++) perm[d] = node ? attr_ints(node, "perm", &n)[d] : d;
     int64_t last = perm[n - 1];
     perm[n - 1] = perm[n - 2];
@@ -395,16 +154,17 @@ static int unrepeated(struct attention *a, int id) {
     const struct graph *graph = a->recognition->builder.graph;
     int n = a->lead.n + 2, heads = a->lead.n - 1;
     const struct node *expand = made_by(graph, id, OP_Expand), *reshape = made_by(graph, id, OP_Reshape);
-    if (tensor_at(a, id)->ndim != n) return id;
-    if (expand) return repeats(tensor_at(a, expand->inputs[0]), tensor_at(a, id), heads) ? expand->inputs[0] : id;
+    if (attention_tensor(a, id)->ndim != n) return id;
+    if (expand)
+        return repeats(attention_tensor(a, expand->inputs[0]), attention_tensor(a, id), heads) ? expand->inputs[0] : id;
     if (!reshape || !(expand = made_by(graph, reshape->inputs[0], OP_Expand))) return id;
-    const struct tensor *wide = tensor_at(a, reshape->inputs[0]), *from = tensor_at(a, expand->inputs[0]);
+    const struct tensor *wide = attention_tensor(a, reshape->inputs[0]), *from = attention_tensor(a, expand->inputs[0]);
     if (wide->ndim != n + 1 || !repeats(from, wide, heads + 1)) return id;
     int64_t shape[RT_MAX_NDIM];
     for (int d = 0, e = 0; d < n; d++, e++) {
         int64_t extent = wide->dims[e];
         if (d == heads) extent *= wide->dims[++e];
-        if (extent != tensor_at(a, id)->dims[d]) return id;
+        if (extent != attention_tensor(a, id)->dims[d]) return id;
         shape[d] = d == heads ? from->dims[heads] : extent;
     }
     return reshaped(a, expand->inputs[0], n, shape);
@@ -417,7 +177,7 @@ static int before_exchange(struct attention *a, int id) {
     const struct node *reshape = made_by(graph, id, OP_Reshape),
                       *exchange = reshape ? made_by(graph, reshape->inputs[0], OP_Transpose) : NULL;
     if (!exchange) return -1;
-    const struct tensor *x = tensor_at(a, exchange->inputs[0]), *y = tensor_at(a, id);
+    const struct tensor *x = attention_tensor(a, exchange->inputs[0]), *y = attention_tensor(a, id);
     int n;
     const int64_t *perm = attr_ints(exchange, "perm", &n);
     int64_t shape[RT_MAX_NDIM];
@@ -469,7 +229,7 @@ static int64_t mask_extent(const struct tensor *t, int n, int dim) {
 /* The mask reshaped to leading dimensions a->lead. A group of dimensions that becomes another group of the same extent
  * must be either there in full or broadcast as a whole; -1 if it is neither. */
 static int mask_tensor(struct attention *a, const struct mask *mask) {
-    const struct tensor *t = tensor_at(a, mask->tensor);
+    const struct tensor *t = attention_tensor(a, mask->tensor);
     const struct lead *from = &mask->lead, *to = &a->lead;
     int64_t shape[RT_MAX_NDIM], n = from->n + 2;
     if (lead_equal(from, to)) return mask->tensor;
@@ -555,8 +315,9 @@ static bool make_operands(struct attention *a, bool share) {
     recognition->inputs[1] = keys(a, share);
     recognition->inputs[2] = values(a, share);
     if (recognition->inputs[0] < 0) return false;
-    const struct tensor *q = tensor_at(a, recognition->inputs[0]), *k = tensor_at(a, recognition->inputs[1]),
-                        *v = tensor_at(a, recognition->inputs[2]);
+    const struct tensor *q = attention_tensor(a, recognition->inputs[0]),
+                        *k = attention_tensor(a, recognition->inputs[1]),
+                        *v = attention_tensor(a, recognition->inputs[2]);
     int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
     recognition->ninputs = 3;
     return kv > 0 && heads % kv == 0 && fits(a, q, heads) && fits(a, k, kv) && fits(a, v, kv);
@@ -601,7 +362,8 @@ static bool depends_on_weights(const struct attention *a, int id) {
 static bool takes_flash(const struct attention *a) {
     const struct recognition *recognition = a->recognition;
     const struct graph *graph = recognition->builder.graph;
-    const struct tensor *q = tensor_at(a, recognition->inputs[0]), *v = tensor_at(a, recognition->inputs[2]);
+    const struct tensor *q = attention_tensor(a, recognition->inputs[0]),
+                        *v = attention_tensor(a, recognition->inputs[2]);
     if (a->context->attention == ATTENTION_PRODUCTS || q->dtype == RT_F64) return false;
     if (q->dims[q->ndim - 1] > RT_FLASH_HEAD || v->dims[v->ndim - 1] > RT_FLASH_HEAD) return false;
     for (int i = 4; graph->train && i < recognition->ninputs; i++)
@@ -660,15 +422,23 @@ static void see_causal(struct attention *a, const struct tensor *weights) {
         known_mask(a->recognition->builder.graph, &a->patterns->known, a->bias[0].tensor, weights, 0);
     if (known.kind != MASK_CAUSAL || !known.sees || known.fill > -1e9) return;
     a->nbias = 0;
-    take_causal(a, &known, known.fill);
+    attention_causal(a, &known, known.fill);
 }
 
-/* A score of each row that is equal for all queries of a head. */
+/* A score of each row that is equal for all queries of a head: `sink`, or `line` without the dimension of the keys. */
 static bool take_sink(struct attention *a, const struct match *match) {
-    int sink = match_tensor(match, "sink");
-    if (sink < 0) return true;
-    a->sink = (struct mask){unrepeated_mask(a, sink), lead_of(tensor_at(a, sink))};
-    const struct tensor *t = tensor_at(a, a->sink.tensor);
+    int sink = match_tensor(match, "sink"), line = match_tensor(match, "line");
+    if (line >= 0) {
+        const struct tensor *t = attention_tensor(a, line);
+        int64_t shape[RT_MAX_NDIM + 1] = {0};
+        if (t->ndim + 1 > RT_MAX_NDIM) return false;
+        memcpy(shape, t->dims, (size_t)t->ndim * sizeof *shape);
+        shape[t->ndim] = 1;
+        sink = build_reshape(&a->recognition->builder, line, t->ndim + 1, shape);
+    }
+    if (sink < 0) return line < 0;
+    a->sink = (struct mask){unrepeated_mask(a, sink), lead_of(attention_tensor(a, match_tensor(match, "score")))};
+    const struct tensor *t = attention_tensor(a, a->sink.tensor);
     int rows = t->ndim - 2;
     if (rows < 0 || t->dims[rows + 1] != 1) return false;
     if (t->dims[rows] == 1) return true;
@@ -679,49 +449,87 @@ static bool take_sink(struct attention *a, const struct match *match) {
     return a->sink.tensor >= 0;
 }
 
-/* From scores to the result. */
+/* Weights of which the hidden ones are replaced by 0: what is left of them is 0 already, but in rows without a key. */
+static bool take_zeros(struct attention *a, const struct match *match) {
+    const bool drop = match_has(match, "hidden");
+    int mask = match_tensor(match, drop ? "hidden" : "shown");
+    const struct tensor *score = attention_tensor(a, match_tensor(match, "score"));
+    if (attention_tensor(a, mask)->dtype != RT_BOOL) mask = attention_bools(a, mask);
+    if (mask < 0 || !a->masked || a->fill > -1e4 || !attention_hides(a, mask, score, drop))
+        return refuses(a, "weights are replaced by 0 where scores were not hidden");
+    a->fill = -INFINITY;
+    a->nan_to_zero = RT_NAN_TO_ZERO;
+    return true;
+}
+
+static bool take_nan_to_zero(struct attention *a, const struct match *match) {
+    (void)match;
+    a->nan_to_zero = RT_NAN_TO_ZERO; /* PyTorch 2.15 */
+    return true;
+}
+
+/* The product times sigmoid(logsumexp(scores) - sink), which is what it is with the sink among the scores. */
+static bool take_gate(struct attention *a, const struct match *match) {
+    const struct tensor *gate = attention_tensor(a, match_tensor(match, "gate")),
+                        *row = attention_tensor(a, match_tensor(match, "m"));
+    return has_shape(gate, row->ndim, row->dims);
+}
+
+/* From scores to the result; p: the product with v. */
 static const struct {
     const char *text;
-    enum rt_nan_to_zero nan_to_zero;
+    bool (*take)(struct attention *a, const struct match *match); /* after the scores; may be NULL */
 } roots[] = {
-    {"MatMul(regrouped(Softmax[last](score)), v)", RT_NAN_STAYS},
-    {"MatMul(regrouped(Where(IsNaN(w), 0, w:Softmax[last](score))), v)", RT_NAN_TO_ZERO}, /* PyTorch 2.15 */
-    {"MatMul(regrouped(Slice[but_last](Softmax[last](Sub(c, ReduceMax(c:Concat[last](score, sink)))))), v)",
-     RT_NAN_STAYS},
-    {"MatMul(regrouped(Slice[but_last](Softmax[last](Concat[last](score, sink)))), v)", RT_NAN_STAYS},
+    {"p:MatMul(regrouped(Softmax[last](score)), v)", NULL},
+    {"p:MatMul(regrouped(Where(IsNaN(w), 0, w:Softmax[last](score))), v)", take_nan_to_zero},
+    {"p:MatMul(regrouped(Slice[but_last](Softmax[last](Sub(c, ReduceMax(c:Concat[last](score, sink)))))), v)", NULL},
+    {"p:MatMul(regrouped(Slice[but_last](Softmax[last](Concat[last](score, sink)))), v)", NULL},
+    {"p:MatMul(regrouped(Where(hidden, 0, Softmax[last](score))), v)", take_zeros},
+    {"p:MatMul(regrouped({Where(shown, Softmax[last](score), 0) | Mul(Softmax[last](score), shown)}), v)", take_zeros},
+    {"Mul(p:MatMul(Softmax[last](score), v), gate:{Sigmoid(Sub(logsumexp(score), sink))"
+     "| Reshape[column](Sigmoid(Sub(Reshape(logsumexp(score)), line)))})",
+     take_gate},
 };
-_Static_assert(sizeof roots / sizeof *roots == ROOTS, "a pattern per root");
+_Static_assert(sizeof roots / sizeof *roots == ATTENTION_ROOTS, "a pattern per root");
 
 /* Operands and masks in their shortest form, and the node that computes them. False: the node stays what it is. */
 static bool make(struct attention *a) {
     struct attention found = *a;
     a->depth = MAX_STEPS;
     if (!make_operands(a, true) && (*a = found, a->depth = MAX_STEPS, !make_operands(a, false)))
-        return refuses(a, "q '%s', k '%s' and v '%s' have no heads that fit", tensor_at(a, a->q)->name,
-                       tensor_at(a, a->k)->name, tensor_at(a, a->v)->name);
+        return refuses(a, "q '%s', k '%s' and v '%s' have no heads that fit", attention_tensor(a, a->q)->name,
+                       attention_tensor(a, a->k)->name, attention_tensor(a, a->v)->name);
     if (!make_masks(a)) return refuses(a, "a mask cannot be broadcast to the scores");
     return replace(a) || refuses(a, "the target has no kernel for it in this type, or in training");
 }
 
+struct way_in {
+    const struct attention *a; /* as before anything was found */
+    int root;                  /* row of `roots` */
+};
+
 static bool accept_root(void *env, const struct match *match) {
-    struct attention *a = env;
-    const struct node *root = &a->recognition->builder.graph->nodes.at[a->recognition->root];
-    const struct tensor *weights = tensor_at(a, root->inputs[0]);
+    const struct way_in *way = env;
+    struct attention found = *way->a, *a = &found;
+    a->recognition->nattrs = 0;
+    const struct node *product = made_by(match->matcher->graph, match_tensor(match, "p"), OP_MatMul);
+    const struct tensor *weights = attention_tensor(a, product->inputs[0]);
     int score = match_tensor(match, "score");
-    if (attr_int(root, "trans_a", 0) || attr_int(root, "trans_b", 0) || weights->ndim < 3) return false;
-    if (!alike(weights, tensor_at(a, score), true) || !matcher_sole(match->matcher, score)) return false;
+    if (attr_int(product, "trans_a", 0) || attr_int(product, "trans_b", 0) || weights->ndim < 3) return false;
+    if (!alike(weights, attention_tensor(a, score), true) || !encloses(a, match, score)) return false;
     a->v = match_tensor(match, "v");
     a->lead = lead_of(weights);
     if (!take_sink(a, match)) return false;
     if (!follow(a, match->matcher, score) || (a->masked && a->before && a->nbias > a->before)) return false;
     see_causal(a, weights);
+    if (roots[way->root].take && !roots[way->root].take(a, match)) return false;
     return make(a);
 }
 
 /* The description of a node Attention, as ONNX's operator is imported. Its masks are examined here. */
 static bool describe_node(struct attention *a, const struct node *node) {
     const int *in = node->inputs;
-    const struct tensor *q = tensor_at(a, in[0]), *k = tensor_at(a, in[1]);
+    const struct tensor *q = attention_tensor(a, in[0]), *k = attention_tensor(a, in[1]);
     struct tensor score = *q;
     score.dims[q->ndim - 1] = k->dims[q->ndim - 2];
     a->q = in[0];
@@ -739,8 +547,24 @@ static bool describe_node(struct attention *a, const struct node *node) {
         a->offset = attr_int(node, "offset", 0);
         a->window = attr_int(node, "window", 0);
     }
-    if (node->ninputs > 3 && in[3] >= 0 && !take_mask(a, in[3], &score, fill, false)) return false;
-    return node->ninputs < 5 || in[4] < 0 || add_bias(a, in[4], &score);
+    if (node->ninputs > 3 && in[3] >= 0 && !attention_mask(a, in[3], &score, fill, false)) return false;
+    return node->ninputs < 5 || in[4] < 0 || attention_bias(a, in[4], &score);
+}
+
+/* True if a softmax stands at most `steps` nodes before the tensor. */
+static bool from_softmax(const struct graph *graph, int tensor, int steps) {
+    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    if (producer < 0) return false;
+    const struct node *node = &graph->nodes.at[producer];
+    bool found = node->op->id == OP_Softmax && graph->tensors.at[tensor].ndim > 2;
+    for (int i = 0; i < node->ninputs && steps > 1 && !found; i++)
+        found = from_softmax(graph, node->inputs[i], steps - 1);
+    return found;
+}
+
+/* A product of something that is made of a softmax, which deserves a remark if it is no attention. */
+static bool reads_weights(const struct graph *graph, const struct node *node) {
+    return node->op->id == OP_MatMul && from_softmax(graph, node->inputs[0], 3);
 }
 
 static bool find(struct matcher *matcher, struct build *builder, int node, const void *env) {
@@ -758,18 +582,21 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
                           .sink = {.tensor = -1}};
     if (!rt_dtype_is_float(dtype)) return false;
     if (root->op->id == OP_Attention) return describe_node(&a, root) && make(&a);
+    struct near_miss miss = {0};
     patterns->why = NULL;
-    for (int i = 0; i < ROOTS; i++) {
-        a.nan_to_zero = roots[i].nan_to_zero;
-        if (matcher_find(matcher, patterns->root[i], result, accept_root, &a)) return true;
+    for (int i = 0; i < ATTENTION_ROOTS; i++) {
+        struct way_in way = {&a, i};
+        if (matcher_find_near(matcher, patterns->root[i], result, accept_root, &way, &miss)) return true;
     }
+    if (!patterns->why && patterns->context->verbose && miss.nodes > 1 && reads_weights(builder->graph, root))
+        patterns->why = near_miss_text(builder->graph, &miss);
     if (patterns->why) diag_remark(patterns->context->diags, root->name, "nearly Attention: %s", patterns->why);
     return false;
 }
 
 void recognise_attention(struct graph *graph, const struct pass_context *context) {
     struct patterns patterns = {.context = context}, *shared = &patterns;
-    for (int i = 0; i < ROOTS; i++) patterns.root[i] = pattern_parse(graph->arena, roots[i].text);
-    for (int i = 0; i < STEPS; i++) patterns.step[i] = pattern_parse(graph->arena, steps[i].text);
+    for (int i = 0; i < ATTENTION_ROOTS; i++) patterns.root[i] = pattern_parse(graph->arena, roots[i].text);
+    for (int i = 0; i < ATTENTION_STEPS; i++) patterns.step[i] = pattern_parse(graph->arena, attention_steps[i].text);
     recognise_each(graph, context, find, &shared);
 }

@@ -88,12 +88,6 @@ OPEN = {
     "rel-10-c-api-null",
     "unseen-01-jetmoe-split",
     "unseen-02-masked-rows-dynamo",
-    "unseen-13-min-attn-mulmask",
-    "unseen-14-min-attn-submask",
-    "unseen-15-min-attn-rowmax",
-    "unseen-16-min-attn-refill",
-    "unseen-17-min-attn-lse",
-    "unseen-18-min-attn-rank3x4",
 }
 
 
