@@ -28,8 +28,8 @@ struct known_masks {
 struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int mask, const struct tensor *score,
                              double seen);
 
-/* True if `keep`, of known values, is 0 or 1, and `bias`, of the same shape, is 0 where keep is 1 and *fill, one number,
- * where it is 0; NAN if keep is 1 everywhere. */
+/* True if `keep`, of known values, is 0 or 1, and `bias`, of the same shape, is 0 where keep is 1 and *fill, one
+ * number, where it is 0; NAN if keep is 1 everywhere. */
 bool known_gate(const struct graph *graph, int keep, int bias, double *fill);
 
 /* True if the values of the tensor are known and equal along dimension `dim`. */
