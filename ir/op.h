@@ -46,6 +46,10 @@ enum op_kind {
  * others are whole (bilinear). LINEAR_ALL: if all inputs are partial (additive). */
 enum op_linear { LINEAR_NO, LINEAR_EACH, LINEAR_ALL };
 
+/* What a dimension that is read whole may be extended by so that the results stay what they are: elements of that
+ * value, of any value, or nothing. NEUTRAL_ANY also holds for dimensions that are summed. */
+enum neutral { NEUTRAL_NONE, NEUTRAL_ANY, NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_LEAST, NEUTRAL_MOST };
+
 /* How the ranks of a mesh axis communicate (collectives.def). */
 enum collective {
 #define COLLECTIVE(id, ...) COLLECTIVE_##id,
@@ -77,6 +81,7 @@ struct op {
     enum op_linear linear;
     bool commutes;    /* commutative: the two operands may be exchanged */
     const char *fold; /* the equal reduction of row programs (ir/expr/row_program.h); NULL: none */
+    enum neutral neutral;
     int whole; /* LINEAR_ALL: number of last inputs, such as conditions, that stay whole while the others are partial */
     /* Operators with weights (input 1): names of the factors that column-parallel tensor parallelism divides, those of
      * both the weights and the result, separated by blanks. The first that the node has and that can be divided is

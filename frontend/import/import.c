@@ -106,6 +106,7 @@ static void finish_node(struct import *import, const struct frame *frame, struct
     for (int i = 0; i < lower->noutputs; i++) {
         const char *name = onnx_text(lower->node->output[i]);
         int id = status < 0 ? POISONED : lower->outputs[i];
+        if (id >= 0 && !lower_is_sequence(id)) id = amounts_fold(import, id);
         if (!*name) continue;
         if (id == LEFT_OUT) {
             lower_unsupported(lower, "output %d", i);
@@ -449,6 +450,9 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     map_init(&import.missing_index, arena);
     map_init(&import.shared, arena);
     map_init(&import.counts, arena);
+    map_init(&import.amount_index, arena);
+    map_init(&import.bounds, arena);
+    map_init(&import.equal, arena);
     index_functions(&import);
     import_index_user(&import);
     if (!opset_is_known(model->proto)) return -1;

@@ -2,77 +2,24 @@
  *
  * Note [Counted values]
  * The tensor of such a value has a bound as its extent, and a scalar that says how many of the indices are valid, from
- * 0 on (struct counted). A lowering that creates one records it. A core operator computes each index of a dimension
- * that can be split (FACTOR_PASS) from the same index of its operands alone, so what it makes of the valid indices does
- * not depend on the others: its result is then counted, too. Where an index is reduced over, or is one of several that
- * are read together, the lowering must mask the operand first, or the operator is refused by name. Lowerings that read
- * extents must know that they are bounds: only those of the list below are given counted operands. */
+ * 0 on (struct counted). A lowering that creates one records it. How core operators treat one follows from their
+ * dimension annotation, by the factor of the counted dimension:
+ *   - FACTOR_PASS: each index of the results is computed from the same index of the operands alone, so what is made of
+ *     the valid indices does not depend on the others: results with the factor are counted, too;
+ *   - reduced (FACTOR_SUM, MAX, MIN): elements that are not valid are replaced by the neutral element of the reduction;
+ *   - FACTOR_WHOLE: the same, with what column `neutral` of ops.def says. Results with the factor are counted;
+ *   - else the operator is refused by name.
+ * What a lowering computes from extents is not in the annotation. It must know that extents are bounds: only those
+ * marked `counted` in onnx_ops.def are given counted operands.
+ *
+ * No bound is 1, since dimensions of extent 1 are broadcast (lower_sized). */
 #include <string.h>
 
 #include "frontend/import/import_state.h"
+#include "frontend/lower/lower_counted.h"
 #include "ir/dims.h"
 
 enum { DECIDED = 0 /* in import->counts: all elements are valid; else 1 + the index in import->counted */ };
-
-/* Operators besides those of MAP rows. Their lowerings read no extent that is a bound, or handle it. */
-static const char *const takes_counted[] = {
-    "Cast",
-    "CastLike",
-    "Clip",
-    "Compress",
-    "Concat",
-    "ConcatFromSequence",
-    "Dropout",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Gelu",
-    "Gemm",
-    "Identity",
-    "If",
-    "IsInf",
-    "LayerNormalization",
-    "LogSoftmax",
-    "Loop",
-    "MatMul",
-    "Max",
-    "Mean",
-    "Min",
-    "Mod",
-    "NonMaxSuppression",
-    "NonZero",
-    "Optional",
-    "OptionalGetElement",
-    "OptionalHasElement",
-    "Pow",
-    "RMSNormalization",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-    "Reshape",
-    "Scatter",
-    "ScatterElements",
-    "ScatterND",
-    "SequenceAt",
-    "SequenceConstruct",
-    "Shape",
-    "SimplifiedLayerNormalization",
-    "Size",
-    "Slice",
-    "Softmax",
-    "Split",
-    "Squeeze",
-    "Sum",
-    "Transpose",
-    "Unsqueeze",
-};
 
 const struct counted *import_counted(const struct import *import, int id) {
     int at = import->counts.n ? map_get(&import->counts, (const char *)&id, sizeof id) : -1;
@@ -80,14 +27,30 @@ const struct counted *import_counted(const struct import *import, int id) {
 }
 
 const struct counted *lower_counted(const struct lower *lower, int tensor) {
+    import_find_counts(lower->import);
     return import_counted(lower->import, tensor);
 }
 
 void lower_set_counted(struct lower *lower, int tensor, const struct counted *counted) {
     struct import *import = lower->import;
     if (tensor < 0) return;
-    if (counted) VEC_PUSH(import->arena, &import->counted, *counted);
+    if (counted) {
+        amounts_bound(import, counted->count, 0, import->graph->tensors.at[tensor].dims[counted->dim]);
+        VEC_PUSH(import->arena, &import->counted, *counted);
+    }
     map_put(&import->counts, (const char *)&tensor, sizeof tensor, counted ? import->counted.n : DECIDED);
+}
+
+bool lower_is_resized(const struct lower *lower, int x) {
+    const struct import *import = lower->import;
+    import_find_counts(lower->import);
+    while (import->counts.n) {
+        if (map_get(&import->counts, (const char *)&x, sizeof x) >= 0) return true;
+        const int producer = import->graph->tensors.at[x].producer;
+        if (producer < 0 || import->graph->nodes.at[producer].op->id != OP_Reshape) return false;
+        x = import->graph->nodes.at[producer].inputs[0];
+    }
+    return false;
 }
 
 int lower_valid(struct lower *lower, const struct counted *counted, int64_t bound, int ndim, int dim) {
@@ -100,8 +63,8 @@ int lower_valid(struct lower *lower, const struct counted *counted, int64_t boun
 }
 
 int lower_masked(struct lower *lower, int x, int value) {
-    const struct counted *found = lower_counted(lower, x);
-    if (!found || x < 0 || value < 0) return x < 0 || value < 0 ? -1 : x;
+    const struct counted *found = x < 0 ? NULL : lower_counted(lower, x);
+    if (!found || value < 0) return value < 0 ? -1 : x;
     struct counted counted = *found;
     struct tensor tensor = lower_tensor(lower, x);
     int valid = lower_valid(lower, &counted, tensor.dims[counted.dim], tensor.ndim, counted.dim);
@@ -111,7 +74,7 @@ int lower_masked(struct lower *lower, int x, int value) {
 }
 
 int lower_masked_index(struct lower *lower, int x) {
-    const struct counted *found = lower_counted(lower, x);
+    const struct counted *found = x < 0 ? NULL : lower_counted(lower, x);
     if (!found || found->zero) return x;
     struct counted counted = *found;
     counted.zero = true;
@@ -126,14 +89,15 @@ static int refuse_counted(struct lower *lower, const char *what, int dim) {
 }
 
 int import_check_counted(struct lower *lower) {
+    bool any = false;
     for (int i = 0; i < lower->ninputs; i++) {
-        const struct counted *counted = lower->inputs[i] < 0 ? NULL : lower_counted(lower, lower->inputs[i]);
-        size_t row = 0, rows = sizeof takes_counted / sizeof *takes_counted;
-        if (!counted || lower->op->core) continue;
-        while (row < rows && strcmp(takes_counted[row], lower->op->name) != 0) row++;
-        if (row == rows) return refuse_counted(lower, diag_quote(lower->builder.diags, lower->op->name), counted->dim);
+        const struct counted *counted =
+            lower->inputs[i] < 0 || lower_is_sequence(lower->inputs[i]) ? NULL : lower_counted(lower, lower->inputs[i]);
+        if (counted && lower->op->counted == COUNTED_NO)
+            return refuse_counted(lower, diag_quote(lower->builder.diags, lower->op->name), counted->dim);
+        any = any || counted;
     }
-    return 0;
+    return any && lower->op->counted == COUNTED_BROADCAST ? lower_fit(lower, lower->ninputs, lower->inputs, -1) : 0;
 }
 
 /* Propagation ------------------------------------------------------------------------------------------------------ */
@@ -152,41 +116,55 @@ static int dim_of_factor(const struct operand *operand, int factor) {
     return -1;
 }
 
-/* Every other input that has the factor is counted along it, by the same scalar. */
-static bool inputs_agree(const struct import *import, const struct dims *dims, const struct node *node, int factor,
+/* Every other input that has the factor is counted along it, by the same number. */
+static bool inputs_agree(struct import *import, const struct dims *dims, const struct node *node, int factor,
                          int count) {
+    const struct amount *here = amounts_of(import, count);
     for (int k = 0; k < node->ninputs; k++) {
         int dim = node->inputs[k] < 0 ? -1 : dim_of_factor(&dims->operand[k], factor);
         const struct counted *counted = dim < 0 ? NULL : import_counted(import, node->inputs[k]);
-        if (dim == -2 || (dim >= 0 && (!counted || counted->dim != dim || counted->count != count))) return false;
+        if (dim == -2 || (dim >= 0 && (!counted || counted->dim != dim ||
+                                       !amount_equal(import, here, amounts_of(import, counted->count)))))
+            return false;
     }
     return true;
 }
 
-/* The results of a node with input k counted: 0, or -1 if the operator cannot be applied to valid indices alone. */
-static int pass_on(struct lower *lower, const struct node *node, int k) {
-    struct import *import = lower->import;
+static void set_counted(struct import *import, int tensor, const struct counted *counted) {
+    VEC_PUSH(import->arena, &import->counted, *counted);
+    map_put(&import->counts, (const char *)&tensor, sizeof tensor, import->counted.n);
+}
+
+/* The factor that a counted dimension of operand k is; -1 if it is several. */
+static int factor_of(const struct dims *dims, int k, const struct counted *counted) {
+    const struct dim_factors *at = &dims->operand[k].dim[counted->dim];
+    return at->n == 1 ? at->factor[0] : -1;
+}
+
+/* The results of a node with input k counted; false if the operator cannot be applied to valid indices alone. */
+static bool pass_on(struct import *import, const struct node *node, int k) {
     struct counted counted = *import_counted(import, node->inputs[k]);
     struct dims dims;
     const char *why;
     bool found = false;
-    if (dims_bind(import->arena, import->graph, node, &dims, &why) < 0) return -1;
-    const struct dim_factors *at = &dims.operand[k].dim[counted.dim];
-    if (at->n != 1 || dims.factor[at->factor[0]].kind != FACTOR_PASS) return -1;
-    int factor = at->factor[0];
-    if (!inputs_agree(import, &dims, node, factor, counted.count)) return -1;
+    if (dims_bind(import->arena, import->graph, node, &dims, &why) < 0) return false;
+    const int factor = factor_of(&dims, k, &counted);
+    if (factor < 0) return false;
+    const bool any = dims.factor[factor].kind != FACTOR_PASS && node->op->neutral == NEUTRAL_ANY;
+    if (!any && dims.factor[factor].kind != FACTOR_PASS) return false;
+    if (!inputs_agree(import, &dims, node, factor, counted.count)) return false;
     counted.zero = counted.zero && moves_only(node->op);
     for (int i = 0; i < node->noutputs; i++) {
         int dim = dim_of_factor(&dims.operand[dims.ninputs + i], factor);
-        if (dim == -2) return -1;
+        if (dim == -2) return false;
         if (dim < 0) continue;
         const struct counted *before = import_counted(import, node->outputs[i]);
-        if (before && before->dim != dim) return -1; /* counted along two dimensions */
+        if (before && before->dim != dim) return false; /* counted along two dimensions */
         found = true;
         counted.dim = dim;
-        if (!before) lower_set_counted(lower, node->outputs[i], &counted);
+        if (!before) set_counted(import, node->outputs[i], &counted);
     }
-    return found ? 0 : -1;
+    return found || any;
 }
 
 static bool is_decided(const struct import *import, const struct node *node) {
@@ -195,19 +173,74 @@ static bool is_decided(const struct import *import, const struct node *node) {
     return false;
 }
 
+/* The first counted input that the node's results do not follow from; NULL: none. */
+static const struct counted *find_obstacle(struct import *import, const struct node *node) {
+    for (int k = 0; k < node->ninputs; k++) {
+        const struct counted *counted = node->inputs[k] < 0 ? NULL : import_counted(import, node->inputs[k]);
+        if (counted && !pass_on(import, node, k)) return import_counted(import, node->inputs[k]);
+    }
+    return NULL;
+}
+
+void import_find_counts(struct import *import) {
+    for (; import->counts.n && import->passed < import->graph->nodes.n; import->passed++) {
+        const struct node *node = &import->graph->nodes.at[import->passed];
+        if (!is_decided(import, node)) find_obstacle(import, node);
+    }
+}
+
 int import_pass_counts(struct lower *lower, int first) {
     struct import *import = lower->import;
+    import_find_counts(import);
     for (int n = first; import->counts.n && n < import->graph->nodes.n; n++) {
         const struct node *node = &import->graph->nodes.at[n];
-        if (is_decided(import, node)) continue;
-        for (int k = 0; k < node->ninputs; k++) {
-            const struct counted *counted = node->inputs[k] < 0 ? NULL : import_counted(import, node->inputs[k]);
-            if (counted && pass_on(lower, node, k) < 0)
-                return refuse_counted(lower, diag_quote(lower->builder.diags, lower->op ? lower->op->name : "function"),
-                                      counted->dim);
-        }
+        const struct counted *obstacle = is_decided(import, node) ? NULL : find_obstacle(import, node);
+        if (obstacle)
+            return refuse_counted(lower, diag_quote(lower->builder.diags, lower->op ? lower->op->name : "function"),
+                                  obstacle->dim);
     }
     return 0;
+}
+
+/* Reductions ------------------------------------------------------------------------------------------------------- */
+
+static enum neutral neutral_of(const struct op *op, enum factor_kind kind) {
+    if (kind == FACTOR_PASS || op->neutral == NEUTRAL_ANY) return NEUTRAL_NONE;
+    if (op->neutral != NEUTRAL_NONE) return op->neutral;
+    return kind == FACTOR_SUM   ? NEUTRAL_ZERO
+           : kind == FACTOR_MAX ? NEUTRAL_LEAST
+           : kind == FACTOR_MIN ? NEUTRAL_MOST
+                                : NEUTRAL_NONE;
+}
+
+static int neutral_value(struct lower *lower, int x, enum neutral neutral) {
+    if (neutral == NEUTRAL_LEAST || neutral == NEUTRAL_MOST)
+        return emit_extreme(lower, lower_dtype(lower, x), neutral == NEUTRAL_LEAST);
+    return emit_like(lower, x, neutral == NEUTRAL_ONE);
+}
+
+bool lower_mask(struct lower *lower, const struct node *node, int *inputs, struct counted *result) {
+    struct import *import = lower->import;
+    struct dims dims;
+    const char *why;
+    bool counts = false;
+    import_find_counts(import);
+    if (!import->counts.n) return false;
+    for (int k = 0; k < node->ninputs; k++)
+        counts = counts || (node->inputs[k] >= 0 && import_counted(import, node->inputs[k]));
+    if (!counts || dims_bind(import->arena, import->graph, node, &dims, &why) < 0) return false;
+    counts = false;
+    for (int k = 0; k < node->ninputs; k++) {
+        const struct counted *counted = node->inputs[k] < 0 ? NULL : import_counted(import, node->inputs[k]);
+        const int factor = counted ? factor_of(&dims, k, counted) : -1;
+        const enum neutral neutral = factor < 0 ? NEUTRAL_NONE : neutral_of(node->op, dims.factor[factor].kind);
+        if (neutral == NEUTRAL_NONE || !inputs_agree(import, &dims, node, factor, counted->count)) continue;
+        const int dim = dim_of_factor(&dims.operand[dims.ninputs], factor);
+        counts = counts || dim >= 0;
+        if (dim >= 0) *result = (struct counted){dim, counted->count, false};
+        inputs[k] = lower_masked(lower, inputs[k], neutral_value(lower, inputs[k], neutral));
+    }
+    return counts;
 }
 
 /* Outputs ---------------------------------------------------------------------------------------------------------- */

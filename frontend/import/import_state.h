@@ -3,6 +3,7 @@
 #define FRONTEND_IMPORT_IMPORT_STATE_H
 
 #include "frontend/import/import.h"
+#include "frontend/lower/amounts.h"
 #include "frontend/lower/onnx_lower.h"
 #include "frontend/lower/onnx_ops.h"
 
@@ -88,6 +89,16 @@ struct import {
     int nfixed;        /* the first infos are graph inputs and outputs, whose declared types must hold */
     struct map counts; /* ids of values: Note [Counted values] in import_counts.c */
     VEC(struct counted) counted;
+    int passed; /* nodes whose results are known to be counted or not */
+    /* Note [Amounts] in amounts.h: */
+    struct map amount_index;            /* tensor -> index in amounts */
+    VEC(const struct amount *) amounts; /* one per element of the tensor */
+    struct map bounds;                  /* root -> index in bound */
+    VEC(int64_t) bound;                 /* the most that a root can be */
+    VEC(struct amount_sum) sums;        /* that are known */
+    struct map equal;                   /* text of a node's computation -> the first tensor of it */
+    VEC(int) first_equal;               /* tensor -> the first tensor of equal value */
+    int numbered;                       /* nodes in `equal` */
     struct {
         int count;
         const char *where, *text; /* of the first */
@@ -156,10 +167,15 @@ int import_outputs(struct import *import, const struct scope *scope);
 
 /* NULL: the size of the tensor does not depend on data. */
 const struct counted *import_counted(const struct import *import, int id);
-/* E410 if the node's operator does not take its counted operands. */
+/* E410 if the node's operator does not take its counted operands. Brings operands that broadcast to the same bounds. */
 int import_check_counted(struct lower *lower);
-/* Finds which results of the graph's nodes from `first` on are counted; E410 if one cannot be computed so. */
+/* Finds which results of the nodes so far are counted. */
+void import_find_counts(struct import *import);
+/* The same; E410 if one of the nodes from `first` on cannot be computed on valid indices alone. */
 int import_pass_counts(struct lower *lower, int first);
+/* import_amounts.c: a constant in place of an integer tensor or bool whose elements are known (Note [Amounts] in
+ * amounts.h), other tensors as they are. */
+int amounts_fold(struct import *import, int tensor);
 /* Adds the counts of outputs to the outputs. */
 void import_count_outputs(struct import *import);
 

@@ -1,4 +1,5 @@
 /* Operators that create values, conversions of type, and compositions of elementwise operators. */
+#include "frontend/lower/lower_counted.h"
 #include "frontend/lower/lower_quantise.h"
 #include "frontend/read/onnx_data.h"
 
@@ -139,8 +140,9 @@ static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
 }
 
 int lower_constant_of_shape(struct lower *lower) {
-    int n;
-    const int64_t *shape = lower_known(lower, 0, "shape", &n);
+    int n, open = -1;
+    int64_t extents[RT_MAX_NDIM];
+    const struct amount *shape = lower_amounts(lower, 0, "shape", &n);
     if (!shape) return -1;
     bool given = lower_given(lower, "value");
     int value = given ? lower_proto(lower, lower_attribute(lower, "value")->t)
@@ -149,7 +151,14 @@ int lower_constant_of_shape(struct lower *lower) {
     struct tensor one = lower_tensor(lower, value);
     if (tensor_elements(&one) != 1)
         return lower_error(lower, 384, EXIT_MALFORMED, "value must have exactly one element");
-    return lower_result(lower, fill(lower, value, n, shape));
+    for (int d = 0; d < n && d < RT_MAX_NDIM; d++) {
+        if (shape[d].n && open >= 0)
+            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (shape[d].n) open = d;
+        extents[d] = shape[d].n ? (shape[d].most > 0 ? shape[d].most : 0) : shape[d].offset;
+    }
+    const int y = fill(lower, value, n, extents);
+    return lower_result(lower, open < 0 ? y : lower_sized(lower, y, open, &shape[open]));
 }
 
 /* The extents of dimensions start to end - 1, of which one is a count. */
@@ -203,19 +212,25 @@ static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
     return constant(lower, dtype, 1, n, values, RT_F64);
 }
 
+/* Integers from a known start by a known step, up to a limit that may depend on data. */
 static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
-    int64_t start, limit, delta, span;
-    if (lower_known_int(lower, 0, "start", &start) < 0 || lower_known_int(lower, 1, "limit", &limit) < 0 ||
-        lower_known_int(lower, 2, "delta", &delta) < 0)
-        return -1;
+    int64_t start, delta, span;
+    int one;
+    if (lower_known_int(lower, 0, "start", &start) < 0 || lower_known_int(lower, 2, "delta", &delta) < 0) return -1;
+    const struct amount *limit = lower_amounts(lower, 1, "limit", &one);
+    if (!limit) return -1;
+    if (one != 1) return lower_error(lower, 384, EXIT_MALFORMED, "limit must be one value, but %d are given", one);
     if (delta == 0) return lower_error(lower, 383, EXIT_MALFORMED, "delta is 0");
-    if (__builtin_sub_overflow(limit, start, &span))
-        return lower_error(lower, 505, EXIT_LIMIT, "the range is too long");
+    const int64_t last = !limit->n ? limit->offset : delta > 0 ? limit->most : limit->least;
+    if (__builtin_sub_overflow(last, start, &span)) return lower_error(lower, 505, EXIT_LIMIT, "the range is too long");
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
     if (n > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %lld elements is too long", (long long)n);
     int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;
-    return constant(lower, dtype, 1, n, values, RT_I64);
+    const int y = constant(lower, dtype, 1, n, values, RT_I64);
+    if (!limit->n) return y;
+    const struct amount size = lower_steps(lower, limit, start, delta);
+    return lower_sized(lower, y, 0, &size);
 }
 
 int lower_range(struct lower *lower) {

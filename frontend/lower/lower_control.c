@@ -5,7 +5,7 @@
  * branch that does not fit the shapes of its operands is left out, and a step that chooses it ends with an error. Loop,
  * Scan and SequenceMap are unrolled. A Loop whose condition is computed at run time runs to its trip count, and an
  * iteration after the condition became false leaves the carried values as they are; its scan outputs are counted. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include <limits.h>
 #include <string.h>
@@ -43,52 +43,10 @@ static int types_differ(struct lower *lower, int condition, const struct tensor 
                             arena_printf(arena, "a value is %s or %s", tensor_type(arena, a), tensor_type(arena, b)));
 }
 
-/* The dimension along which the size of the selected value depends on the condition or on data: -1 if there is none; -2
- * if the two types differ in more. */
-static int open_dim(struct lower *lower, int yes, int no) {
-    const struct tensor a = lower_tensor(lower, yes), b = lower_tensor(lower, no);
-    const struct counted *counted[] = {lower_counted(lower, yes), lower_counted(lower, no)};
-    int dim = -1;
-    if (a.dtype != b.dtype || a.ndim != b.ndim) return -2;
-    for (int d = 0; d < a.ndim; d++) {
-        const bool open =
-            a.dims[d] != b.dims[d] || (counted[0] && counted[0]->dim == d) || (counted[1] && counted[1]->dim == d);
-        if (open && dim >= 0) return -2;
-        if (open) dim = d;
-    }
-    return dim;
-}
-
-/* The number of valid indices of dimension `dim`, an i64 without dimensions. */
-static int valid_of(struct lower *lower, int id, int dim) {
-    const struct counted *counted = lower_counted(lower, id);
-    const int64_t extent = lower_tensor(lower, id).dims[dim];
-    return counted ? counted->count : emit_ints(lower, 1, &extent, 0, NULL);
-}
-
-/* The value with zeros after its indices of dimension `dim`, `extent` in all. */
-static int pad_to(struct lower *lower, int id, int dim, int64_t extent) {
-    struct tensor rest = lower_tensor(lower, id);
-    rest.dims[dim] = extent - rest.dims[dim];
-    if (!rest.dims[dim]) return id;
-    const int zeros = emit_expand(lower, emit_like(lower, id, 0), rest.ndim, rest.dims);
-    const int padded = emit_concat(lower, dim, 2, (int[]){id, zeros});
-    lower_set_counted(lower, padded, NULL);
-    return padded;
-}
-
 static int select_one(struct lower *lower, int condition, int yes, int no) {
-    if (yes == no) return yes;
     const struct tensor a = lower_tensor(lower, yes), b = lower_tensor(lower, no);
-    const int dim = open_dim(lower, yes, no);
-    if (dim == -2) return types_differ(lower, condition, &a, &b);
-    if (dim < 0) return emit3(lower, OP_Where, condition, yes, no);
-    const int64_t extent = a.dims[dim] > b.dims[dim] ? a.dims[dim] : b.dims[dim];
-    const int count = emit3(lower, OP_Where, condition, valid_of(lower, yes, dim), valid_of(lower, no, dim));
-    const int selected =
-        emit3(lower, OP_Where, condition, pad_to(lower, yes, dim, extent), pad_to(lower, no, dim, extent));
-    if (selected >= 0 && count >= 0) lower_set_counted(lower, selected, &(struct counted){dim, count, false});
-    return count < 0 ? -1 : selected;
+    return lower_can_choose(lower, yes, no) ? lower_choice(lower, condition, yes, no)
+                                            : types_differ(lower, condition, &a, &b);
 }
 
 /* The value `yes` where the condition, a tensor, is true, else `no`. Of two sequences, item by item. */
@@ -282,6 +240,7 @@ struct loop {
     int64_t trip, trips; /* iterations so far; limit */
     int ncarried, nscans;
     int active;  /* bool: this iteration takes place; -1: it does in any case */
+    int limit;   /* i64: the trip count, where it is known at run time; else -1 */
     int count;   /* i64: how many have taken place; only if `active` is there */
     int updates; /* of the graph before the loop */
     int *carried;
@@ -297,7 +256,10 @@ static int loop_finish(struct lower *lower, const struct loop *loop) {
         if (!loop->trip) return lower_unsupported(lower, "a scan output of no iterations");
         int stacked = stack(lower, (int)loop->trip, loop->scans[k], 0, false);
         if (stacked < 0) return -1;
-        if (loop->active >= 0) lower_set_counted(lower, stacked, &(struct counted){0, loop->count, false});
+        if (loop->active >= 0) {
+            const struct amount count = lower_amount(lower, loop->count);
+            stacked = lower_sized(lower, stacked, 0, &count);
+        }
         lower->outputs[loop->ncarried + k] = stacked;
     }
     return 0;
@@ -316,6 +278,12 @@ static int loop_while(struct lower *lower, struct loop *loop, int id) {
     if (loop->active < 0 && loop->nscans) loop->count = emit_ints(lower, 1, &loop->trip, 0, NULL);
     loop->active = loop->active < 0 ? condition : emit2(lower, OP_And, loop->active, condition);
     return loop->active < 0 ? -1 : 0;
+}
+
+/* A trip count that is known at run time is a condition: iterations take place while it is not reached. */
+static int loop_until(struct lower *lower, struct loop *loop) {
+    if (loop->limit < 0) return 0;
+    return loop_while(lower, loop, emit2(lower, OP_Less, emit_ints(lower, 1, &loop->trip, 0, NULL), loop->limit));
 }
 
 /* struct subgraph.done of a loop body, whose outputs are the condition, the carried values and the scan outputs. */
@@ -337,6 +305,7 @@ static int loop_done(struct lower *lower, void *state, int n, const int *values)
     loop->trip++;
     if (!known_int(lower, values[0], &condition) && loop->trip < loop->trips && loop_while(lower, loop, values[0]) < 0)
         return -1;
+    if (loop->trip < loop->trips && loop_until(lower, loop) < 0) return -1;
     return loop_step(lower, loop, condition != 0);
 }
 
@@ -354,15 +323,28 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
             .graph = loop->body, .ninputs = loop->ncarried + 2, .inputs = inputs, .done = loop_done, .state = loop});
 }
 
+static int refuse_trips(struct lower *lower) {
+    lower_error(lower, 405, EXIT_UNSUPPORTED,
+                "control flow is not supported unless its trip count is a constant, or a size that depends on data and "
+                "has a bound of at most %d",
+                MAX_TRIPS);
+    if (!lower_is_sequence(lower->inputs[0])) lower_help_bind(lower, lower->inputs[0]);
+    return -1;
+}
+
 /* Reads the trip count, which must be known, and the first condition; *condition is 1 if it is computed at run time. */
 static int loop_bounds(struct lower *lower, struct loop *loop, int64_t *condition) {
     if (lower_has(lower, 0) && !known_int(lower, lower->inputs[0], &loop->trips)) {
-        lower_error(lower, 405, EXIT_UNSUPPORTED, "control flow is not supported unless its trip count is a constant");
-        if (!lower_is_sequence(lower->inputs[0])) lower_help_bind(lower, lower->inputs[0]);
-        return -1;
+        const struct amount *trips = lower_is_sequence(lower->inputs[0]) || lower_ndim(lower, lower->inputs[0])
+                                         ? NULL
+                                         : amounts_of(lower->import, lower->inputs[0]);
+        if (!trips || trips->most > MAX_TRIPS) return refuse_trips(lower);
+        loop->trips = trips->most > 0 ? trips->most : 0;
+        loop->limit = emit_amount(lower, trips);
     }
-    if (!lower_has(lower, 1) || known_int(lower, lower->inputs[1], condition)) return 0;
-    return loop_while(lower, loop, lower->inputs[1]);
+    const bool computed = lower_has(lower, 1) && !known_int(lower, lower->inputs[1], condition);
+    if (computed && loop_while(lower, loop, lower->inputs[1]) < 0) return -1;
+    return loop->trips ? loop_until(lower, loop) : 0;
 }
 
 int lower_loop(struct lower *lower) {
@@ -375,6 +357,7 @@ int lower_loop(struct lower *lower) {
                           .trips = INT64_MAX,
                           .ncarried = lower->ninputs - 2,
                           .active = -1,
+                          .limit = -1,
                           .updates = lower->builder.graph->updates.n};
     loop->body = lower_attribute(lower, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;

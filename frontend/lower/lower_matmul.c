@@ -1,5 +1,5 @@
 /* Matrix products: MatMul with any number of dimensions, Gemm. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include "runtime/base/checked.h"
 
@@ -32,10 +32,15 @@ int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
     a = emit_wrapping(lower, a);
     b = emit_wrapping(lower, b);
     if (a < 0 || b < 0) return -1;
+    const int summed[] = {lower_ndim(lower, a) - (trans_a ? 2 : 1), lower_ndim(lower, b) - (trans_b ? 1 : 2)};
+    int operands[] = {a, b};
+    if (lower_fit_along(lower, 2, operands, summed) < 0) return -1;
+    a = operands[0], b = operands[1];
     struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);
     int64_t lead[RT_MAX_NDIM];
-    int n, misfit = ta.dims[ta.ndim - (trans_a ? 2 : 1)] != tb.dims[tb.ndim - (trans_b ? 1 : 2)];
-    if (misfit || !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
+    int n;
+    if (ta.dims[summed[0]] != tb.dims[summed[1]] ||
+        !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
         return lower_misfit(lower, a, b);
     if (tb.ndim > 2 && !(trans_a && ta.ndim > 2) && extent_between(&tb, 0, tb.ndim - 2) == 1) {
         if (ta.ndim < tb.ndim) a = add_leading(lower, a, tb.ndim);

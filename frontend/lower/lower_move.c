@@ -1,5 +1,5 @@
 /* Operators that move elements: slicing, splitting, gathering, scattering, padding. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include <limits.h>
 
@@ -34,12 +34,52 @@ static int64_t slice_size(int64_t start, int64_t end, int64_t step) {
 
 struct slice_lists {
     int nstarts, nends, naxes, nsteps;
-    const int64_t *starts, *ends, *axes, *steps;
+    const struct amount *starts, *ends;
+    const int64_t *axes, *steps;
 };
+
+/* Note [Counted slice]
+ * A slice of a dimension whose size depends on data, or with such bounds. The bound is clamped to [0, extent], where a
+ * negative one counts from the end. A start that is known makes a slice of which the first elements are valid; else
+ * they are gathered. */
+static struct amount slice_bound(struct lower *lower, const struct amount *bound, const struct amount *extent) {
+    struct amount at = *bound;
+    if (!bound->n && bound->offset < 0) at = amount_plus(lower->import, extent, 1, bound);
+    const struct amount zero = amount_of_number(0);
+    if (amount_at_most(lower->import, extent, &at)) return *extent;
+    if (!amount_at_most(lower->import, &at, extent))
+        at = lower_amount(lower, emit2(lower, OP_Min, emit_amount(lower, &at), emit_amount(lower, extent)));
+    if (amount_at_most(lower->import, &zero, &at)) return at;
+    return lower_amount(lower, emit_with(lower, OP_Max, emit_amount(lower, &at), 0));
+}
+
+static int slice_counted(struct lower *lower, int x, int axis, const struct amount *start, const struct amount *end,
+                         int64_t step) {
+    const struct amount extent = lower_extent(lower, x, axis);
+    if (step < 0) return lower_unsupported(lower, "a negative step along a dimension whose size depends on data");
+    if ((start->n && start->least < 0) || (end->n && end->least < 0))
+        return lower_unsupported(lower, "a bound that depends on data and may be negative");
+    const bool known = !start->n && start->offset >= 0;
+    const struct amount first = known ? *start : slice_bound(lower, start, &extent);
+    const struct amount last = slice_bound(lower, end, &extent);
+    if (!first.n) {
+        const int64_t bound = lower_tensor(lower, x).dims[axis];
+        const int64_t begin = first.offset < bound ? first.offset : bound;
+        const struct amount size = lower_steps(lower, &last, first.offset, step);
+        const int64_t most = slice_size(begin, bound, step);
+        const struct counted *counted = lower_counted(lower, x);
+        if (counted && counted->dim == axis) x = lower_all_valid(lower, x);
+        return lower_sized(lower, emit_piece(lower, x, axis, most ? begin : 0, most > 1 ? step : 1, most), axis, &size);
+    }
+    if (step != 1) return lower_unsupported(lower, "a step from a start that depends on data");
+    struct amount size = amount_plus(lower->import, &last, -1, &first);
+    if (size.least < 0) size = lower_amount(lower, emit_with(lower, OP_Max, emit_amount(lower, &size), 0));
+    return lower_run(lower, x, axis, emit_amount(lower, &first), &size);
+}
 
 static int slice(struct lower *lower, const struct slice_lists *lists) {
     struct tensor x = lower_input(lower, 0);
-    int n = lists->nstarts;
+    int n = lists->nstarts, y = lower->inputs[0];
     int64_t start[RT_MAX_NDIM] = {0}, step[RT_MAX_NDIM];
     bool seen[RT_MAX_NDIM] = {false};
     for (int d = 0; d < RT_MAX_NDIM; d++) step[d] = 1;
@@ -56,27 +96,42 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
                                by && seen[axis] ? "axis %d is given twice" : "invalid step for axis %d", axis);
         if (by == INT64_MIN) by = -INT64_MAX; /* beyond every extent, too */
         seen[axis] = true;
-        start[axis] = slice_start(lists->starts[i], x.dims[axis], by);
-        x.dims[axis] = x.dims[axis] ? slice_size(start[axis], slice_end(lists->ends[i], x.dims[axis], by), by) : 0;
+        if (lists->starts[i].n || lists->ends[i].n || lower_extent(lower, y, axis).n) {
+            y = slice_counted(lower, y, axis, &lists->starts[i], &lists->ends[i], by);
+            if (y < 0) return -1;
+            x.dims[axis] = lower_tensor(lower, y).dims[axis];
+            continue;
+        }
+        start[axis] = slice_start(lists->starts[i].offset, x.dims[axis], by);
+        const int64_t end = slice_end(lists->ends[i].offset, x.dims[axis], by);
+        x.dims[axis] = x.dims[axis] ? slice_size(start[axis], end, by) : 0;
         step[axis] = by;
         if (x.dims[axis] <= 1) step[axis] = 1;
         if (x.dims[axis] == 0) start[axis] = 0;
     }
-    return lower_result(lower, build_slice(&lower->builder, lower->inputs[0], start, step, x.dims));
+    return lower_result(lower, build_slice(&lower->builder, y, start, step, x.dims));
+}
+
+static const struct amount *numbers(struct lower *lower, const int64_t *values, int n) {
+    struct amount *amounts = ARENA_ARRAY(lower->builder.graph->arena, struct amount, n + 1);
+    for (int i = 0; i < n; i++) amounts[i] = amount_of_number(values[i]);
+    return amounts;
 }
 
 int lower_slice_attributes(struct lower *lower) {
     struct slice_lists lists = {0};
-    lists.starts = lower_ints(lower, "starts", &lists.nstarts);
-    lists.ends = lower_ints(lower, "ends", &lists.nends);
+    const int64_t *starts = lower_ints(lower, "starts", &lists.nstarts);
+    lists.starts = numbers(lower, starts, lists.nstarts);
+    const int64_t *ends = lower_ints(lower, "ends", &lists.nends);
+    lists.ends = numbers(lower, ends, lists.nends);
     lists.axes = lower_ints(lower, "axes", &lists.naxes);
     return slice(lower, &lists);
 }
 
 int lower_slice(struct lower *lower) {
     struct slice_lists lists = {0};
-    if (!(lists.starts = lower_known(lower, 1, "starts", &lists.nstarts))) return -1;
-    if (!(lists.ends = lower_known(lower, 2, "ends", &lists.nends))) return -1;
+    if (!(lists.starts = lower_amounts(lower, 1, "starts", &lists.nstarts))) return -1;
+    if (!(lists.ends = lower_amounts(lower, 2, "ends", &lists.nends))) return -1;
     if (lower_has(lower, 3) && !(lists.axes = lower_known(lower, 3, "axes", &lists.naxes))) return -1;
     if (lower_has(lower, 4) && !(lists.steps = lower_known(lower, 4, "steps", &lists.nsteps))) return -1;
     return slice(lower, &lists);
@@ -119,14 +174,47 @@ static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
                        (long long)total, (long long)extent);
 }
 
+/* Each of the sizes is at most the extent, since they add up to it. */
+static void record_sizes(struct lower *lower, int axis, int n, const struct amount *sizes) {
+    const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
+    const int64_t bound = lower_input(lower, 0).dims[axis];
+    for (int i = 0; i < n; i++)
+        if (sizes[i].n == 1 && !sizes[i].offset && sizes[i].terms[0].factor == 1)
+            amounts_bound(lower->import, sizes[i].terms[0].tensor, sizes[i].terms[0].element, bound);
+    amounts_sum(lower->import, n, sizes, &extent);
+}
+
+int lower_split_at(struct lower *lower, int axis, int n, int *pieces) {
+    const struct amount *sizes = amounts_of(lower->import, lower->inputs[1]);
+    const struct tensor tensor = lower_input(lower, 1);
+    struct amount start = amount_of_number(0);
+    int known;
+    if (!sizes || rt_dtype_is_float(tensor.dtype)) return lower_known(lower, 1, "split", &known) ? 0 : -1;
+    if (tensor.ndim != 1 || tensor.dims[0] != n)
+        return lower_error(lower, 381, EXIT_MALFORMED, "%lld sizes are given for %d outputs",
+                           (long long)tensor_elements(&tensor), n);
+    record_sizes(lower, axis, n, sizes);
+    for (int i = 0; i < n; i++) {
+        const struct amount size = amounts_of(lower->import, lower->inputs[1])[i]; /* now with its bound */
+        pieces[i] = lower_run(lower, lower->inputs[0], axis, emit_amount(lower, &start), &size);
+        if (pieces[i] < 0) return -1;
+        start = amount_plus(lower->import, &start, 1, &size);
+    }
+    return 0;
+}
+
 int lower_split(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
-    int axis;
+    int axis, n;
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     const struct counted *counted = lower_counted(lower, lower->inputs[0]);
     int64_t *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, lower->noutputs), start = 0;
     const bool given = lower->op->since >= 13 ? lower_has(lower, 1) : lower_given(lower, "split");
+    const bool known = lower->op->since < 13 || !given || build_known_ints(lower->builder.graph, lower->inputs[1], &n);
+    if (!known) return lower_split_at(lower, axis, lower->noutputs, lower->outputs);
     if (counted && counted->dim == axis && given) return refuse_traced(lower, axis, lower->noutputs);
+    if (counted && counted->dim == axis)
+        return lower_unsupported(lower, "equal parts of a dimension whose size depends on data");
     if (split_sizes(lower, x.dims[axis], sizes) < 0) return -1;
     for (int i = 0; i < lower->noutputs; start += sizes[i++]) {
         if (!lower_wants(lower, i)) continue;
@@ -139,7 +227,7 @@ int lower_split(struct lower *lower) {
 int lower_concat(struct lower *lower) {
     int axis;
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, lower->inputs[0]), &axis) < 0) return -1;
-    return lower_result(lower, emit_concat(lower, axis, lower->ninputs, lower->inputs));
+    return lower_result(lower, lower_join(lower, axis, lower->ninputs, lower->inputs));
 }
 
 /* Gather, Scatter ------------------------------------------------------------------------------------------------- */
@@ -172,9 +260,12 @@ int lower_gather(struct lower *lower) {
     int axis, n;
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
-    if (!values || n != 1)
+    const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
+    if (!values || n != 1 || extent.n) {
+        const int at = index_type(lower, lower->inputs[1]);
         return lower_result(lower, emit_gather(lower, lower->inputs[0],
-                                               index_type(lower, lower_masked_index(lower, lower->inputs[1])), axis));
+                                               lower_from_begin(lower, lower_masked_index(lower, at), &extent), axis));
+    }
     int piece = emit_piece(lower, lower->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
     int64_t shape[2 * RT_MAX_NDIM];
     int ndim = 0;
@@ -200,7 +291,8 @@ int lower_gather_elements(struct lower *lower) {
     if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
-    int at = index_type(lower, lower_masked_index(lower, lower->inputs[1]));
+    const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
+    const int at = lower_from_begin(lower, index_type(lower, lower_masked_index(lower, lower->inputs[1])), &extent);
     return lower_result(lower,
                         at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &attr));
 }
@@ -241,25 +333,24 @@ static int emit_scatter(struct lower *lower, const struct scatter *scatter, enum
 
 /* Note [Counted scatter]
  * Updates at indices that are not valid are scattered to an index behind dimension `axis` of the data: the data gets
- * one more, which is cut off afterwards. */
-static int scatter_counted(struct lower *lower, const struct scatter *scatter, enum op_id op, int axis, int outside,
-                           struct attr attr) {
+ * one more, which is cut off afterwards. `at`: the indices, counted. */
+static int scatter_counted(struct lower *lower, const struct scatter *scatter, enum op_id op, int axis, int at,
+                           int outside, struct attr attr) {
     struct tensor x = lower_input(lower, 0);
     int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
-    const struct counted *index = lower_counted(lower, lower->inputs[1]),
-                         *updates = lower_counted(lower, lower->inputs[2]);
-    if (lower_counted(lower, lower->inputs[0]) || !index || !updates || index->dim != updates->dim ||
-        index->count != updates->count)
+    const struct amount size = lower_extent(lower, lower->inputs[0], axis);
+    const struct counted *index = lower_counted(lower, at), *updates = lower_counted(lower, lower->inputs[2]);
+    const struct counted *known = lower_counted(lower, lower->inputs[0]);
+    if ((known && known->dim != axis) || !index || !updates || index->dim != updates->dim)
         return lower_error(lower, 410, EXIT_UNSUPPORTED,
                            "indices and updates do not have the same size, which depends on data");
     end[axis] = 1;
     struct attr pad[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    int data = emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], emit_like(lower, lower->inputs[0], 0)}, 2, pad);
-    int at = emit_cast(lower, lower_masked(lower, lower->inputs[1], outside), RT_I64);
-    int y = emit_scatter(lower, scatter, op, data, at, attr);
-    if (y < 0) return -1;
+    const int whole = lower_all_valid(lower, lower->inputs[0]);
+    int data = emit(lower, OP_Pad, 2, (int[]){whole, emit_like(lower, whole, 0)}, 2, pad);
+    int y = emit_scatter(lower, scatter, op, data, lower_masked(lower, at, outside), attr);
     lower_set_counted(lower, y, NULL);
-    return emit_piece(lower, y, axis, 0, 1, x.dims[axis]);
+    return y < 0 ? -1 : lower_sized(lower, emit_piece(lower, y, axis, 0, 1, x.dims[axis]), axis, &size);
 }
 
 static bool scatters_counted(struct lower *lower) {
@@ -271,6 +362,8 @@ int lower_scatter_elements(struct lower *lower) {
     const int64_t *values;
     int axis, n;
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    if (lower_fit(lower, 2, lower->inputs + 1, -1) < 0) return -1;
+    index = lower_input(lower, 1), updates = lower_input(lower, 2);
     bool same = updates.ndim == index.ndim;
     for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
     if (!same) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
@@ -278,15 +371,18 @@ int lower_scatter_elements(struct lower *lower) {
     const struct scatter *scatter = scatter_of(lower);
     if (!scatter) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
-    if (scatters_counted(lower)) {
-        int outside =
-            emit_cast(lower, emit_ints(lower, 1, &x.dims[axis], 0, NULL), lower_dtype(lower, lower->inputs[1]));
-        return lower_result(
-            lower, scatter_counted(lower, scatter, scatter->elements, axis, outside, attr_of_int("axis", axis)));
-    }
+    const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
+    const struct attr attr = attr_of_int("axis", axis);
+    const struct counted *known = lower_counted(lower, lower->inputs[0]);
+    const bool masks = scatters_counted(lower) && (!known || known->dim == axis);
     int at = index_type(lower, lower->inputs[1]);
-    return lower_result(
-        lower, emit_scatter(lower, scatter, scatter->elements, lower->inputs[0], at, attr_of_int("axis", axis)));
+    at = lower_from_begin(lower, masks ? at : lower_masked_index(lower, at), &extent);
+    if (at < 0) return -1;
+    if (masks) {
+        const int outside = emit_cast(lower, emit_ints(lower, 1, &x.dims[axis], 0, NULL), lower_dtype(lower, at));
+        return lower_result(lower, scatter_counted(lower, scatter, scatter->elements, axis, at, outside, attr));
+    }
+    return lower_result(lower, emit_scatter(lower, scatter, scatter->elements, lower->inputs[0], at, attr));
 }
 
 /* Checks indices of GatherND and ScatterND known at compile time: each row of `depth` selects in dimensions from
@@ -305,6 +401,19 @@ static int check_rows(struct lower *lower, const struct tensor *x, int first, in
     return 0;
 }
 
+/* The rows of indices of GatherND or ScatterND as i64. Those that count from the end of a dimension whose size depends
+ * on data become those from its begin. */
+static int rows_of_counted(struct lower *lower, int index, int first, int64_t depth) {
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
+    const int at = emit_cast(lower, index, RT_I64);
+    if (at < 0 || !counted || counted->dim < first || counted->dim >= first + depth) return at;
+    const int64_t column = counted->dim - first;
+    int64_t *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, depth);
+    places[column] = 1;
+    const int extent = emit2(lower, OP_Mul, emit_ints(lower, (int)depth, places, 1, &depth), counted->count);
+    return emit3(lower, OP_Where, emit_with(lower, OP_Less, at, 0), emit2(lower, OP_Add, at, extent), at);
+}
+
 int lower_gather_nd(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     int64_t batch = lower_int(lower, "batch_dims");
@@ -315,10 +424,10 @@ int lower_gather_nd(struct lower *lower) {
     if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_rows(lower, &x, (int)batch, depth) < 0) return -1;
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
-    int at = emit_cast(lower, lower_masked_index(lower, lower->inputs[1]), RT_I64);
+    int at = rows_of_counted(lower, lower_masked_index(lower, lower->inputs[1]), (int)batch, depth);
     if (at >= 0 && batch == 0 && depth == 1) { /* whole slices: Gather, which ranks can divide along the dimension */
         struct attr axis = attr_of_int("axis", 0);
-        at = build_reshape(&lower->builder, at, index.ndim - 1, index.dims);
+        at = emit_reshape(lower, at, index.ndim - 1, lower_tensor(lower, at).dims);
         return lower_result(lower, at < 0 ? -1 : emit(lower, OP_Gather, 2, (int[]){lower->inputs[0], at}, 1, &axis));
     }
     return lower_result(lower, at < 0 ? -1 : emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
@@ -327,6 +436,9 @@ int lower_gather_nd(struct lower *lower) {
 int lower_scatter_nd(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1), updates = lower_input(lower, 2);
     int64_t depth = index.ndim ? index.dims[index.ndim - 1] : 0;
+    for (int d = 0; d < index.ndim - 1 && d < updates.ndim; d++)
+        if (lower_fit_along(lower, 2, lower->inputs + 1, (int[]){d, d}) < 0) return -1;
+    index = lower_input(lower, 1), updates = lower_input(lower, 2);
     bool fits = depth > 0 && depth <= x.ndim && updates.ndim == index.ndim - 1 + x.ndim - (int)depth;
     for (int d = 0; fits && d < updates.ndim; d++)
         fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
@@ -334,16 +446,16 @@ int lower_scatter_nd(struct lower *lower) {
     const struct scatter *scatter = scatter_of(lower);
     if (!scatter) return -1;
     if (check_rows(lower, &x, 0, depth) < 0) return -1;
+    const struct attr attr = attr_of_int("depth", depth);
+    const int at = rows_of_counted(lower, lower->inputs[1], 0, depth);
+    if (at < 0) return -1;
     if (scatters_counted(lower)) {
         int64_t *outside = ARENA_ARRAY(lower->builder.graph->arena, int64_t, depth);
         outside[0] = x.dims[0];
-        int place =
-            emit_cast(lower, emit_ints(lower, (int)depth, outside, 1, &depth), lower_dtype(lower, lower->inputs[1]));
-        return lower_result(lower, scatter_counted(lower, scatter, scatter->nd, 0, place, attr_of_int("depth", depth)));
+        const int place = emit_ints(lower, (int)depth, outside, 1, &depth);
+        return lower_result(lower, scatter_counted(lower, scatter, scatter->nd, 0, at, place, attr));
     }
-    int at = emit_cast(lower, lower->inputs[1], RT_I64);
-    return lower_result(lower,
-                        emit_scatter(lower, scatter, scatter->nd, lower->inputs[0], at, attr_of_int("depth", depth)));
+    return lower_result(lower, emit_scatter(lower, scatter, scatter->nd, lower->inputs[0], at, attr));
 }
 
 /* Sequences ------------------------------------------------------------------------------------------------------- */

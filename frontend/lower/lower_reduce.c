@@ -1,5 +1,5 @@
 /* Operators along dimensions: reductions, softmax, cumulative sums. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include <math.h>
 
@@ -23,10 +23,14 @@ int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, boo
 int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
+    const struct counted *counted = lower_counted(lower, x);
+    const int valid = counted && axes[counted->dim] ? counted->count : -1;
     double count = 1;
     for (int d = 0; d < tensor.ndim; d++)
-        if (axes[d]) count *= (double)tensor.dims[d];
+        if (axes[d] && (valid < 0 || d != counted->dim)) count *= (double)tensor.dims[d];
     int sum = emit_reduce(lower, OP_ReduceSum, x, axes, keepdims);
+    if (valid >= 0)
+        return emit2(lower, OP_Div, sum, emit_cast(lower, emit_with(lower, OP_Mul, valid, count), tensor.dtype));
     if (!rt_dtype_is_float(tensor.dtype)) return emit_with(lower, OP_Div, sum, count);
     return emit_with(lower, OP_Mul, sum, 1 / count);
 }
@@ -85,8 +89,7 @@ static enum rt_dtype work_type(const struct reduction *row, enum rt_dtype dtype)
     return dtype == RT_I64 && real ? RT_F64 : dtype;
 }
 
-/* The least or greatest value of a type: the result of ReduceMax or ReduceMin of no elements. */
-static int extreme_value(struct lower *lower, enum rt_dtype dtype, bool least) {
+int emit_extreme(struct lower *lower, enum rt_dtype dtype, bool least) {
     const bool is_signed = rt_dtypes[dtype].kind == RT_KIND_INT;
     if (rt_dtype_is_float(dtype)) return build_scalar(&lower->builder, dtype, least ? -INFINITY : INFINITY);
     if (dtype == RT_BOOL) return build_scalar(&lower->builder, dtype, !least);
@@ -103,7 +106,7 @@ static int extreme_of_none(struct lower *lower, const struct reduction *row, con
     int n = 0;
     for (int d = 0; d < x.ndim; d++)
         if (!axes[d] || keepdims) x.dims[n++] = axes[d] ? 1 : x.dims[d];
-    return emit_expand(lower, extreme_value(lower, x.dtype, row->core == OP_ReduceMax), n, x.dims);
+    return emit_expand(lower, emit_extreme(lower, x.dtype, row->core == OP_ReduceMax), n, x.dims);
 }
 
 /* The operand of the core reduction, in a type that it has a kernel for. */
@@ -117,27 +120,6 @@ static int emit_result(struct lower *lower, const struct reduction *row, int y, 
     return is_extreme(row) && dtype != RT_BOOL ? emit_from_ordered(lower, y, dtype) : emit_cast(lower, y, dtype);
 }
 
-/* What a reduction does not see: masks elements of a counted operand that are not valid. */
-static int reduced_operand(struct lower *lower, const struct reduction *row) {
-    const int x = lower->inputs[0];
-    const enum rt_dtype dtype = lower_dtype(lower, x);
-    if (row->core == OP_ReduceProd) return lower_masked(lower, x, emit_like(lower, x, 1));
-    if (row->core == OP_ReduceMin) return lower_masked(lower, x, extreme_value(lower, dtype, false));
-    if (row->core == OP_ReduceMax || row->compose == log_sum_exp)
-        return lower_masked(lower, x, extreme_value(lower, dtype, true));
-    return lower_masked(lower, x, emit_like(lower, x, 0));
-}
-
-/* The mean of the valid elements; x has zeros at others. */
-static int mean_of_valid(struct lower *lower, int x, const bool *axes, bool keepdims, int dim, int count) {
-    struct tensor tensor = lower_tensor(lower, x);
-    double others = 1;
-    for (int d = 0; d < tensor.ndim; d++)
-        if (axes[d] && d != dim) others *= (double)tensor.dims[d];
-    int elements = emit_cast(lower, emit_with(lower, OP_Mul, count, others), tensor.dtype);
-    return emit2(lower, OP_Div, emit_reduce(lower, OP_ReduceSum, x, axes, keepdims), elements);
-}
-
 int lower_reduce(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     const struct reduction *row = reductions;
@@ -149,18 +131,15 @@ int lower_reduce(struct lower *lower) {
     if (lower_axes(lower, list, n, x.ndim, axes) < 0) return -1;
     bool nothing = lower->op->in_max > 1 && lower_int(lower, "noop_with_empty_axes");
     for (int d = 0; d < x.ndim && n == 0; d++) axes[d] = !nothing;
-    const struct counted *found = lower_counted(lower, lower->inputs[0]);
-    const struct counted counted = found ? *found : (struct counted){-1, -1, false};
-    const bool masks = found && axes[counted.dim];
     bool none = false;
     for (int d = 0; d < x.ndim; d++) none = none || (axes[d] && x.dims[d] == 0);
     if (none && is_extreme(row)) return lower_result(lower, extreme_of_none(lower, row, axes, keepdims));
-    const int given = masks ? reduced_operand(lower, row) : lower->inputs[0];
-    const int operand = given < 0 ? -1 : emit_operand(lower, row, given);
-    if (operand < 0) return -1;
-    int y = masks && row->compose == emit_mean
-                ? mean_of_valid(lower, operand, axes, keepdims, counted.dim, counted.count)
-                : reduce_by(lower, row, operand, axes, keepdims);
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
+    int operand = lower->inputs[0];
+    if (counted && axes[counted->dim] && is_extreme(row)) /* in its own type, which may be narrower than the kernel's */
+        operand = lower_masked(lower, operand, emit_extreme(lower, x.dtype, row->core == OP_ReduceMax));
+    if ((operand = emit_operand(lower, row, operand)) < 0) return -1;
+    int y = reduce_by(lower, row, operand, axes, keepdims);
     if (x.dtype == RT_BOOL)
         y = emit_with(lower, OP_Max, emit_with(lower, OP_Min, y, 1),
                       0); /* the maximum of no elements is neither 0 nor 1 */
@@ -181,29 +160,35 @@ int lower_arg(struct lower *lower) {
     return lower_result(lower, ordered < 0 ? -1 : emit(lower, lower_namesake(lower), 1, &ordered, 3, attrs));
 }
 
-/* The number of elements k of ONNX TopK, of the dimension `axis`. */
-static int topk_count(struct lower *lower, int64_t extent, int64_t *k) {
-    if (lower->op->since < 10)
-        *k = lower_int(lower, "k");
-    else if (lower_known_int(lower, 1, "k", k) < 0)
-        return -1;
-    if (*k >= 0 && *k <= extent) return 0;
-    return lower_error(lower, 384, EXIT_MALFORMED, "k is %lld, but the dimension has %lld elements", (long long)*k,
-                       (long long)extent);
+/* The number of elements k of ONNX TopK, of `extent`. */
+static int topk_count(struct lower *lower, const struct amount *extent, struct amount *k) {
+    int n = 1;
+    const struct amount given = amount_of_number(lower->op->since < 10 ? lower_int(lower, "k") : 0);
+    const struct amount *amounts = lower->op->since < 10 ? &given : lower_amounts(lower, 1, "k", &n);
+    if (!amounts) return -1;
+    if (n != 1) return lower_error(lower, 384, EXIT_MALFORMED, "k must be one value, but %d are given", n);
+    *k = *amounts;
+    if (k->most >= 0 && k->least <= extent->most) return 0;
+    return lower_error(lower, 384, EXIT_MALFORMED, "k is %lld, but the dimension has %lld elements",
+                       (long long)k->offset, (long long)extent->most);
 }
 
-/* ONNX TopK-24. The results are sorted if attribute sorted is 0, too. */
+/* ONNX TopK-24. The results are sorted if attribute sorted is 0, too. Elements of a counted operand that are not valid
+ * come last. */
 int lower_topk(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int axis;
-    int64_t k;
+    struct amount k;
     bool largest = lower->op->since < 11 || lower_int(lower, "largest");
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
-    if (topk_count(lower, x.dims[axis], &k) < 0) return -1;
+    const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
+    if (topk_count(lower, &extent, &k) < 0) return -1;
     struct attr along = attr_of_int("axis", axis);
-    struct attr attrs[] = {along, attr_of_int("k", k), attr_of_int("largest", largest)};
+    struct attr attrs[] = {along, attr_of_int("k", k.most < x.dims[axis] ? k.most : x.dims[axis]),
+                           attr_of_int("largest", largest)};
     int compared = emit_ordered(lower, lower->inputs[0]);
-    int at = compared < 0 ? -1 : emit(lower, OP_TopK, 1, &compared, 3, attrs);
+    if (extent.n) compared = lower_masked(lower, compared, emit_extreme(lower, lower_dtype(lower, compared), largest));
+    const int at = compared < 0 ? -1 : lower_sized(lower, emit(lower, OP_TopK, 1, &compared, 3, attrs), axis, &k);
     if (lower_wants(lower, 1)) lower->outputs[1] = at;
     return lower_result(lower,
                         at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &along));

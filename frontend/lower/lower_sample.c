@@ -1,5 +1,5 @@
 /* Sampling of images at computed points: grids, regions, deformable convolution. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include <string.h>
 
@@ -125,7 +125,9 @@ int lower_roi_align(struct lower *lower) {
         (!half && strcmp(coordinates, "output_half_pixel") != 0))
         return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or coordinate_transformation_mode %s",
                            diag_quote(lower->builder.diags, mode), diag_quote(lower->builder.diags, coordinates));
-    return lower_result(lower, emit_regions(lower, lower->inputs[1], emit_cast(lower, lower->inputs[2], RT_I64), mode,
+    if (lower_fit_along(lower, 2, lower->inputs + 1, (int[]){0, 0}) < 0) return -1;
+    const int images = lower_masked_index(lower, lower->inputs[2]);
+    return lower_result(lower, emit_regions(lower, lower->inputs[1], emit_cast(lower, images, RT_I64), mode,
                                             lower_int(lower, "output_height"), lower_int(lower, "output_width"),
                                             lower_int(lower, "sampling_ratio"), half ? 0.5 : 0));
 }

@@ -1,6 +1,6 @@
 /* Selection of elements: the sizes of the results depend on data. They are bounds with a count (struct counted), and
  * are computed from the positions of true elements, which TopK of 1 and 0 puts first and in their order. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include <limits.h>
 
@@ -16,6 +16,19 @@ static int flags_of(struct lower *lower, int x) {
     const struct counted *counted = lower_counted(lower, x);
     if (counted && flags != x) lower_set_counted(lower, flags, counted);
     return lower_masked(lower, flags, build_scalar(&lower->builder, RT_BOOL, 0));
+}
+
+/* x, of which `count` indices along `dim` are valid; zero: the others are 0. */
+static int with_count(struct lower *lower, int x, int dim, int count, bool zero) {
+    if (x < 0 || count < 0) return -1;
+    const struct amount size = lower_amount(lower, count);
+    const int y = lower_sized(lower, x, dim, &size);
+    const struct counted *found = y < 0 ? NULL : lower_counted(lower, y);
+    if (!found) return y;
+    struct counted counted = *found;
+    counted.zero = zero;
+    lower_set_counted(lower, y, &counted);
+    return y;
 }
 
 /* The number of true elements of flags (n). */
@@ -81,9 +94,8 @@ int lower_non_zero(struct lower *lower) {
     if (x.kind == TENSOR_CONST) return lower_result(lower, known_non_zero(lower, &x));
     if (!x.ndim || !tensor_elements(&x)) return lower_unsupported(lower, "an operand without dimensions or elements");
     int flags = flat(lower, flags_of(lower, lower->inputs[0])), count = count_of(lower, flags);
-    int y = coordinates(lower, positions_of(lower, flags, count), &x);
-    lower_set_counted(lower, y, &(struct counted){1, count, true});
-    return lower_result(lower, y);
+    return lower_result(lower,
+                        with_count(lower, coordinates(lower, positions_of(lower, flags, count), &x), 1, count, true));
 }
 
 /* Compress --------------------------------------------------------------------------------------------------------- */
@@ -108,8 +120,7 @@ int lower_compress(struct lower *lower) {
     if (known) return lower_result(lower, emit_gather(lower, data, known_positions(lower, known, n), axis));
     if (!condition.dims[0]) return lower_unsupported(lower, "a condition without elements");
     int flags = flags_of(lower, lower->inputs[1]), count = count_of(lower, flags);
-    int at = positions_of(lower, flags, count);
-    lower_set_counted(lower, at, &(struct counted){0, count, true});
+    const int at = with_count(lower, positions_of(lower, flags, count), 0, count, true);
     return lower_result(lower, emit_gather(lower, data, at, axis));
 }
 
@@ -210,8 +221,8 @@ static int unique_outputs(struct lower *lower, const struct unique *unique) {
     int outputs[] = {emit_gather(lower, unique->data, index, unique->axis), index,
                      permuted(lower, unique->order, number), tally(lower, number, unique->n)};
     for (int i = 0; i < 4; i++) {
+        if (i != 2) outputs[i] = with_count(lower, outputs[i], i ? 0 : unique->axis, count, false);
         if (outputs[i] < 0) return -1;
-        if (i != 2) lower_set_counted(lower, outputs[i], &(struct counted){i ? 0 : unique->axis, count, false});
         if (i < lower->noutputs) lower->outputs[i] = outputs[i];
     }
     return 0;
@@ -320,6 +331,5 @@ int lower_non_max_suppression(struct lower *lower) {
     flags = flat(lower, flags);
     const int count = count_of(lower, flags);
     const int rows = rows_of_boxes(lower, &nms, positions_of(lower, flags, count), chosen);
-    lower_set_counted(lower, rows, &(struct counted){0, count, false});
-    return lower_result(lower, rows);
+    return lower_result(lower, with_count(lower, rows, 0, count, false));
 }

@@ -1,6 +1,6 @@
 /* ONNX's sequences and optionals, which exist at compile time only. An optional that holds a value is that value; one
  * that holds none has an id of its own (lower_nothing). */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 int lower_want(struct lower *lower, int input, bool sequence) {
     if (!lower_has(lower, input)) return 0;
@@ -111,7 +111,7 @@ int lower_concat_from_sequence(struct lower *lower) {
     if (!n) return lower_error(lower, 384, EXIT_MALFORMED, "the sequence is empty");
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, items[0]) + stack, &axis) < 0) return -1;
     for (int i = 0; i < n && stack; i++) items[i] = emit_unsqueeze(lower, items[i], axis);
-    return lower_result(lower, emit_concat(lower, axis, n, items));
+    return lower_result(lower, lower_join(lower, axis, n, items));
 }
 
 /* The sizes of the pieces: a list, or one size for all but a smaller last piece, by default 1. Returns their number, -1
@@ -138,6 +138,13 @@ static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
                        (long long)total, (long long)extent);
 }
 
+static int split_at_run_time(struct lower *lower, int axis) {
+    const int n = (int)lower_input(lower, 1).dims[0];
+    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    if (lower_split_at(lower, axis, n, items) < 0) return -1;
+    return lower_result(lower, lower_sequence(lower, n, items));
+}
+
 /* ONNX SplitToSequence-11 */
 int lower_split_to_sequence(struct lower *lower) {
     int axis;
@@ -145,7 +152,11 @@ int lower_split_to_sequence(struct lower *lower) {
     if (lower_want(lower, 0, false) < 0 || lower_want(lower, 1, false) < 0) return -1;
     struct tensor x = lower_input(lower, 0);
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
-    int n = piece_sizes(lower, x.dims[axis], &sizes);
+    int n = 0;
+    if (lower_has(lower, 1) && lower_ndim(lower, lower->inputs[1]) == 1 &&
+        !build_known_ints(lower->builder.graph, lower->inputs[1], &n))
+        return split_at_run_time(lower, axis);
+    n = piece_sizes(lower, x.dims[axis], &sizes);
     if (n < 0) return -1;
     int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
     for (int i = 0; i < n; start += sizes[i++]) {

@@ -1,27 +1,18 @@
 /* Operators that change the shape or repeat elements: Reshape, Expand, Tile, DepthToSpace and the like. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_counted.h"
 
 #include "runtime/base/checked.h"
 
-/* ONNX Reshape-14: 0 copies the input's extent unless allowzero is set; one extent may be -1 and is inferred. */
-int lower_reshape(struct lower *lower) {
+/* The shape in which no operand is counted: an extent that is not known is the one that is left. */
+static int reshape_whole(struct lower *lower, int n, const struct amount *given, int open) {
     struct tensor x = lower_input(lower, 0);
-    int n, open = -1;
-    const int64_t *given = lower_known(lower, 1, "shape", &n);
     int64_t shape[RT_MAX_NDIM], rest = 0, elements = tensor_elements(&x);
-    if (!given) return -1;
-    if (n > RT_MAX_NDIM)
-        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n,
-                           RT_MAX_NDIM);
     for (int d = 0; d < n; d++) {
-        bool copies = given[d] == 0 && !lower_int(lower, "allowzero");
-        if (given[d] < -1 || (given[d] == -1 && open >= 0) || (copies && d >= x.ndim))
-            return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
-                               (long long)given[d], d);
-        shape[d] = copies ? x.dims[d] : given[d];
-        if (given[d] == -1) open = d;
+        if (given[d].n && open >= 0)
+            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (given[d].n) open = d;
     }
-    if (open >= 0) shape[open] = 1;
+    for (int d = 0; d < n; d++) shape[d] = d == open ? 1 : given[d].offset;
     bool fits = rt_product(shape, n, &rest);
     if (fits && open >= 0) {
         shape[open] = rest ? elements / rest : 0;
@@ -32,6 +23,33 @@ int lower_reshape(struct lower *lower) {
                        (long long)elements, tensor_type(lower->builder.graph->arena, &x));
 }
 
+static int reshape(struct lower *lower, int n, const struct amount *shape, int open) {
+    if (!lower_counted(lower, lower->inputs[0])) return reshape_whole(lower, n, shape, open);
+    return lower_result(lower, lower_reshaped(lower, lower->inputs[0], n, shape, open));
+}
+
+/* ONNX Reshape-14: 0 copies the input's extent unless allowzero is set; one extent may be -1 and is inferred. */
+int lower_reshape(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int n, open = -1;
+    const struct amount *given = lower_amounts(lower, 1, "shape", &n);
+    struct amount shape[RT_MAX_NDIM];
+    if (!given) return -1;
+    if (n > RT_MAX_NDIM)
+        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n,
+                           RT_MAX_NDIM);
+    for (int d = 0; d < n; d++) {
+        const int64_t extent = given[d].n ? given[d].most : given[d].offset;
+        bool copies = extent == 0 && !lower_int(lower, "allowzero");
+        if (extent < -1 || (extent == -1 && open >= 0) || (copies && d >= x.ndim))
+            return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
+                               (long long)extent, d);
+        shape[d] = copies ? lower_extent(lower, lower->inputs[0], d) : given[d];
+        if (extent == -1) open = d;
+    }
+    return reshape(lower, n, shape, open);
+}
+
 int lower_flatten(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t axis = lower_int(lower, "axis");
@@ -39,8 +57,10 @@ int lower_flatten(struct lower *lower) {
         return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
                            x.ndim);
     if (axis < 0) axis += x.ndim;
-    int64_t shape[] = {extent_between(&x, 0, (int)axis), extent_between(&x, (int)axis, x.ndim)};
-    return lower_result(lower, emit_reshape(lower, lower->inputs[0], 2, shape));
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
+    const struct amount shape[] = {amount_of_number(extent_between(&x, 0, (int)axis)),
+                                   amount_of_number(extent_between(&x, (int)axis, x.ndim))};
+    return reshape(lower, 2, shape, counted ? counted->dim >= axis : -1);
 }
 
 int lower_squeeze(struct lower *lower) {
@@ -51,7 +71,7 @@ int lower_squeeze(struct lower *lower) {
     int n, ndim = 0;
     if (lower_list(lower, 1, "axes", &axes, &n) < 0 || lower_axes(lower, axes, n, x.ndim, flags) < 0) return -1;
     for (int d = 0; d < x.ndim; d++) {
-        bool taken = axes ? flags[d] : x.dims[d] == 1;
+        bool taken = axes ? flags[d] : x.dims[d] == 1; /* no counted dimension has extent 1 */
         if (taken && x.dims[d] != 1)
             return lower_error(lower, 375, EXIT_MALFORMED, "dimension %d has extent %lld, not 1", d,
                                (long long)x.dims[d]);
@@ -91,21 +111,41 @@ int lower_transpose(struct lower *lower) {
     return lower_result(lower, emit_transpose(lower, lower->inputs[0], perm));
 }
 
+/* An extent of the shape that Expand broadcasts dimension `at` of x to; at < 0: x has no such dimension. *open: the
+ * extent is a size that depends on data. A known size and one that depends on data are equal, unless one is 1. */
+static int expanded(struct lower *lower, int at, const struct amount *given, int64_t *extent, bool *open) {
+    const struct amount one = amount_of_number(1), own = at < 0 ? one : lower_extent(lower, lower->inputs[0], at);
+    const bool is_one = amount_equal(lower->import, &own, &one);
+    *open = is_one && given->n;
+    *extent = *open ? (given->most > 2 ? given->most : 2) : given->offset;
+    if (*open || (!own.n && !given->n)) return 0;
+    *extent = lower_input(lower, 0).dims[at];
+    if (!own.n || amount_equal(lower->import, given, &one) || amount_equal(lower->import, given, &own)) return 0;
+    return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape is not that of the operand, which depends on data");
+}
+
 /* ONNX Expand-13: bidirectional broadcasting of the input's shape and the given one. */
 int lower_expand(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
-    int n, ndim;
-    int64_t dims[RT_MAX_NDIM];
-    const int64_t *shape = lower_known(lower, 1, "shape", &n);
-    if (!shape) return -1;
-    for (int d = 0; d < n; d++)
-        if (shape[d] < 0)
+    int n, ndim, dynamic = -1;
+    int64_t dims[RT_MAX_NDIM], shape[RT_MAX_NDIM];
+    const struct amount *given = lower_amounts(lower, 1, "shape", &n);
+    if (!given) return -1;
+    for (int d = 0; d < n && n <= RT_MAX_NDIM; d++) {
+        bool open;
+        if (!given[d].n && given[d].offset < 0)
             return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
-                               (long long)shape[d], d);
-    if (!broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
+                               (long long)given[d].offset, d);
+        if (expanded(lower, d - (n - x.ndim), &given[d], &shape[d], &open) < 0) return -1;
+        if (open && dynamic >= 0)
+            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (open) dynamic = d;
+    }
+    if (n > RT_MAX_NDIM || !broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
         return lower_error(lower, 378, EXIT_MALFORMED, "%s does not expand to that shape",
                            tensor_type(lower->builder.graph->arena, &x));
-    return lower_result(lower, emit_expand(lower, lower->inputs[0], ndim, dims));
+    const int y = emit_expand(lower, lower->inputs[0], ndim, dims);
+    return lower_result(lower, dynamic < 0 ? y : lower_sized(lower, y, dynamic + ndim - n, &given[dynamic]));
 }
 
 /* Repeats one dimension: (p, 1, q) -> (p, n, q) -> (p, n x q). */
@@ -120,7 +160,7 @@ static int tile_axis(struct lower *lower, int x, int axis, int64_t times) {
 }
 
 /* Repeats all dimensions at once: each dimension d gets a new one before it, (1, d) -> (n, d) -> (n x d). */
-static int tile_all(struct lower *lower, const struct tensor *tensor, const int64_t *times) {
+static int tile_all(struct lower *lower, int x, const struct tensor *tensor, const int64_t *times) {
     int64_t apart[RT_MAX_NDIM], repeated[RT_MAX_NDIM], shape[RT_MAX_NDIM];
     int n = 0;
     for (int d = 0; d < tensor->ndim; d++) {
@@ -132,8 +172,22 @@ static int tile_all(struct lower *lower, const struct tensor *tensor, const int6
         n++;
         shape[d] = tensor->dims[d] * times[d];
     }
-    return emit_reshape(lower, emit_expand(lower, emit_reshape(lower, lower->inputs[0], n, apart), n, repeated),
-                        tensor->ndim, shape);
+    return emit_reshape(lower, emit_expand(lower, emit_reshape(lower, x, n, apart), n, repeated), tensor->ndim, shape);
+}
+
+/* Copies of a tensor that is counted along `dim`, one behind the other, are joined. */
+static int tile_counted(struct lower *lower, const struct tensor *tensor, const int64_t *times, int dim) {
+    if (times[dim] > ONNX_NODES || tensor->ndim > RT_MAX_NDIM / 2)
+        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    int64_t others[RT_MAX_NDIM];
+    int *copies = ARENA_ARRAY(lower->builder.graph->arena, int, times[dim] + 1);
+    for (int64_t i = 0; i < times[dim]; i++) copies[i] = lower->inputs[0];
+    for (int d = 0; d < tensor->ndim; d++) others[d] = d == dim ? 1 : times[d];
+    const int x = times[dim] ? lower_join(lower, dim, (int)times[dim], copies)
+                             : emit_piece(lower, lower_all_valid(lower, lower->inputs[0]), dim, 0, 1, 0);
+    if (x < 0) return -1;
+    const struct tensor joined = lower_tensor(lower, x);
+    return tile_all(lower, x, &joined, others);
 }
 
 int lower_tile(struct lower *lower) {
@@ -154,7 +208,9 @@ int lower_tile(struct lower *lower) {
     }
     if (!rt_product(y.dims, n, &elements) || elements >> 43)
         return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
-    if (n + more <= RT_MAX_NDIM) return lower_result(lower, tile_all(lower, &x, times));
+    const struct counted *counted = lower_counted(lower, lower->inputs[0]);
+    if (counted && times[counted->dim] != 1) return lower_result(lower, tile_counted(lower, &x, times, counted->dim));
+    if (n + more <= RT_MAX_NDIM) return lower_result(lower, tile_all(lower, lower->inputs[0], &x, times));
     int tiled = lower->inputs[0];
     for (int d = n - 1; d >= 0; d--)
         if (times[d] != 1) tiled = tile_axis(lower, tiled, d, times[d]);

@@ -240,7 +240,20 @@ enum op_id lower_namesake(const struct lower *lower) {
 }
 
 int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
-    return build(&lower->builder, op, ninputs, inputs, nattrs, attrs);
+    struct arena *arena = lower->builder.graph->arena;
+    struct counted counted;
+    int output = -1, *masked = arena_copy(arena, inputs, (size_t)ninputs * sizeof *inputs);
+    const struct node node = {.op = &ops[op],
+                              .ninputs = ninputs,
+                              .noutputs = 1,
+                              .inputs = arena_copy(arena, inputs, (size_t)ninputs * sizeof *inputs),
+                              .outputs = &output,
+                              .nattrs = nattrs,
+                              .attrs = arena_copy(arena, attrs, (size_t)nattrs * sizeof *attrs)};
+    const bool counts = lower_mask(lower, &node, masked, &counted);
+    const int y = build(&lower->builder, op, ninputs, masked, nattrs, attrs);
+    if (counts) lower_set_counted(lower, y, &counted);
+    return y;
 }
 
 int emit1(struct lower *lower, enum op_id op, int x) {
@@ -323,9 +336,17 @@ static int too_many_dims(struct lower *lower, int ndim) {
                        RT_MAX_NDIM);
 }
 
+int emit_view(struct lower *lower, int x, int ndim, const int64_t *shape) {
+    int y;
+    const struct attr attr = attr_of_ints("shape", ndim, shape);
+    return build_op(&lower->builder, &ops[OP_Reshape], 1, &x, 1, &y, 1, &attr) < 0 ? -1 : y;
+}
+
 int emit_reshape(struct lower *lower, int x, int ndim, const int64_t *shape) {
     if (x < 0) return -1;
-    return ndim > RT_MAX_NDIM ? too_many_dims(lower, ndim) : build_reshape(&lower->builder, x, ndim, shape);
+    if (ndim > RT_MAX_NDIM) return too_many_dims(lower, ndim);
+    return lower_is_resized(lower, x) ? emit_view(lower, x, ndim, shape)
+                                      : build_reshape(&lower->builder, x, ndim, shape);
 }
 
 int emit_transpose(struct lower *lower, int x, const int64_t *perm) {

@@ -129,10 +129,15 @@ struct counted {
 const struct counted *lower_counted(const struct lower *lower, int tensor);
 /* Records that the tensor is counted; NULL: that all of its elements are valid. */
 void lower_set_counted(struct lower *lower, int tensor, const struct counted *counted);
+/* True if x, or what it is a Reshape of, has a count or lost one: a Reshape of it must not become one of that. */
+bool lower_is_resized(const struct lower *lower, int x);
 /* Which indices are valid: bool of `ndim` dimensions, `bound` of them in dimension `dim`. */
 int lower_valid(struct lower *lower, const struct counted *counted, int64_t bound, int ndim, int dim);
 /* A counted tensor with `value` in place of the elements that are not valid, so that all are; others as they are. */
 int lower_masked(struct lower *lower, int x, int value);
+/* For a node that is about to be added: replaces counted operands, in the copy `inputs`, by masked ones where the
+ * operator reduces the counted dimension or reads it whole. True if its result is to be recorded as *result. */
+bool lower_mask(struct lower *lower, const struct node *node, int *inputs, struct counted *result);
 /* Counted indices with 0 in place of those that are not valid, so that all may be gathered; still counted. */
 int lower_masked_index(struct lower *lower, int x);
 
@@ -187,6 +192,8 @@ int emit_with(struct lower *lower, enum op_id op, int x, double value);
 int emit_root(struct lower *lower, int x);
 int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims);
 int emit_reshape(struct lower *lower, int x, int ndim, const int64_t *shape);
+/* The same as a tensor of its own, even if the shape is x's. */
+int emit_view(struct lower *lower, int x, int ndim, const int64_t *shape);
 int emit_transpose(struct lower *lower, int x, const int64_t *perm);
 int emit_expand(struct lower *lower, int x, int ndim, const int64_t *shape);
 /* A slice: `size` indices of dimension `axis`, from `start` on in steps of `step`. */
@@ -203,6 +210,9 @@ int emit_per_channel(struct lower *lower, int x, int ndim);
 int emit_channels(struct lower *lower, int input, const struct tensor *like);
 /* A core reduction `op` over the dimensions d with axes[d] (lower_reduce.c). */
 int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, bool keepdims);
+/* The least or greatest value of a type, as a scalar. */
+int emit_extreme(struct lower *lower, enum rt_dtype dtype, bool least);
+/* The mean; of a counted operand that of the valid elements. */
 int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims);
 /* Matrix product of the last two dimensions; leading dimensions broadcast (lower_matmul.c). */
 int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b);

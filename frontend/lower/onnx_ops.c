@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-#define FORM(name_, since_, min_, max_, outputs_, attrs_)                                                              \
-    .name = #name_, .since = since_, .in_min = min_, .in_max = max_, .out_max = outputs_, .attrs = attrs_
+#define FORM(name_, since_, min_, max_, outputs_, ...)                                                                 \
+    .name = #name_, .since = since_, .in_min = min_, .in_max = max_, .out_max = outputs_, .attrs = __VA_ARGS__
 
 #define MAP(name, since, inputs, core_, attrs)                                                                         \
-    {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = &ops[OP_##core_]},
-#define OP(name, since, min, max, outputs, lower_, attrs)                                                              \
-    {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
-#define SEQ(name, since, min, max, outputs, lower_, attrs)                                                             \
-    {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_, .sequences = true},
+    {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = &ops[OP_##core_], .counted = COUNTED_BROADCAST},
+#define OP(name, since, min, max, outputs, lower_, ...)                                                                \
+    {.domain = "", FORM(name, since, min, max, outputs, __VA_ARGS__), .lower = lower_},
+#define SEQ(name, since, min, max, outputs, lower_, ...)                                                               \
+    {.domain = "", FORM(name, since, min, max, outputs, __VA_ARGS__), .lower = lower_, .sequences = true},
 #define MS(name, min, max, outputs, lower_, attrs)                                                                     \
     {.domain = "com.microsoft", FORM(name, 1, min, max, outputs, attrs), .lower = lower_},
 #define NCHWC(name, min, max, outputs, lower_, attrs)                                                                  \

@@ -15,6 +15,11 @@ struct lower;
 
 enum { ONNX_MANY = 1 << 24 }; /* for in_max and out_max: variadic */
 
+/* What the lowering does with operands whose size depends on data (Note [Counted values] in import_counts.c): it is not
+ * given any; it takes them, and knows that extents are bounds; or its operands broadcast, and are brought to the same
+ * bounds first. */
+enum counted_operands { COUNTED_NO, COUNTED_TAKES, COUNTED_BROADCAST };
+
 /* A row of onnx_ops.def: an operator as it is from version `since` of its domain's operator set on. */
 struct onnx_op {
     const char *domain, *name;
@@ -25,8 +30,9 @@ struct onnx_op {
     const char *attrs;
     const struct op *core; /* the elementwise core operator with the same inputs and attributes; NULL: none */
     int (*lower)(struct lower *lower); /* else the lowering */
-    bool sequences;                    /* inputs and outputs may be sequences */
-    int refused;                       /* error code if rankc does not support the operator (onnx_refusal), else 0 */
+    enum counted_operands counted;
+    bool sequences; /* inputs and outputs may be sequences */
+    int refused;    /* error code if rankc does not support the operator (onnx_refusal), else 0 */
 };
 
 extern const struct onnx_op onnx_ops[];
@@ -56,8 +62,8 @@ void onnx_op_index(struct map *rows, struct arena *arena);
 
 /* Declarations of the lowerings that onnx_ops.def names. */
 #define MAP(name, since, inputs, core, attrs)
-#define OP(name, since, min, max, outputs, lower_, attrs)      int lower_(struct lower *lower);
-#define SEQ(name, since, min, max, outputs, lower_, attrs)     int lower_(struct lower *lower);
+#define OP(name, since, min, max, outputs, lower_, ...)        int lower_(struct lower *lower);
+#define SEQ(name, since, min, max, outputs, lower_, ...)       int lower_(struct lower *lower);
 #define MS(name, min, max, outputs, lower_, attrs)             int lower_(struct lower *lower);
 #define NCHWC(name, min, max, outputs, lower_, attrs)          int lower_(struct lower *lower);
 #define PREVIEW(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *lower);

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The ONNX backend tests as compiled programs: rankc compile, rankc run, and the outputs that ONNX expects.
 
-    backend.py --rankc RANKC [--data DIR] [--collect] [--table FILE.md] [--verbose] [--jobs N] [TEST...]
+    backend.py --rankc RANKC [--data DIR] [--collect] [--table FILE.md] [--verbose] [--pas POLICY] [--jobs N] [TEST...]
 
 DIR is the data of ONNX's backend tests (Debian: libonnx-testdata); a TEST is a directory below it, "node/test_relu"; without
 any, all of node, simple, pytorch-operator and pytorch-converted. With --collect the cases come from the onnx package of the
@@ -240,8 +240,9 @@ class Test:
         for bound in [[], integers, [value.name for value in self.inputs]]:
             binds = [f"--bind={value.name}={path}" for value, path in self.files(0)
                      if value.name in bound and is_tensor(value)]
+            policy = ["--pas", self.args.pas] if self.args.pas else []
             status, stderr = call([self.args.rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o",
-                                   self.work, "-q", *self.dims(), *self.list_options(), *binds])
+                                   self.work, "-q", *policy, *self.dims(), *self.list_options(), *binds])
             code, text = error_of(stderr)
             if status == 0:
                 return bound
@@ -428,6 +429,7 @@ def main():
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--data")
     parser.add_argument("--collect", action="store_true", help="the cases of this Python's onnx package")
+    parser.add_argument("--pas", metavar="POLICY", help="compile for the ranks of this policy instead of one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--table", metavar="FILE")
     parser.add_argument("--verbose", action="store_true", help="say what is not supported, too")

@@ -222,6 +222,84 @@ sizes (float[12] data) => (int64[2, K] at, float[K] values, int64[2] shape, int6
   unique, index, number, many = Unique(x) in_order, i2, kind, m2 = Unique<sorted = 0>(x)
 }"""
 
+# Operators on values whose size, the number of positive elements of the data, is anything from 0 on.
+COUNTS = """<ir_version: 8, opset_import: ["" : 17]>
+counts (float[12] data) => (float[N] results) {
+  half = Constant<value_float = 0.5>() zero = Constant<value_float = 0.0>() one = Constant<value_ints = [1]>()
+  i0 = Constant<value_ints = [0]>() column = Constant<value_ints = [12, 1]>() m1 = Constant<value_ints = [-1]>()
+  i2 = Constant<value_ints = [2]>() i3 = Constant<value_ints = [3]>() i4 = Constant<value_ints = [4]>() i9 = Constant<value_ints = [9]>()
+  i12 = Constant<value_ints = [12]>() im2 = Constant<value_ints = [-2]>() big = Constant<value_ints = [9223372036854775807]>()
+  w = Constant<value_floats = [1.0, -0.5, 0.25, 2.0]>() ones3 = Constant<value_floats = [1.0, 2.0, 3.0]>() s0 = Constant<value_int = 0>()
+  s1 = Constant<value_int = 1>() true = Constant<value = bool {1}>()
+  mask = Greater(data, half) nz = NonZero(mask) at = Squeeze(nz, i0) v = Gather(data, at) col = Reshape(data, column) table = Mul(col, w)
+  rows = Gather(table, at)
+  other = Not(mask) nz2 = NonZero(other) at2 = Squeeze(nz2, i0) u = Gather(data, at2)
+  joined = Concat<axis = 0>(v, u, ones3, v) w0 = Concat<axis = 0>(u, v) whole = Neg(w0)
+  from1 = Slice(v, one, big) to3 = Slice(v, i0, i3) last2 = Slice(v, im2, big) steps = Slice(v, one, i9, i0, i2)
+  count = Shape(v) n = Squeeze(count, i0) range = Range(s0, n, s1) zeros = ConstantOfShape(count) expanded = Expand(half, count)
+  flat = Reshape(rows, m1) n2 = Mul(count, i2) sh = Concat<axis = 0>(n2, i2) pairs = Reshape(rows, sh)
+  turned = Transpose<perm = [1, 0]>(rows) columns = Reshape(turned, m1)
+  sh4 = Concat<axis = 0>(i4, m1) wide = Reshape(rows, sh4)
+  all, alli = TopK(v, count) shares = Softmax<axis = 0>(v) sums = CumSum(v, s0) prod = ReduceProd<keepdims = 0>(v)
+  gram = MatMul(turned, rows)
+  left = Sub(i12, count) sizes = Concat<axis = 0>(count, left) part, rest = Split<axis = 0>(data, sizes)
+  e1 = Exp(part) e2 = Neg(rest) parts = Concat<axis = 0>(e1, e2)
+  idx = Unsqueeze(at, m1) back = ScatterND(data, idx, zeros)
+  s4 = Constant<value_int = 4>() few = Less(n, s4)
+  choice = If(few) <then_branch = t () => (float[1] t1) { t1 = Identity(ones3) }, else_branch = e () => (float[e] e3) { e3 = Neg(v) }>
+  carried, grown, scans = Loop(n, true, zero, ones3)
+  <body = l (int64 i, bool was, float c, float[g] grows) => (bool is, float d, float[h] more, float scan) {
+  is = Identity(was) here = Gather(v, i) d = Add(c, here) scan = Mul(d, here) ii = Unsqueeze(here, i0) more = Concat<axis = 0>(grows, ii)
+  }>
+  mask2 = Greater(data, half) nzb = NonZero(mask2) atb = Squeeze(nzb, i0) vb = Gather(data, atb) both = Add(v, vb)
+  half4 = ReduceMean<axes = [0], keepdims = 0>(rows) norms = ReduceL1<axes = [0], keepdims = 0>(rows)
+  pooled = Sub(rows, w) k = Min(count, i3) top, topi = TopK<largest = 0>(v, k)
+}"""
+COUNTS_RESULTS = """joined whole from1 to3 last2 steps range zeros expanded flat pairs columns wide all shares sums prod gram part rest back
+          choice carried scans grown both pooled top count norms parts"""
+
+# The same where ONNX Runtime needs one element.
+BOXES = """<ir_version: 8, opset_import: ["" : 17]>
+boxes (float[12] data) => (float[N] results) {
+  zero = Constant<value_float = 0.0>() i0 = Constant<value_ints = [0]>() i1 = Constant<value_ints = [1]>()
+  i2 = Constant<value_ints = [2]>() i3 = Constant<value_ints = [3]>() i4 = Constant<value_ints = [4]>()
+  m1 = Constant<value_ints = [-1]>() column = Constant<value_ints = [12, 1]>()
+  big = Constant<value_ints = [9223372036854775807]>() s0 = Constant<value_int = 0>() sm1 = Constant<value_int = -1>()
+  s1 = Constant<value_int = 1>() s3 = Constant<value_int = 3>()
+  w = Constant<value_floats = [1.0, 0.5, 0.25, 2.0]>() base = Constant<value_floats = [0.0, 0.0, 2.5, 3.5]>()
+  mask = Greater(data, zero) nz = NonZero(mask) at = Squeeze(nz, i0) v = Gather(data, at) col = Reshape(data, column) table = Mul(col, w)
+  rows = Gather(table, at) count = Shape(v) n = Squeeze(count, i0)
+  sh22 = Concat<axis = 0>(count, i2, m1) folded = Reshape(rows, sh22) last = Gather(v, sm1) tail = Slice(v, m1, big)
+  boxes4 = Add(rows, base) b3 = Unsqueeze(boxes4, i0) sc = Unsqueeze(v, i0) s3d = Unsqueeze(sc, i0) lots = Constant<value_ints = [5]>()
+  iou = Constant<value_floats = [0.6]>() thr = Constant<value_floats = [-1.0]>()
+  kept = NonMaxSuppression(b3, s3d, lots, iou, thr) image4 = Constant<value_ints = [1, 1, 3, 4]>() image = Reshape(data, image4)
+  izero = ConstantOfShape<value = int64[1] {0}>(count)
+  pooled = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(image, boxes4, izero)
+  half1 = Constant<value_float = 0.75>() large = Greater(v, half1) nz2 = NonZero(large) at2 = Squeeze(nz2, i0) sub = Gather(rows, at2)
+  subneg = Neg(sub)
+  c4 = Concat<axis = 0>(m1, i4) at2c = Unsqueeze(at2, m1) shs = Shape(sub) at2e = Expand(at2c, shs)
+  written = ScatterElements<axis = 0>(rows, at2e, subneg) added = ScatterND<reduction = "add">(rows, at2c, subneg)
+  where = ArgMax<axis = 0, keepdims = 0>(v) first = ArgMin<axis = 0, keepdims = 0>(v)
+  planes = Constant<value_ints = [-1, 1, 2, 2]>() maps = Reshape(rows, planes) k3 = Constant<value_floats = [0.5, -1.0, 2.0]>()
+  kshape = Constant<value_ints = [3, 1, 1, 1]>() kernel = Reshape(k3, kshape) filtered = Conv(maps, kernel)
+  t12 = Constant<value_ints = [3, 2]>() tiled = Tile(rows, t12) below = Sub(at, at) m1s = Sub(below, s1) pickidx = Unsqueeze(m1s, m1)
+  picked = GatherND(rows, pickidx) shr = Shape(rows) eidx = Expand(pickidx, shr) element = GatherElements<axis = 0>(rows, eidx)
+  mean = ReduceMean<keepdims = 0>(rows) averaged = ReduceMean<axes = [1], keepdims = 0>(rows)
+  kk = Min(count, i2) topv, topi = TopK<axis = 0>(v, kk) best = Gather(rows, topi) order = Identity(topi) again = Identity(topv)
+  s4 = Constant<value_int = 4>() small = Mod(at, s4) depth = Constant<value_int = 4>() offon = Constant<value_floats = [0.0, 1.0]>()
+  hot = OneHot(small, depth, offon)
+  most = ReduceMax<keepdims = 0>(v) least = ReduceMin<axes = [0], keepdims = 0>(rows) shlog = LogSoftmax<axis = 0>(rows)
+  share = ReduceLogSumExp<axes = [0], keepdims = 0>(rows)
+  two = Constant<value_int = 2>() h = Div(n, two) hs = Unsqueeze(h, i0) half = Slice(v, i0, hs) later = Slice(rows, hs, big)
+  several = Concat<axis = 0>(later, shlog, rows)
+  lefts = Sub(count, hs) sizes = Concat<axis = 0>(hs, lefts) split0, split1 = Split<axis = 0>(v, sizes) e0 = Exp(split0) e1 = Exp(split1)
+  j = Concat<axis = 0>(e0, e1) even = Add(j, v)
+  clipped = Clip(rows, zero, most) total = ReduceSumSquare(v) reversed = CumSum<reverse = 1, exclusive = 1>(v, s0)
+  chosen = Compress<axis = 0>(rows, large) norm = Softmax<axis = 1>(rows)
+}"""
+BOXES_RESULTS = """folded last tail kept pooled written added where filtered tiled picked element mean averaged best order again hot first
+          most least share half several split0 split1 even clipped total reversed chosen norm"""
+
 
 # Counts of n-grams in all modes; determinants.
 WORDS = """<ir_version: 8, opset_import: ["" : 17]>
@@ -355,14 +433,28 @@ def write(path, values):
         file.write(numpy_helper.from_array(values).SerializeToString())
 
 
+def joined(text, names):
+    """The model of the text, with the values of these names, one after the other, as its result."""
+    model, parts = onnx.parser.parse_model(text), []
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "one.dimension"))
+    for name in names.split():
+        model.graph.node.append(helper.make_node("Cast", [name], [name + ".float"], to=TensorProto.FLOAT))
+        model.graph.node.append(helper.make_node("Reshape", [name + ".float", "one.dimension"], [name + ".flat"]))
+        parts.append(name + ".flat")
+    model.graph.node.append(helper.make_node("Concat", parts, ["results"], axis=0))
+    return model
+
+
 def by_runtime(model, data):
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.enable_mem_pattern = False  # sizes differ from run to run
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, {"data": data})
 
 
-def record(group, model, data, results):
+def record(group, model, data, results, number=0):
     """results: one array, or several."""
-    folder = os.path.join(sys.argv[1], group, "test_data_set_0")
+    folder = os.path.join(sys.argv[1], group, f"test_data_set_{number}")
     os.makedirs(folder, exist_ok=True)
     onnx.save(model, os.path.join(sys.argv[1], group, "model.onnx"))
     write(os.path.join(folder, "input_0.pb"), data)
@@ -378,6 +470,11 @@ def main():
         model, data = onnx.parser.parse_model(text), f(size)
         record(group, model, data, by_runtime(model, data))
     record("blocks", *blocks())
+    for group, text, names, counts in [("counts", COUNTS, COUNTS_RESULTS, (0, 1, 5, 12)), ("boxes", BOXES, BOXES_RESULTS, (1, 7, 12))]:
+        for number, count in enumerate(counts):
+            model, data = joined(text, names), np.abs(f(12)) + np.float32(0.55)
+            data[RNG.permutation(12)[count:]] *= -1
+            record(group, model, data, by_runtime(model, data), number)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,526 @@
+#include "frontend/lower/amounts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "frontend/import/import_state.h"
+#include "ir/base/str.h"
+#include "ir/expr/eval.h"
+
+/* Equal values ----------------------------------------------------------------------------------------------------- */
+
+enum { CONTENT = 256 /* bytes of a constant that are compared */ };
+
+static void key_of_attr(struct strbuf *key, const struct attr *attr) {
+    strbuf_printf(key, "|%s:%lld:%.17g:%s", attr->key, (long long)attr->value, attr->number,
+                  attr->text ? attr->text : "");
+    for (int i = 0; i < attr->n; i++) strbuf_printf(key, ",%lld", (long long)attr->ints[i]);
+}
+
+static const char *key_of_node(struct import *import, const struct node *node) {
+    struct strbuf key;
+    strbuf_init(&key, import->arena);
+    strbuf_printf(&key, "%s", node->op->name);
+    for (int i = 0; i < node->ninputs; i++)
+        strbuf_printf(&key, " %d", node->inputs[i] < 0 ? -1 : import->first_equal.at[node->inputs[i]]);
+    for (int i = 0; i < node->nattrs; i++) key_of_attr(&key, &node->attrs[i]);
+    return strbuf_text(&key);
+}
+
+static const char *key_of_constant(struct import *import, const struct tensor *tensor, size_t bytes) {
+    struct strbuf key;
+    strbuf_init(&key, import->arena);
+    strbuf_printf(&key, "= %s", tensor_type(import->arena, tensor));
+    for (size_t i = 0; i < bytes; i++) strbuf_printf(&key, " %02x", ((const unsigned char *)tensor->data)[i]);
+    return strbuf_text(&key);
+}
+
+/* The first tensor of the key, which is `tensor` if there was none. */
+static int first_of(struct import *import, const char *key, int tensor) {
+    const int found = map_get(&import->equal, key, strlen(key));
+    if (found >= 0) return found;
+    map_put(&import->equal, key, strlen(key), tensor);
+    return tensor;
+}
+
+/* Two nodes of the same operator, attributes and operands compute equal values. Brings import->first_equal up to
+ * date. */
+static void find_equal(struct import *import) {
+    const struct graph *graph = import->graph;
+    for (int t = import->first_equal.n; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        int first = t;
+        if (tensor->kind == TENSOR_CONST) {
+            const size_t bytes = (size_t)tensor_elements(tensor) * rt_dtype_bytes(tensor->dtype);
+            if (bytes <= CONTENT) first = first_of(import, key_of_constant(import, tensor, bytes), t);
+        }
+        VEC_PUSH(import->arena, &import->first_equal, first);
+    }
+    for (; import->numbered < graph->nodes.n; import->numbered++) {
+        const struct node *node = &graph->nodes.at[import->numbered];
+        const char *key = key_of_node(import, node);
+        for (int o = 0; o < node->noutputs; o++)
+            import->first_equal.at[node->outputs[o]] =
+                first_of(import, arena_printf(import->arena, "%d %s", o, key), node->outputs[o]);
+    }
+}
+
+/* Arithmetic ------------------------------------------------------------------------------------------------------- */
+
+static int64_t limited(int64_t value) {
+    return value < -AMOUNT_LIMIT ? -AMOUNT_LIMIT : value > AMOUNT_LIMIT ? AMOUNT_LIMIT : value;
+}
+
+static int64_t total(int64_t a, int64_t b) {
+    int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum)) return a < 0 ? -AMOUNT_LIMIT : AMOUNT_LIMIT;
+    return limited(sum);
+}
+
+static int64_t times(int64_t a, int64_t b) {
+    int64_t product;
+    if (__builtin_mul_overflow(a, b, &product)) return (a < 0) == (b < 0) ? AMOUNT_LIMIT : -AMOUNT_LIMIT;
+    return limited(product);
+}
+
+static int64_t least_of(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t most_of(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+struct amount amount_of_number(int64_t number) {
+    number = limited(number);
+    return (struct amount){.least = number, .most = number, .offset = number};
+}
+
+static int order_of(const struct amount_term *a, const struct amount_term *b) {
+    return a->tensor != b->tensor ? a->tensor - b->tensor : a->element - b->element;
+}
+
+static struct amount plus(struct import *import, const struct amount *a, int64_t factor, const struct amount *b) {
+    struct amount_term *terms = ARENA_ARRAY(import->arena, struct amount_term, a->n + b->n + 1);
+    struct amount sum = {.offset = total(a->offset, times(factor, b->offset)), .terms = terms};
+    const int64_t low = times(factor, b->least), high = times(factor, b->most);
+    for (int i = 0, k = 0; i < a->n || k < b->n;) {
+        const int order = i == a->n ? 1 : k == b->n ? -1 : order_of(&a->terms[i], &b->terms[k]);
+        struct amount_term term = order <= 0 ? a->terms[i] : b->terms[k];
+        if (order > 0) term.factor = times(factor, term.factor);
+        if (!order) term.factor = total(term.factor, times(factor, b->terms[k].factor));
+        i += order <= 0;
+        k += order >= 0;
+        if (term.factor) terms[sum.n++] = term;
+    }
+    sum.least = total(a->least, least_of(low, high));
+    sum.most = total(a->most, most_of(low, high));
+    return sum.n ? sum : amount_of_number(sum.offset);
+}
+
+/* How often the sum contains the terms of the part; 0 if not all of them as often. */
+static int64_t times_contained(const struct amount *sum, const struct amount *part) {
+    int64_t ratio = 0;
+    for (int i = 0, k = 0; k < part->n; k++) {
+        while (i < sum->n && order_of(&sum->terms[i], &part->terms[k]) < 0) i++;
+        if (i == sum->n || order_of(&sum->terms[i], &part->terms[k]) != 0) return 0;
+        const int64_t here = sum->terms[i].factor / part->terms[k].factor;
+        if (sum->terms[i].factor % part->terms[k].factor || (k && here != ratio)) return 0;
+        ratio = here;
+    }
+    return ratio;
+}
+
+struct amount amount_plus(struct import *import, const struct amount *a, int64_t factor, const struct amount *b) {
+    struct amount sum = plus(import, a, factor, b);
+    for (int s = 0; s < import->sums.n && sum.n; s++) {
+        const struct amount_sum *known = &import->sums.at[s];
+        const int64_t ratio = times_contained(&sum, &known->parts);
+        if (!ratio) continue;
+        const int64_t least = sum.least, most = sum.most;
+        sum = plus(import, &sum, -ratio, &known->parts);
+        sum = plus(import, &sum, ratio, &known->total);
+        if (!sum.n) return sum;
+        sum.least = most_of(sum.least, least);
+        sum.most = least_of(sum.most, most);
+    }
+    return sum;
+}
+
+bool amount_at_most(struct import *import, const struct amount *a, const struct amount *b) {
+    const struct amount rest = amount_plus(import, b, -1, a);
+    return a->most <= b->least || (!rest.n && rest.offset >= 0);
+}
+
+bool amount_equal(struct import *import, const struct amount *a, const struct amount *b) {
+    const struct amount rest = amount_plus(import, a, -1, b);
+    return !rest.n && !rest.offset;
+}
+
+/* Roots ------------------------------------------------------------------------------------------------------------ */
+
+struct root {
+    int tensor, element;
+};
+
+static int find_bound(const struct import *import, int tensor, int element) {
+    const struct root root = {tensor, element};
+    return map_get(&import->bounds, (const char *)&root, sizeof root);
+}
+
+static struct amount root_of(struct import *import, int tensor, int element, int64_t least, int64_t most) {
+    find_equal(import);
+    tensor = import->first_equal.at[tensor];
+    const int at = find_bound(import, tensor, element);
+    struct amount root = {.least = limited(least), .most = limited(most), .n = 1};
+    if (at >= 0) root.least = most_of(root.least, 0), root.most = least_of(root.most, import->bound.at[at]);
+    if (root.least >= root.most) return amount_of_number(root.least);
+    root.terms = arena_copy(import->arena, &(struct amount_term){tensor, element, 1}, sizeof *root.terms);
+    return root;
+}
+
+void amounts_bound(struct import *import, int tensor, int element, int64_t most) {
+    const struct amount *amounts = amounts_of(import, tensor);
+    if (!amounts || amounts[element].n != 1) return;
+    const struct amount_term *term = amounts[element].terms;
+    if (amounts[element].offset || term->factor != 1) return;
+    const struct root root = {term->tensor, term->element};
+    VEC_PUSH(import->arena, &import->bound, most);
+    map_put(&import->bounds, (const char *)&root, sizeof root, import->bound.n - 1);
+    map_init(&import->amount_index, import->arena); /* amounts found so far lack the bound */
+}
+
+void amounts_sum(struct import *import, int n, const struct amount *parts, const struct amount *total) {
+    struct amount_sum sum = {.parts = amount_of_number(0), .total = *total};
+    for (int i = 0; i < n; i++) sum.parts = plus(import, &sum.parts, 1, &parts[i]);
+    if (sum.parts.n) VEC_PUSH(import->arena, &import->sums, sum);
+}
+
+/* Operators -------------------------------------------------------------------------------------------------------- */
+
+/* The amounts x[i] of the operands of one element; false: the element is a root in [y->least, y->most]. */
+typedef bool (*operation)(struct import *import, const struct amount *x, struct amount *y);
+
+static bool add(struct import *import, const struct amount *x, struct amount *y) {
+    *y = amount_plus(import, &x[0], 1, &x[1]);
+    return true;
+}
+static bool subtract(struct import *import, const struct amount *x, struct amount *y) {
+    *y = amount_plus(import, &x[0], -1, &x[1]);
+    return true;
+}
+static bool negate(struct import *import, const struct amount *x, struct amount *y) {
+    const struct amount zero = amount_of_number(0);
+    *y = amount_plus(import, &zero, -1, x);
+    return true;
+}
+static bool multiply(struct import *import, const struct amount *x, struct amount *y) {
+    const struct amount zero = amount_of_number(0);
+    for (int i = 0; i < 2; i++)
+        if (!x[i].n) return *y = amount_plus(import, &zero, x[i].offset, &x[1 - i]), true;
+    const int64_t a = times(x[0].least, x[1].least), b = times(x[0].least, x[1].most), c = times(x[0].most, x[1].least),
+                  d = times(x[0].most, x[1].most);
+    y->least = least_of(least_of(a, b), least_of(c, d));
+    y->most = most_of(most_of(a, b), most_of(c, d));
+    return false;
+}
+
+/* The quotient by a positive number if it divides everything; else a root in the range of the quotients, rounded to
+ * either side. */
+static bool divide(struct import *import, const struct amount *x, struct amount *y) {
+    const int64_t by = x[1].n ? 0 : x[1].offset;
+    if (by <= 0) return false;
+    bool divides = x->offset % by == 0;
+    for (int i = 0; i < x->n; i++) divides = divides && x->terms[i].factor % by == 0;
+    y->least = x->least / by - (x->least % by < 0);
+    y->most = x->most / by + (x->most % by > 0);
+    if (!divides) return false;
+    struct amount_term *terms = arena_copy(import->arena, x->terms, (size_t)x->n * sizeof *terms + 1);
+    for (int i = 0; i < x->n; i++) terms[i].factor /= by;
+    *y = (struct amount){.least = y->least, .most = y->most, .offset = x->offset / by, .n = x->n, .terms = terms};
+    return true;
+}
+
+static bool smaller(struct import *import, const struct amount *x, struct amount *y) {
+    for (int i = 0; i < 2; i++)
+        if (amount_at_most(import, &x[i], &x[1 - i])) return *y = x[i], true;
+    y->least = least_of(x[0].least, x[1].least);
+    y->most = least_of(x[0].most, x[1].most);
+    return false;
+}
+static bool larger(struct import *import, const struct amount *x, struct amount *y) {
+    for (int i = 0; i < 2; i++)
+        if (amount_at_most(import, &x[i], &x[1 - i])) return *y = x[1 - i], true;
+    y->least = most_of(x[0].least, x[1].least);
+    y->most = most_of(x[0].most, x[1].most);
+    return false;
+}
+
+static bool choose(struct import *import, const struct amount *x, struct amount *y) {
+    if (!x[0].n) return *y = x[0].offset ? x[1] : x[2], true;
+    if (amount_equal(import, &x[1], &x[2])) return *y = x[1], true;
+    y->least = least_of(x[1].least, x[2].least);
+    y->most = most_of(x[1].most, x[2].most);
+    return false;
+}
+
+/* a < b + more: true, false, or either */
+static bool less(struct import *import, const struct amount *a, const struct amount *b, int64_t more,
+                 struct amount *y) {
+    const struct amount number = amount_of_number(more), one = amount_of_number(1);
+    const struct amount end = amount_plus(import, b, 1, &number), next = amount_plus(import, a, 1, &one);
+    if (amount_at_most(import, &next, &end)) return *y = one, true;
+    if (amount_at_most(import, &end, a)) return *y = amount_of_number(0), true;
+    return false;
+}
+static bool is_less(struct import *import, const struct amount *x, struct amount *y) {
+    return less(import, &x[0], &x[1], 0, y);
+}
+static bool is_at_most(struct import *import, const struct amount *x, struct amount *y) {
+    return less(import, &x[0], &x[1], 1, y);
+}
+static bool is_greater(struct import *import, const struct amount *x, struct amount *y) {
+    return less(import, &x[1], &x[0], 0, y);
+}
+static bool is_at_least(struct import *import, const struct amount *x, struct amount *y) {
+    return less(import, &x[1], &x[0], 1, y);
+}
+static bool is_equal(struct import *import, const struct amount *x, struct amount *y) {
+    if (amount_equal(import, &x[0], &x[1])) return *y = amount_of_number(1), true;
+    struct amount apart = {0};
+    for (int i = 0; i < 2; i++)
+        if (less(import, &x[i], &x[1 - i], 0, &apart) && apart.offset) return *y = amount_of_number(0), true;
+    return false;
+}
+static bool is_not(struct import *import, const struct amount *x, struct amount *y) {
+    const struct amount one = amount_of_number(1);
+    *y = amount_plus(import, &one, -1, x);
+    return true;
+}
+
+/* The integer itself, else a root that is as large. */
+static bool round_to_integer(struct import *import, const struct amount *x, struct amount *y) {
+    for (int i = 0; i < x->n; i++)
+        if (rt_dtype_is_float(import->graph->tensors.at[x->terms[i].tensor].dtype))
+            return y->least = x->least, y->most = x->most, false;
+    *y = *x;
+    return true;
+}
+static bool take_first(struct import *import, const struct amount *x, struct amount *y) {
+    (void)import;
+    *y = *x;
+    return true;
+}
+
+/* Operators on each element of the result, with the elements of the operands that broadcast to it. */
+static const struct {
+    enum op_id op;
+    operation apply;
+} elementwise[] = {{OP_Add, add},
+                   {OP_Sub, subtract},
+                   {OP_Mul, multiply},
+                   {OP_Div, divide},
+                   {OP_Neg, negate},
+                   {OP_Min, smaller},
+                   {OP_Max, larger},
+                   {OP_Where, choose},
+                   {OP_Less, is_less},
+                   {OP_Equal, is_equal},
+                   {OP_LessOrEqual, is_at_most},
+                   {OP_Not, is_not},
+                   {OP_Greater, is_greater},
+                   {OP_GreaterOrEqual, is_at_least},
+                   {OP_Cast, round_to_integer},
+                   {OP_Floor, round_to_integer},
+                   {OP_Ceil, round_to_integer},
+                   {OP_Expand, take_first}};
+
+/* Reductions of all elements. */
+static const struct {
+    enum op_id op;
+    operation apply;
+} reductions[] = {{OP_ReduceSum, add}, {OP_ReduceProd, multiply}, {OP_ReduceMin, smaller}, {OP_ReduceMax, larger}};
+
+enum { DEPTH = 64, EXACT = 1 << 24 /* f32 has all integers up to it */ };
+
+static const struct amount *find(struct import *import, int tensor, int depth);
+
+/* The range of a type whose arithmetic is that of integers; false for others. */
+static bool range_of(enum rt_dtype dtype, int64_t *least, int64_t *most) {
+    *least = dtype == RT_BOOL ? 0 : dtype == RT_I32 ? INT32_MIN : -AMOUNT_LIMIT;
+    *most = dtype == RT_BOOL ? 1 : dtype == RT_I32 ? INT32_MAX : AMOUNT_LIMIT;
+    return dtype == RT_BOOL || dtype == RT_I32 || dtype == RT_I64 || dtype == RT_F32 || dtype == RT_F64;
+}
+
+static struct amount unknown(struct import *import, int tensor, int element) {
+    int64_t least, most;
+    range_of(import->graph->tensors.at[tensor].dtype, &least, &most);
+    return root_of(import, tensor, element, least, most);
+}
+
+/* A float that may be infinite or no number: nothing follows from it, not even that it equals itself. */
+static bool is_wild(const struct import *import, int tensor, const struct amount *x) {
+    return rt_dtype_is_float(import->graph->tensors.at[tensor].dtype) &&
+           (x->least <= -AMOUNT_LIMIT || x->most >= AMOUNT_LIMIT);
+}
+
+/* The element of the result of an operation. */
+static struct amount result_of(struct import *import, int tensor, int element, operation apply,
+                               const struct amount *x) {
+    struct amount y = unknown(import, tensor, element);
+    if (apply(import, x, &y)) return y;
+    return root_of(import, tensor, element, y.least, y.most);
+}
+
+/* The element of `operand` that broadcasts to index `at` of a tensor of ndim dimensions. */
+static int64_t broadcast_element(const struct tensor *operand, const int64_t *at, int ndim) {
+    int64_t own[RT_MAX_NDIM];
+    for (int d = 0; d < operand->ndim; d++) own[d] = operand->dims[d] == 1 ? 0 : at[ndim - operand->ndim + d];
+    return eval_offset(own, operand->dims, operand->ndim);
+}
+
+static void of_elementwise(struct import *import, const struct node *node, operation apply, struct amount *y) {
+    const struct tensor *out = &import->graph->tensors.at[node->outputs[0]];
+    int64_t at[RT_MAX_NDIM] = {0};
+    struct amount x[3];
+    for (int e = 0; e < tensor_elements(out); e++, eval_next(at, out->dims, out->ndim)) {
+        bool wild = false;
+        for (int i = 0; i < node->ninputs && i < 3; i++) {
+            const struct tensor *operand = &import->graph->tensors.at[node->inputs[i]];
+            x[i] = find(import, node->inputs[i], 0)[broadcast_element(operand, at, out->ndim)];
+            wild = wild || is_wild(import, node->inputs[i], &x[i]);
+        }
+        if (!wild) y[e] = result_of(import, node->outputs[0], e, apply, x);
+    }
+}
+
+/* Partial results that are no amounts are roots of the result's tensor with negative elements. A sum of several terms
+ * stays one number. */
+static void of_reduction(struct import *import, const struct node *node, operation apply, struct amount *y) {
+    const int tensor = node->outputs[0];
+    const struct tensor *in = &import->graph->tensors.at[node->inputs[0]];
+    struct amount x[2] = {find(import, node->inputs[0], 0)[0]};
+    for (int e = 0; e < tensor_elements(in); e++)
+        if (is_wild(import, node->inputs[0], &find(import, node->inputs[0], 0)[e])) return;
+    for (int e = 1; e < tensor_elements(in); e++) {
+        x[1] = find(import, node->inputs[0], 0)[e];
+        x[0] = result_of(import, tensor, -e, apply, x);
+    }
+    bool partial = false;
+    for (int i = 0; i < x[0].n; i++) partial = partial || x[0].terms[i].element < 0;
+    y[0] = partial || x[0].n > 1 ? root_of(import, tensor, 0, x[0].least, x[0].most) : x[0];
+}
+
+static void of_constant(struct import *import, int id, const struct tensor *tensor, struct amount *y) {
+    for (int e = 0; e < tensor_elements(tensor); e++) {
+        const struct number number = eval_load(tensor->data, tensor->dtype, e);
+        const double value = number.is_float ? number.f : (double)number.i;
+        if (!number.is_float)
+            y[e] = amount_of_number(number.i);
+        else if (fabs(value) < EXACT)
+            y[e] = value == floor(value) ? amount_of_number((int64_t)value)
+                                         : root_of(import, id, e, (int64_t)floor(value), (int64_t)ceil(value));
+    }
+}
+
+/* Where operators that move elements take element e of their result from: operand *input, element *from; false: not
+ * found. */
+static bool moved_from(struct import *import, const struct node *node, int64_t e, int *input, int64_t *from) {
+    struct graph *graph = import->graph;
+    const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
+    int n;
+    *input = 0;
+    *from = e;
+    if (node->op->id == OP_Reshape) return true;
+    if (node->op->id == OP_Concat) {
+        for (int64_t d = 0; d < attr_int(node, "axis", 0); d++)
+            if (out->dims[d] != 1) return false;
+        for (; *from >= tensor_elements(&graph->tensors.at[node->inputs[*input]]); ++*input)
+            *from -= tensor_elements(&graph->tensors.at[node->inputs[*input]]);
+        return true;
+    }
+    if (node->op->id == OP_Slice) {
+        const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &n);
+        int64_t stride = 1;
+        *from = 0;
+        for (int d = out->ndim; d-- > 0; e /= out->dims[d], stride *= in->dims[d])
+            *from += (start[d] + e % out->dims[d] * step[d]) * stride;
+        return true;
+    }
+    if (node->op->id != OP_Gather || attr_int(node, "axis", 0) != 0) return false;
+    const int64_t inner = in->dims[0] ? tensor_elements(in) / in->dims[0] : 0;
+    const int64_t *index = build_known_ints(graph, node->inputs[1], &n);
+    if (!index || !inner) return false;
+    const int64_t at = index[e / inner];
+    *from = (at < 0 ? at + in->dims[0] : at) * inner + e % inner;
+    return *from >= 0 && *from < tensor_elements(in);
+}
+
+static void of_moved(struct import *import, const struct node *node, struct amount *y) {
+    const int64_t elements = tensor_elements(&import->graph->tensors.at[node->outputs[0]]);
+    for (int64_t e = 0, from; e < elements; e++) {
+        int input;
+        if (moved_from(import, node, e, &input, &from)) y[e] = find(import, node->inputs[input], 0)[from];
+    }
+}
+
+static void of_node(struct import *import, const struct node *node, struct amount *y) {
+    static const enum op_id moves[] = {OP_Reshape, OP_Concat, OP_Slice, OP_Gather, OP_NONE};
+    if (op_is_listed(node->op, moves)) of_moved(import, node, y);
+    for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)
+        if (node->op->id == elementwise[i].op) of_elementwise(import, node, elementwise[i].apply, y);
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        if (node->op->id == reductions[i].op && tensor_elements(&import->graph->tensors.at[node->outputs[0]]) == 1 &&
+            tensor_elements(&import->graph->tensors.at[node->inputs[0]]))
+            of_reduction(import, node, reductions[i].apply, y);
+}
+
+/* The amounts of the result of the tensor's node, or of a constant. Values that may overflow, and those of other types
+ * and of several results, are roots. */
+static void of_tensor(struct import *import, int id, int depth, struct amount *y) {
+    const struct tensor tensor = import->graph->tensors.at[id];
+    int64_t least, most;
+    for (int e = 0; e < tensor_elements(&tensor); e++) y[e] = unknown(import, id, e);
+    if (depth == DEPTH || !range_of(tensor.dtype, &least, &most)) return;
+    if (tensor.kind == TENSOR_CONST) of_constant(import, id, &tensor, y);
+    if (tensor.producer < 0) return;
+    const struct node *node = &import->graph->nodes.at[tensor.producer];
+    for (int i = 0; i < node->ninputs; i++)
+        if (node->inputs[i] < 0 || !find(import, node->inputs[i], depth + 1)) return;
+    if (node->noutputs != 1) return;
+    of_node(import, node, y);
+    for (int e = 0; e < tensor_elements(&tensor); e++)
+        if (y[e].least < least || y[e].most > most) y[e] = unknown(import, id, e);
+}
+
+static const struct amount *find(struct import *import, int id, int depth) {
+    const int known = map_get(&import->amount_index, (const char *)&id, sizeof id);
+    if (known >= 0) return import->amounts.at[known];
+    const int64_t elements = tensor_elements(&import->graph->tensors.at[id]);
+    if (elements > AMOUNTS) return NULL;
+    struct amount *y = ARENA_ARRAY(import->arena, struct amount, elements + 1);
+    of_tensor(import, id, depth, y);
+    VEC_PUSH(import->arena, &import->amounts, y);
+    map_put(&import->amount_index, (const char *)&id, sizeof id, import->amounts.n - 1);
+    return y;
+}
+
+const struct amount *amounts_of(struct import *import, int tensor) {
+    return find(import, tensor, 0);
+}
+
+int amounts_fold(struct import *import, int id) {
+    const struct tensor tensor = import->graph->tensors.at[id];
+    const int64_t n = tensor_elements(&tensor);
+    if (!import->counts.n || tensor.kind != TENSOR_VALUE || rt_dtype_is_float(tensor.dtype) ||
+        rt_dtype_is_code(tensor.dtype) || import_counted(import, id))
+        return id;
+    const struct amount *amounts = amounts_of(import, id);
+    for (int64_t i = 0; amounts && i < n; i++)
+        if (amounts[i].n || amounts[i].offset >= AMOUNT_LIMIT || amounts[i].offset <= -AMOUNT_LIMIT) amounts = NULL;
+    if (!amounts) return id;
+    int64_t *values = ARENA_ARRAY(import->arena, int64_t, n + 1);
+    unsigned char *bytes = arena_alloc(import->arena, (size_t)n + 1, rt_dtype_bytes(tensor.dtype));
+    for (int64_t i = 0; i < n; i++) values[i] = amounts[i].offset;
+    rt_convert(bytes, tensor.dtype, values, RT_I64, (size_t)n);
+    return graph_add_const(import->graph, tensor.name, tensor.dtype, tensor.ndim, tensor.dims, bytes);
+}
