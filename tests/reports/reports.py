@@ -86,8 +86,6 @@ OPEN = {
     "rel-07-thread-rank-returns-early",
     "rel-09-integer-division-by-zero",
     "rel-10-c-api-null",
-    "unseen-01-jetmoe-split",
-    "unseen-02-masked-rows-dynamo",
 }
 
 
