@@ -244,7 +244,9 @@ static int apply_node(const struct applying *a, struct graph *graph, int id, con
         return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
     if (entry->recompute && !a->recomputed[id])
         return mismatch(a, entry->line, entry->column,
-                        arena_printf(a->scratch, "%s is not recomputed: it is not of the forward phase of training",
+                        arena_printf(a->scratch,
+                                     "%s is not recomputed: it is not of the forward phase of training, or reads "
+                                     "what that phase updates",
                                      node_place(graph, id)));
     node->stage = entry->stage;
     for (int axis = 0; axis < RT_MAX_AXES; axis++)

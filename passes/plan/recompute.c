@@ -343,6 +343,22 @@ static int choose(struct recomputing *r, const struct plan *plan, struct diags *
     return (by_node ? drop_nodes : drop_layers)(r, diags);
 }
 
+/* Keeps the results of nodes that read a stored tensor of which the forward phase computes the new value, such as
+ * running statistics: with a copy in the backward phase, the next micro-batch could not find the new value before. */
+static void keep_updated(struct recomputing *r) {
+    const struct graph *graph = r->graph;
+    bool *updated = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor; and views of it */
+    for (int i = 0; i < graph->updates.n; i++)
+        updated[graph->updates.at[i].weight] = graph_phase_of(graph, graph->updates.at[i].value) == PHASE_FORWARD;
+    for (int i = 0; i < r->forward; i++) {
+        const struct node *node = &graph->nodes.at[node_at(r, i)];
+        bool reads = false;
+        for (int k = 0; k < node->ninputs; k++) reads = reads || (node->inputs[k] >= 0 && updated[node->inputs[k]]);
+        if (reads) r->dropped[node_at(r, i)] = false;
+        if (reads && node->op->kind == OP_VIEW) updated[node->outputs[0]] = true;
+    }
+}
+
 int pass_recompute(struct graph *graph, const struct pass_context *context) {
     struct recomputing r = {.graph = graph, .choice = context->training ? &context->training->recompute : NULL};
     if (!r.choice || has_copies(graph)) return 0;
@@ -358,6 +374,7 @@ int pass_recompute(struct graph *graph, const struct pass_context *context) {
     if (choose(&r, context->given, context->diags) < 0) return -1;
     if (context->constraints && context->constraints->refine)
         plan_recomputed(context->constraints->refine, graph, r.dropped);
+    keep_updated(&r);
     for (int i = 0; i < r.forward; i++)
         if (r.dropped[node_at(&r, i)]) VEC_PUSH(graph->arena, &graph->recomputed, node_at(&r, i));
     if (graph->recomputed.n) copy_dropped(&r);
