@@ -95,6 +95,7 @@ static int do_share(struct shared *shared) {
         add_up(shared, number, share);
     shared_begin_call(shared, gathers ? RT_BEGIN_GATHER : RT_BEGIN_SUM); /* counts as progress */
     atomic_store_explicit(&shared->control[shared->base.rank]->done, ++shared->done, memory_order_release);
+    shared_ring_all(shared);
     return RT_OK;
 }
 
@@ -131,6 +132,7 @@ static int begin(struct shared *shared, uint64_t offset, uint64_t amount, uint64
     atomic_store_explicit(&background->amount, amount, memory_order_relaxed);
     atomic_store_explicit(&background->what, what, memory_order_relaxed);
     atomic_store_explicit(&shared->control[shared->base.rank]->begun, ++shared->begun, memory_order_release);
+    shared_ring_all(shared);
     return shared_sum_progress(&shared->base);
 }
 

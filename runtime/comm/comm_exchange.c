@@ -95,6 +95,7 @@ static void stage(const struct shared *shared, const struct entry *entry, uint64
 
 static int enter(struct shared *shared, const struct entry *entry, struct exchange *out) {
     struct call *mine = &shared->control[shared->base.rank]->call;
+    if (shared_aborted(shared)) return RT_ERROR_PEER; /* others may still compare the call before */
     shared_begin_call(shared, entry->kind);
     store(&mine->sequence, ++shared->sequence);
     store(&mine->what, (uint64_t)entry->kind | (uint64_t)entry->dtype << 8 | (uint64_t)entry->detail << 16);

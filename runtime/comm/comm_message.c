@@ -17,8 +17,9 @@
 static uint64_t load(const _Atomic uint64_t *word) {
     return atomic_load_explicit(word, memory_order_acquire);
 }
-static void publish(_Atomic uint64_t *word, uint64_t value) {
+static void publish(const struct queue *queue, _Atomic uint64_t *word, uint64_t value) {
     atomic_store_explicit(word, value, memory_order_release);
+    rt_bell_ring(queue->bell);
 }
 
 struct transfers *shared_new_transfers(int ranks) {
@@ -65,7 +66,7 @@ static bool announce(const struct queue *queue, struct rt_request *request) {
     atomic_store_explicit(&message->source, request->place, memory_order_relaxed);
     atomic_store_explicit(&message->level, (uint64_t)request->level, memory_order_relaxed);
     request->number = posted + 1;
-    publish(&box->posted, posted + 1);
+    publish(queue, &box->posted, posted + 1);
     return true;
 }
 
@@ -77,7 +78,7 @@ static bool stage(struct shared *shared, const struct queue *queue, struct rt_re
         if (staged - load(&box->unstaged) >= 2) return false;
         memcpy(mail_piece(queue, staged), (const unsigned char *)request->data + request->done, piece);
         request->done += piece;
-        publish(&box->staged, ++staged);
+        publish(queue, &box->staged, ++staged);
         shared_count_move(shared);
     }
     return true;
@@ -108,7 +109,7 @@ static bool unstage(struct shared *shared, const struct queue *queue, struct rt_
         if (load(&box->staged) <= unstaged) return false;
         memcpy((unsigned char *)request->data + request->done, mail_piece(queue, unstaged), piece);
         request->done += piece;
-        publish(&box->unstaged, ++unstaged);
+        publish(queue, &box->unstaged, ++unstaged);
         shared_count_move(shared);
     }
     return true;
@@ -128,7 +129,7 @@ static int advance_receives(struct shared *shared, struct queue *queue) {
         } else if (request->bytes > 0) {
             memcpy(request->data, queue->symmetric + source, request->bytes);
         }
-        publish(&box->taken, taken + 1);
+        publish(queue, &box->taken, taken + 1);
         complete_first(shared, queue);
     }
     return RT_OK;
@@ -146,6 +147,7 @@ int shared_advance(struct shared *shared) {
 
 static int post(struct shared *shared, struct queue *queue, int from, int to, struct rt_request *request) {
     queue->box = shared_mailbox(shared, from, to);
+    queue->bell = shared_bell(shared, from == shared->base.rank ? to : from);
     queue->mail = shared_mail(shared, from, to);
     queue->symmetric = shared_symmetric(shared, from);
     request->level = shared->level;

@@ -11,7 +11,8 @@
 #include <time.h>
 
 #define MPI_BLOCK ((size_t)1 << 20)
-#define PUBLISHED 1000 /* turns after which a wait is published: Note [Standstill] in launch/launch_stall.c */
+#define PUBLISHED 1000  /* turns after which a wait is published: Note [Standstill] in launch/launch_stall.c */
+#define NAP_NS    50000 /* longest sleep: MPI rings no bell */
 
 int mpi_fail(struct mpi_comm *comm, int status, const char *format, ...) {
     va_list arguments;
@@ -171,23 +172,18 @@ static int look_around(struct mpi_comm *comm) {
     return inside->transfers->outstanding > 0 ? shared_advance(inside) : RT_OK;
 }
 
-static void pause_at(int turn) {
-    if (turn > 20000)
-        nanosleep(&(struct timespec){0, 50000}, NULL);
-    else if (turn > 20)
-        sched_yield();
-}
-
 /* Waits until the request is complete. */
 static int await(struct mpi_comm *comm, const struct rt_request *request) {
     struct shared *inside = shared_of(comm->job->inside);
-    int status = RT_OK, turn = 0;
-    for (; !request->complete && !status; turn++) {
-        if (turn == PUBLISHED) shared_wait_elsewhere(inside, true);
-        status = look_around(comm);
-        if (!request->complete) pause_at(turn);
+    struct rt_wait wait;
+    bool published = false;
+    int status = look_around(comm);
+    for (rt_wait_begin(&wait, &inside->progress->bell); !request->complete && !status; status = look_around(comm)) {
+        if (!published && (wait.sleeps || wait.turns == PUBLISHED)) shared_wait_elsewhere(inside, published = true);
+        rt_wait_turn(&wait, NAP_NS);
     }
-    if (turn > PUBLISHED) shared_wait_elsewhere(inside, false);
+    rt_wait_end(&wait);
+    if (published) shared_wait_elsewhere(inside, false);
     return status;
 }
 

@@ -5,18 +5,15 @@
 
 #include "base/checked.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define PAGE            4096
-#define SPINS_ALONE     200   /* about 10 us, if each rank has a core of its own */
-#define SPINS_CROWDED   10    /* more ranks than cores: the awaited rank may need this core */
-#define YIELDS_TO_SLEEP 20000 /* afterwards the wait is long: sleep instead of yielding */
-#define SLEEP_NS        50000
+#define PAGE      4096
+#define PUBLISHED 200      /* turns after which a wait is published, if the rank does not sleep before */
+#define SLEEP_NS  20000000 /* longest sleep: whoever ends a rank marks the segment without ringing */
+#define NAP_NS    50000    /* the same while another transport must be looked at */
 
 /* Offsets of the parts of a segment. */
 struct layout {
@@ -109,14 +106,6 @@ int shared_fail(struct shared *shared, int status, const char *format, ...) {
 
 /* Waiting */
 
-static void relax(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 bool shared_aborted(const struct shared *shared) {
     return atomic_load_explicit(&rt_shared_header(shared->segment)->aborted, memory_order_acquire) != 0;
 }
@@ -161,27 +150,44 @@ static bool is_reached(const _Atomic uint64_t *word, uint64_t value) {
     return atomic_load_explicit(word, memory_order_acquire) >= value;
 }
 
+/* Once, before the rank sleeps or when it has waited for some time. */
+static void publish_once(struct shared *shared, const struct rt_wait *wait, const _Atomic uint64_t *word,
+                         uint64_t value, int whose) {
+    if (wait->turns == PUBLISHED || (wait->sleeps && atomic_load(&shared->progress->wait) == 0))
+        publish_wait(shared, word, value, whose);
+}
+
+/* What goes on during a wait: other transfers, and those of another transport. */
+static int look_around(struct shared *shared) {
+    struct transfers *transfers = shared->transfers;
+    if (shared_aborted(shared)) return RT_ERROR_PEER;
+    return transfers->outstanding > 0 ? shared_advance(shared) : RT_OK;
+}
+
 /* A word that was written before the job was aborted counts. */
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
-    for (int64_t turn = 0;; turn++) {
-        if (is_reached(word, value)) return end_wait(shared, RT_OK);
-        if (shared_aborted(shared)) return end_wait(shared, is_reached(word, value) ? RT_OK : RT_ERROR_PEER);
-        if (shared->transfers->outstanding > 0) {
-            const int status = shared_advance(shared);
-            if (status) return end_wait(shared, status);
-        }
-        if (shared->transfers->beside && turn >= shared->spins) {
-            const int status = shared->transfers->beside(shared->transfers->context);
-            if (status) return end_wait(shared, status);
-        }
-        if (turn == shared->spins) publish_wait(shared, word, value, whose);
-        if (turn < shared->spins)
-            relax();
-        else if (turn < shared->spins + YIELDS_TO_SLEEP)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    const struct transfers *transfers = shared->transfers;
+    struct rt_wait wait;
+    int status = RT_OK;
+    rt_wait_begin(&wait, &shared->progress->bell);
+    while (!is_reached(word, value)) {
+        status = look_around(shared);
+        if (!status && transfers->beside && wait.turns >= PUBLISHED) status = transfers->beside(transfers->context);
+        if (status) break;
+        publish_once(shared, &wait, word, value, whose);
+        rt_wait_turn(&wait, transfers->beside ? NAP_NS : SLEEP_NS);
     }
+    rt_wait_end(&wait);
+    return end_wait(shared, status == RT_ERROR_PEER && is_reached(word, value) ? RT_OK : status);
+}
+
+struct rt_bell *shared_bell(const struct shared *shared, int member) {
+    return &rt_shared_progress(shared->segment, shared->world[member])->bell;
+}
+
+void shared_ring_all(const struct shared *shared) {
+    for (int r = 0; r < shared->base.size; r++)
+        if (r != shared->base.rank) rt_bell_ring(shared_bell(shared, r));
 }
 
 int shared_barrier(struct shared *shared) {
@@ -194,6 +200,7 @@ int shared_barrier(struct shared *shared) {
     shared_count_move(shared);
     atomic_store_explicit(&first->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&first->generation, generation + 1, memory_order_release);
+    shared_ring_all(shared);
     return RT_OK;
 }
 
@@ -232,12 +239,6 @@ bool rt_shared_waits_for(void *segment, int waiter, int other) {
 
 static const struct rt_comm_driver shared_driver;
 
-static int spins_for(int ranks) {
-    cpu_set_t cores;
-    int ncores = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    return ranks <= ncores ? SPINS_ALONE : SPINS_CROWDED;
-}
-
 static void free_shared(struct shared *shared) {
     free(shared->control);
     free(shared->world);
@@ -262,7 +263,6 @@ static struct shared *new_shared(void *segment, size_t symmetric, int world_size
     shared->symmetric = symmetric;
     shared->world_size = world_size;
     shared->world_rank = world_rank;
-    shared->spins = spins_for(world_size);
     shared->control = calloc((size_t)size, sizeof(*shared->control));
     shared->world = calloc((size_t)size, sizeof(*shared->world));
     shared->view = calloc((size_t)size, sizeof(*shared->view));
@@ -305,6 +305,7 @@ static bool agree_on_size(struct rt_shared_header *header, int size, size_t symm
 int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size, size_t symmetric) {
     if (size < 1 || size > RT_MAX_RANKS || rank < 0 || rank >= size) return RT_ERROR_USAGE;
     if (!agree_on_size(rt_shared_header(segment), size, symmetric)) return RT_ERROR_MISMATCH;
+    rt_wait_beside(size);
     struct shared *shared = new_shared(segment, symmetric, size, rank, size, NULL);
     if (!shared) return RT_ERROR_SYSTEM;
     for (int r = 0; r < size; r++) set_member(shared, r, r);
@@ -358,7 +359,9 @@ static int shared_split(struct rt_comm *comm, int color, struct rt_comm **out) {
 }
 
 static void shared_abort(struct rt_comm *comm) {
-    atomic_store(&rt_shared_header(shared_of(comm)->segment)->aborted, 1);
+    const struct shared *shared = shared_of(comm);
+    atomic_store(&rt_shared_header(shared->segment)->aborted, 1);
+    for (int r = 0; r < shared->world_size; r++) rt_bell_ring(&rt_shared_progress(shared->segment, r)->bell);
 }
 
 static int shared_alive(struct rt_comm *comm) {

@@ -15,6 +15,7 @@
 #ifndef RT_COMM_SHARED_H
 #define RT_COMM_SHARED_H
 
+#include "base/wait.h"
 #include "comm.h"
 
 #include <stdatomic.h>
@@ -58,6 +59,8 @@ struct rt_activity {
     _Atomic int operation;           /* of the last call: enum rt_operation */
     _Atomic int instruction;         /* last instruction recorded by rt_at (rt.h); -1: none */
     _Atomic int finished;            /* the rank completed its run */
+    _Alignas(RT_CACHE_LINE) struct rt_bell
+        bell; /* where the rank sleeps; rung by others after they stored what it may await */
 };
 
 /* Segment header: words that the launcher, and ranks before they join, access. */

@@ -56,6 +56,7 @@ struct mailbox {
 struct queue {
     struct rt_request *first, *last;
     struct mailbox *box;            /* of the pair and direction; this and the rest are set with the first posting */
+    struct rt_bell *bell;           /* of the peer */
     unsigned char *mail;            /* its two staged pieces */
     const unsigned char *symmetric; /* symmetric memory of the sender */
 };
@@ -82,7 +83,7 @@ struct shared {
     unsigned char *segment;
     struct rt_activity *progress;
     size_t symmetric; /* bytes per rank, as passed to rt_comm_open_shared */
-    int world_size, world_rank, level, spins;
+    int world_size, world_rank, level;
     uint64_t sequence;
     uint64_t begun, done;                     /* copies of those in the rank's control block */
     struct share share[RT_SHARED_BACKGROUND]; /* as `background` of the control block */
@@ -109,7 +110,10 @@ int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t va
 /* A wait for something outside of the segment begins or ends. */
 void shared_wait_elsewhere(struct shared *shared, bool begins);
 int shared_barrier(struct shared *shared);
-void shared_count_move(struct shared *shared); /* records that the rank has completed something */
+/* A member's bell is rung after each store to a word that the member may wait for. */
+struct rt_bell *shared_bell(const struct shared *shared, int member);
+void shared_ring_all(const struct shared *shared); /* of the other members */
+void shared_count_move(struct shared *shared);     /* records that the rank has completed something */
 bool shared_aborted(const struct shared *shared);
 
 struct mailbox *shared_mailbox(const struct shared *shared, int from, int to); /* from, to: members */

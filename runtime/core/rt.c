@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/cores.h"
+#include "base/wait.h"
 #include "base/diagnostic.h"
 #include "base/progress.h"
 #include "comm/mpi_library.h"
@@ -261,10 +262,12 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
 }
 
-/* Cores are divided among the ranks of this machine only. */
+/* Cores are divided among the ranks of this machine only. More threads than cores would only wait for each other. */
 static int set_threads(struct rt *rt, int threads) {
-    const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, share = rt_cores() / ranks;
-    rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
+    const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, cores = rt_cores();
+    const int most = threads > 0 ? threads : cores / ranks, some = most > 0 ? most : 1;
+    rt->threads = some < cores ? some : cores;
+    rt_wait_beside(rt->threads * ranks);
     return rt_check_mpi_threads(rt);
 }
 

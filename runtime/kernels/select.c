@@ -22,7 +22,11 @@ int rt_kernels_select(struct rt *rt, const char *name) {
 
 int rt_kernels_threads(int threads) {
     int before = omp_get_max_threads();
+#ifdef RT_HAS_TEAMS
+    rt_team_set_threads(threads < 1 ? 1 : threads);
+#else
     omp_set_num_threads(threads < 1 ? 1 : threads);
+#endif
     return before;
 }
 

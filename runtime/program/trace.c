@@ -1,6 +1,7 @@
 /* Recording: Note [Traces] in trace.h. */
 #include "program/trace.h"
 
+#include "base/clock.h"
 #include "comm/hosts.h"
 
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EVENTS_MOST = 1 << 22, FIRST_STEPS = 10 }; /* events of all ranks together; steps without --trace-steps */
 
@@ -38,12 +38,6 @@ struct trace {
     int status;      /* of marks */
     bool written;    /* the window has ended */
 };
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* Events */
 
@@ -75,7 +69,7 @@ static struct trace_event event_of(const struct trace *trace, enum trace_kind ki
 /* The time, or the number of a mark. */
 static int64_t moment(struct trace *trace) {
     const struct rt_device *device = trace->rt->program->device;
-    if (!device->mark) return now_ns();
+    if (!device->mark) return rt_clock_ns();
     if (!trace->status) trace->status = device->mark(trace->rt, trace->marks);
     return trace->marks++;
 }
@@ -131,7 +125,7 @@ static struct call begin_call(struct rt_comm *comm, enum trace_call what, size_t
     struct call call = {.traced = (struct traced *)(uintptr_t)comm->driver};
     call.traced->trace->depth++;
     call.event = event_of(call.traced->trace, TRACE_CALL);
-    call.event.begin = now_ns();
+    call.event.begin = rt_clock_ns();
     call.event.call = (uint8_t)what;
     call.event.comm = call.traced->number;
     call.event.bytes = (int64_t)bytes;
@@ -140,7 +134,7 @@ static struct call begin_call(struct rt_comm *comm, enum trace_call what, size_t
 
 static int end_call(struct call *call, int status) {
     struct trace *trace = call->traced->trace;
-    call->event.end = now_ns();
+    call->event.end = rt_clock_ns();
     if (--trace->depth == 0) add_event(trace, call->event);
     return status;
 }
@@ -327,7 +321,7 @@ void trace_begin_step(struct trace *trace, int64_t step) {
     trace->step_at = trace->part.about.n;
     trace->marks = trace->status = 0;
     if (trace->rt->program->device->mark) moment(trace);
-    trace->step.begin = now_ns();
+    trace->step.begin = rt_clock_ns();
 }
 
 static bool is_recording(const struct trace *trace) {
@@ -338,7 +332,7 @@ static bool is_recording(const struct trace *trace) {
 static int stop_recording(struct trace *trace, bool ended) {
     end_instruction(trace, moment(trace));
     const int status = ended ? read_marks(trace) : RT_OK;
-    const int64_t now = now_ns();
+    const int64_t now = rt_clock_ns();
     rt_observe_end(trace->rt, &trace->observer);
     for (int c = 0; c < TRACE_COMMS; c++)
         if (trace->comms[c].comm) trace->comms[c].comm->driver = trace->comms[c].real;

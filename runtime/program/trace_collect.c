@@ -1,17 +1,12 @@
 /* Collecting the events of all ranks on rank 0: Note [Traces] in trace.h. */
 #include "program/trace.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EXCHANGES = 16 }; /* of messages, to compare two clocks */
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static int send(struct rt *rt, const void *data, size_t bytes, int to) {
     const int status = bytes ? rt->comm->driver->send(rt->comm, data, bytes, to) : RT_OK;
@@ -29,11 +24,11 @@ static int receive(struct rt *rt, void *data, size_t bytes, int from) {
 static int ask_time(struct rt *rt, struct trace_about *about) {
     int64_t least = INT64_MAX;
     for (int i = 0; i < EXCHANGES; i++) {
-        const int64_t asked = now_ns();
+        const int64_t asked = rt_clock_ns();
         int64_t answer = 0;
         RT_TRY(send(rt, &asked, sizeof asked, 0));
         RT_TRY(receive(rt, &answer, sizeof answer, 0));
-        const int64_t took = now_ns() - asked;
+        const int64_t took = rt_clock_ns() - asked;
         if (took >= least) continue;
         least = took;
         about->offset = answer - (asked + took / 2);
@@ -47,7 +42,7 @@ static int tell_time(struct rt *rt, int to) {
     for (int i = 0; i < EXCHANGES; i++) {
         int64_t asked, answer;
         RT_TRY(receive(rt, &asked, sizeof asked, to));
-        answer = now_ns();
+        answer = rt_clock_ns();
         RT_TRY(send(rt, &answer, sizeof answer, to));
     }
     return RT_OK;

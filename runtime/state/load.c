@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/progress.h"
+#include "kernels/c/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 /* A case: extents, and which masks there are with which extents (0: none, 1: repeated, 2: whole) for batch, heads,
@@ -264,9 +263,9 @@ static void test_cuts_change_nothing(void **state) {
                 test_same_f32(part + h * 2 * piece * c->e, two, 2 * piece * c->e, "mirrored part of the queries");
             }
         }
-        omp_set_num_threads(5);
+        rt_kernels_threads(5);
         run_f32(rt, part, &o, &o.shape);
-        omp_set_num_threads(1);
+        rt_kernels_threads(1);
         test_same_f32(part, y, o.results, "threads");
         test_free_all();
     }

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -699,6 +700,26 @@ static int crowd_case(struct rank_context *context) {
     return 0;
 }
 
+/* A rank that waits long for another sleeps until the other has come: it does not look again and again. */
+static int late_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    struct rusage before, after;
+    char byte = 0;
+    for (int kind = 0; kind < 3; kind++) {
+        CHECK(comm->driver->barrier(comm) == RT_OK);
+        if (comm->rank == 0) usleep(200000);
+        CHECK(getrusage(RUSAGE_THREAD, &before) == 0);
+        if (kind == 0) CHECK(comm->driver->barrier(comm) == RT_OK);
+        if (kind == 1) CHECK(comm->driver->broadcast(comm, &byte, 1, 0) == RT_OK);
+        if (kind == 2 && comm->rank == 0) CHECK(comm->driver->send(comm, &byte, 1, 1) == RT_OK);
+        if (kind == 2 && comm->rank == 1) CHECK(comm->driver->receive(comm, &byte, 1, 0) == RT_OK);
+        CHECK(getrusage(RUSAGE_THREAD, &after) == 0);
+        const long sleeps = after.ru_nvcsw - before.ru_nvcsw;
+        CHECK(sleeps < 100, "%ld times", sleeps);
+    }
+    return 0;
+}
+
 struct test_case {
     const char *name;
     rank_fn *function;
@@ -746,6 +767,12 @@ static void crowd(void **state) {
     assert_int_equal(run_ranks(SHM, 64, 0, crowd_case, NULL), 0);
 }
 
+static void long_waits_sleep(void **state) {
+    (void)state;
+    for (int t = LOOPBACK; t <= SHM; t++)
+        assert_int_equal(run_ranks((enum transport)t, 2, SYMMETRIC, late_case, NULL), 0);
+}
+
 static void ranks_that_disagree_on_the_job_are_refused(void **state) {
     (void)state;
     struct rt_comm *comm, *other;
@@ -786,7 +813,7 @@ static int run_as_rank(int ncases, char **names, const char *hosts) {
 
 static int run_here(void) {
     static struct test_run runs[CASES * TRANSPORTS * 5];
-    static struct CMUnitTest tests[CASES * TRANSPORTS * 5 + 2];
+    static struct CMUnitTest tests[CASES * TRANSPORTS * 5 + 3];
     static const int rank_counts[] = {1, 2, 3, 4, 8};
     size_t n = 0;
     for (int c = 0; c < 5; c++) /* ranks outermost: expected results are kept for one number of ranks */
@@ -801,6 +828,7 @@ static int run_here(void) {
                 tests[n++] = (struct CMUnitTest){.name = run->name, .test_func = run_case, .initial_state = run};
             }
     if (!rank_layer) tests[n++] = (struct CMUnitTest)cmocka_unit_test(crowd);
+    if (!rank_layer) tests[n++] = (struct CMUnitTest)cmocka_unit_test(long_waits_sleep);
     if (!rank_layer) tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_disagree_on_the_job_are_refused);
     return _cmocka_run_group_tests("comm", tests, n, NULL, NULL);
 }

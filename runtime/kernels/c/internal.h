@@ -3,6 +3,7 @@
 #define RT_KERNELS_C_INTERNAL_H
 
 #include "../../base/clones.h"
+#include "team.h"
 
 #include <omp.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
  * Kernels whose first parameter is `struct rt *` can fail: they return RT_OK or the status of rt_fail().
  *
  * Note [Threads]
- * A kernel uses at most as many OpenMP threads as rt_kernels_threads() set for the calling thread. Threads divide
+ * A kernel uses at most as many threads (team.h) as rt_kernels_threads() set for the calling thread. Threads divide
  * outputs and never the terms of a sum: results do not depend on the number of threads.
  *
  * Note [Order of sums]
@@ -32,6 +32,7 @@
 #include "../../base/dtype.h"
 #include "../../base/fp8.h"
 #include "epilogue.h"
+#include "team.h"
 
 struct rt;
 

@@ -1,0 +1,156 @@
+/* The threads of kernels: what OpenMP's directives mean with them, and what waiting for each other costs. */
+#define _GNU_SOURCE 1
+
+#include "kernel_test.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS = 4, ITEMS = 1000 };
+
+static void every_item_is_done_once(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= THREADS; threads++)
+        for (int n = 0; n <= ITEMS; n = n * 3 + 1) {
+            int fixed[ITEMS] = {0}, handed[ITEMS] = {0}, most = -1;
+            rt_kernels_threads(threads);
+#pragma omp parallel for schedule(static) reduction(max : most)
+            for (int i = 0; i < n; i++) fixed[i]++, most = i > most ? i : most;
+#pragma omp parallel for schedule(dynamic, 3) num_threads(threads)
+            for (int i = n - 1; i >= 0; i--) handed[i]++;
+            assert_int_equal(most, n - 1);
+            for (int i = 0; i < ITEMS; i++) {
+                assert_int_equal(fixed[i], i < n);
+                assert_int_equal(handed[i], i < n);
+            }
+        }
+}
+
+/* Each thread reads what its neighbour wrote before the barrier. */
+static void threads_meet_at_barriers(void **state) {
+    (void)state;
+    int value[THREADS] = {0}, wrong = 0;
+    rt_kernels_threads(THREADS);
+#pragma omp parallel reduction(+ : wrong)
+    for (int round = 1; round <= 2000; round++) {
+        const int own = omp_get_thread_num(), next = (own + 1) % omp_get_num_threads();
+        value[own] = round;
+#pragma omp barrier
+        wrong += value[next] != round;
+#pragma omp barrier
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void a_region_inside_of_a_region_has_one_thread(void **state) {
+    (void)state;
+    int inner = 0, outer = 0, singles = 0;
+    rt_kernels_threads(2);
+#pragma omp parallel reduction(+ : inner, outer, singles)
+    {
+        outer++;
+#pragma omp parallel reduction(+ : inner)
+        inner += omp_get_num_threads();
+#pragma omp single
+        singles++;
+    }
+    assert_int_equal(inner, outer);
+    assert_int_equal(singles, 1);
+}
+
+static int count_shares(int threads) {
+    int shares = 0;
+    rt_kernels_threads(threads);
+#pragma omp parallel reduction(+ : shares)
+    shares++;
+    return shares;
+}
+
+/* The child has none of its parent's threads. */
+static void the_child_of_a_fork_computes(void **state) {
+    (void)state;
+    const int shares = count_shares(2);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(count_shares(2) == shares ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* Waiting beside other work */
+
+enum { BUSY = 4, REGIONS = 200, WORK = 100000 };
+
+static double cpu_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static uint64_t work(uint64_t x) {
+    for (int i = 0; i < WORK; i++) x = x * 6364136223846793005u + 1442695040888963407u;
+    return x;
+}
+
+/* Processor time of regions of two items, and of work that the caller does alone between them. */
+static double time_regions(int threads) {
+    uint64_t item[2] = {1, 2}, alone = 3;
+    const double begin = cpu_seconds();
+    rt_kernels_threads(threads);
+    for (int region = 0; region < REGIONS; region++) {
+#pragma omp parallel for schedule(static)
+        for (int i = 0; i < 2; i++) item[i] = work(item[i]);
+        alone = work(alone);
+    }
+    assert_true(item[0] | item[1] | alone);
+    return cpu_seconds() - begin;
+}
+
+/* Keeps this process, and its children, to two cores: false if it has fewer. */
+static int use_two_cores(void) {
+    cpu_set_t all, two;
+    CPU_ZERO(&two);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (size_t core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; core++)
+        if (CPU_ISSET(core, &all)) CPU_SET(core, &two);
+    return CPU_COUNT(&two) == 2 && sched_setaffinity(0, sizeof two, &two) == 0;
+}
+
+/* A thread that spins where another is suspended takes many times what the work does. */
+static void waiting_beside_busy_processes_costs_little(void **state) {
+    (void)state;
+    pid_t busy[BUSY];
+    if (!use_two_cores()) skip();
+    for (int i = 0; i < BUSY; i++) {
+        busy[i] = fork();
+        if (busy[i] != 0) continue;
+        alarm(60);
+        for (volatile uint64_t x = 0;;) x++;
+    }
+    const double one = time_regions(1), two = time_regions(2);
+    for (int i = 0; i < BUSY; i++) {
+        kill(busy[i], SIGKILL);
+        waitpid(busy[i], NULL, 0);
+    }
+    if (two > 2 * one) fail_msg("%.3f s of processor time with two threads, %.3f s with one", two, one);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_item_is_done_once),
+        cmocka_unit_test(threads_meet_at_barriers),
+        cmocka_unit_test(a_region_inside_of_a_region_has_one_thread),
+        cmocka_unit_test(the_child_of_a_fork_computes),
+        cmocka_unit_test(waiting_beside_busy_processes_costs_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
