@@ -9,7 +9,8 @@
  * Note [Originals]
  * Of a result that an earlier pipeline stage computes again in the backward phase, nodes of later stages read the
  * original: the backward phase begins with the last stage, which would have to wait for the copy. Layouts are assigned
- * afterwards, since the copy may be split otherwise than the original. */
+ * afterwards, since the copy may be split otherwise than the original. A copy that every stage can compute for itself
+ * without communication, such as that of a table of positions, is read as it is. */
 #include <string.h>
 
 #include "ir/dims.h"
@@ -18,6 +19,7 @@
 #include "passes/pipeline.h"
 #include "passes/place/regroup.h"
 #include "passes/place/zero.h"
+#include "passes/plan/stages.h"
 
 static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     const struct placement sum = placement_partial_sum();
@@ -213,20 +215,37 @@ static void find_uses(struct partition *p) {
     p->gradient = find_gradients(p->graph, &p->uses);
 }
 
+/* True if every stage computes the node for itself: what it reads too, and no rank has a part of either. */
+static bool is_everywhere(const struct graph *graph, const bool *everywhere, const struct node *node) {
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        if (node->split[axis].factor != SPLIT_NONE) return false;
+    for (int k = 0; k < node->ninputs; k++) {
+        const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+        if (producer >= 0 && !everywhere[producer]) return false;
+    }
+    return true;
+}
+
 /* The value that a node on `stage` reads for `tensor` (Note [Originals]). */
-static int original_before(const struct graph *graph, int tensor, int stage) {
+static int original_before(const struct graph *graph, const bool *everywhere, int tensor, int stage) {
     const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
     const struct node *copy = producer < 0 ? NULL : &graph->nodes.at[producer];
-    if (!copy || !attr_int(copy, "again", 0) || copy->origin < 0 || copy->stage >= stage) return tensor;
+    if (!copy || !attr_int(copy, "again", 0) || copy->origin < 0 || copy->stage >= stage || everywhere[producer])
+        return tensor;
     for (int k = 0; k < copy->noutputs; k++)
         if (copy->outputs[k] == tensor) return graph->nodes.at[copy->origin].outputs[k];
     BUG("'%s' is no result of the node that computes it", graph->tensors.at[tensor].name);
 }
 
 static void read_originals(const struct graph *graph) {
+    if (!graph->train) return;
+    bool *everywhere = stage_recomputed(graph); /* and without communication */
     for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs; k++) node->inputs[k] = original_before(graph, node->inputs[k], node->stage);
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        everywhere[id] = everywhere[id] && is_everywhere(graph, everywhere, node);
+        for (int k = 0; k < node->ninputs; k++)
+            node->inputs[k] = original_before(graph, everywhere, node->inputs[k], node->stage);
     }
 }
 
