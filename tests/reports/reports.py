@@ -79,7 +79,6 @@ OPEN = {
     "real-01-output-rank",
     "real-04-ml-scaler",
     "rel-01-long-initializer",
-    "rel-02-recompute-replicate-then-split",
     "rel-03-mpich-sigterm-at-start",
     "rel-04-ckpt-partial-out",
     "rel-06-dump-places",
