@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -28,6 +29,16 @@ static _Atomic int crowded;       /* they are more than the cores */
 
 void rt_wait_beside(int threads) {
     if (atomic_exchange(&beside, threads) != threads) atomic_store(&crowded, threads > rt_cores());
+}
+
+void rt_wait_apart(int core) {
+    cpu_set_t all, others;
+    if (core < 0 || sched_getcpu() != core || atomic_load_explicit(&crowded, memory_order_relaxed)) return;
+    if (sched_getaffinity(0, sizeof all, &all)) return;
+    others = all;
+    CPU_CLR((size_t)core, &others);
+    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return;
+    sched_setaffinity(0, sizeof all, &all);
 }
 
 static void sleep_on(struct rt_bell *bell, uint32_t rings, int64_t longest) {

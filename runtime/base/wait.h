@@ -43,6 +43,11 @@ void rt_wait_begin(struct rt_wait *wait, struct rt_bell *bell);
 void rt_wait_turn(struct rt_wait *wait, int64_t longest);
 void rt_wait_end(struct rt_wait *wait);
 
+/* Moves the calling thread to another core if it is on this one, that of the thread that it works with. A scheduler
+ * that finds all cores busy may wake both on one, where one gets its turn when the other has used up its own; and
+ * threads that sleep soon are not seen by what balances cores. */
+void rt_wait_apart(int core);
+
 /* Declares how many threads of the job this machine runs at a time. */
 void rt_wait_beside(int threads);
 

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,17 +165,26 @@ static int look_around(struct shared *shared) {
     return transfers->outstanding > 0 ? shared_advance(shared) : RT_OK;
 }
 
+/* Leaves the core to a rank that it waits for. */
+static void keep_apart(const struct shared *shared, int whose) {
+    for (int r = 0; r < shared->base.size; r++)
+        if (r != shared->base.rank && (whose == SHARED_ALL || whose == r))
+            rt_wait_apart(atomic_load(&rt_shared_progress(shared->segment, shared->world[r])->core));
+}
+
 /* A word that was written before the job was aborted counts. */
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     const struct transfers *transfers = shared->transfers;
     struct rt_wait wait;
     int status = RT_OK;
     rt_wait_begin(&wait, &shared->progress->bell);
+    atomic_store_explicit(&shared->progress->core, sched_getcpu(), memory_order_relaxed);
     while (!is_reached(word, value)) {
         status = look_around(shared);
         if (!status && transfers->beside && wait.turns >= PUBLISHED) status = transfers->beside(transfers->context);
         if (status) break;
         publish_once(shared, &wait, word, value, whose);
+        if (wait.sleeps) keep_apart(shared, whose);
         rt_wait_turn(&wait, transfers->beside ? NAP_NS : SLEEP_NS);
     }
     rt_wait_end(&wait);
@@ -312,6 +322,7 @@ int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size,
     forget_background(shared, 0);
     use_level(shared, 0);
     atomic_store(&shared->progress->instruction, -1);
+    atomic_store(&shared->progress->core, -1);
     shared_count_move(shared);
     *out = &shared->base;
     return RT_OK;

@@ -59,6 +59,7 @@ struct rt_activity {
     _Atomic int operation;           /* of the last call: enum rt_operation */
     _Atomic int instruction;         /* last instruction recorded by rt_at (rt.h); -1: none */
     _Atomic int finished;            /* the rank completed its run */
+    _Atomic int core;                /* that it was on when it last began to wait */
     _Alignas(RT_CACHE_LINE) struct rt_bell
         bell; /* where the rank sleeps; rung by others after they stored what it may await */
 };

@@ -142,24 +142,12 @@ static void end_region(struct team *team, int shares) {
 
 /* Threads */
 
-/* Moves the thread from the caller's core. A scheduler that finds all cores busy may wake it there, where it gets no
- * turn before the caller has done the work alone; and it sleeps too soon to be seen by what balances cores. */
-static void keep_apart(const struct team *team) {
-    cpu_set_t all, others;
-    const int core = sched_getcpu();
-    if (core < 0 || core != atomic_load_explicit(&team->core, memory_order_relaxed)) return;
-    if (sched_getaffinity(0, sizeof all, &all)) return;
-    others = all;
-    CPU_CLR((size_t)core, &others);
-    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return;
-    sched_setaffinity(0, sizeof all, &all);
-}
-
 static void *work(void *argument) {
     struct team *team = argument;
     while (!team->ends) {
         struct rt_wait wait;
-        for (rt_wait_begin(&wait, &team->begun); !team->ends && !take_share(team); keep_apart(team))
+        for (rt_wait_begin(&wait, &team->begun); !team->ends && !take_share(team);
+             rt_wait_apart(atomic_load_explicit(&team->core, memory_order_relaxed)))
             rt_wait_turn(&wait, 0);
         rt_wait_end(&wait);
     }
