@@ -5,8 +5,8 @@
 
 A folder is what record_gradients.py writes of one module; left out, all in gradients/, which is a part of its table. A
 step of SGD with a rate of 2^20 turns a parameter into its gradient, but for the last bit. A plan is "policy@units" or
-"policy@units+options", with two micro-batches per unit. For every parameter, one rank is no further from PyTorch in f64
-than BOUND times the largest gradient, and a plan is within the bound
+"policy@units+options", with one or two units and two micro-batches per unit. For every parameter, one rank is no further
+from PyTorch in f64 than BOUND times the largest gradient, and a plan is within the bound
 
     max|plan - f64| <= 2 max|one rank - f64| + 8 eps max|f64|
 
