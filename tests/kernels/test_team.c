@@ -3,16 +3,23 @@
 
 #include "kernel_test.h"
 
+#include <dirent.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { THREADS = 4, ITEMS = 1000 };
+
+#ifdef RT_HAS_TEAMS
+enum { HAS_TEAMS = 1 };
+#else
+enum { HAS_TEAMS = 0 }; /* the compiler's own library has the threads */
+#endif
 
 static void every_item_is_done_once(void **state) {
     (void)state;
@@ -75,6 +82,7 @@ static int count_shares(int threads) {
 /* The child has none of its parent's threads. */
 static void the_child_of_a_fork_computes(void **state) {
     (void)state;
+    if (!HAS_TEAMS) skip();
     const int shares = count_shares(2);
     const pid_t child = fork();
     if (child == 0) {
@@ -84,6 +92,54 @@ static void the_child_of_a_fork_computes(void **state) {
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+/* A construct that the threads do not have is not executed as something else. */
+static void sections_are_refused(void **state) {
+    (void)state;
+    if (!HAS_TEAMS) skip();
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        fclose(stderr);
+#pragma omp parallel sections
+        {
+#pragma omp section
+            count_shares(1);
+#pragma omp section
+            count_shares(1);
+        }
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static int count_tasks(void) {
+    int tasks = 0;
+    DIR *directory = opendir("/proc/self/task");
+    assert_non_null(directory);
+    for (const struct dirent *entry; (entry = readdir(directory));) tasks += entry->d_name[0] != '.';
+    closedir(directory);
+    return tasks;
+}
+
+static void *use_a_team(void *unused) {
+    (void)unused;
+    count_shares(THREADS);
+    return NULL;
+}
+
+static void a_team_ends_with_its_thread(void **state) {
+    (void)state;
+    if (!HAS_TEAMS) skip();
+    const int before = count_tasks();
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, use_a_team, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (int turn = 0; turn < 1000 && count_tasks() > before; turn++) usleep(1000); /* the kernel removes it later */
+    assert_int_equal(count_tasks(), before);
 }
 
 /* Waiting beside other work */
@@ -129,7 +185,7 @@ static int use_two_cores(void) {
 static void waiting_beside_busy_processes_costs_little(void **state) {
     (void)state;
     pid_t busy[BUSY];
-    if (!use_two_cores()) skip();
+    if (!HAS_TEAMS || !use_two_cores()) skip();
     for (int i = 0; i < BUSY; i++) {
         busy[i] = fork();
         if (busy[i] != 0) continue;
@@ -150,6 +206,8 @@ int main(void) {
         cmocka_unit_test(threads_meet_at_barriers),
         cmocka_unit_test(a_region_inside_of_a_region_has_one_thread),
         cmocka_unit_test(the_child_of_a_fork_computes),
+        cmocka_unit_test(sections_are_refused),
+        cmocka_unit_test(a_team_ends_with_its_thread),
         cmocka_unit_test(waiting_beside_busy_processes_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
