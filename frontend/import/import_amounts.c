@@ -492,6 +492,15 @@ static void of_tensor(struct import *import, int id, int depth, struct amount *y
         if (y[e].least < least || y[e].most > most) y[e] = unknown(import, id, e);
 }
 
+static void record(struct import *import, int id, const struct amount *amounts) {
+    VEC_PUSH(import->arena, &import->amounts, amounts);
+    map_put(&import->amount_index, (const char *)&id, sizeof id, import->amounts.n - 1);
+}
+
+void amounts_set(struct import *import, int tensor, const struct amount *amount) {
+    record(import, tensor, arena_copy(import->arena, amount, sizeof *amount));
+}
+
 static const struct amount *find(struct import *import, int id, int depth) {
     const int known = map_get(&import->amount_index, (const char *)&id, sizeof id);
     if (known >= 0) return import->amounts.at[known];
@@ -499,8 +508,7 @@ static const struct amount *find(struct import *import, int id, int depth) {
     if (elements > AMOUNTS) return NULL;
     struct amount *y = ARENA_ARRAY(import->arena, struct amount, elements + 1);
     of_tensor(import, id, depth, y);
-    VEC_PUSH(import->arena, &import->amounts, y);
-    map_put(&import->amount_index, (const char *)&id, sizeof id, import->amounts.n - 1);
+    record(import, id, y);
     return y;
 }
 

@@ -36,6 +36,9 @@ enum { AMOUNTS = 1024 /* elements of a tensor whose amounts are found */ };
 /* The amounts of the tensor's elements, in row-major order; NULL for a tensor of more than AMOUNTS elements. */
 const struct amount *amounts_of(struct import *import, int tensor);
 
+/* Records the amount of a tensor of one element that was built from it. */
+void amounts_set(struct import *import, int tensor, const struct amount *amount);
+
 struct amount amount_of_number(int64_t number);
 /* a + factor * b */
 struct amount amount_plus(struct import *import, const struct amount *a, int64_t factor, const struct amount *b);

@@ -37,7 +37,9 @@ int emit_amount(struct lower *lower, const struct amount *amount) {
         sum = i ? emit2(lower, OP_Add, sum, value) : value;
     }
     if (!amount->n) return emit_ints(lower, 1, &amount->offset, 0, NULL);
-    return amount->offset ? emit2(lower, OP_Add, sum, emit_ints(lower, 1, &amount->offset, 0, NULL)) : sum;
+    if (amount->offset) sum = emit2(lower, OP_Add, sum, emit_ints(lower, 1, &amount->offset, 0, NULL));
+    if (sum >= 0) amounts_set(lower->import, sum, amount);
+    return sum;
 }
 
 const struct amount *lower_amounts(struct lower *lower, int input, const char *what, int *n) {

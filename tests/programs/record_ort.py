@@ -2,7 +2,7 @@
 """Records tests/programs/recorded: models of ONNX Runtime's own operators (domain com.microsoft), of control flow and of sizes that
 depend on data, with expected results.
 
-    record_ort.py DIR          (with the newest onnx, onnxruntime and torch; tests/programs/backend.py runs the result)
+    record_ort.py DIR          (with the newest onnx, onnxruntime, torch and torchvision; tests/programs/backend.py runs the result)
 
 Every case below is one node. The nodes of a group are one model with one input, which holds all operands one after the other, and
 one output, which holds all results. Expected results are ONNX Runtime's on CPU; of operators that it has on GPUs only, PyTorch's."""
@@ -16,6 +16,7 @@ import onnx.parser
 import onnxruntime
 import torch
 import torch.nn.functional as F
+import torchvision
 from onnx import TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(17)
@@ -369,6 +370,37 @@ def blocks():
         return onnx.load(target), x.numpy(), session.run(None, {"data": x.numpy()})
 
 
+class Images(torch.nn.Module):
+    """A backbone of two convolutions."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.out_channels, self.first, self.last = channels, torch.nn.Conv2d(3, 8, 5, 4, 2), torch.nn.Conv2d(8, channels, 3, 2, 1)
+
+    def forward(self, x):
+        return self.last(F.relu(self.first(x)))
+
+
+def detector():
+    """torchvision's Faster R-CNN, small: the numbers of proposals, boxes and detections depend on data."""
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.rpn import AnchorGenerator
+    from torchvision.ops import MultiScaleRoIAlign
+    torch.manual_seed(0)
+    backbone, pool = Images(12), MultiScaleRoIAlign(["0"], 3, 2)
+    head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12 * 9, 16), torch.nn.ReLU())
+    predictor = torchvision.models.detection.faster_rcnn.FastRCNNPredictor(16, 4)
+    model = FasterRCNN(backbone, rpn_anchor_generator=AnchorGenerator(((8, 16),), ((0.5, 1.0),)), box_roi_pool=pool, box_head=head,
+                       box_predictor=predictor, min_size=40, max_size=48, rpn_pre_nms_top_n_test=30, rpn_post_nms_top_n_test=12,
+                       box_detections_per_img=6, box_score_thresh=0.28, rpn_score_thresh=0.5).eval()
+    for layer in [model.rpn.head.cls_logits, predictor.cls_score, model.rpn.head.bbox_pred, predictor.bbox_pred]:
+        torch.nn.init.normal_(layer.weight, std=0.7)
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "model.onnx")
+        torch.onnx.export(model, ([torch.rand(3, 40, 48)],), path, input_names=["data"], dynamo=False, opset_version=17)
+        return onnx.load(path)
+
+
 class Model:
     def __init__(self):
         self.nodes, self.initializers, self.names = [], [], 0
@@ -475,6 +507,10 @@ def main():
             model, data = joined(text, names), np.abs(f(12)) + np.float32(0.55)
             data[RNG.permutation(12)[count:]] *= -1
             record(group, model, data, by_runtime(model, data), number)
+    model = detector()
+    for number, scale in enumerate((0, 1, 3, 9)):
+        data = scale * RNG.random((3, 40, 48), dtype="f4")
+        record("detector", model, data, by_runtime(model, data), number)
 
 
 if __name__ == "__main__":
