@@ -422,6 +422,16 @@ static void of_constant(struct import *import, int id, const struct tensor *tens
     }
 }
 
+/* moved_from of an update of single elements of a list at known indices, of which the last one counts. */
+static bool updated_from(struct import *import, const struct node *node, int64_t e, int *input, int64_t *from) {
+    const struct tensor *in = &import->graph->tensors.at[node->inputs[0]];
+    int n;
+    const int64_t *index = in->ndim == 1 ? build_known_ints(import->graph, node->inputs[1], &n) : NULL;
+    for (int i = 0; index && i < n; i++)
+        if (index[i] == e || index[i] + in->dims[0] == e) *input = 2, *from = i;
+    return index;
+}
+
 /* Where operators that move elements take element e of their result from: operand *input, element *from; false: not
  * found. */
 static bool moved_from(struct import *import, const struct node *node, int64_t e, int *input, int64_t *from) {
@@ -431,6 +441,8 @@ static bool moved_from(struct import *import, const struct node *node, int64_t e
     *input = 0;
     *from = e;
     if (node->op->id == OP_Reshape) return true;
+    if (node->op->id == OP_ScatterElements || node->op->id == OP_ScatterND)
+        return updated_from(import, node, e, input, from);
     if (node->op->id == OP_Concat) {
         for (int64_t d = 0; d < attr_int(node, "axis", 0); d++)
             if (out->dims[d] != 1) return false;
@@ -464,7 +476,8 @@ static void of_moved(struct import *import, const struct node *node, struct amou
 }
 
 static void of_node(struct import *import, const struct node *node, struct amount *y) {
-    static const enum op_id moves[] = {OP_Reshape, OP_Concat, OP_Slice, OP_Gather, OP_NONE};
+    static const enum op_id moves[] = {OP_Reshape,         OP_Concat,    OP_Slice, OP_Gather,
+                                       OP_ScatterElements, OP_ScatterND, OP_NONE};
     if (op_is_listed(node->op, moves)) of_moved(import, node, y);
     for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)
         if (node->op->id == elementwise[i].op) of_elementwise(import, node, elementwise[i].apply, y);

@@ -237,7 +237,8 @@ counts (float[12] data) => (float[N] results) {
   other = Not(mask) nz2 = NonZero(other) at2 = Squeeze(nz2, i0) u = Gather(data, at2)
   joined = Concat<axis = 0>(v, u, ones3, v) w0 = Concat<axis = 0>(u, v) whole = Neg(w0)
   from1 = Slice(v, one, big) to3 = Slice(v, i0, i3) last2 = Slice(v, im2, big) steps = Slice(v, one, i9, i0, i2)
-  count = Shape(v) n = Squeeze(count, i0) range = Range(s0, n, s1) zeros = ConstantOfShape(count) expanded = Expand(half, count)
+  count = Shape(v) listed = ScatterElements<axis = 0>(i4, i0, count) filled = Expand(half, listed)
+  n = Squeeze(count, i0) range = Range(s0, n, s1) zeros = ConstantOfShape(count) expanded = Expand(half, count)
   flat = Reshape(rows, m1) n2 = Mul(count, i2) sh = Concat<axis = 0>(n2, i2) pairs = Reshape(rows, sh)
   turned = Transpose<perm = [1, 0]>(rows) columns = Reshape(turned, m1)
   sh4 = Concat<axis = 0>(i4, m1) wide = Reshape(rows, sh4)
@@ -247,7 +248,7 @@ counts (float[12] data) => (float[N] results) {
   e1 = Exp(part) e2 = Neg(rest) parts = Concat<axis = 0>(e1, e2)
   idx = Unsqueeze(at, m1) back = ScatterND(data, idx, zeros)
   s4 = Constant<value_int = 4>() few = Less(n, s4)
-  choice = If(few) <then_branch = t () => (float[1] t1) { t1 = Identity(ones3) }, else_branch = e () => (float[e] e3) { e3 = Neg(v) }>
+  choice = If(few) <then_branch = t () => (float[3] t1) { t1 = Identity(ones3) }, else_branch = e () => (float[e] e3) { e3 = Neg(v) }>
   carried, grown, scans = Loop(n, true, zero, ones3)
   <body = l (int64 i, bool was, float c, float[g] grows) => (bool is, float d, float[h] more, float scan) {
   is = Identity(was) here = Gather(v, i) d = Add(c, here) scan = Mul(d, here) ii = Unsqueeze(here, i0) more = Concat<axis = 0>(grows, ii)
@@ -256,7 +257,7 @@ counts (float[12] data) => (float[N] results) {
   half4 = ReduceMean<axes = [0], keepdims = 0>(rows) norms = ReduceL1<axes = [0], keepdims = 0>(rows)
   pooled = Sub(rows, w) k = Min(count, i3) top, topi = TopK<largest = 0>(v, k)
 }"""
-COUNTS_RESULTS = """joined whole from1 to3 last2 steps range zeros expanded flat pairs columns wide all shares sums prod gram part rest back
+COUNTS_RESULTS = """joined whole from1 to3 last2 steps range zeros expanded filled flat pairs columns wide all shares sums prod gram part rest back
           choice carried scans grown both pooled top count norms parts"""
 
 # The same where ONNX Runtime needs one element.
