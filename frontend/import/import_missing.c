@@ -40,6 +40,7 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
         return;
     }
     struct missing missing = {.name = name, .count = 1, .version = version, .where = where};
+    if (row && row->since <= version) missing.remedy = row->remedy;
     bool old = row && !*domain && version < OLDEST_WHOLE && row->since <= OLDEST_WHOLE;
     bool newer = row && row->since > version && !old;
     missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
@@ -64,6 +65,7 @@ static void note_each(struct import *import, int code, int count) {
         else if (count > 1 || missing->count > 1)
             diag_note(import->diags, "%s: %d node%s, the first is %s", diag_quote(import->diags, missing->name),
                       missing->count, missing->count == 1 ? "" : "s", missing->where);
+        if (missing->remedy) diag_help(import->diags, "%s: %s", missing->name, missing->remedy);
         noted++;
     }
 }

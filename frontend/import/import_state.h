@@ -69,7 +69,7 @@ struct frame {
 struct missing {
     const char *name;
     int code, count, version, since; /* since: the later opset version that has it, 0: none */
-    const char *where;               /* the first node */
+    const char *where, *remedy;      /* the first node; a line of help, or NULL */
 };
 
 struct import {

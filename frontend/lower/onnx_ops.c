@@ -18,6 +18,10 @@
     {.domain = "com.microsoft.nchwc", FORM(name, 1, min, max, outputs, attrs), .lower = lower_},
 #define PREVIEW(name, since, min, max, outputs, lower_, attrs)                                                         \
     {.domain = "ai.onnx.preview", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
+#define ML(name, since, min, max, outputs, lower_, attrs)                                                              \
+    {.domain = "ai.onnx.ml", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
+#define NOT_ML(name, since, code, remedy_)                                                                             \
+    {.domain = "ai.onnx.ml", FORM(name, since, 0, 0, 0, ""), .refused = code, .remedy = remedy_},
 #define NOT(name, since, code) {.domain = "", FORM(name, since, 0, 0, 0, ""), .refused = code},
 
 const struct onnx_op onnx_ops[] = {

@@ -31,8 +31,9 @@ struct onnx_op {
     const struct op *core; /* the elementwise core operator with the same inputs and attributes; NULL: none */
     int (*lower)(struct lower *lower); /* else the lowering */
     enum counted_operands counted;
-    bool sequences; /* inputs and outputs may be sequences */
-    int refused;    /* error code if rankc does not support the operator (onnx_refusal), else 0 */
+    bool sequences;     /* inputs and outputs may be sequences */
+    int refused;        /* error code if rankc does not support the operator (onnx_refusal), else 0 */
+    const char *remedy; /* of a refused operator, for a line of help; may be NULL */
 };
 
 extern const struct onnx_op onnx_ops[];
@@ -67,7 +68,9 @@ void onnx_op_index(struct map *rows, struct arena *arena);
 #define MS(name, min, max, outputs, lower_, attrs)             int lower_(struct lower *lower);
 #define NCHWC(name, min, max, outputs, lower_, attrs)          int lower_(struct lower *lower);
 #define PREVIEW(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *lower);
+#define ML(name, since, min, max, outputs, lower_, attrs)      int lower_(struct lower *lower);
 #define NOT(name, since, code)
+#define NOT_ML(name, since, code, remedy)
 #include "frontend/lower/onnx_ops.def"
 #undef MAP
 #undef OP
@@ -75,6 +78,8 @@ void onnx_op_index(struct map *rows, struct arena *arena);
 #undef MS
 #undef NCHWC
 #undef PREVIEW
+#undef ML
 #undef NOT
+#undef NOT_ML
 
 #endif

@@ -76,7 +76,6 @@ def domains(model):
 
 # Models that are out of scope, by rule.
 EXCLUDED = [("strings", lambda model: STRING in element_types(model)),
-            ("domain ai.onnx.ml", lambda model: "ai.onnx.ml" in domains(model)),
             ("training operators (domain ai.onnx.preview.training)",
              lambda model: "ai.onnx.preview.training" in domains(model)),
             ("encoded images", lambda model: "ImageDecoder" in {node.op_type for node in model.graph.node})]
@@ -392,8 +391,8 @@ def table(results, collected):
              "operators that draw random numbers are tested for their properties.", "",
              "\"passed, bound\" means that `--bind` gave the value of an operand that must be known at compile time; \"needs",
              "--bind\", that this was not tried. \"bad data\" means that the test's data contradicts the model's shapes or the",
-             "operator's specification. \"excluded\" are models with strings, of domains ai.onnx.ml and",
-             "ai.onnx.preview.training, and with encoded images.", "", *shares(results), ""]
+             "operator's specification. \"excluded\" are models with strings, of domain ai.onnx.preview.training, and with encoded",
+             "images.", "", *shares(results), ""]
     head = ["| " + " | ".join(row) + " |" for row in (["tests", *OUTCOMES], ["---"] * (len(OUTCOMES) + 1))]
     row = lambda name, outcomes: "| " + " | ".join([name, *(str(n) if n else "" for n in counted(outcomes))]) + " |"
     groups, operators = collections.defaultdict(list), collections.defaultdict(list)
