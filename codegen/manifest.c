@@ -91,6 +91,7 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
         rt_json_put_dims(writer, tensor->dims, tensor->ndim);
         const int64_t below = uses ? index_bound(graph, uses, tensors[i], scratch) : 0;
         if (below) put_int(writer, "below", below);
+        if (tensor->shared) rt_json_key(writer, "shared"), rt_json_put_bool(writer, true);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');

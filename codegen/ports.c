@@ -46,7 +46,7 @@ static void bind_name(struct tmpl_env *port, struct names *names, const char *na
  * the same for all, and an output has an element for each. */
 static const char *batch_shape(const struct graph *graph, const struct ports *ports, int i, int accumulate) {
     const struct tensor *tensor = &graph->tensors.at[ports->tensors[i]];
-    const bool shared = !tensor->ndim && strcmp(ports->list, "inputs") == 0;
+    const bool shared = tensor->shared && strcmp(ports->list, "inputs") == 0;
     const char *each = extents(graph->arena, tensor, "");
     if (accumulate == 1 || shared) return arena_printf(graph->arena, "(%s)", each);
     return arena_printf(graph->arena, "(%d%s%s)", accumulate, tensor->ndim ? " * " : "", each);
@@ -59,11 +59,13 @@ static void bind_port(struct tmpl_env *port, const struct graph *graph, const st
     tmpl_setf(port, "index", "%d", i);
     tmpl_set(port, "type", tensor_type(graph->arena, tensor));
     tmpl_setf(port, "shape", "(%s)", extents(graph->arena, tensor, ""));
-    tmpl_setf(port, "elements", "%lld", (long long)(tensor_elements(tensor) * (tensor->ndim ? parts : 1)));
+    tmpl_setf(port, "elements", "%lld",
+              (long long)(tensor_elements(tensor) * (tensor->ndim && !tensor->shared ? parts : 1)));
     tmpl_set(port, "c_type", rt_dtypes[tensor->dtype].c_type);
     tmpl_set(port, "dtype", dtype_ids[tensor->dtype]);
     tmpl_setf(port, "ndim", "%d", tensor->ndim);
     tmpl_set(port, "dims", extents(graph->arena, tensor, "0"));
+    tmpl_set(port, "shared", tensor->shared ? ", .shared = true" : "");
     tmpl_set(port, "counted", counted_fields(graph, ports, i));
     bind_name(port, names, ports->names ? ports->names[i] : tensor->name, ports->otherwise);
 }

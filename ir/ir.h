@@ -135,6 +135,7 @@ struct tensor {
     bool constant; /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
     /* VALUE: along replica axes the ranks' values are operands of this reduction (Note [Replicas]) */
     enum joined { JOINED_NOT, JOINED_SUM, JOINED_MAX } joined;
+    bool shared;          /* INPUT: the same for all samples (ir/samples.h) */
     bool gradient;        /* STATE: accumulates a gradient, cleared before each step; INPUT: gradient of an output */
     struct layout layout; /* valid from PLACED on */
 };

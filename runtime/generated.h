@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 20 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 21 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
  * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */

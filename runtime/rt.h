@@ -35,6 +35,8 @@ struct rt_port {
     /* Of an output whose size along dimension `dim` depends on data: 1 + the index of the output that holds how many
      * indices are valid, an int64_t; elements at others are undefined. Else 0. */
     int dim, count;
+    /* Of an input: the same for all samples, so that there is one tensor whatever the number of micro-batches. */
+    bool shared;
 };
 
 /* Scalars that a training step computes in addition to the outputs: global norm of the reduced gradients; 1 if the
@@ -110,7 +112,7 @@ int rt_scale_unit(const struct rt *rt);
 /* Runs one inference step. `inputs` and `outputs` have one pointer per port to a complete, row-major tensor of the
  * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied. With
  * several micro-batches (rt_program.micro_batches) dimension 0 of each tensor is that many times as large as the
- * port's: the micro-batches follow each other. An input without dimensions is the same for all.
+ * port's: the micro-batches follow each other. A shared input is the same for all.
  * Random operators draw other numbers in each step; they depend on the number of steps since rt_open and on the scale
  * unit, not on how the model is divided among ranks. Running statistics of a training program are those of scale unit
  * 0. Collective over the job's ranks. */
@@ -155,7 +157,7 @@ struct rt_train_result {
 };
 
 /* rt_train_step with one pointer per input to a tensor of the whole step: dimension 0 is `accumulate` times as large as
- * the port's, and the micro-batches of this rank's scale unit follow each other. An input without dimensions is the
+ * the port's, and the micro-batches of this rank's scale unit follow each other. A shared input is the
  * same for all. outputs likewise has one pointer per output, to a tensor of the whole step (of one without dimensions,
  * such as the loss: an element for each micro-batch); NULL: not copied. With pipeline stages an output is copied on the
  * ranks of the stage that computes it, and the memory of others is left alone. outputs and result may be NULL. */

@@ -13,9 +13,10 @@ static int read_batch(const struct options *options, struct arena *arena, struct
     struct job job = {.options = options, .arena = scratch, .diags = own};
     diags_init(own, arena);
     const bool read = job_open(&job) == 0;
-    const int nbound = options->binds.all.n;
-    const char **bound = ARENA_ARRAY(scratch, const char *, nbound + 1);
-    for (int i = 0; i < nbound; i++) bound[i] = options->binds.all.at[i].name;
+    int nbound = 0;
+    const char **bound = ARENA_ARRAY(scratch, const char *, options->binds.all.n + options->shared.all.n + 1);
+    for (int i = 0; i < options->binds.all.n; i++) bound[nbound++] = options->binds.all.at[i].name;
+    for (int i = 0; i < options->shared.all.n; i++) bound[nbound++] = options->shared.all.at[i];
     *batch = read && job.model ? import_batch_dim(scratch, job.model, nbound, bound) : NULL;
     if (*batch) *batch = arena_strdup(arena, *batch);
     if (!read) diags_append(diags, own);

@@ -7,6 +7,8 @@
 #include "frontend/driver/user_ops.h"
 #include "frontend/driver/weight_files.h"
 #include "frontend/import/import.h"
+#include "ir/base/str.h"
+#include "ir/samples.h"
 #include "runtime/base/path.h"
 
 enum rt_dtype job_dtype(const struct job *job) {
@@ -35,6 +37,45 @@ static int open_onnx(struct job *job) {
     return options->pas.word == OPT_POLICY_ANNOTATED && !options->load_plan ? read_annotations(job) : 0;
 }
 
+/* --shared: the inputs that it names, and no others. */
+static int take_shared(struct job *job) {
+    const struct option_texts *given = &job->options->shared;
+    struct graph *graph = job->graph;
+    const bool none = given->all.n == 1 && strcmp(given->all.at[0], "none") == 0;
+    for (int i = 0; i < graph->inputs.n; i++) {
+        struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
+        input->shared = !input->ndim;
+    }
+    for (int k = 0; k < given->all.n && !none; k++) {
+        int i = 0;
+        while (i < graph->inputs.n && strcmp(graph->tensors.at[graph->inputs.at[i]].name, given->all.at[k]) != 0) i++;
+        if (i == graph->inputs.n)
+            return diag_error(job->diags, 205, EXIT_USAGE, "--shared", "the model has no input %s",
+                              diag_quote(job->diags, given->all.at[k]));
+        graph->tensors.at[graph->inputs.at[i]].shared = true;
+    }
+    return 0;
+}
+
+/* Decides which inputs are the same for all samples, and tells it where a program reads several micro-batches. */
+static int find_shared(struct job *job) {
+    const struct graph *graph = job->graph;
+    struct strbuf names;
+    if (job->options->given[OPT_SHARED]) return take_shared(job);
+    samples_find_shared(job->graph);
+    strbuf_init(&names, job->arena);
+    for (int i = 0; i < graph->inputs.n; i++) {
+        const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
+        if (input->shared)
+            strbuf_printf(&names, "%s%s %s", names.length ? ", " : "", diag_quote(job->diags, input->name),
+                          tensor_type(job->arena, input));
+    }
+    if (!names.length || !(job->options->train || job->options->accumulate > 1)) return 0;
+    diag_remark(job->diags, graph->name, "inputs that are the same for all samples: %s", strbuf_text(&names));
+    diag_help(job->diags, "--shared INPUT, or --shared none, says otherwise");
+    return 0;
+}
+
 static int import_onnx(struct job *job) {
     const struct options *options = job->options;
     struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
@@ -55,7 +96,8 @@ static int import_onnx(struct job *job) {
     import.loss = options->loss;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
-    return import_model(job->arena, job->diags, job->model, &import, &job->graph);
+    if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
+    return job->diags->errors ? -1 : find_shared(job);
 }
 
 /* Sets the graph's mesh from the options, unless text IR has one. */

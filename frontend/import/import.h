@@ -64,7 +64,8 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
                  const struct import_options *options, struct graph **out);
 
 /* The dimension that counts the samples of a batch: the symbolic dimension that is the first of every input, without
- * those that have an initializer or are named in `bound`. Its name, in the model or `arena`; NULL: there is none. */
+ * those that have an initializer or are named in `bound` (of --bind and --shared). Its name, in the model or `arena`;
+ * NULL: there is none. */
 const char *import_batch_dim(struct arena *arena, const struct onnx_model *model, int nbound, const char *const *bound);
 
 /* The optimizer in the model's training_info, as text for --optimizer; *text is NULL if the model has none. 0, or -1

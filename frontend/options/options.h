@@ -172,7 +172,7 @@ struct options {
     bool train, inference;
     const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
-    struct option_texts params, inits;
+    struct option_texts params, inits, shared;
     int64_t accumulate, use_async_reducer;
 
     /* verify */

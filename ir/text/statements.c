@@ -122,6 +122,7 @@ bool read_input(struct reader *r) {
     if (!tensor) return false;
     const char *start = place(r);
     tensor->gradient = take(r, "gradient");
+    tensor->shared = take(r, "shared") || !tensor->ndim;
     if (!tensor->gradient && graph_gradient_inputs(r->graph))
         return fail_at(r, start, "gradients come after all other inputs");
     VEC_PUSH(r->arena, &r->graph->inputs, r->defined[0].tensor);

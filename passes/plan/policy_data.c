@@ -1,4 +1,4 @@
-/* Data parallelism within a scale unit: splits dimension 0 of every input, and propagates. */
+/* Data parallelism within a scale unit: splits dimension 0 of every input that has samples, and propagates. */
 #include "passes/plan/policy.h"
 
 #include "ir/base/str.h"
@@ -18,9 +18,13 @@ void policy_split_batch(struct propagation *propagation, int64_t groups, const c
     const struct graph *graph = propagation->graph;
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
-        if (input->ndim == 0 || input->dims[0] < propagation->ways) {
-            diag_remark(diags, graph->name, "policy %s: input %s %s has fewer than %d samples and is replicated",
-                        policy, diag_quote(diags, input->name), tensor_type(graph->arena, input), propagation->ways);
+        const char *why = input->shared ? "is the same for all samples"
+                          : input->dims[0] < propagation->ways
+                              ? arena_printf(graph->arena, "has fewer than %d samples", propagation->ways)
+                              : NULL;
+        if (why) {
+            diag_remark(diags, graph->name, "policy %s: input %s %s %s and is replicated", policy,
+                        diag_quote(diags, input->name), tensor_type(graph->arena, input), why);
             continue;
         }
         const int64_t grain = groups == 1 || input->dims[0] % groups ? 1 : input->dims[0] / groups;

@@ -222,7 +222,7 @@ int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro) {
     for (int i = 0; i < rt->program->ninputs; i++) {
         const struct rt_port *port = &rt->program->inputs[i];
         const unsigned char *input = inputs[i];
-        if (input && port->ndim) input += (size_t)micro * port_bytes(port);
+        if (input && !port->shared) input += (size_t)micro * port_bytes(port);
         RT_TRY(take_input(rt, i, input));
     }
     return RT_OK;
@@ -246,7 +246,7 @@ int rt_inferred_micro_batches(const struct rt_program *program) {
 
 struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port) {
     struct rt_port whole = *port;
-    if (port->ndim) whole.dims[0] *= rt_inferred_micro_batches(program);
+    if (port->ndim && !port->shared) whole.dims[0] *= rt_inferred_micro_batches(program);
     return whole;
 }
 

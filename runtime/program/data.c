@@ -62,20 +62,52 @@ static bool open_tokens(struct rt_data *data, const struct spec *spec, struct rt
                      (long long)data->file.info.bytes, (long long)size);
 }
 
+/* Indices of dimension 0 that belong to a sample: all of them if the input is the same for all samples. */
+static int64_t rows_of_sample(const struct rt_data *data) {
+    const struct rt_port *port = data->port;
+    return port->ndim ? port->dims[0] / (data->shared ? 1 : data->batch) : 1;
+}
+
 static bool open_array(struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
     struct rt_tensor array;
     if (!rt_npy_find(&array, &data->first, &data->file, why)) return false;
     const struct rt_port *port = data->port;
+    const int64_t rows = rows_of_sample(data), found = array.ndim ? array.dims[0] : 1;
     bool fits = array.ndim == port->ndim;
     for (int d = 1; d < port->ndim && fits; d++) fits = array.dims[d] == port->dims[d];
+    if (data->shared && fits) fits = rows ? found && found % rows == 0 : !found;
     data->dtype = array.dtype;
-    data->samples = fits ? array.dims[0] / (port->dims[0] / data->batch) : 0;
+    data->samples = fits ? (rows ? found / rows : 1) : 0;
     if (!fits)
-        return rt_refuse(why, "%s: the shape of a sample differs from that of the input without its batch dimension",
+        return rt_refuse(why,
+                         data->shared ? "%s: the input is the same for all samples, and the file has not its shape"
+                                      : "%s: the shape of a sample differs from that of the input without its batch "
+                                        "dimension",
                          spec->path);
     if (rt_dtype_is_float(array.dtype) == rt_dtype_is_float(port->dtype)) return true;
     return rt_refuse(why, "%s contains %s, but the input is %s", spec->path, rt_dtypes[array.dtype].name,
                      rt_dtypes[port->dtype].name);
+}
+
+/* Checks that all copies in the file are the same tensor. */
+static bool has_one_tensor(const struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
+    enum { PIECE = 4096 };
+    unsigned char first[PIECE], other[PIECE];
+    const int64_t bytes = data->per_sample * (int64_t)rt_dtype_bytes(data->dtype);
+    for (int64_t copy = 1; copy < data->samples; copy++)
+        for (int64_t done = 0; done < bytes; done += PIECE) {
+            const int64_t at = data->first + done;
+            const size_t n = (size_t)(bytes - done < PIECE ? bytes - done : PIECE);
+            if (!rt_reader_get(&data->file, at, first, n, why) ||
+                !rt_reader_get(&data->file, at + copy * bytes, other, n, why))
+                return false;
+            if (memcmp(first, other, n) != 0)
+                return rt_refuse(why,
+                                 "%s: the input is the same for all samples, and the file has several tensors that "
+                                 "differ; if each is of a sample of its own, compile with --shared none",
+                                 spec->path);
+        }
+    return true;
 }
 
 bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batch, const char *text,
@@ -83,13 +115,15 @@ bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batc
     struct spec spec;
     *data = (struct rt_data){.port = port, .batch = batch};
     if (!read_spec(&spec, text, why)) return false;
-    if (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0)
+    data->shared = port->shared;
+    if (!data->shared && (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0))
         return rt_refuse(why, "the input has no batch dimension");
     rt_product(port->dims, port->ndim, &data->per_sample); /* cannot overflow: checked when the program was opened */
-    data->per_sample /= batch;
+    if (!data->shared) data->per_sample /= batch;
     if (!rt_reader_open(&data->file, spec.path, why)) return false;
     if (!(spec.tokens == RT_DTYPE_NONE ? open_array : open_tokens)(data, &spec, why)) return false;
-    if (data->samples >= batch) return true;
+    if (data->shared && data->samples > 0) return spec.tokens != RT_DTYPE_NONE || has_one_tensor(data, &spec, why);
+    if (!data->shared && data->samples >= batch) return true;
     return rt_refuse(why, "%s is too short: it has %lld samples, but a micro-batch needs %lld", spec.path,
                      (long long)data->samples, (long long)batch);
 }
@@ -140,7 +174,9 @@ bool rt_data_read(const struct rt_data *data, const struct rt_sampler *sampler, 
                   struct rt_reason *why) {
     const int64_t from_row = data->per_sample * (int64_t)rt_dtype_bytes(data->dtype);
     const size_t to_row = (size_t)data->per_sample * rt_dtype_bytes(data->port->dtype);
-    int64_t next = rt_sampler_at(sampler, position);
+    int64_t next = data->shared ? 0 : rt_sampler_at(sampler, position);
+    if (data->shared)
+        return read_elements(data, data->first, dst, data->per_sample, why) && rt_reader_check(&data->file, false, why);
     for (int64_t done = 0, run; done < data->batch; done += run) {
         const int64_t first = next;
         run = 0;

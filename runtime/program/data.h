@@ -7,6 +7,9 @@
  *                               i * T + K on, T being the input's size without its batch dimension. shift=1 gives the
  *                               labels of a language model.
  *
+ * An input that is the same for all samples (struct rt_port) has one tensor, of the input's shape; X.npy may have
+ * several copies of it, one behind the other along dimension 0.
+ *
  * The sampler gives the order of samples. Values are converted to the input's type. Files are untrusted: sizes are
  * checked at opening and after every read (Note [Files that shrink] in base/file_reader.h); kernels check that indices
  * are in range. */
@@ -20,11 +23,12 @@
 struct rt_data {
     const struct rt_port *port;
     int64_t batch; /* samples per micro-batch */
+    bool shared;   /* the one tensor in the file is that of all samples */
     bool tokens;   /* a file of tokens, which may have more samples than the other inputs */
     struct rt_reader file;
     int64_t first;               /* offset of sample 0 in the file */
     enum rt_dtype dtype;         /* in the file */
-    int64_t samples, per_sample; /* per_sample: elements */
+    int64_t samples, per_sample; /* per_sample: elements. shared: copies of the tensor, and its elements */
 };
 
 /* Opens "FILE.npy" or "FILE.bin:u16[:shift=1]" for an input of the program. Its dimension 0 is `batch` or a multiple; a

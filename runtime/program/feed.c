@@ -42,9 +42,10 @@ static int open_input(struct feed *feed, struct rank *self, const struct feed_op
     struct rt_reason why;
     if (!file) {
         const struct rt_port *port = &job->program->inputs[input];
-        return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "needs %s %s=FILE (samples of %s %s)", options->name,
-                         rt_quote_text(name).text, rt_dtypes[port->dtype].name,
-                         shape_format(port->ndim - (port->ndim > 0), port->dims + 1).text);
+        return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "needs %s %s=FILE (%s%s %s)", options->name,
+                         rt_quote_text(name).text, port->shared ? "" : "samples of ", rt_dtypes[port->dtype].name,
+                         port->shared ? shape_format(port->ndim, port->dims).text
+                                      : shape_format(port->ndim - (port->ndim > 0), port->dims + 1).text);
     }
     if (rt_data_open(&feed->data[input], &job->program->inputs[input], feed->batch, file, &why)) return RT_OK;
     fail_reason(self, RT_CODE_INPUT, &why);
@@ -52,15 +53,32 @@ static int open_input(struct feed *feed, struct rank *self, const struct feed_op
     return self->status;
 }
 
+/* Of a program with a batch of one sample, nothing in the graph tells positions [1,T] from tokens [1,T]: a file of one
+ * sample, beside files of several, has the input of all samples. */
+static void take_single(struct feed *feed, const struct rank *self) {
+    int64_t most = 0;
+    for (int i = 0; i < feed->program->ninputs; i++)
+        if (!feed->data[i].shared && feed->data[i].samples > most) most = feed->data[i].samples;
+    for (int i = 0; i < feed->program->ninputs && feed->batch == 1; i++) {
+        struct rt_data *data = &feed->data[i];
+        if (data->shared || data->tokens || data->samples != 1 || most < 2) continue;
+        data->shared = true;
+        if (self->first && !self->job->options.quiet)
+            fprintf(stderr, "rankc: note: input '%s' has one sample, which is taken for all %lld\n",
+                    rt_quote_text(self->job->manifest.inputs[i]).text, (long long)most);
+    }
+}
+
 /* Sets the number of samples, which must be the same for all inputs. Only a file of tokens may have more, because
  * labels are its tokens shifted by one. */
 static int count_samples(struct feed *feed, struct rank *self) {
-    int least = 0;
-    for (int i = 1; i < feed->program->ninputs; i++)
-        if (feed->data[i].samples < feed->data[least].samples) least = i;
+    int least = -1;
+    take_single(feed, self);
+    for (int i = 0; i < feed->program->ninputs; i++)
+        if (!feed->data[i].shared && (least < 0 || feed->data[i].samples < feed->data[least].samples)) least = i;
     feed->sampler.samples = feed->data[least].samples;
     for (int i = 0; i < feed->program->ninputs; i++) {
-        if (feed->data[i].tokens || feed->data[i].samples == feed->sampler.samples) continue;
+        if (feed->data[i].shared || feed->data[i].tokens || feed->data[i].samples == feed->sampler.samples) continue;
         const struct rt_quoted more = rt_quote_text(self->job->manifest.inputs[i]),
                                less = rt_quote_text(self->job->manifest.inputs[least]);
         return fail_with(self, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %lld samples, but input '%s' has %lld",
@@ -69,15 +87,16 @@ static int count_samples(struct feed *feed, struct rank *self) {
     return RT_OK;
 }
 
-/* Samples per micro-batch: the least dimension 0 of all inputs. */
+/* Samples per micro-batch: the least dimension 0 of the inputs that have samples. */
 static int find_batch(struct feed *feed, struct rank *self) {
     const struct rt_program *program = feed->program;
     for (int i = 0; i < program->ninputs; i++) {
         const int64_t rows = program->inputs[i].ndim ? program->inputs[i].dims[0] : 0;
+        if (program->inputs[i].shared) continue;
         if (!feed->batch || rows < feed->batch) feed->batch = rows;
     }
     if (feed->batch > 0) return RT_OK;
-    return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "the model has no input, or an input without a batch dimension");
+    return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "the model has no input with samples of its own");
 }
 
 /* Memory */

@@ -62,6 +62,7 @@ static void start_line(struct rt_json_writer *w, int64_t step) {
 /* Samples per second, or tokens per second for files of tokens. */
 static double speed_of(const struct trainer *t, const struct metrics *m, const char **unit) {
     const struct rt_data *data = &t->feed.data[0];
+    while (data->shared) data++;
     *unit = data->tokens ? "tokens" : "samples";
     return m->ms > 0 ? (double)m->samples * (double)(data->tokens ? data->per_sample : 1) / m->ms * 1e3 : 0;
 }

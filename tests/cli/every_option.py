@@ -229,6 +229,13 @@ def bind(b):
     assert np.array_equal(np.load(out / "logits.npy"), b.outputs(b.compile(GPT2)))
 
 
+def shared(b):
+    def found(*words):
+        return [port["name"] for port in b.manifest(MLP, "--train", *words)["inputs"] if port.get("shared")]
+
+    assert found() == found("--shared", "none") == [] and found("--shared", "x") == ["x"]
+
+
 def dtype(b):
     assert b.manifest(GPT2, "--dtype", "f64")["outputs"][0]["dtype"] == "f64"
 
