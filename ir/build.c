@@ -167,6 +167,16 @@ int build_scalar(struct build *builder, enum rt_dtype dtype, double value) {
                            NULL, bytes);
 }
 
+int build_unit_sum(struct build *builder, int x) {
+    const int real = graph_control(builder->graph, RT_REAL);
+    if (x < 0) return -1;
+    const enum rt_dtype dtype = builder->graph->tensors.at[x].dtype;
+    const int counts = build2(builder, OP_Greater, real, build_scalar(builder, RT_F64, 0));
+    const int sum = build(builder, OP_Where, 3, (int[]){counts, x, build_scalar(builder, dtype, 0)}, 0, NULL);
+    if (sum >= 0) builder->graph->tensors.at[sum].joined = JOINED_SUM;
+    return sum;
+}
+
 const int64_t *build_known_ints(struct graph *graph, int id, int *n) {
     if (id < 0 || !is_known(graph, id)) return NULL;
     const struct tensor *tensor = &graph->tensors.at[id];

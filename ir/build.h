@@ -37,6 +37,10 @@ int build_cast(struct build *builder, int x, enum rt_dtype dtype);
 /* Adds a scalar constant (ndim 0) of that type and returns its tensor id. */
 int build_scalar(struct build *builder, enum rt_dtype dtype, double value);
 
+/* The sum of x over the scale units, in which dummy micro-batches count as zero: an operand of it, and who reads that
+ * gets the sum (Note [Replicas] in layout.h). */
+int build_unit_sum(struct build *builder, int x);
+
 /* Expressions (ir/expr/expr.h) as nodes. Names in the text stand for the tensors or numbers of the scope. In the text
  * "d = a + b; d * d", the assignment adds d to the scope, and the last value is the result; a later definition of a
  * name hides the earlier one. Subexpressions of numbers alone are computed in double and become constants of the

@@ -37,6 +37,17 @@ static int open_onnx(struct job *job) {
     return options->pas.word == OPT_POLICY_ANNOTATED && !options->load_plan ? read_annotations(job) : 0;
 }
 
+/* --sync-batch-norm is refused where the model has nothing for it. */
+static int check_sync(struct job *job) {
+    bool any = !job->options->sync_batch_norm;
+    for (int t = 0; t < job->graph->tensors.n; t++) any = any || job->graph->tensors.at[t].joined;
+    if (any) return 0;
+    diag_error(job->diags, 205, EXIT_USAGE, "--sync-batch-norm",
+               "the model has no batch normalization that uses the statistics of the batch");
+    return diag_help(job->diags, "export the module in training mode; in evaluation mode it uses running statistics"),
+           -1;
+}
+
 /* --shared: the inputs that it names, and no others. */
 static int take_shared(struct job *job) {
     const struct option_texts *given = &job->options->shared;
@@ -93,11 +104,12 @@ static int import_onnx(struct job *job) {
     import.operators = job->side.operators;
     import.command = options->command;
     import.train = options->train;
+    import.sync_batch_norm = options->sync_batch_norm;
     import.loss = options->loss;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
     if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
-    return job->diags->errors ? -1 : find_shared(job);
+    return job->diags->errors || check_sync(job) < 0 ? -1 : find_shared(job);
 }
 
 /* Sets the graph's mesh from the options, unless text IR has one. */

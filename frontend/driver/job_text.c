@@ -173,9 +173,10 @@ int job_check_text_options(const struct job *job) {
     static const struct {
         enum option_id id;
         const char *name;
-    } own[] = {
-        {OPT_DIM, "--dim"},   {OPT_SHAPE, "--shape"}, {OPT_OPS, "--ops"},      {OPT_WEIGHTS_FROM, "--weights-from"},
-        {OPT_BIND, "--bind"}, {OPT_LOSS, "--loss"},   {OPT_SHARED, "--shared"}};
+    } own[] = {{OPT_DIM, "--dim"},       {OPT_SHAPE, "--shape"},
+               {OPT_OPS, "--ops"},       {OPT_WEIGHTS_FROM, "--weights-from"},
+               {OPT_BIND, "--bind"},     {OPT_LOSS, "--loss"},
+               {OPT_SHARED, "--shared"}, {OPT_SYNC_BATCH_NORM, "--sync-batch-norm"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (job->options->given[own[i].id])
             return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,

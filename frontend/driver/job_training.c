@@ -47,6 +47,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_INIT,
                                                  OPT_CLIP_GRAD_NORM,
                                                  OPT_LOSS,
+                                                 OPT_SYNC_BATCH_NORM,
                                                  OPT_AMP,
                                                  OPT_FP8,
                                                  OPT_USE_ZERO,

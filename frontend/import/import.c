@@ -375,6 +375,7 @@ static void import_node(struct import *import, struct frame *frame) {
                           .version = (int)(version > INT_MAX ? INT_MAX : version),
                           .float_dtype = import->options->dtype,
                           .train = import->options->train,
+                          .sync_batch_norm = import->options->train && import->options->sync_batch_norm,
                           .ninputs = (int)node->n_input,
                           .noutputs = (int)node->n_output,
                           .first_tensor = import->graph->tensors.n};

@@ -34,23 +34,6 @@ static int by_running(struct lower *lower, const struct batch_norm *norm) {
 
 /* Training --------------------------------------------------------------------------------------------------------- */
 
-/* Statistics of the batch: over all dimensions except 1; reduced dimensions are kept with extent 1. */
-struct statistics {
-    int mean, variance;
-    double count;
-};
-
-static struct statistics of_batch(struct lower *lower, const struct batch_norm *norm) {
-    bool axes[RT_MAX_NDIM];
-    struct statistics statistics = {.count = 1};
-    for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d != 1;
-    for (int d = 0; d < norm->x.ndim; d++) statistics.count *= d == 1 ? 1 : (double)norm->x.dims[d];
-    statistics.mean = emit_mean(lower, lower->inputs[0], axes, true);
-    int centred = emit2(lower, OP_Sub, lower->inputs[0], statistics.mean);
-    statistics.variance = emit_mean(lower, emit2(lower, OP_Mul, centred, centred), axes, true);
-    return statistics;
-}
-
 /* `batch` while the program trains, `running` in evaluation. No gradient flows to `running`. */
 static int in_training(struct lower *lower, int batch, int running) {
     if (!lower->train) return batch;
@@ -59,19 +42,71 @@ static int in_training(struct lower *lower, int batch, int running) {
                  emit_cast(lower, emit1(lower, OP_Detach, running), lower_dtype(lower, batch)));
 }
 
+/* Statistics of the batch: over all dimensions except 1; reduced dimensions are kept with extent 1. With
+ * --sync-batch-norm the batch is that of all scale units, and `total` is the number of its elements per channel, an f64
+ * tensor: 0 if all micro-batches are dummies, and in evaluation. Else `total` is -1. */
+struct statistics {
+    int mean, variance, total;
+    double count; /* of the scale unit's own batch */
+};
+
+/* Statistics of 16-bit floats are computed in f32. */
+static enum rt_dtype wide(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
+/* The total as a divisor, in that type. */
+static int divisor(struct lower *lower, const struct statistics *statistics, enum rt_dtype dtype) {
+    return emit_cast(lower, emit_with(lower, OP_Max, statistics->total, 1), dtype);
+}
+
+/* The mean of x over the batch. Evaluation has the mean over the scale unit's own batch. */
+static int mean_of(struct lower *lower, const struct statistics *statistics, int x) {
+    bool axes[RT_MAX_NDIM];
+    for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d != 1;
+    const int own = emit_mean(lower, x, axes, true);
+    if (statistics->total < 0 || own < 0) return own;
+    const int sum = build_unit_sum(&lower->builder, emit_reduce(lower, OP_ReduceSum, x, axes, true));
+    return in_training(lower, emit2(lower, OP_Div, sum, divisor(lower, statistics, lower_dtype(lower, own))), own);
+}
+
+static struct statistics of_batch(struct lower *lower, const struct batch_norm *norm) {
+    const int x = emit_cast(lower, lower->inputs[0], wide(norm->x.dtype));
+    struct statistics statistics = {.total = -1, .count = 1};
+    for (int d = 0; d < norm->x.ndim; d++) statistics.count *= d == 1 ? 1 : (double)norm->x.dims[d];
+    if (lower->sync_batch_norm)
+        statistics.total = build_unit_sum(&lower->builder, build_scalar(&lower->builder, RT_F64, statistics.count));
+    statistics.mean = mean_of(lower, &statistics, x);
+    int centred = emit2(lower, OP_Sub, x, statistics.mean);
+    statistics.variance = mean_of(lower, &statistics, emit2(lower, OP_Mul, centred, centred));
+    return statistics;
+}
+
 static int normalised(struct lower *lower, const struct batch_norm *norm, int mean, int variance) {
+    const enum rt_dtype dtype = wide(norm->x.dtype);
+    int x = emit_cast(lower, lower->inputs[0], dtype);
     int deviation = emit1(lower, OP_Sqrt, emit_with(lower, OP_Add, variance, lower_float(lower, "epsilon")));
-    int z = emit2(lower, OP_Mul, emit2(lower, OP_Sub, lower->inputs[0], mean), emit1(lower, OP_Reciprocal, deviation));
-    int y = emit2(lower, OP_Mul, z, emit_cast(lower, norm->scale, norm->x.dtype));
-    return emit2(lower, OP_Add, y, emit_cast(lower, norm->bias, norm->x.dtype));
+    int z = emit2(lower, OP_Mul, emit2(lower, OP_Sub, x, mean), emit1(lower, OP_Reciprocal, deviation));
+    int y = emit2(lower, OP_Mul, z, emit_cast(lower, norm->scale, dtype));
+    return emit_cast(lower, emit2(lower, OP_Add, y, emit_cast(lower, norm->bias, dtype)), norm->x.dtype);
 }
 
 /* Note [Running variance]
  * ONNX updates the running variance with the biased variance of the batch. PyTorch uses the unbiased variance, which is
  * count / (count - 1) times as large, and its exporter writes ONNX's operator all the same. A model whose producer_name
  * is "pytorch" is trained with the unbiased variance, as PyTorch would train it. */
-static double bias_of(const struct lower *lower, double count) {
+static double bias_of(const struct lower *lower, const struct statistics *statistics) {
+    const double count = statistics->total < 0 ? statistics->count : 1;
     return lower->train && count > 1 && lower_made_by(lower, "pytorch") ? count / (count - 1) : 1;
+}
+
+/* The same for a number of elements that is known at run time. */
+static int unbiased_total(struct lower *lower, const struct statistics *statistics) {
+    if (statistics->total < 0 || statistics->variance < 0 || !lower_made_by(lower, "pytorch"))
+        return statistics->variance;
+    const enum rt_dtype dtype = lower_dtype(lower, statistics->variance);
+    const int others = emit_with(lower, OP_Max, emit_with(lower, OP_Sub, divisor(lower, statistics, dtype), 1), 1);
+    return emit2(lower, OP_Mul, statistics->variance, emit2(lower, OP_Div, divisor(lower, statistics, dtype), others));
 }
 
 /* The update of a running statistic so far; NULL: none. A layer that is used twice updates its statistics twice. */
@@ -81,12 +116,13 @@ static struct update *find_update(struct lower *lower, int weight) {
     return NULL;
 }
 
-/* Stores `value` as the new value of a weight after the step, unless the micro-batch is a dummy without samples. */
-static int keep(struct lower *lower, int weight, int value) {
+/* Stores `value` as the new value of a weight after the step, unless the batch has dummy micro-batches alone. */
+static int keep(struct lower *lower, const struct statistics *statistics, int weight, int value) {
     struct graph *graph = lower->builder.graph;
     if (value < 0 || !lower->train || lower_tensor(lower, weight).kind != TENSOR_WEIGHT) return value;
     struct update *update = find_update(lower, weight);
-    int real = emit_with(lower, OP_Greater, graph_control(graph, RT_REAL), 0);
+    const int samples = statistics->total < 0 ? graph_control(graph, RT_REAL) : statistics->total;
+    int real = emit_with(lower, OP_Greater, samples, 0);
     value = emit3(lower, OP_Where, real, value, update ? update->value : weight);
     if (value >= 0 && update) update->value = value;
     if (value >= 0 && !update) VEC_PUSH(graph->arena, &graph->updates, (struct update){weight, value});
@@ -95,13 +131,13 @@ static int keep(struct lower *lower, int weight, int value) {
 
 /* The new value of input `input`, a running statistic: momentum times the old one plus (1 - momentum) times that of the
  * batch. */
-static int blended(struct lower *lower, int input, int batch, double times) {
+static int blended(struct lower *lower, const struct statistics *statistics, int input, int batch, double times) {
     const double momentum = lower_float(lower, "momentum");
     struct tensor running = lower_input(lower, input);
     struct update *update = find_update(lower, lower->inputs[input]);
     int old = emit_with(lower, OP_Mul, update ? update->value : lower->inputs[input], momentum);
     batch = emit_cast(lower, emit_reshape(lower, batch, 1, running.dims), running.dtype);
-    return keep(lower, lower->inputs[input],
+    return keep(lower, statistics, lower->inputs[input],
                 emit2(lower, OP_Add, old, emit_with(lower, OP_Mul, batch, times * (1 - momentum))));
 }
 
@@ -112,14 +148,15 @@ static bool is_state(const struct lower *lower, int input) {
 /* ONNX BatchNormalization-15 with training_mode. Outputs 1 and 2 are the new running statistics; before opset 14
  * outputs 3 and 4 are those of the batch. If inputs 3 and 4 are initializers, the new statistics are stored in them and
  * used in evaluation. Otherwise (PyTorch's track_running_stats=False, for which its exporter computes inputs 3 and 4)
- * the batch's statistics are used in evaluation, too. Each unit has its own batch and statistics. */
+ * the batch's statistics are used in evaluation, too. Each unit has its own batch and statistics, unless
+ * --sync-batch-norm is given. */
 static int by_batch(struct lower *lower, const struct batch_norm *norm) {
     bool kept = is_state(lower, 3) && is_state(lower, 4);
     struct statistics statistics = of_batch(lower, norm);
     int variance = kept ? in_training(lower, statistics.variance, norm->variance) : statistics.variance;
     int mean = kept ? in_training(lower, statistics.mean, norm->mean) : statistics.mean;
-    int results[] = {normalised(lower, norm, mean, variance), blended(lower, 3, statistics.mean, 1),
-                     blended(lower, 4, statistics.variance, bias_of(lower, statistics.count)),
+    int results[] = {normalised(lower, norm, mean, variance), blended(lower, &statistics, 3, statistics.mean, 1),
+                     blended(lower, &statistics, 4, unbiased_total(lower, &statistics), bias_of(lower, &statistics)),
                      emit_reshape(lower, statistics.mean, 1, &norm->x.dims[1]),
                      emit_reshape(lower, statistics.variance, 1, &norm->x.dims[1])};
     for (int i = 0; i < 5; i++) {

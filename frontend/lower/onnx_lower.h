@@ -31,6 +31,7 @@ struct lower {
     int version;               /* of its operator set */
     enum rt_dtype float_dtype; /* --dtype */
     bool train;
+    bool sync_batch_norm; /* in training, batches of all scale units are normalised together */
     int ninputs, noutputs;
     int *inputs;  /* tensor ids, -1: left out */
     int *outputs; /* tensor ids, set by the lowering; may stay -1 for an output that lower_wants says is unused */

@@ -7,8 +7,8 @@
 /* --model-config takes the place of the operand, and of what a model file says. It is for training on GPUs unless the
  * options say otherwise. */
 static int take_configuration(struct parser *parser) {
-    static const enum option_id of_files[] = {OPT_SHAPE,        OPT_BIND,  OPT_LOSS,  OPT_OPS,
-                                              OPT_WEIGHTS_FROM, OPT_TRAIN, OPT_SHARED};
+    static const enum option_id of_files[] = {OPT_SHAPE,        OPT_BIND,  OPT_LOSS,   OPT_OPS,
+                                              OPT_WEIGHTS_FROM, OPT_TRAIN, OPT_SHARED, OPT_SYNC_BATCH_NORM};
     struct options *options = parser->options;
     if (!options->model_config) return parser_usage_error(parser, "--inference needs --model-config");
     if (options->operand) return parser_usage_error(parser, "MODEL.onnx and --model-config exclude each other");

@@ -173,6 +173,7 @@ struct options {
     const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits, shared;
+    bool sync_batch_norm;
     int64_t accumulate, use_async_reducer;
 
     /* verify */

@@ -280,6 +280,7 @@ static void copy_node(struct recomputing *r, int id, int *order, int *n) {
         const struct tensor t = graph->tensors.at[node.outputs[o]];
         outputs[o] = r->again[node.outputs[o]] = graph_add_tensor(
             graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.again", t.name), t.dtype, t.ndim, t.dims);
+        graph->tensors.at[outputs[o]].joined = t.joined;
     }
     int copy = graph_add_node(graph, node.op, arena_printf(graph->arena, "%s.again", node.name), node.ninputs, inputs,
                               node.noutputs, outputs, node.nattrs, node.attrs);

@@ -100,7 +100,8 @@ static int join_pieces(struct autodiff *a, struct build *builder, const struct p
     return build(builder, OP_Concat, n, inputs, 1, &axis);
 }
 
-/* The gradient of a tensor all of whose readers have been visited; -1 if there is none, or after a diagnostic. */
+/* The gradient of a tensor all of whose readers have been visited; -1 if there is none, or after a diagnostic. The
+ * gradient of a sum over scale units, which all of them read, is the sum of theirs. */
 static int settle(struct autodiff *a, struct build *builder, int tensor) {
     const struct parts *parts = &a->parts[tensor];
     if (a->gradient[tensor] >= 0 || !parts->all.n) return a->gradient[tensor];
@@ -109,6 +110,7 @@ static int settle(struct autodiff *a, struct build *builder, int tensor) {
         sum = parts->all.at[0];
         for (int i = 1; i < parts->all.n && sum >= 0; i++) sum = build2(builder, OP_Add, sum, parts->all.at[i]);
     }
+    if (a->graph->tensors.at[tensor].joined && sum >= 0) sum = build_unit_sum(builder, sum);
     return a->gradient[tensor] = sum;
 }
 

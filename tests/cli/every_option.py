@@ -26,6 +26,7 @@ except ImportError:
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 GPT2, TOKENS = SOURCE / "samples/models/gpt2.onnx", SOURCE / "samples/models/gpt2.input_ids.npy"
 MLP, STATIC = SOURCE / "tests/training/mlp/model.onnx", SOURCE / "tests/training/gpt2/model.onnx"
+NORMED = SOURCE / "tests/training/cnn_bn/model.onnx"
 DIMS = SOURCE / "tests/models/gpt2/model.onnx"
 DATA = ["--data", f"x={MLP.parent}/x.npy", "--data", f"target={MLP.parent}/target.npy"]
 GPT2_LOSS = ["--train", "--loss", "cross_entropy:logits=logits,labels=labels"]
@@ -227,6 +228,14 @@ def bind(b):
     out = b.path()
     b.call("run", program, "--output-dir", out, "-q")
     assert np.array_equal(np.load(out / "logits.npy"), b.outputs(b.compile(GPT2)))
+
+
+def sync_batch_norm(b):
+    def sums(*words):
+        manifest = b.manifest(NORMED, "--train", *words)
+        return [i for i in manifest["instructions"] if i["op"] == "AllReduce"]
+
+    assert len(sums("--sync-batch-norm")) > len(sums())
 
 
 def shared(b):

@@ -7,6 +7,7 @@ A plan is "policy" or "policy OPTIONS", of one unit. Losses, gradient norms and 
 PyTorch's in f64, running statistics of a checkpoint within 1e-5 of their largest value.
 
   own      each unit has its own statistics in training; evaluation and checkpoints have those of unit 0
+  shared   --sync-batch-norm: all units have the statistics of their micro-batches together, as torch.nn.SyncBatchNorm
   resumed  evaluation after a resumed run is that of one that was not stopped, bit for bit"""
 import argparse
 import os
@@ -75,6 +76,11 @@ def check_against(bench, kind, *options):
 
 def check_own(bench):
     return check_against(bench, "own")
+
+
+def check_shared(bench):
+    """In f64: over few samples rounding to f32 grows from step to step."""
+    return check_against(bench, "shared", "--sync-batch-norm", "--dtype", "f64")
 
 
 def check_resumed(bench):

@@ -39,13 +39,14 @@ def train(rankc, target, options, case, plan, accumulate, reference, work):
 
 
 def tensors_of(path):
-    """The f32 tensors of a safetensors file."""
+    """The f32 and f64 tensors of a safetensors file."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         data = file.read()
     header.pop("__metadata__", None)
-    return {name: struct.unpack(f"<{(e['data_offsets'][1] - e['data_offsets'][0]) // 4}f", data[slice(*e["data_offsets"])])
-            for name, e in header.items()}
+    types = {"F32": (4, "f"), "F64": (8, "d")}
+    return {name: struct.unpack(f"<{(e['data_offsets'][1] - e['data_offsets'][0]) // types[e['dtype']][0]}{types[e['dtype']][1]}",
+                                data[slice(*e["data_offsets"])]) for name, e in header.items()}
 
 
 def kept(work, accumulate):
