@@ -37,18 +37,18 @@ struct rt_launch {
  * ranks. Prints a diagnostic to stderr for failures that no rank can report, such as its own death. Returns an exit
  * code of rankc: 0; the exit code of the first rank that failed, if it is one of rankc; 9 if a rank was killed by a
  * signal, is stuck or ended without explanation; 130 after a signal, unless the ranks failed for another reason
- * afterwards; 6 if ranks cannot be started. */
+ * afterwards; 6 if ranks cannot be started; 2 without a program. */
 int rt_launch(const struct rt_launch *what);
 
 struct rt_launch_command {
     const char *const *arguments; /* the command's name, looked up in PATH, and its arguments; ends with NULL */
     bool json;                    /* diagnostics are JSON */
-    bool *lost;                   /* set to whether the ranks ended with an error that none of them has reported */
+    bool *lost; /* set to whether the ranks ended with an error that none of them has reported; may be NULL */
 };
 
 /* Runs a command that starts the ranks, such as mpirun, to its end, and forwards its stderr and the signals that
  * rt_launch forwards. Its stdin is empty. Returns an exit code of rankc: that of the command, if it is one; 9 if the
- * ranks were lost, or for other codes; 130 after a signal; 6 if it cannot be started. */
+ * ranks were lost, or for other codes; 130 after a signal; 6 if it cannot be started; 2 without a command. */
 int rt_launch_command(const struct rt_launch_command *what);
 
 /* A rank that another launcher starts, such as mpirun: starts a process that ends the job if this one makes no progress

@@ -5,8 +5,10 @@
  * in the same order. A rank is a process of an MPI program or of a launcher's, or a thread: rt_run_threads.
  *
  * No function exits or prints more than warnings (on stderr). Functions return RT_OK or an enum rt_status
- * (base/status.h); rt_error() is the text of the last error. One struct rt serves one thread at a time; different
- * ones are independent. */
+ * (base/status.h); rt_error() is the text of the last error. NULL in place of what a function needs is RT_ERROR_USAGE;
+ * functions that return a number give NaN, -1 or 0 then, and those that return an address NULL.
+ *
+ * One struct rt serves one thread at a time; different ones are independent. */
 #ifndef RT_RT_H
 #define RT_RT_H
 
@@ -66,7 +68,7 @@ struct rt_options {
     /* Where ranks find each other that were started by torchrun, mpirun or by hand: HOST:PORT, file:PATH or mpi
      * (comm/rendezvous.h). NULL: MASTER_ADDR and MASTER_PORT, else MPI. */
     const char *rendezvous;
-    int join_timeout; /* seconds to wait for all ranks to join; 0: 300 */
+    int join_timeout; /* seconds to wait for all ranks to join; 0: 300. Not below 0, like threads and world */
     /* If not NULL: gets a file descriptor of the shared memory the ranks then use, owned by the caller; -1 if there is
      * none. */
     int *segment;
@@ -84,6 +86,9 @@ struct rt_options {
 /* Opens a rank of a job of any number of scale units. RT_ERROR_MISMATCH: the number of ranks is not a multiple of
  * plan_ngpus. */
 int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options);
+
+/* Releases the rank; NULL: nothing. A rank of rt_run_threads, and one that executes a step whose hooks call this, stays
+ * open: the job, or the step, then fails with RT_ERROR_USAGE. */
 void rt_close(struct rt *rt);
 
 /* Runs a job whose ranks are threads of this process: options->world of them, by default one scale unit. Opens each
@@ -92,6 +97,7 @@ void rt_close(struct rt *rt);
  * read. Any number of jobs may run at a time.
  *
  * RT_OK if all calls returned 0. A rank that fails, or whose call returns something else, ends the waits of the others.
+ * If another rank waits for one whose call has returned 0, that is RT_ERROR_SYSTEM (E0905) on the waiting rank.
  * The result is then the status of the first rank that did not fail because of another one, and rt_error(NULL) is its
  * text ("rank 1: index 12 is out of range"). */
 int rt_run_threads(const struct rt_program *program, const struct rt_options *options,
@@ -183,28 +189,30 @@ int rt_zero_grad(struct rt *rt);
  * rt_zero_grad was called. */
 int rt_sync_shard_grad(struct rt *rt);
 
-/* Multiplies gradients, and so the norm that rt_clip_gnorm returns afterwards, with `factor`. */
+/* Multiplies gradients, and so the norm that rt_clip_gnorm returns afterwards, with `factor`, which is finite. */
 int rt_scale_grads(struct rt *rt, double factor);
 
 /* Clips gradients to the norm `most` over all parameters, as torch.nn.utils.clip_grad_norm_ does, instead of to the
- * program's --clip-grad-norm. INFINITY: no clipping. *norm (norm may be NULL) gets the norm before clipping. */
+ * program's --clip-grad-norm. `most` is at least 0; INFINITY: no clipping. *norm (norm may be NULL) gets the norm
+ * before clipping. */
 int rt_clip_gnorm(struct rt *rt, double most, double *norm);
 
-/* Updates the parameters and the optimizer states. */
+/* Updates the parameters and the optimizer states. RT_ERROR_USAGE, like that of rt_sync_shard_grad, rt_scale_grads and
+ * rt_clip_gnorm: no gradients were computed since the last update, or since they were set to zero. */
 int rt_optimizer_step(struct rt *rt);
 
-/* Called on every rank right before and after gradients are reduced; either may be NULL. A status other than RT_OK ends
- * the step and is its result. */
+/* Called on every rank right before and after gradients are reduced; either may be NULL, and so may `hooks`. A status
+ * other than RT_OK ends the step and is its result. */
 struct rt_reduce_hooks {
     int (*before)(void *context, struct rt *rt);
     int (*after)(void *context, struct rt *rt);
     void *context;
 };
-void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks);
+int rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks);
 
-/* Sets the learning rate of the following steps, before the schedule's factor. Parameters with a learning rate of their
- * own (--param) keep it. */
-void rt_set_learning_rate(struct rt *rt, double lr);
+/* Sets the learning rate of the following steps, before the schedule's factor: at least 0, and finite. Parameters with
+ * a learning rate of their own (--param) keep it. */
+int rt_set_learning_rate(struct rt *rt, double lr);
 
 /* Sets the micro-batches per step and scale unit of the following steps. RT_ERROR_MISMATCH: the program was compiled
  * for one micro-batch per step and has no memory for gradient sums. */
@@ -245,7 +253,7 @@ struct rt_position {
 
 /* Writes D/step-K for K = position->step; an existing one is replaced. Collective over the job's ranks, which must see
  * the same file system. RT_ERROR_SYSTEM: a file cannot be written; nothing of this save remains. RT_ERROR_BUSY: another
- * job holds D. */
+ * job holds D. RT_ERROR_USAGE: a step or a number of micro-batches below 0, or a seed below -1. */
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position);
 
 /* The same in two steps, between which training goes on. rt_save_begin copies the tensors that this rank writes, and a
@@ -268,7 +276,7 @@ int rt_thin_checkpoints(struct rt *rt, int64_t step, int most);
 
 /* Loads D/step-K, `which` being K, or "latest": the newest checkpoint that is intact for all ranks, with a warning for
  * each damaged one; if all are damaged, the error is that of the newest. RT_ERROR_MISMATCH: damaged, or of another
- * program. RT_ERROR_INPUT: a file is a link; links are not followed. Collective. */
+ * program. RT_ERROR_INPUT: a file is a link; links are not followed. position may be NULL. Collective. */
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position);
 
 /* The same for the parameters alone: the optimizer's state, the step and the position in the data stay those of a new

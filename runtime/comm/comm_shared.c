@@ -15,6 +15,7 @@
 #define PUBLISHED 200      /* turns after which a wait is published, if the rank does not sleep before */
 #define SLEEP_NS  20000000 /* longest sleep: whoever ends a rank marks the segment without ringing */
 #define NAP_NS    50000    /* the same while another transport must be looked at */
+#define LOOKS     1024     /* turns between looks for ranks that have left */
 
 /* Offsets of the parts of a segment. */
 struct layout {
@@ -172,6 +173,29 @@ static void keep_apart(const struct shared *shared, int whose) {
             rt_wait_apart(atomic_load(&rt_shared_progress(shared->segment, shared->world[r])->core));
 }
 
+/* A member that is waited for and has closed the communicator of all ranks; -1: none. */
+static int find_left(const struct shared *shared, int whose) {
+    const int first = whose == SHARED_ALL ? 0 : whose, end = whose == SHARED_ALL ? shared->base.size : whose + 1;
+    for (int m = first; m < end; m++)
+        if (atomic_load(&rt_shared_progress(shared->segment, shared->world[m])->closed) >= shared->opening) return m;
+    return -1;
+}
+
+/* The numbers of ranks are those of the job unless another transport connects this host with others. */
+static int fail_left(struct shared *shared, int member) {
+    if (shared->transfers->beside)
+        return shared_fail(shared, RT_ERROR_SYSTEM, "a rank of this host has left the job, and this rank waits for it");
+    return shared_fail(shared, RT_ERROR_SYSTEM, "rank %d has left the job, and rank %d waits for it (E0905)",
+                       shared->world[member], shared->world_rank);
+}
+
+/* Looks now and then whether a rank that is waited for has left. What it wrote before counts. */
+static int look_for_left(struct shared *shared, const struct rt_wait *wait, const _Atomic uint64_t *word,
+                         uint64_t value, int whose) {
+    const int left = wait->sleeps || wait->turns % LOOKS == LOOKS - 1 ? find_left(shared, whose) : -1;
+    return left < 0 || is_reached(word, value) ? RT_OK : fail_left(shared, left);
+}
+
 /* A word that was written before the job was aborted counts. */
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     const struct transfers *transfers = shared->transfers;
@@ -182,6 +206,7 @@ int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t va
     while (!is_reached(word, value)) {
         status = look_around(shared);
         if (!status && transfers->beside && wait.turns >= PUBLISHED) status = transfers->beside(transfers->context);
+        if (!status) status = look_for_left(shared, &wait, word, value, whose);
         if (status) break;
         publish_once(shared, &wait, word, value, whose);
         if (wait.sleeps) keep_apart(shared, whose);
@@ -321,6 +346,7 @@ int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size,
     for (int r = 0; r < size; r++) set_member(shared, r, r);
     forget_background(shared, 0);
     use_level(shared, 0);
+    shared->opening = atomic_fetch_add(&shared->progress->opened, 1) + 1;
     atomic_store(&shared->progress->instruction, -1);
     atomic_store(&shared->progress->core, -1);
     shared_count_move(shared);
@@ -343,6 +369,7 @@ static struct shared *new_part(struct shared *shared, int color, int level) {
         new_shared(shared->segment, shared->symmetric, shared->world_size, shared->world_rank, size, shared->transfers);
     if (!part) return NULL;
     part->level = level;
+    part->opening = shared->opening;
     forget_background(part, level);
     for (int r = 0, member = 0; r < shared->base.size; r++)
         if ((int)shared->control[r]->call.bytes == color) set_member(part, member++, shared->world[r]);
@@ -383,6 +410,7 @@ static void shared_close(struct rt_comm *comm) {
     struct shared *shared = shared_of(comm);
     atomic_store(&control_of(shared, shared->level, shared->world_rank)->first, 0);
     atomic_fetch_and(levels_of(shared, shared->world_rank), ~((uint32_t)1 << shared->level));
+    if (shared->level == 0) atomic_store(&shared->progress->closed, shared->opening);
     free_shared(shared);
 }
 

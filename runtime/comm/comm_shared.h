@@ -61,7 +61,8 @@ struct rt_activity {
     _Atomic int finished;            /* the rank completed its run */
     _Atomic int core;                /* that it was on when it last began to wait */
     _Alignas(RT_CACHE_LINE) struct rt_bell
-        bell; /* where the rank sleeps; rung by others after they stored what it may await */
+        bell;                        /* where the rank sleeps; rung by others after they stored what it may await */
+    _Atomic uint32_t opened, closed; /* how often it has opened and closed the communicator of all ranks */
 };
 
 /* Segment header: words that the launcher, and ranks before they join, access. */

@@ -84,6 +84,7 @@ struct shared {
     struct rt_activity *progress;
     size_t symmetric; /* bytes per rank, as passed to rt_comm_open_shared */
     int world_size, world_rank, level;
+    uint32_t opening; /* rt_activity.opened of this rank */
     uint64_t sequence;
     uint64_t begun, done;                     /* copies of those in the rank's control block */
     struct share share[RT_SHARED_BACKGROUND]; /* as `background` of the control block */
@@ -103,8 +104,9 @@ static inline struct shared *shared_of(struct rt_comm *comm) {
 
 int shared_fail(struct shared *shared, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Waits until *word, in the segment, is >= value. RT_OK, or RT_ERROR_PEER once the job is aborted. `whose`: the member
- * that writes the word, or SHARED_ALL. Posted transfers advance meanwhile. */
+/* Waits until *word, in the segment, is >= value. RT_OK, RT_ERROR_PEER once the job is aborted, or RT_ERROR_SYSTEM if a
+ * rank that is waited for has closed its communicator. `whose`: the member that writes the word, or SHARED_ALL. Posted
+ * transfers advance meanwhile. */
 enum { SHARED_ALL = -1 };
 int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose);
 /* A wait for something outside of the segment begins or ends. */

@@ -187,7 +187,7 @@ static int join_by_name(struct rt *rt, const struct rt_options *options, const c
 }
 
 int rt_local_rank(const struct rt *rt) {
-    return rt->internal->local_rank;
+    return rt ? rt->internal->local_rank : -1;
 }
 
 int rt_join(struct rt *rt, const struct rt_options *options) {

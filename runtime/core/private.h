@@ -72,6 +72,8 @@ struct rt_private {
     int failed_at; /* 1 + the instruction of the step that failed with this error; 0: none */
     const char *directory;
     bool owns_comm;
+    bool embedded;                         /* rt_run_threads closes the rank */
+    bool misclosed;                        /* the caller has tried to close it while it was used */
     int local_rank;                        /* number of this rank among those of its machine */
     int local_world;                       /* ranks on this machine; 0: the launcher does not say */
     bool json;                             /* warnings are printed as JSON */
@@ -94,6 +96,7 @@ struct rt_private {
     double lr;               /* learning rate without the schedule's factor */
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
     int64_t passes;          /* training forward passes since gradients were set to zero */
+    bool computed;           /* a backward phase has begun since gradients were set to zero or the update */
     bool reduced;            /* gradients were reduced since the last backward */
     bool summed;             /* their sums over ranks lie in the place of the rank's own: zero_grad comes next */
     bool apart;              /* weights that are scale units' own may differ since rt_take_first_unit */
@@ -127,7 +130,14 @@ struct rt_private {
 /* rt_fail with an explicit enum rt_code. */
 int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* The same where there is no struct rt: the error of this thread, which rt_error(NULL) returns. */
+/* Records that a call has NULL in place of `argument`, and returns RT_ERROR_USAGE; rt may be NULL. */
+int rt_refuse_null(struct rt *rt, const char *argument);
+#define RT_NEEDS(rt, argument)                                                                                         \
+    do                                                                                                                 \
+        if (!(argument)) return rt_refuse_null(rt, #argument);                                                         \
+    while (0)
+
+/* rt_fail_code where there is no struct rt: the error of this thread, which rt_error(NULL) returns. */
 int rt_fail_open(int status, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The status of a library call where a command would end with that exit code. */
@@ -179,6 +189,9 @@ int rt_load_weights(struct rt *rt);
 /* Reads manifest.json of the program's directory, and checks its hash and that it is this program's; the caller frees
  * it. */
 int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest);
+
+/* Records that rt_close was called, and refused, while the rank is used (`misclosed`); RT_ERROR_USAGE. */
+int rt_refuse_close(struct rt *rt);
 
 /* Enclose every call that executes instructions. rt_begin_step counts the step, reports it to the launcher, sets the
  * kernels' thread count and returns the previous count, which rt_end_step restores. rt_end_step waits for the device; a

@@ -71,6 +71,11 @@ int rt_fail_memory(struct rt *rt) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 
+int rt_refuse_null(struct rt *rt, const char *argument) {
+    if (!rt) return rt_fail_open(RT_ERROR_USAGE, RT_CODE_USAGE, "%s is NULL", argument);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s is NULL", argument);
+}
+
 int rt_status_of_exit(enum exit_code exit) {
     switch (exit) {
     case EXIT_USAGE: return RT_ERROR_USAGE;
@@ -307,7 +312,17 @@ static int agree(struct rt *rt, const struct rt_options *options, struct rt_agre
     return agreed->next ? agreed->next(agreed->context, rt) : RT_OK;
 }
 
+static int check_options(struct rt *rt, const struct rt_options *options) {
+    const char *negative = options->join_timeout < 0 ? "join_timeout"
+                           : options->threads < 0    ? "threads"
+                           : options->world < 0      ? "world"
+                                                     : NULL;
+    if (!negative) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "options.%s is negative", negative);
+}
+
 static int open_rank(struct rt *rt, const struct rt_options *options, struct rt_agreed *agreed) {
+    RT_TRY(check_options(rt, options));
     RT_TRY(check_program(rt));
     RT_TRY(rt_join(rt, options));
     RT_TRY(place_shard(rt));
@@ -354,6 +369,10 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
 
 int rt_open_agreed(struct rt **out, const struct rt_program *program, const struct rt_options *options,
                    struct rt_agreed *agreed) {
+    RT_NEEDS(NULL, out);
+    *out = NULL;
+    RT_NEEDS(NULL, program);
+    RT_NEEDS(NULL, options);
     struct rt *rt = calloc(1, sizeof *rt);
     struct rt_private *private = calloc(1, sizeof *private);
     if (!rt || !private) {
@@ -376,35 +395,49 @@ int rt_open_agreed(struct rt **out, const struct rt_program *program, const stru
 }
 
 void rt_abort(struct rt *rt) {
-    rt->comm->driver->abort(rt->comm);
+    if (rt) rt->comm->driver->abort(rt->comm);
 }
 
 int rt_program_ranks(const struct rt_program *program) {
-    return program->plan_ngpus;
+    return program ? program->plan_ngpus : 0;
 }
 
 const struct rt_port *rt_program_input(const struct rt_program *program, int index) {
-    return &program->inputs[index];
+    return program && index >= 0 && index < program->ninputs ? &program->inputs[index] : NULL;
 }
 
 const struct rt_port *rt_program_output(const struct rt_program *program, int index) {
-    return &program->outputs[index];
+    return program && index >= 0 && index < program->noutputs ? &program->outputs[index] : NULL;
 }
 
 int rt_rank(const struct rt *rt) {
-    return rt->rank;
+    return rt ? rt->rank : -1;
 }
 
 int rt_world(const struct rt *rt) {
-    return rt->world;
+    return rt ? rt->world : 0;
 }
 
 int rt_units(const struct rt *rt) {
-    return rt->units->size;
+    return rt ? rt->units->size : 0;
 }
 
 int rt_scale_unit(const struct rt *rt) {
-    return rt->unit;
+    return rt ? rt->unit : -1;
+}
+
+/* A rank that is used must not be released: its user goes on with it. */
+static bool is_used(struct rt *rt) {
+    if (!rt->internal->embedded && !rt->internal->call) return false;
+    rt->internal->misclosed = true;
+    return true;
+}
+
+int rt_refuse_close(struct rt *rt) {
+    rt->internal->misclosed = false;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        "the rank was closed while it is used: rt_run_threads closes its ranks, and a function that a "
+                        "step calls closes none");
 }
 
 /* The two communicators may be the same object. */
@@ -414,7 +447,7 @@ static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
 }
 
 void rt_close(struct rt *rt) {
-    if (!rt) return;
+    if (!rt || is_used(rt)) return;
     struct rt_private *private = rt->internal;
     const bool failed = !rt->comm || rt->comm->driver->alive(rt->comm) != RT_OK;
     const bool accessed = failed && private->mpi && rt_mpi_job_accesses(private->mpi); /* by MPI, still */

@@ -26,8 +26,14 @@ const void *rt_current_output(const struct rt *rt, int index) {
     return place->offset == RT_ABSENT ? NULL : place_address(rt, place);
 }
 
+/* Outputs of a program that trains are followed by gradients of its inputs and metrics. */
+static int hidden_outputs(const struct rt_program *program) {
+    return program->training ? program->training->gradients + program->training->metrics : 0;
+}
+
 /* rt->slot is that of the last segment, which may be an update, or a backward segment of another micro-batch. */
 const void *rt_output(const struct rt *rt, int index) {
+    if (!rt || index < 0 || index >= rt->program->noutputs + hidden_outputs(rt->program)) return NULL;
     const struct rt_place *place = &rt->rank_class->outputs[index];
     const int slots = rt->rank_class->schedule.slots[place->set];
     const size_t slot = slots ? (size_t)(rt->internal->forwarded[place->set % RT_MAX_CHUNKS] % slots) : 0;
@@ -208,6 +214,7 @@ int rt_begin_step(struct rt *rt) {
 int rt_end_step(struct rt *rt, int threads, int status) {
     rt_kernels_threads(threads);
     if (!status) status = rt->program->device->finish(rt);
+    if (!status && rt->internal->misclosed && !rt->internal->embedded) status = rt_refuse_close(rt);
     if (!status) {
         rt_at(rt, -1);
         return RT_OK;
@@ -364,6 +371,9 @@ static bool overwrites_gradients(const struct rt *rt) {
 }
 
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, inputs);
+    RT_NEEDS(rt, outputs);
     struct tensors tensors = {inputs, outputs};
     const int threads = rt_begin_step(rt);
     double *control = rt->internal->control;

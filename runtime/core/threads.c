@@ -20,9 +20,12 @@ struct spawned {
     void *context;
 };
 
+/* The communicator is closed at once: ranks that wait for this one must not wait for ever. */
 static void *run_spawned(void *argument) {
     struct spawned *rank = argument;
     rank->run(rank->comm, rank->context);
+    rank->comm->driver->close(rank->comm);
+    rank->comm = NULL;
     return NULL;
 }
 
@@ -75,7 +78,12 @@ static void run_embedded(struct rt_comm *comm, void *context) {
     options.mpi_comm = options.nccl_comm = options.cuda_stream = NULL;
     options.segment = NULL;
     result->status = rt_open(&rt, job->program, &options);
-    if (!result->status) result->status = job->run(rt, job->context);
+    if (!result->status) {
+        rt->internal->embedded = true;
+        result->status = job->run(rt, job->context);
+        rt->internal->embedded = false;
+        if (!result->status && rt->internal->misclosed) result->status = rt_refuse_close(rt);
+    }
     if (result->status) {
         snprintf(result->text, sizeof result->text, "%s", rt_error(rt));
         result->code = rt_error_code(rt);
@@ -106,6 +114,8 @@ static int report_cause(const struct result *results, int world) {
 int rt_run_threads(const struct rt_program *program, const struct rt_options *options,
                    int (*run)(struct rt *rt, void *context), void *context) {
     static const struct rt_options none;
+    RT_NEEDS(NULL, program);
+    RT_NEEDS(NULL, run);
     struct embedded job = {program, options ? options : &none, run, context, NULL};
     const int world = job.options->world ? job.options->world : program->plan_ngpus;
     if (!rt_ranks_fit(world, program->plan_ngpus))

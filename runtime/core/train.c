@@ -6,15 +6,24 @@
 
 /* Numbers */
 
-void rt_set_learning_rate(struct rt *rt, double lr) {
+static int refuse_number(struct rt *rt, const char *what, double number) {
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s cannot be %g", what, number);
+}
+
+int rt_set_learning_rate(struct rt *rt, double lr) {
+    RT_NEEDS(rt, rt);
+    if (!(lr >= 0) || isinf(lr)) return refuse_number(rt, "the learning rate", lr);
     rt->internal->lr = lr;
+    return RT_OK;
 }
 
 double rt_learning_rate(const struct rt *rt) {
-    return rt->internal->control[RT_LR];
+    return rt ? rt->internal->control[RT_LR] : NAN;
 }
 
 int rt_set_accumulate(struct rt *rt, int micro_batches) {
+    RT_NEEDS(rt, rt);
+    if (micro_batches < 1) return refuse_number(rt, "the number of micro-batches", micro_batches);
     const struct rt_training *training = rt->program->training;
     if (!training || (micro_batches > 1 && training->accumulate == 1))
         return rt_fail_code(
@@ -32,8 +41,10 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     return RT_OK;
 }
 
-void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks) {
-    rt->internal->hooks = *hooks;
+int rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks) {
+    RT_NEEDS(rt, rt);
+    rt->internal->hooks = hooks ? *hooks : (struct rt_reduce_hooks){0};
+    return RT_OK;
 }
 
 void rt_reset_gradients(struct rt *rt) {
@@ -79,12 +90,13 @@ static int share_losses(struct rt *rt, double *losses, int n) {
 }
 
 double rt_loss(struct rt *rt) {
+    if (!rt || !rt->program->noutputs) return NAN;
     double loss = number_at(rt, rt_output(rt, 0), rt->program->outputs[0].dtype);
     return share_losses(rt, &loss, 1) ? NAN : loss;
 }
 
 double rt_gradient_norm(const struct rt *rt) {
-    return rt->internal->norm * rt->internal->norm_scale;
+    return rt ? rt->internal->norm * rt->internal->norm_scale : NAN;
 }
 
 static int output_of_metric(const struct rt *rt, enum rt_metric metric) {
@@ -92,13 +104,15 @@ static int output_of_metric(const struct rt *rt, enum rt_metric metric) {
 }
 
 double rt_metric(struct rt *rt, enum rt_metric metric) {
-    if ((int)metric >= rt->program->training->metrics) return NAN;
+    const struct rt_training *training = rt ? rt->program->training : NULL;
+    if (!training || (int)metric < 0 || (int)metric >= training->metrics) return NAN;
     return number_at(rt, rt_output(rt, output_of_metric(rt, metric)), RT_F64);
 }
 
 /* Calls */
 
 static int check_trains(struct rt *rt) {
+    RT_NEEDS(rt, rt);
     if (rt->program->training) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the program was not compiled to train");
 }
@@ -112,9 +126,13 @@ static int check_kind(struct rt *rt, bool module) {
                                : "the program does not compute the loss: call its forward and backward functions");
 }
 
-/* Checks that gradients have not been overwritten since they were computed. */
+/* Checks that there are gradients, and that they have not been overwritten since they were computed. */
 static int check_gradients(struct rt *rt) {
     RT_TRY(check_trains(rt));
+    if (!rt->internal->computed)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                            "there are no gradients: none were computed since they were set to zero or the parameters "
+                            "updated");
     if (!rt->internal->lost) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
                         "an inference step has overwritten the gradients: compute them again");
@@ -139,7 +157,7 @@ static int zero_gradients(struct rt *rt) {
     RT_TRY(rt_end_sums(rt));
     rt->internal->overlaps = rt->internal->known = false;
     rt->internal->passes = 0;
-    rt->internal->summed = rt->internal->lost = false;
+    rt->internal->summed = rt->internal->lost = rt->internal->computed = false;
     rt_reset_gradients(rt);
     return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], (size_t)rt->internal->bytes[RT_GRADIENTS]);
 }
@@ -193,6 +211,7 @@ static int enter_backward(struct rt *rt, struct training_call *call, enum phase 
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     const bool last = ++call->backwards[phase][rt->internal->chunk] == rt->internal->accumulate;
     if (schedule->nchunks > 1 || schedule->slots[0] > 1) RT_TRY(enter_micro_batch(rt, call, micro));
+    rt->internal->computed = true;
     rt_backward_begins(rt, last, !rt_values_are_read(rt));
     return RT_OK;
 }
@@ -244,6 +263,7 @@ static int begin_update(struct rt *rt, void *context, int micro) {
 static int end_update(struct rt *rt, void *context, int micro) {
     (void)context, (void)micro;
     rt_reset_gradients(rt);
+    rt->internal->computed = false;
     return RT_OK;
 }
 
@@ -309,9 +329,19 @@ static int inspect(struct rt *rt, const struct training_call *call) {
     return any ? private->inspect(private->inspector, rt, &attempt) : RT_OK;
 }
 
+/* Checks the caller's arguments. */
+static int check_call(struct rt *rt, const struct training_call *call) {
+    RT_TRY(check_kind(rt, false));
+    if (!call->samples && !call->batch) return rt_refuse_null(rt, "samples");
+    for (int j = 0; call->samples && j < rt->internal->accumulate; j++)
+        if (!call->samples[j]) return rt_refuse_null(rt, "an element of samples");
+    if (call->scale && !call->scale->factor) return rt_refuse_null(rt, "scale->factor");
+    return RT_OK;
+}
+
 /* A step of a program with a loss, up to the given phases. */
 static int train(struct rt *rt, unsigned later, struct training_call *call) {
-    RT_TRY(check_kind(rt, false));
+    RT_TRY(check_call(rt, call));
     const int threads = rt_begin_step(rt);
     RT_TRY(rt_end_step(rt, threads, run_gradients(rt, later, call)));
     read_losses(rt, call->is_dummy, call->losses);
@@ -350,6 +380,8 @@ int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_re
 
 int rt_train_batch(struct rt *rt, const void *const *inputs, void *const *outputs, struct rt_train_result *result) {
     struct rt_train_result unread;
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, inputs);
     struct training_call call = {.batch = inputs, .outputs = outputs, .losses = rt->internal->losses};
     RT_TRY(train(rt, REDUCE | UPDATE, &call));
     return rt_find_train_result(rt, rt->internal->losses, result ? result : &unread);
@@ -381,6 +413,7 @@ static int begin_module_backward(struct rt *rt, void *context, int micro) {
     const struct module_call *call = context;
     (void)micro;
     rt->internal->reduced = false;
+    rt->internal->computed = true;
     rt_backward_begins(rt, true, false);
     return rt_take_inputs(rt, rt->program->ninputs, rt->program->training->seeds, call->in);
 }
@@ -404,11 +437,14 @@ static int run_module(struct rt *rt, enum phase phase, const void *const *in, vo
 
 int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs) {
     RT_TRY(check_kind(rt, true));
+    RT_NEEDS(rt, inputs);
+    RT_NEEDS(rt, outputs);
     return run_module(rt, PHASE_FORWARD, inputs, outputs);
 }
 
 int rt_backward(struct rt *rt, const void *const *output_gradients, void *const *input_gradients) {
     RT_TRY(check_kind(rt, true));
+    RT_NEEDS(rt, output_gradients);
     if (rt->internal->summed)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
                             "the gradients were already reduced: set them to zero before the next backward");
@@ -430,11 +466,15 @@ int rt_sync_shard_grad(struct rt *rt) {
 
 int rt_scale_grads(struct rt *rt, double factor) {
     RT_TRY(check_trains(rt));
+    if (!isfinite(factor)) return refuse_number(rt, "the factor of gradients", factor);
+    RT_TRY(check_gradients(rt));
     rt->internal->control[RT_RESCALE] *= factor;
     return RT_OK;
 }
 
 int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
+    RT_TRY(check_trains(rt));
+    if (!(most >= 0)) return refuse_number(rt, "the norm that gradients are clipped to", most);
     RT_TRY(rt_sync_shard_grad(rt));
     rt->internal->control[RT_MOST] = most;
     if (norm) *norm = rt_metric(rt, RT_NORM) * rt->internal->control[RT_RESCALE];

@@ -353,7 +353,12 @@ static void clean_up(struct launch *job) {
 }
 
 int rt_launch(const struct rt_launch *what) {
-    struct launch job = {.what = what, .memfd = -1, .signals = -1};
+    static const struct rt_launch nothing;
+    struct launch job = {.what = what ? what : &nothing, .memfd = -1, .signals = -1};
+    if (!what || !what->program) {
+        print_error(&job, 200, "no program to start");
+        return 2;
+    }
     if (what->ranks < 1 || what->ranks > RT_MAX_RANKS) {
         print_error(&job, 901, "cannot start %d ranks", what->ranks);
         return 2;

@@ -100,14 +100,15 @@ static int judge(struct command *command, int status) {
     snprintf(text, sizeof text, "a rank ended without an error message: '%s' has exit code %d",
              rt_quote_text(name).text, code);
     print_error(command, 911, text);
-    *command->what->lost = true;
+    if (command->what->lost) *command->what->lost = true;
     return EXIT_RANK;
 }
 
 int rt_launch_command(const struct rt_launch_command *what) {
     struct command command = {.what = what, .job = {.memfd = -1, .signals = -1}, .relay = {.fd = -1}, .pidfd = -1};
     int exit = EXIT_SYSTEM;
-    *what->lost = false;
+    if (!what || !what->arguments || !what->arguments[0]) return EXIT_USAGE;
+    if (what->lost) *what->lost = false;
     launch_catch_signals(&command.job);
     if (start(&command) == 0)
         exit = judge(&command, watch(&command));

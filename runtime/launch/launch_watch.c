@@ -98,7 +98,7 @@ static void observe(const struct rt_launch *what, const struct position *at, int
 int rt_watch_open(const struct rt_launch *what) {
     int ends[2];
     const pid_t rank = getpid();
-    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    if (!what || pipe2(ends, O_CLOEXEC) != 0) return -1;
     const pid_t made = fork();
     if (made == 0) {
         struct position at;

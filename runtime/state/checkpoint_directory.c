@@ -127,7 +127,7 @@ int64_t checkpoint_before(const struct checkpoint_directory *directory, int64_t 
 }
 
 bool rt_checkpoint_exists(const char *directory) {
-    const struct checkpoint_directory opened = {.fd = open(directory, OPEN_DIRECTORY), .lock = -1};
+    const struct checkpoint_directory opened = {.fd = directory ? open(directory, OPEN_DIRECTORY) : -1, .lock = -1};
     const bool exists = opened.fd >= 0 && checkpoint_before(&opened, INT64_MAX) >= 0;
     if (opened.fd >= 0) close(opened.fd);
     return exists;
@@ -189,6 +189,7 @@ static int remove_checkpoint(struct rt *rt, const struct checkpoint_directory *d
 }
 
 int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
+    RT_NEEDS(rt, rt);
     const struct checkpoint_directory *directory = rt->internal->checkpoints;
     if (!directory || most < 1)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
@@ -287,6 +288,8 @@ static int hold(struct rt *rt, const char *path, bool create) {
 }
 
 int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create) {
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, directory);
     int status = RT_OK;
     if (rt->rank == 0 && rt->internal->checkpoints) {
         rt_release_checkpoints(rt->internal->checkpoints);

@@ -260,6 +260,9 @@ static int load(struct loading *l, const char *directory, const char *which, str
 
 static int load_with(struct loading *l, const char *directory, const char *which, struct rt_position *position) {
     struct rt *rt = l->rt;
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, directory);
+    RT_NEEDS(rt, which);
     int status = load(l, directory, which, position);
     leave(l);
     checkpoint_close(&l->directory);
@@ -269,8 +272,9 @@ static int load_with(struct loading *l, const char *directory, const char *which
 }
 
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position) {
+    struct rt_position unread;
     struct loading l = {.rt = rt, .directory = {.fd = -1, .lock = -1}, .at = -1};
-    return load_with(&l, directory, which, position);
+    return load_with(&l, directory, which, position ? position : &unread);
 }
 
 int rt_load_parameters(struct rt *rt, const char *directory, const char *which) {

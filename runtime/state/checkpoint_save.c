@@ -331,7 +331,18 @@ static void clean_up(struct saving *s) {
     free(s->all);
 }
 
+static int check_call(struct rt *rt, const char *directory, const struct rt_position *position) {
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, directory);
+    RT_NEEDS(rt, position);
+    if (position->step >= 0 && position->micro_batches >= 0 && position->seed >= -1) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        "a checkpoint cannot have step %lld, %lld micro-batches and seed %lld",
+                        (long long)position->step, (long long)position->micro_batches, (long long)position->seed);
+}
+
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position) {
+    RT_TRY(check_call(rt, directory, position));
     if (rt->internal->saving) RT_TRY(rt_save_end(rt));
     struct saving s = {.rt = rt, .position = *position, .opened = {.fd = -1, .lock = -1}, .at = -1};
     int status = save(&s, directory);
@@ -439,6 +450,7 @@ static int begin_in_background(struct saving *s, const char *directory) {
 }
 
 int rt_save_begin(struct rt *rt, const char *directory, const struct rt_position *position) {
+    RT_TRY(check_call(rt, directory, position));
     if (rt->internal->saving) RT_TRY(rt_save_end(rt));
     struct saving *s = calloc(1, sizeof *s);
     if (!s) return rt_fail_memory(rt);
@@ -455,10 +467,11 @@ int rt_save_begin(struct rt *rt, const char *directory, const struct rt_position
 }
 
 bool rt_save_is_written(const struct rt *rt) {
-    return !rt->internal->saving || atomic_load(&rt->internal->saving->written);
+    return !rt || !rt->internal->saving || atomic_load(&rt->internal->saving->written);
 }
 
 int rt_save_end(struct rt *rt) {
+    RT_NEEDS(rt, rt);
     struct saving *s = rt->internal->saving;
     if (!s) return RT_OK;
     rt->internal->saving = NULL;

@@ -72,17 +72,13 @@ OPEN = {
     "a-84-past-zero",
     "a-88-question-mark-dims",
     "b-58-resume-longer-schedule",
-    "b-64-ranks-with-other-options",
     "b-67-batch-norm-evaluation",
     "b-68-shared-input-shuffle",
     "real-01-output-rank",
     "rel-01-long-initializer",
-    "rel-03-mpich-sigterm-at-start",
     "rel-04-ckpt-partial-out",
     "rel-06-dump-places",
-    "rel-07-thread-rank-returns-early",
     "rel-09-integer-division-by-zero",
-    "rel-10-c-api-null",
 }
 
 

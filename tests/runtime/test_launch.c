@@ -3,6 +3,8 @@
 
 #include "launched.h"
 
+#include "launch.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +111,17 @@ static void results_that_cannot_be_written_are_an_error(void **state) {
     assert_error(&result, 6, "error[E0611]");
 }
 
+static void nothing_to_start_is_refused(void **state) {
+    (void)state;
+    const struct rt_launch nothing = {.ranks = 1};
+    const struct rt_launch_command no_words = {.arguments = (const char *const[]){NULL}};
+    assert_int_equal(rt_launch(NULL), 2);
+    assert_int_equal(rt_launch(&nothing), 2);
+    assert_int_equal(rt_launch_command(NULL), 2);
+    assert_int_equal(rt_launch_command(&no_words), 2);
+    assert_int_equal(rt_watch_open(NULL), -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_prints_a_summary),
@@ -119,6 +132,7 @@ int main(void) {
         cmocka_unit_test(inputs_are_checked),
         cmocka_unit_test(ranks_must_be_what_was_generated),
         cmocka_unit_test(results_that_cannot_be_written_are_an_error),
+        cmocka_unit_test(nothing_to_start_is_refused),
     };
     if (!getenv("TINY_PROGRAM")) return 77;
     return cmocka_run_group_tests_name("launch", tests, make_files, remove_files);
