@@ -61,21 +61,14 @@ OWN = {
 
 # What is not yet as it should be.
 OPEN = {
-    "a-15-vinfo-contradicts",
     "a-16-sparse-init",
     "a-36-dynquant-lstm",
-    "a-45-dim-minus-one-all",
-    "a-48-batch-declared-only-inside",
     "a-73-fp16-converter-1",
     "a-81-loop-no-iterations",
     "a-83-sce-float-target",
     "a-84-past-zero",
-    "a-88-question-mark-dims",
     "b-58-resume-longer-schedule",
     "b-67-batch-norm-evaluation",
-    "b-68-shared-input-shuffle",
-    "real-01-output-rank",
-    "rel-01-long-initializer",
     "rel-04-ckpt-partial-out",
     "rel-06-dump-places",
     "rel-09-integer-division-by-zero",
