@@ -31,6 +31,7 @@ enum rt_code {
     RT_CODE_DEVICE = 906,
     RT_CODE_TOKEN = 907, /* token of a rendezvous */
     RT_CODE_RANK = 911,
+    RT_CODE_STALL = 912,
     RT_CODE_CALLS = 913,
     RT_CODE_LOSS = 914,
     RT_CODE_INPUT = 915,

@@ -546,6 +546,12 @@ static void end_rank(const struct job *job, const struct failure *failure) {
         rt_mpi_give_up(failure->exit);
 }
 
+void end_job(const struct job *job, const struct failure *failure) {
+    end_rank(job, failure);
+    if (!is_loopback(job) && rt_mpi_launched()) rt_mpi_give_up(failure->exit);
+    _exit(failure->exit);
+}
+
 int rt_main(int argc, char **argv, const struct rt_program *program) {
     struct job job = {.program = program, .segment = -1, .watch = -1};
     struct failure failure = {0};
@@ -565,6 +571,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     if (!exit) exit = default_world(&job, &failure);
     if (!exit) open_watch(&job);
     if (!exit) exit = run_job(&job, &failure);
+    stop_ends();
     end_rank(&job, &failure);
     if (job.segment >= 0) close(job.segment);
     manifest_free(&job.manifest);

@@ -163,10 +163,16 @@ int record_step(struct rank *self, double ms, double loss);
 int fail_reason(struct rank *self, int code, const struct rt_reason *why);
 
 /* Handling of SIGINT and SIGTERM in training: Note [Stopping] in main_stop.c. After stop_after_steps they request the
- * end of the run instead of ending the process. */
+ * end of the run instead of ending the process. stop_allow: what begins now, such as a step, may take that many ms
+ * after a signal, and at least STOP_MS; then the process ends. */
 void stop_catch_signals(void);
-void stop_after_steps(void);
+void stop_after_steps(struct job *job);
+void stop_allow(const struct job *job, double ms);
+void stop_ends(void); /* the job's memory is about to be released */
 bool stop_requested(void);
+
+/* Prints the failure, ends the waits of the job's other ranks and exits. */
+void end_job(const struct job *job, const struct failure *failure) __attribute__((noreturn));
 
 /* Trains on --data up to step --steps: RT_OK, or a status recorded in `self`. Collective over the job's ranks. */
 int train_steps(struct rank *self, struct rt *rt);

@@ -28,9 +28,14 @@ struct trainer {
     int64_t saved;          /* last step with a checkpoint; 0: none */
     bool writing;           /* it is being written in the background */
     bool stopping;          /* all ranks have agreed to stop */
+    bool evaluated;         /* the log has the evaluation after the step that the run goes on from */
+    double longest;         /* of the steps so far, ms */
     struct nonfinite found; /* of the current step */
     struct rt_progress progress;
 };
+
+/* After a signal, how long reading or writing files may take. */
+#define FILES_MS 600e3
 
 /* Metrics */
 
@@ -185,12 +190,14 @@ static int train_step(struct trainer *t) {
         RT_TRY(feed_read(&t->feed, t->self, j, first + (int64_t)j * t->units + rt->unit));
     trace_begin_step(t->self->trace, m.step);
     dump_begin_step(t->self->dump, m.step);
+    stop_allow(t->self->job, 3 * t->longest);
     const double start = now_ms();
     int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
     if (status) return fail_step(t, status, first);
     status = rt_find_train_result(rt, t->losses, &m.of);
     if (status) return fail_rank(t->self, rt, status);
     m.ms = now_ms() - start;
+    if (m.ms > t->longest) t->longest = m.ms;
     RT_TRY(trace_end_step(t->self->trace));
     RT_TRY(dump_end_step(t->self->dump));
     if (t->self->first) RT_TRY(tell_step(t, &m));
@@ -210,6 +217,7 @@ static int save_once(struct trainer *t, bool wait) {
     RT_TRY(finish_save(t));
     if (!o->checkpoint_dir || t->saved == progress.step) return RT_OK;
     t->writing = o->checkpoint_async && !wait;
+    stop_allow(t->self->job, FILES_MS);
     const double start = now_ms();
     int status =
         t->writing ? rt_save_begin(t->rt, o->checkpoint_dir, &progress) : rt_save(t->rt, o->checkpoint_dir, &progress);
@@ -248,8 +256,8 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
 }
 
 /* Mean loss over the evaluation micro-batches, assigned to scale units round-robin. A unit without one in the last
- * round computes a micro-batch that does not count. A signal does not interrupt an evaluation, because its metrics
- * would be incomplete. */
+ * round computes a micro-batch that does not count. A signal ends an evaluation without metrics, which would be
+ * incomplete; a resumed run makes it again. */
 static int evaluate(struct trainer *t) {
     struct rt *rt = t->rt;
     const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
@@ -258,6 +266,8 @@ static int evaluate(struct trainer *t) {
     for (int64_t first = 0; first < all; first += t->units) {
         const int64_t index = first + rt->unit < all ? first + rt->unit : first;
         RT_TRY(check_stop(t));
+        if (t->stopping) return RT_OK;
+        stop_allow(t->self->job, 3 * t->longest);
         RT_TRY(feed_read(&t->eval, t->self, 0, index));
         int status = rt_infer_step(rt, t->eval.samples[0], outputs);
         if (status) return fail_rank(t->self, rt, status);
@@ -307,6 +317,7 @@ static int keep_step(struct trainer *t, int64_t all) {
 
 /* A new run that starts from the parameters of a checkpoint. */
 static int start_from(struct trainer *t) {
+    stop_allow(t->self->job, FILES_MS);
     const int status = rt_load_parameters(t->rt, t->options->checkpoint_dir, t->options->resume);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
@@ -317,6 +328,7 @@ static int resume(struct trainer *t) {
     RT_TRY(hold_directory(t));
     if (!t->options->resume) return RT_OK;
     if (t->options->reset_optimizer) return start_from(t);
+    stop_allow(t->self->job, FILES_MS);
     int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
     if (status) return fail_rank(t->self, t->rt, status);
     if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
@@ -411,7 +423,7 @@ static int allocate(struct trainer *t) {
 static int open_log(struct trainer *t) {
     const char *path = t->options->log;
     const int64_t step = t->options->resume ? t->rt->internal->trained : -1;
-    if (!path || !t->self->first || (t->log = log_open(path, step))) return RT_OK;
+    if (!path || !t->self->first || (t->log = log_open(path, step, &t->evaluated))) return RT_OK;
     return fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
                      strerror(errno));
 }
@@ -420,6 +432,19 @@ static int open_log(struct trainer *t) {
 static bool is_due(const struct trainer *t, int every) {
     const int64_t step = t->rt->internal->trained;
     return step == t->options->steps || (every && step % every == 0);
+}
+
+/* Collective: makes the evaluation that a signal has ended before the run was resumed, if the log lacks it; without a
+ * log after the last step alone, where nothing else is left to do. */
+static int evaluate_again(struct trainer *t) {
+    struct rt_comm *comm = t->rt->comm;
+    const bool last = t->rt->internal->trained == t->options->steps;
+    const int32_t mine = t->self->first && (t->log ? !t->evaluated : last);
+    int32_t any = 0;
+    if (!t->options->resume || !t->eval.data || !is_due(t, t->options->eval_every)) return RT_OK;
+    const int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
+    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    return any && t->rt->internal->trained ? evaluate(t) : RT_OK;
 }
 
 /* Metrics that are printed on the terminal show how far the run is. */
@@ -437,6 +462,7 @@ static int run(struct trainer *t) {
     RT_TRY(open_log(t));
     RT_TRY(check_stop(t));
     rt_progress_begin(&t->progress, t->rt->internal->trained, !shows_progress(t));
+    if (!t->stopping) RT_TRY(evaluate_again(t));
     while (t->rt->internal->trained < t->options->steps && !t->stopping) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
@@ -444,6 +470,7 @@ static int run(struct trainer *t) {
         RT_TRY(check_stop(t));
     }
     RT_TRY(finish_save(t));
+    stop_allow(t->self->job, FILES_MS); /* traces, for example */
     t->self->interrupted = t->stopping;
     if (t->stopping && t->self->first && !t->log && !t->options->json)
         printf("interrupted after step %lld\n", (long long)t->rt->internal->trained);
@@ -452,7 +479,7 @@ static int run(struct trainer *t) {
 
 int train_steps(struct rank *self, struct rt *rt) {
     struct trainer t = {.self = self, .rt = rt, .options = &self->job->options};
-    stop_after_steps();
+    stop_after_steps(self->job);
     int status = run(&t);
     rt_progress_end(&t.progress);
     if (t.log) fclose(t.log);
