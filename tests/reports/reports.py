@@ -67,7 +67,6 @@ OPEN = {
     "a-81-loop-no-iterations",
     "a-83-sce-float-target",
     "a-84-past-zero",
-    "b-67-batch-norm-evaluation",
     "rel-04-ckpt-partial-out",
     "rel-06-dump-places",
     "rel-09-integer-division-by-zero",

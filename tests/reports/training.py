@@ -74,8 +74,9 @@ def batch_norm_evaluation(rankc, folder, work):
     def evaluated(checkpoints, *options):
         lines = trained(rankc, directory, *words, "--checkpoint-dir", os.path.join(work, checkpoints), *options)
         return [line["eval_loss"] for line in lines if "eval_loss" in line][-1]
-    close("uninterrupted", [evaluated("whole", "--steps", "6", "--runtime-ngpus", "2")], [expected])
-    trained(rankc, directory, *words, "--checkpoint-dir", os.path.join(work, "part"), "--steps", "3", "--runtime-ngpus", "2")
+    units = ["--runtime-ngpus", "2", "--accumulate", "1"] # the value was recorded for steps of one micro-batch per unit
+    close("uninterrupted", [evaluated("whole", "--steps", "6", *units)], [expected])
+    trained(rankc, directory, *words, "--checkpoint-dir", os.path.join(work, "part"), "--steps", "3", *units)
     close("resumed", [evaluated("part", "--steps", "6", "--runtime-ngpus", "2", "--resume", "latest")], [expected])
 
 
