@@ -131,6 +131,9 @@ static int take_dims(const struct job *job, struct model_config *config, int64_t
             return diag_error(job->diags, 201, EXIT_USAGE, "--dim",
                               "a configuration has the dimensions batch and seq, not %s",
                               diag_quote(job->diags, given->name));
+        if (!given->size)
+            return diag_error(job->diags, 201, EXIT_USAGE, "--dim", "%s must be at least 1 for a configuration",
+                              given->name);
         *size = given->size;
     }
     return 0;

@@ -92,6 +92,10 @@ const int *lower_items(const struct lower *lower, int sequence, int *n) {
     return found->items;
 }
 
+int lower_sparse(struct lower *lower, const Onnx__SparseTensorProto *proto) {
+    return import_sparse(lower->import, proto, lower->builder.node, lower_where(lower));
+}
+
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
     return import_tensor(
         lower->import, proto,
@@ -157,10 +161,7 @@ int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     if ((int)graph->n_input != subgraph->ninputs)
         return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, but %d are given",
                            graph->n_input, subgraph->ninputs);
-    for (size_t i = 0; i < graph->n_initializer; i++) {
-        const char *name = onnx_text(graph->initializer[i]->name);
-        scope_define(scope, name, import_tensor(import, graph->initializer[i], name, true));
-    }
+    import_initializers(import, graph, scope);
     for (size_t i = 0; i < graph->n_input; i++)
         scope_define(scope, onnx_text(graph->input[i]->name), subgraph->inputs[i]);
     struct frame *frame = push(lower, scope, graph->node, graph->n_node);

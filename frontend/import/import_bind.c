@@ -112,12 +112,6 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
                       "--bind gives values of another shape than the input's");
 }
 
-const struct import_bind *import_find_bind(const struct import *import, const char *name) {
-    for (int i = 0; i < import->options->nbinds; i++)
-        if (strcmp(import->options->binds[i].input, name) == 0) return &import->options->binds[i];
-    return NULL;
-}
-
 void import_binds(struct sizes *sizes, struct scope *scope) {
     struct import *import = sizes->import;
     for (int i = 0; i < import->options->nbinds; i++) {

@@ -131,6 +131,10 @@ int import_values(struct import *import, struct scope *scope);
 /* Adds an initializer or constant to the graph as a tensor of that name; POISONED after a diagnostic. may_be_weight:
  * large float tensors become WEIGHTs. */
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight);
+/* The same of a sparse tensor, which becomes a dense constant; errors are at `where`. */
+int import_sparse(struct import *import, const Onnx__SparseTensorProto *proto, const char *name, const char *where);
+/* Defines the initializers of a graph in `scope`, but those that it has already. */
+void import_initializers(struct import *import, const Onnx__GraphProto *graph, struct scope *scope);
 /* When training: sets the weight's mark and sources from the model's metadata and training_info. */
 void import_mark(struct import *import, int weight);
 /* The value `name` is a copy of a weight. When training, records that the exporter has merged two parameters. */
@@ -151,8 +155,6 @@ int import_constant(struct import *import, const char *name, const struct rt_ten
 struct sizes;
 /* Defines them; symbolic dimensions get their sizes from their shapes. */
 void import_binds(struct sizes *sizes, struct scope *scope);
-/* NULL: the input is not bound. */
-const struct import_bind *import_find_bind(const struct import *import, const char *name);
 
 /* import_ports.c: graph inputs and outputs that are sequences or optionals. ---------------------------------------- */
 

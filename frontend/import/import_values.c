@@ -136,6 +136,26 @@ int import_tensor(struct import *import, const Onnx__TensorProto *proto, const c
     return share(import, &tensor, id);
 }
 
+int import_sparse(struct import *import, const Onnx__SparseTensorProto *proto, const char *name, const char *where) {
+    struct onnx_tensor tensor;
+    return onnx_sparse(import->model, proto, where, &tensor) < 0 ? POISONED : add_value(import, name, &tensor);
+}
+
+void import_initializers(struct import *import, const Onnx__GraphProto *graph, struct scope *scope) {
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const char *name = onnx_text(graph->initializer[i]->name);
+        if (map_get(&scope->ids, name, strlen(name)) < 0) /* else it is bound */
+            scope_define(scope, name, import_tensor(import, graph->initializer[i], name, true));
+    }
+    for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
+        const Onnx__SparseTensorProto *sparse = graph->sparse_initializer[i];
+        const char *name = onnx_text(sparse->values->name);
+        if (map_get(&scope->ids, name, strlen(name)) < 0)
+            scope_define(scope, name,
+                         import_sparse(import, sparse, name, onnx_where(import->model, "initializer", name)));
+    }
+}
+
 /* Inputs ---------------------------------------------------------------------------------------------------------- */
 
 static const char *place_of(struct import *import, const char *what, const char *name) {
@@ -303,11 +323,7 @@ int import_values(struct import *import, struct scope *scope) {
     import_ports(import);
     sizes_init(&sizes, import);
     import_binds(&sizes, scope); /* first: other inputs may use the sizes of their dimensions */
-    for (size_t i = 0; i < proto->n_initializer; i++) {
-        const char *name = onnx_text(proto->initializer[i]->name);
-        if (!import_find_bind(import, name))
-            scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
-    }
+    import_initializers(import, proto, scope);
     import_inputs(&sizes, scope);
     import_boundaries(import, scope);
     sizes_report(&sizes);

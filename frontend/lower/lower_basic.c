@@ -110,6 +110,8 @@ int lower_constant(struct lower *lower) {
     int n;
     if (lower->node->n_attribute != 1) return lower_error(lower, 336, EXIT_MALFORMED, "Constant needs one attribute");
     if (lower_given(lower, "value")) return lower_result(lower, lower_proto(lower, lower_attribute(lower, "value")->t));
+    if (lower_given(lower, "sparse_value"))
+        return lower_result(lower, lower_sparse(lower, lower_attribute(lower, "sparse_value")->sparse_tensor));
     if (lower_given(lower, "value_float")) {
         double value = lower_float(lower, "value_float");
         return lower_result(lower, constant(lower, RT_F32, 0, 1, &value, RT_F64));
@@ -122,7 +124,7 @@ int lower_constant(struct lower *lower) {
     if (lower_given(lower, "value_floats")) return lower_result(lower, constant(lower, RT_F32, 1, n, floats, RT_F32));
     const int64_t *ints = lower_ints(lower, "value_ints", &n);
     if (ints) return lower_result(lower, constant(lower, RT_I64, 1, n, ints, RT_I64));
-    return lower_error(lower, 407, EXIT_UNSUPPORTED, "constants of strings and sparse tensors are not supported");
+    return lower_error(lower, 407, EXIT_UNSUPPORTED, "constants of strings are not supported");
 }
 
 /* Broadcasts `value`, a tensor of one element. */

@@ -228,6 +228,54 @@ static int stack(struct lower *lower, int n, const int *values, int axis, bool r
     return emit_concat(lower, axis, n, items);
 }
 
+/* The type and shape that a body declares for a result, as a tensor of no graph; false: it does not declare them. */
+static bool declared_result(struct lower *lower, const Onnx__ValueInfoProto *info, struct tensor *tensor) {
+    const bool is_tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    const Onnx__TypeProto__Tensor *type = is_tensor ? info->type->tensor_type : NULL;
+    if (!type || !type->shape || type->shape->n_dim > RT_MAX_NDIM) return false;
+    *tensor = (struct tensor){.dtype = rt_dtype_by_onnx(type->elem_type), .ndim = (int)type->shape->n_dim};
+    for (int d = 0; d < tensor->ndim; d++) {
+        const Onnx__TensorShapeProto__Dimension *dim = type->shape->dim[d];
+        if (dim->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) return false;
+        tensor->dims[d] = dim->dim_value;
+    }
+    tensor->dtype = lower_float_type(lower, tensor->dtype);
+    return tensor->dtype != RT_DTYPE_NONE;
+}
+
+/* Note [No iterations]
+ * A scan output of no iterations has no elements, but a type and a shape: those that an iteration would give. The body
+ * is lowered once to find them, and nothing reads its nodes. Where that fails, as at an index into what is empty,
+ * what the body declares is taken. */
+struct nothing {
+    const Onnx__GraphProto *body;
+    const int *values;             /* the body's results; NULL: it failed */
+    const struct failure *failure; /* why */
+};
+
+/* A scan output of no iterations, result number `result` of the body, stacked along dimension `at`. */
+static int empty_stack(struct lower *lower, const struct nothing *nothing, int result, int64_t at) {
+    struct tensor tensor;
+    int axis;
+    if (nothing->values && lower_is_sequence(nothing->values[result]))
+        return lower_error(lower, 341, EXIT_MALFORMED, "a scan output is a sequence");
+    if (nothing->values) {
+        tensor = lower_tensor(lower, nothing->values[result]);
+    } else if (!declared_result(lower, nothing->body->output[result], &tensor)) {
+        diags_append(lower->builder.diags, &nothing->failure->diags);
+        diag_note(lower->builder.diags, "%s has no iterations, and its body no declared shape of result %d",
+                  diag_quote(lower->builder.diags, lower->builder.node), result);
+        return -1;
+    }
+    if (tensor.ndim == RT_MAX_NDIM)
+        return lower_error(lower, 506, EXIT_LIMIT, "a scan output of more than %d dimensions", RT_MAX_NDIM);
+    if (lower_axis(lower, at, tensor.ndim + 1, &axis) < 0) return -1;
+    memmove(tensor.dims + axis + 1, tensor.dims + axis, (size_t)(tensor.ndim - axis) * sizeof *tensor.dims);
+    tensor.dims[axis] = 0;
+    return graph_add_const(lower->builder.graph, lower->builder.node, tensor.dtype, tensor.ndim + 1, tensor.dims,
+                           arena_alloc(lower->builder.graph->arena, 1, 1));
+}
+
 static int too_many_trips(struct lower *lower) {
     return lower_error(lower, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations is not supported", MAX_TRIPS);
 }
@@ -247,13 +295,59 @@ struct loop {
     int **scans; /* [output][trip] */
 };
 
-static int loop_finish(struct lower *lower, const struct loop *loop) {
+/* Enters the body for the next iteration. */
+static int enter_iteration(struct lower *lower, struct loop *loop, struct subgraph subgraph) {
+    int *inputs = ARENA_ARRAY(lower->builder.graph->arena, int, loop->ncarried + 2);
+    inputs[0] = emit_ints(lower, 1, &loop->trip, 0, NULL);
+    inputs[1] = build_scalar(&lower->builder, RT_BOOL, 1);
+    for (int i = 0; i < loop->ncarried; i++) inputs[2 + i] = loop->carried[i];
+    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.%lld", loop->name, (long long)loop->trip);
+    subgraph.graph = loop->body;
+    subgraph.ninputs = loop->ncarried + 2;
+    subgraph.inputs = inputs;
+    subgraph.state = loop;
+    return lower_enter(lower, &subgraph);
+}
+
+/* The scan outputs of a loop without iterations. */
+static int loop_nothing(struct lower *lower, const struct loop *loop, const struct nothing *nothing) {
+    const int first = 1 + loop->ncarried;
+    lower->builder.node = loop->name;
+    lower->builder.graph->updates.n = loop->updates;
+    for (int k = 0; k < loop->nscans && loop->ncarried + k < lower->noutputs; k++) {
+        if (!lower_wants(lower, loop->ncarried + k)) continue;
+        const int empty = empty_stack(lower, nothing, first + k, 0);
+        if ((lower->outputs[loop->ncarried + k] = empty) < 0) return -1;
+    }
+    return 0;
+}
+
+static int loop_nothing_done(struct lower *lower, void *state, int n, const int *values) {
+    const struct loop *loop = state;
+    (void)n;
+    return loop_nothing(lower, loop, &(struct nothing){.body = loop->body, .values = values});
+}
+
+static int loop_nothing_failed(struct lower *lower, void *state, const struct failure *failure) {
+    const struct loop *loop = state;
+    return loop_nothing(lower, loop, &(struct nothing){.body = loop->body, .failure = failure});
+}
+
+static bool wants_scans(const struct lower *lower, const struct loop *loop) {
+    for (int i = loop->ncarried; i < lower->noutputs; i++)
+        if (lower_wants(lower, i)) return true;
+    return false;
+}
+
+static int loop_finish(struct lower *lower, struct loop *loop) {
     lower->builder.node = loop->name;
     for (int i = 0; i < lower->noutputs && i < loop->ncarried; i++) lower->outputs[i] = loop->carried[i];
     if (loop->active >= 0 && refuse_updates(lower, loop->updates) < 0) return -1;
+    if (!loop->trip && wants_scans(lower, loop))
+        return enter_iteration(lower, loop,
+                               (struct subgraph){.done = loop_nothing_done, .failed = loop_nothing_failed});
     for (int k = 0; k < loop->nscans && loop->ncarried + k < lower->noutputs; k++) {
         if (!lower_wants(lower, loop->ncarried + k)) continue;
-        if (!loop->trip) return lower_unsupported(lower, "a scan output of no iterations");
         int stacked = stack(lower, (int)loop->trip, loop->scans[k], 0, false);
         if (stacked < 0) return -1;
         if (loop->active >= 0) {
@@ -312,15 +406,7 @@ static int loop_done(struct lower *lower, void *state, int n, const int *values)
 static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
     if (!condition || loop->trip >= loop->trips) return loop_finish(lower, loop);
     if (loop->trip == MAX_TRIPS) return too_many_trips(lower);
-    int *inputs = ARENA_ARRAY(lower->builder.graph->arena, int, loop->ncarried + 2);
-    inputs[0] = emit_ints(lower, 1, &loop->trip, 0, NULL);
-    inputs[1] = build_scalar(&lower->builder, RT_BOOL, 1);
-    for (int i = 0; i < loop->ncarried; i++) inputs[2 + i] = loop->carried[i];
-    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.%lld", loop->name, (long long)loop->trip);
-    return lower_enter(
-        lower,
-        &(struct subgraph){
-            .graph = loop->body, .ninputs = loop->ncarried + 2, .inputs = inputs, .done = loop_done, .state = loop});
+    return enter_iteration(lower, loop, (struct subgraph){.done = loop_done});
 }
 
 static int refuse_trips(struct lower *lower) {
@@ -404,6 +490,24 @@ static int scan_element(struct lower *lower, struct scan *scan) {
     return 0;
 }
 
+/* The operand of this element of the batch. */
+static int of_element(struct lower *lower, const struct scan *scan, int input) {
+    int id = lower->inputs[input];
+    return scan->batched ? emit_squeeze(lower, emit_piece(lower, id, 0, scan->element, 1, 1), 0) : id;
+}
+
+/* What this iteration reads of an operand of the element; of one without steps, zeros of that shape. */
+static int of_iteration(struct lower *lower, const struct scan *scan, int whole, int k) {
+    struct tensor tensor = lower_tensor(lower, whole);
+    int axis;
+    if (lower_axis(lower, scan->in_axis[k], tensor.ndim, &axis) < 0) return -1;
+    const int64_t at = scan->in_reversed[k] ? scan->trips - 1 - scan->trip : scan->trip;
+    tensor.dims[axis] = 1;
+    const int piece = scan->trips ? emit_piece(lower, whole, axis, at, 1, 1)
+                                  : emit_expand(lower, emit_like(lower, whole, 0), tensor.ndim, tensor.dims);
+    return emit_squeeze(lower, piece, axis);
+}
+
 static int scan_finish(struct lower *lower, const struct scan *scan) {
     lower->builder.node = scan->name;
     for (int i = 0; i < lower->noutputs && i < scan->nstates + scan->nscans; i++) {
@@ -414,9 +518,29 @@ static int scan_finish(struct lower *lower, const struct scan *scan) {
     return 0;
 }
 
+/* The results of a scan of no steps. */
+static int scan_nothing(struct lower *lower, struct scan *scan, const struct nothing *nothing) {
+    lower->builder.node = scan->name;
+    for (scan->element = 0; scan->element < scan->elements; scan->element++) {
+        for (int i = 0; i < scan->nstates; i++)
+            scan->results[i][scan->element] = of_element(lower, scan, scan->first + i);
+        for (int k = 0, i = scan->nstates; k < scan->nscans; k++, i++) {
+            const int empty = empty_stack(lower, nothing, i, scan->out_axis[k]);
+            if ((scan->results[i][scan->element] = empty) < 0) return -1;
+        }
+    }
+    return scan_finish(lower, scan);
+}
+
+static int scan_nothing_failed(struct lower *lower, void *state, const struct failure *failure) {
+    struct scan *scan = state;
+    return scan_nothing(lower, scan, &(struct nothing){.body = scan->body, .failure = failure});
+}
+
 static int scan_done(struct lower *lower, void *state, int n, const int *values) {
     struct scan *scan = state;
     lower->builder.node = scan->name;
+    if (!scan->trips) return scan_nothing(lower, scan, &(struct nothing){.body = scan->body, .values = values});
     if (n != scan->nstates + scan->nscans) return lower_error(lower, 331, EXIT_MALFORMED, "the body has %d results", n);
     for (int i = 0; i < n; i++)
         if (lower_is_sequence(values[i])) return lower_error(lower, 341, EXIT_MALFORMED, "a result is a sequence");
@@ -424,12 +548,6 @@ static int scan_done(struct lower *lower, void *state, int n, const int *values)
     for (int k = 0; k < scan->nscans; k++) scan->scans[k][scan->trip] = values[scan->nstates + k];
     if (++scan->trip == scan->trips && scan_element(lower, scan) < 0) return -1;
     return scan->element == scan->elements ? scan_finish(lower, scan) : scan_step(lower, scan);
-}
-
-/* The operand of this element of the batch. */
-static int of_element(struct lower *lower, const struct scan *scan, int input) {
-    int id = lower->inputs[input];
-    return scan->batched ? emit_squeeze(lower, emit_piece(lower, id, 0, scan->element, 1, 1), 0) : id;
 }
 
 static int scan_step(struct lower *lower, struct scan *scan) {
@@ -440,10 +558,8 @@ static int scan_step(struct lower *lower, struct scan *scan) {
         inputs[i] = scan->states[i];
     }
     for (int k = 0; k < scan->nscanned; k++) {
-        int axis, whole = of_element(lower, scan, scan->first + scan->nstates + k);
-        if (whole < 0 || lower_axis(lower, scan->in_axis[k], lower_ndim(lower, whole), &axis) < 0) return -1;
-        int64_t at = scan->in_reversed[k] ? scan->trips - 1 - scan->trip : scan->trip;
-        inputs[scan->nstates + k] = emit_squeeze(lower, emit_piece(lower, whole, axis, at, 1, 1), axis);
+        const int whole = of_element(lower, scan, scan->first + scan->nstates + k);
+        inputs[scan->nstates + k] = whole < 0 ? -1 : of_iteration(lower, scan, whole, k);
     }
     for (int i = 0; i < scan->nstates + scan->nscanned; i++)
         if (inputs[i] < 0) return -1;
@@ -453,6 +569,7 @@ static int scan_step(struct lower *lower, struct scan *scan) {
                                                  .ninputs = scan->nstates + scan->nscanned,
                                                  .inputs = inputs,
                                                  .done = scan_done,
+                                                 .failed = scan->trips ? NULL : scan_nothing_failed,
                                                  .state = scan});
 }
 
@@ -491,7 +608,7 @@ static int read_extents(struct lower *lower, struct scan *scan) {
         scan->elements = elements;
     }
     if (scan->trips > MAX_TRIPS || scan->elements > MAX_TRIPS) return too_many_trips(lower);
-    if (!scan->trips || !scan->elements) return lower_unsupported(lower, "a scan of no iterations");
+    if (!scan->elements) return lower_unsupported(lower, "a batch of no elements");
     for (int i = 0; i < scan->nstates && scan->batched; i++) {
         struct tensor state = lower_input(lower, scan->first + i);
         if (state.ndim < 1 || state.dims[0] != scan->elements)

@@ -188,7 +188,7 @@ static int emit_bias(struct lower *lower, const struct layer *l, int d, int *las
     return emit_concat(lower, 0, 2, (int[]){gates, emit_piece(lower, input, 0, 2 * h, 1, h)});
 }
 
-/* The states after all steps of a direction, (s, t, b, h). */
+/* The states after all steps of a direction, (s, t, b, h); the initial ones, (s, 1, b, h), if there are no steps. */
 static int emit_direction(struct lower *lower, struct layer *l, int d) {
     int vector = -1;
     int sums = emit_matmul(lower, l->x, of_direction(lower, W, 0, d), false, true);
@@ -199,6 +199,7 @@ static int emit_direction(struct lower *lower, struct layer *l, int d) {
     if (l->kind->states > 1 && lower_has(lower, PEEPHOLES)) vector = of_direction(lower, PEEPHOLES, 0, d);
     const int weights = of_direction(lower, R, 0, d), initial = emit_initial(lower, l, d);
     if (sums < 0 || weights < 0 || initial < 0) return -1;
+    if (!l->t) return emit_unsqueeze(lower, initial, 1);
     struct attr *attrs = l->attrs[d];
     int n = l->nattrs[d];
     attrs[n++] = attr_of_text("cell", l->kind->cell);
@@ -213,16 +214,17 @@ static int emit_direction(struct lower *lower, struct layer *l, int d) {
 static int all_states(struct lower *lower, const struct layer *l, int states, int64_t state) {
     static const int64_t turn[] = {1, 0, 2};
     const int64_t shape[] = {l->t, l->b, l->h};
+    if (!l->t) states = emit_piece(lower, states, 1, 0, 1, 0);
     int y = emit_reshape(lower, emit_piece(lower, states, 0, state, 1, 1), 3, shape);
     if (l->mask >= 0) y = emit3(lower, OP_Where, l->mask, y, emit_like(lower, lower->inputs[X], 0));
     return l->batch_first ? emit_unsqueeze(lower, emit_transpose(lower, y, turn), 2) : emit_unsqueeze(lower, y, 1);
 }
 
-/* State number `state` after the last step, (1, b, h) or (b, 1, h). */
+/* State number `state` after the last step or before any, (1, b, h) or (b, 1, h). */
 static int last_state(struct lower *lower, const struct layer *l, int d, int states, int64_t state) {
     const bool reverse = l->reverse || d;
     const int all = emit_piece(lower, states, 0, state, 1, 1);
-    const int last = emit_squeeze(lower, emit_piece(lower, all, 1, reverse ? 0 : l->t - 1, 1, 1), 1);
+    const int last = emit_squeeze(lower, emit_piece(lower, all, 1, reverse || !l->t ? 0 : l->t - 1, 1, 1), 1);
     return l->batch_first ? emit_unsqueeze(lower, emit_squeeze(lower, last, 0), 1) : last;
 }
 
@@ -232,7 +234,6 @@ int lower_recurrent(struct lower *lower) {
     struct layer l;
     int parts[3][2];
     if (read_layer(lower, &l) < 0) return -1;
-    if (l.t == 0) return lower_unsupported(lower, "a sequence without steps");
     l.x = l.batch_first ? emit_transpose(lower, lower->inputs[X], turn) : lower->inputs[X];
     if (lower_has(lower, LENGTHS)) {
         l.lengths = emit_cast(lower, lower->inputs[LENGTHS], RT_I64);

@@ -146,15 +146,28 @@ int lower_reduce(struct lower *lower) {
     return lower_result(lower, emit_result(lower, row, y, x.dtype));
 }
 
+/* The result of ArgMax along a dimension without elements, which must not have elements itself. */
+static int place_in_none(struct lower *lower, int axis, bool keepdims) {
+    struct tensor x = lower_input(lower, 0);
+    int64_t dims[RT_MAX_NDIM];
+    int n = 0;
+    x.dims[axis] = 1;
+    if (tensor_elements(&x))
+        return lower_error(lower, 390, EXIT_MALFORMED, "dimension %d has no elements to choose from", axis);
+    for (int d = 0; d < x.ndim; d++)
+        if (d != axis || keepdims) dims[n++] = x.dims[d];
+    return emit_ints(lower, 0, NULL, n, dims);
+}
+
 /* ONNX ArgMax-13, ArgMin-13. */
 int lower_arg(struct lower *lower) {
     int axis;
     struct tensor x = lower_input(lower, 0);
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
-    if (x.dims[axis] == 0)
-        return lower_error(lower, 390, EXIT_MALFORMED, "dimension %d has no elements to choose from", axis);
+    const bool keepdims = lower_int(lower, "keepdims") != 0;
+    if (x.dims[axis] == 0) return lower_result(lower, place_in_none(lower, axis, keepdims));
     int64_t axes[] = {axis};
-    struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", lower_int(lower, "keepdims") != 0),
+    struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", keepdims),
                            attr_of_int("select_last", lower_int(lower, "select_last_index") != 0)};
     int ordered = emit_ordered(lower, lower->inputs[0]);
     return lower_result(lower, ordered < 0 ? -1 : emit(lower, lower_namesake(lower), 1, &ordered, 3, attrs));

@@ -92,7 +92,8 @@ static int coordinates(struct lower *lower, int positions, const struct tensor *
 int lower_non_zero(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     if (x.kind == TENSOR_CONST) return lower_result(lower, known_non_zero(lower, &x));
-    if (!x.ndim || !tensor_elements(&x)) return lower_unsupported(lower, "an operand without dimensions or elements");
+    if (!x.ndim) return lower_unsupported(lower, "an operand without dimensions");
+    if (!tensor_elements(&x)) return lower_result(lower, emit_ints(lower, 0, NULL, 2, (int64_t[]){x.ndim, 0}));
     int flags = flat(lower, flags_of(lower, lower->inputs[0])), count = count_of(lower, flags);
     return lower_result(lower,
                         with_count(lower, coordinates(lower, positions_of(lower, flags, count), &x), 1, count, true));
@@ -117,8 +118,8 @@ int lower_compress(struct lower *lower) {
     if (condition.ndim != 1 || condition.dims[0] > lower_tensor(lower, data).dims[axis])
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     const int64_t *known = build_known_ints(lower->builder.graph, lower->inputs[1], &n);
+    if (!condition.dims[0]) known = ARENA_ARRAY(lower->builder.graph->arena, int64_t, 1), n = 0;
     if (known) return lower_result(lower, emit_gather(lower, data, known_positions(lower, known, n), axis));
-    if (!condition.dims[0]) return lower_unsupported(lower, "a condition without elements");
     int flags = flags_of(lower, lower->inputs[1]), count = count_of(lower, flags);
     const int at = with_count(lower, positions_of(lower, flags, count), 0, count, true);
     return lower_result(lower, emit_gather(lower, data, at, axis));
@@ -228,6 +229,12 @@ static int unique_outputs(struct lower *lower, const struct unique *unique) {
     return 0;
 }
 
+static int unique_of_none(struct lower *lower, int data) {
+    const int64_t none = 0;
+    for (int i = 1; i < lower->noutputs; i++) lower->outputs[i] = emit_ints(lower, 0, NULL, 1, &none);
+    return lower_result(lower, data);
+}
+
 /* ONNX Unique-11 */
 int lower_unique(struct lower *lower) {
     struct unique unique = {.data = lower->inputs[0]};
@@ -235,8 +242,9 @@ int lower_unique(struct lower *lower) {
     if (lower_given(lower, "axis") && lower_axis(lower, lower_int(lower, "axis"), x.ndim, &unique.axis) < 0) return -1;
     if (!lower_given(lower, "axis")) unique.data = flat(lower, unique.data);
     if (unique.data < 0) return -1;
-    if (!tensor_elements(&x)) return lower_unsupported(lower, "an operand without elements");
     unique.n = lower_tensor(lower, unique.data).dims[unique.axis];
+    if (!unique.n) return unique_of_none(lower, unique.data);
+    if (!tensor_elements(&x)) return lower_unsupported(lower, "slices without elements");
     bool elements = lower_ndim(lower, unique.data) == 1;
     if ((elements ? sort_elements : sort_slices)(lower, &unique) < 0) return -1;
     return unique_outputs(lower, &unique);

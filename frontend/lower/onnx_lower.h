@@ -144,6 +144,7 @@ int lower_masked_index(struct lower *lower, int x);
 
 /* Adds the tensor of an attribute (Constant, ConstantOfShape) to the graph as a constant. */
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto);
+int lower_sparse(struct lower *lower, const Onnx__SparseTensorProto *proto);
 
 /* Why a subgraph could not be lowered. misfit: for no other reason than that operands do not fit its operators. */
 struct failure {

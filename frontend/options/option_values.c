@@ -216,8 +216,8 @@ static int set_sizes(struct parser *parser, const struct value *value) {
     struct option_sizes *sizes = value->field;
     const char *equals = strrchr(value->text, '=');
     struct option_size item;
-    if (!equals || equals == value->text || !parser_count(equals + 1, 1, INT64_MAX, &item.size))
-        return bad_value(parser, value, "NAME=SIZE, where SIZE is a whole number of at least 1");
+    if (!equals || equals == value->text || !parser_count(equals + 1, 0, INT64_MAX, &item.size))
+        return bad_value(parser, value, "NAME=SIZE, where SIZE is a whole number");
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < sizes->all.n; i++)
         if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
@@ -235,7 +235,7 @@ static bool parse_shape(const char *text, struct option_shape *shape) {
     }
     for (shape->ndim = 0; shape->ndim < RT_MAX_NDIM; text++) {
         int64_t *size = &shape->sizes[shape->ndim++];
-        if (!parse_digits(text, size, &text) || *size < 1) return false;
+        if (!parse_digits(text, size, &text)) return false;
         if (*text != ',') return !*text;
     }
     return false;
@@ -248,8 +248,8 @@ static int set_shapes(struct parser *parser, const struct value *value) {
     if (!equals || equals == value->text || !parse_shape(equals + 1, &item))
         return bad_value(parser, value,
                          arena_printf(parser->arena,
-                                      "INPUT=SIZE,SIZE,.., where a SIZE is a whole number of at least 1 "
-                                      "and there are at most %d; or scalar, none or empty",
+                                      "INPUT=SIZE,SIZE,.., where a SIZE is a whole number and there are at "
+                                      "most %d; or scalar, none or empty",
                                       RT_MAX_NDIM));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < shapes->all.n; i++)

@@ -84,7 +84,7 @@ struct option_spec {
 
 struct option_size {
     const char *name;
-    int64_t size; /* at least 1 */
+    int64_t size; /* not negative */
 };
 struct option_sizes {
     VEC(struct option_size) all;

@@ -104,8 +104,6 @@ static void check_imports(struct check *check, const struct onnx_place *place) {
 static void check_graph_features(struct check *check, const struct onnx_place *place) {
     const Onnx__GraphProto *graph = check->model->proto->graph;
     if (!graph->n_output) CHECK_FAIL(check, 326, EXIT_MALFORMED, place, "graph has no outputs");
-    if (graph->n_sparse_initializer)
-        CHECK_FAIL(check, 406, EXIT_UNSUPPORTED, place, "sparse_initializer is not supported");
     if (graph->n_quantization_annotation)
         diag_remark(check->model->diags, check->model->place, "quantization_annotation is ignored");
 }
@@ -261,6 +259,8 @@ static void check_scope_values(struct check *check, const struct check_scope *sc
     check_values(check, scope, graph->output, graph->n_output, "output");
     check_values(check, scope, graph->value_info, graph->n_value_info, "value");
     for (size_t i = 0; i < graph->n_initializer; i++) check_initializer(check, scope, graph->initializer[i]);
+    for (size_t i = 0; i < graph->n_sparse_initializer; i++)
+        check_sparse(check, graph->sparse_initializer[i], &(struct onnx_place){.text = check->model->place});
 }
 
 static void check_scopes(struct check *check) {

@@ -79,6 +79,7 @@ void check_node(struct check *check, const struct check_scope *scope, int index)
 void check_attributes(struct check *check, Onnx__AttributeProto **attributes, size_t count,
                       const struct onnx_place *place, bool in_function);
 void check_tensor(struct check *check, const Onnx__TensorProto *tensor, const struct onnx_place *place);
+void check_sparse(struct check *check, const Onnx__SparseTensorProto *sparse, const struct onnx_place *place);
 
 /* Fills scope->defined: E321 for a name defined twice. Must have run for a scope and all around it before
  * check_reads. */

@@ -25,6 +25,11 @@ void check_tensor(struct check *check, const Onnx__TensorProto *tensor, const st
     check->recorded += diags->all.n - before;
 }
 
+void check_sparse(struct check *check, const Onnx__SparseTensorProto *sparse, const struct onnx_place *place) {
+    if (sparse->values) check_tensor(check, sparse->values, place);
+    if (sparse->indices) check_tensor(check, sparse->indices, place);
+}
+
 /* The value fields that an attribute has set: a bit for each AttributeType. */
 static unsigned values_of(const Onnx__AttributeProto *a) {
     const bool has[] = {false,
@@ -87,6 +92,7 @@ static void check_attribute(struct check *check, Onnx__AttributeProto *attribute
         CHECK_FAIL(check, 337, EXIT_MALFORMED, place, "attribute %s refers to %s, but is not in a function",
                    check_quote(check, name), check_quote(check, attribute->ref_attr_name));
     if (attribute->t) check_tensor(check, attribute->t, place);
+    if (attribute->sparse_tensor) check_sparse(check, attribute->sparse_tensor, place);
     for (size_t i = 0; i < attribute->n_tensors; i++) check_tensor(check, attribute->tensors[i], place);
 }
 

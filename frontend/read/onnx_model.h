@@ -75,6 +75,7 @@ struct onnx_model {
     VEC(struct onnx_elsewhere) elsewhere;
     struct map elsewhere_index; /* address of an initializer -> index in elsewhere */
     struct map moved;           /* address of a node of a graph that was sorted -> index in the file's graph */
+    int64_t densified;          /* bytes of sparse tensors that onnx_sparse has stored densely */
     int fd, directory;          /* -1 unless open */
     bool allow_links;
 };
@@ -102,6 +103,12 @@ struct onnx_tensor {
  * E604 (the file changed). onnx_open has checked sizes and places of all tensors already; only values of elements
  * (E355, E358) are checked first here. */
 int onnx_tensor(struct onnx_model *model, const Onnx__TensorProto *proto, const char *where, struct onnx_tensor *out);
+
+/* The same of a sparse tensor, which becomes a dense one, in the arena. E359 values or indices that are not as ONNX
+ * describes them, E505 if all sparse tensors of the model would take too much memory. Other errors as of onnx_tensor,
+ * also for values and indices. */
+int onnx_sparse(struct onnx_model *model, const Onnx__SparseTensorProto *proto, const char *where,
+                struct onnx_tensor *out);
 
 /* Copies `bytes` bytes at `offset` of files[file] to `to`. False if the file does not have them or was truncated. */
 bool onnx_copy(const struct onnx_model *model, int file, uint64_t offset, void *to, uint64_t bytes);

@@ -18,7 +18,7 @@
 
 /* Opens and checks the model file `path`. Returns -1 with diagnostics if it is malformed, too large or cannot be read.
  * Returns 0 if it is well-formed; there may still be errors of EXIT_UNSUPPORTED in `diags` (E312 ir_version, E401
- * opset, E406 sparse_initializer), so that the caller can add unsupported operators and types (E404, E344, E407) and
+ * opset), so that the caller can add unsupported operators and types (E404, E344, E407) and
  * report all of them at once. The arena owns the model: arena_free closes it; onnx_close does so earlier. allow_links:
  * external data may be a symbolic link, as in the model caches of HuggingFace, or have several hard links. */
 int onnx_open(struct arena *arena, struct diags *diags, const char *path, bool allow_links, struct onnx_model **out);

@@ -17,7 +17,8 @@ SUFFIX = "\x1b]0;t\x07\n\"%s%n\\*/??/\u202e"
 
 
 def rename_graph(graph, rename):
-    for value in [*graph.input, *graph.output, *graph.value_info, *graph.initializer]:
+    for value in [*graph.input, *graph.output, *graph.value_info, *graph.initializer,
+                  *(sparse.values for sparse in graph.sparse_initializer)]:
         value.name = rename(value.name)
     rename_nodes(graph.node, rename)
 

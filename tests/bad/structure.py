@@ -110,11 +110,25 @@ def training(made):
     made.training_info.add()
 
 
-def sparse(made):
-    s = made.graph.sparse_initializer.add()
-    s.values.CopyFrom(tensor("s", [1], [1]))
-    s.indices.CopyFrom(tensor("i", [1], [0], m.INT64))
-    s.dims.append(4)
+def sparse(indices, dims=(4,), shape=None, count=None, dtype=m.INT64):
+    """y = x + s, where s is a sparse initializer of ones at `indices`; shape: that of the indices."""
+    def make(d):
+        made = model([node("Add", "x s", "y")])
+        s = made.graph.sparse_initializer.add()
+        count_ = len(indices) if count is None else count
+        s.values.CopyFrom(tensor("s", [count_], [1] * count_))
+        s.indices.CopyFrom(tensor("i", [len(indices)] if shape is None else shape, indices, dtype))
+        s.dims.extend(dims)
+        return made
+    return make
+
+
+def sparse_without(field):
+    def make(d):
+        made = sparse([0])(d)
+        made.graph.sparse_initializer[0].ClearField(field)
+        return made
+    return make
 
 
 def quantized(made):
@@ -193,7 +207,21 @@ ROWS = [
         .replace(b"\xa0\x01\x01", b"\xa0\x01\x63"), 3, r"E0335\]"),
     Row("B28", lambda d: one("Concat", "x"), 3, r"E0336\]: Concat needs attribute 'axis'"),
     Row("B29", lambda d: ref_attribute(), 3, r"E0337\]"),
-    Row("B30 sparse", changed(sparse), 4, r"E0406\]"),
+    Row("B30 sparse", sparse([0, 3]), 0),
+    Row("B30 sparse of two dimensions", sparse([0, 1, 1, 0], (2, 4), (2, 2), 2), 0),
+    Row("B30 sparse none", sparse([]), 0),
+    Row("B30 sparse beyond", sparse([0, 4]), 3, r"E0359\].*index 1 .*beyond"),
+    Row("B30 sparse beyond a dimension", sparse([0, 4, 1, 0], (2, 4), (2, 2), 2), 3, r"E0359\].*index 0 .*beyond"),
+    Row("B30 sparse negative", sparse([-1]), 3, r"E0359\].*beyond"),
+    *[Row(f"B30 sparse {at}", sparse(at), 3, r"E0359\].*index 1 .*not behind") for at in ([1, 1], [3, 0])],
+    Row("B30 sparse shape", sparse([0, 1, 1, 0], (2, 4), (4,), 2), 3, r"E0359\].*fit"),
+    Row("B30 sparse type", sparse([0], dtype=TensorProto.INT32), 3, r"E0359\].*i32"),
+    Row("B30 sparse data", sparse([0, 1], shape=[3]), 3, r"E0353\]"),
+    Row("B30 sparse huge", sparse([0], [1 << 20, 1 << 20]), 5, r"E0505\]"),
+    Row("B30 sparse overflow", sparse([0], [1 << 62, 1 << 62]), 3, r"E0351\]"),
+    Row("B30 sparse extent", sparse([0], [-1]), 3, r"E0352\]"),
+    Row("B30 sparse indices", sparse_without("indices"), 3, r"E0359\].*needs"),
+    Row("B30 sparse values", sparse_without("values"), 3, r"E0357\]", errors=None),
     Row("B30 training", changed(training), 0),
     Row("B30 quantized", changed(quantized), 0),
     Row("B31 100000", chain(100000), 0, seconds=60, mebibytes=4096, slow=True),

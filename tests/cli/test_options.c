@@ -179,7 +179,7 @@ static void usage_errors_end_with_2(void **state) {
 
 static void bad_dimensions_are_E0201(void **state) {
     (void)state;
-    static char *const bad[] = {"b=0", "b=-1", "b=1e30", "b=abc", "b=", "b", "=3", "b= 3", "b=9223372036854775808"};
+    static char *const bad[] = {"b=-1", "b=1e30", "b=abc", "b=", "b", "=3", "b= 3", "b=9223372036854775808"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(201, EXIT_USAGE, "--dim must be", "compile", "m", "--dim", bad[i]);
     REFUSES(201, EXIT_USAGE, "given twice", "compile", "m", "--dim=b=1", "--dim=b=1");
@@ -187,16 +187,16 @@ static void bad_dimensions_are_E0201(void **state) {
 
 static void shapes_are_lists_of_sizes(void **state) {
     (void)state;
-    PARSE(p, "compile", "m.onnx", "--shape", "y=1", "--shape=a=b=4,16");
+    PARSE(p, "compile", "m.onnx", "--shape", "y=1", "--shape=a=b=4,0");
     assert_int_equal(p.status, 0);
-    assert_string_equal(options_text(&p.options, OPT_SHAPE, &p.arena), "a=b=4,16,y=1");
-    assert_string_equal(p.options.command, "rankc compile m.onnx --shape y=1 --shape=a=b=4,16");
+    assert_string_equal(options_text(&p.options, OPT_SHAPE, &p.arena), "a=b=4,0,y=1");
+    assert_string_equal(p.options.command, "rankc compile m.onnx --shape y=1 --shape=a=b=4,0");
     release(&p);
 }
 
 static void bad_shapes_are_E0201(void **state) {
     (void)state;
-    static char *const bad[] = {"x", "=4", "x=", "x=4,", "x=,4", "x=4x16", "x=0,4", "x=-1", "x=1,1,1,1,1,1,1,1,1"};
+    static char *const bad[] = {"x", "=4", "x=", "x=4,", "x=,4", "x=4x16", "x=-1", "x=1,1,1,1,1,1,1,1,1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(201, EXIT_USAGE, "--shape must be", "compile", "m", "--shape", bad[i]);
     REFUSES(201, EXIT_USAGE, "given twice for 'x'", "compile", "m", "--shape=x=1", "--shape=x=1");

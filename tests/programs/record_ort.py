@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Records tests/programs/recorded: models of ONNX Runtime's own operators (domain com.microsoft), of control flow and of sizes that
-depend on data, with expected results.
+"""Records tests/programs/recorded: models of ONNX Runtime's own operators (domain com.microsoft), of control flow, of sizes that
+depend on data and of values without elements, with expected results.
 
     record_ort.py DIR          (with the newest onnx, onnxruntime, torch and torchvision; tests/programs/backend.py runs the result)
 
@@ -321,6 +321,49 @@ words (float[48] data) => (float[4, 5] tf, float[4, 5] idf, float[4, 3] tfidf, f
 }"""
 
 
+# Values of no elements, an input among them; a Loop of no iterations, an LSTM of no steps, whose cells ONNX Runtime leaves undefined. And
+# a sparse initializer.
+EMPTY = """<ir_version: 8, opset_import: ["" : 18]>
+empty (float[12] data, float[1, 2, 0, 3] past) => (float[1, 2, 2, 3] attended, float[1, 2, 2, 3] present, float[2, 3] product, float sum,
+                       float most, float product_of_none, float norm, float log_sum, float[0] gathered, float[1, 2, 2, 3] shares, float[2, 4] padded,
+                       float[12] looped, float[0, 12] steps, float[0, 12, 1] undeclared,
+                       float[0, 1, 2, 5] states, float[1, 2, 5] hidden, int64[4, K] places, float[2, 0] best,
+                       float[0] unique, float[3, 2] sparse) {
+  one = Constant<value_ints = [1]>() four = Constant<value_ints = [1, 2, 2, 3]>()
+  x = Reshape(data, four) present = Concat<axis = 2>(past, x) back = Transpose<perm = [0, 1, 3, 2]>(present)
+  scores = MatMul(x, back) weights = Softmax<axis = -1>(scores) attended = MatMul(weights, present)
+  wide = Constant<value_ints = [2, 0]>() tall = Constant<value_ints = [0, 3]>()
+  a = Reshape<allowzero = 1>(past, wide) b = Reshape<allowzero = 1>(past, tall)
+  three = Constant<value_floats = [1.0, 2.0, 3.0]>() p = MatMul(a, b) product = Add(p, three)
+  sum = ReduceSum<keepdims = 0>(past) most = ReduceMax<keepdims = 0>(past) product_of_none = ReduceProd<keepdims = 0>(past)
+  norm = ReduceL2<keepdims = 0>(past) log_sum = ReduceLogSumExp<keepdims = 0>(past)
+  nowhere = Constant<value = int64[0] {}>() gathered = Gather(data, nowhere)
+  both = Concat<axis = 2>(past, x) s0 = Constant<value_ints = [0]>() s1 = Constant<value_ints = [2]>() axis = Constant<value_ints = [2]>()
+  shares = Slice(both, s0, s1, axis) pads = Constant<value_ints = [0, 1, 0, 3]>() fill = Constant<value_float = 0.5>()
+  padded = Pad(a, pads, fill)
+  size = Size(past)
+  looped, steps, undeclared = Loop(size, , data) <body = l (int64 i, bool was, float[12] v) => (bool is, float[12] grown, float[12] step, float[12, 1] other) {
+        grown = Exp(v) is = Identity(was) step = Neg(v) side = Constant<value_ints = [1]>() other = Unsqueeze(v, side) }>
+  sequence_shape = Constant<value_ints = [0, 2, 3]>() sequence = Reshape<allowzero = 1>(past, sequence_shape)
+  w_shape = Constant<value_ints = [1, 20, 3]>() r_shape = Constant<value_ints = [1, 20, 5]>() first = Slice(data, s0, one)
+  w = Expand(first, w_shape) r = Expand(first, r_shape)
+  states, hidden = LSTM<hidden_size = 5>(sequence, w, r)
+  places = NonZero(past) k0 = Constant<value_ints = [0]>()
+  rows6 = Constant<value_ints = [2, 6]>() x6 = Reshape(data, rows6) best, at = TopK(x6, k0)
+  flat = Constant<value_ints = [0]>() line = Reshape<allowzero = 1>(past, flat) unique = Unique(line)
+  rows4 = Constant<value_ints = [3, 4]>() x4 = Reshape(data, rows4) sparse = MatMul(x4, table)
+}"""
+
+
+def empty():
+    data = np.random.default_rng(3).standard_normal(12).astype("f4") * 0.5
+    model, inputs = onnx.parser.parse_model(EMPTY), [data, np.zeros((1, 2, 0, 3), "f4")]
+    table = model.graph.sparse_initializer.add(dims=[4, 2])
+    table.values.CopyFrom(numpy_helper.from_array(np.array([0.5, -2, 3], "f4"), "table"))
+    table.indices.CopyFrom(numpy_helper.from_array(np.array([0, 3, 6])))
+    return model, inputs, by_runtime(model, *inputs)
+
+
 class Blocks(torch.nn.Module):
     """Convolutions of all kinds; the first has 12 input channels: less than a block of 16, and no multiple of 8."""
 
@@ -478,21 +521,25 @@ def joined(text, names):
     return model
 
 
-def by_runtime(model, data):
+def by_runtime(model, *inputs):
     options = onnxruntime.SessionOptions()
     options.enable_mem_pattern = False  # sizes differ from run to run
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"data": data})
+    return session.run(None, {value.name: array for value, array in zip(model.graph.input, inputs)})
 
 
-def record(group, model, data, results, number=0):
-    """results: one array, or several."""
+def arrays(given):
+    """One array, or several."""
+    return [given] if isinstance(given, np.ndarray) else given
+
+
+def record(group, model, inputs, results, number=0):
     folder = os.path.join(sys.argv[1], group, f"test_data_set_{number}")
     os.makedirs(folder, exist_ok=True)
     onnx.save(model, os.path.join(sys.argv[1], group, "model.onnx"))
-    write(os.path.join(folder, "input_0.pb"), data)
-    for i, values in enumerate([results] if isinstance(results, np.ndarray) else results):
-        write(os.path.join(folder, f"output_{i}.pb"), values)
+    for kind, given in ("input", inputs), ("output", results):
+        for i, values in enumerate(arrays(given)):
+            write(os.path.join(folder, f"{kind}_{i}.pb"), values)
 
 
 def main():
@@ -512,6 +559,7 @@ def main():
     for number, scale in enumerate((0, 1, 3, 9)):
         data = scale * RNG.random((3, 40, 48), dtype="f4")
         record("detector", model, data, by_runtime(model, data), number)
+    record("empty", *empty())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 import random
 
 import operators
-from graphs import Graph, Rejected
+from graphs import EMPTY, Graph, Rejected
 
 OPSETS = [13, 17, 18, 20, 21, 22, 23, 23]
 SHALLOW, DEEP = (1, 5), (10, 25)  # how many rows of operators.py a graph is made of
@@ -28,9 +28,9 @@ def grow(graph, rows):
     return None
 
 
-def random_graph(seed, number, opset, only=None, many=0.0):
+def random_graph(seed, number, opset, only=None, many=0.0, empty=EMPTY):
     """Graph `number` of a seed: one in five is deep. `only`: names of rows."""
-    graph = Graph(f"{seed} {number}", opset, f"g{number}_", many)
+    graph = Graph(f"{seed} {number}", opset, f"g{number}_", many, empty)
     rows = [row for row in operators.rows_of(opset) if not only or row.op in only]
     least, most = DEEP if graph.random.random() < 0.2 else SHALLOW
     grown = [grow(graph, rows) for _ in range(graph.random.randint(least, most))]

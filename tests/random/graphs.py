@@ -16,6 +16,7 @@ import reference
 LARGEST = 1e4          # of a float; larger ones say little about anything but overflow
 LARGEST_INTEGER = 1 << 24
 MOST_ELEMENTS = 4096   # of a value
+EMPTY = 0.03           # the part of the shapes that have a dimension of 0
 MARGIN = 1e-3          # a float that decides something is farther than this from where the decision changes
 IR_VERSIONS = {13: 7, 17: 8, 18: 8, 20: 9, 21: 10, 22: 10, 23: 11}  # by opset, as ONNX released them
 
@@ -89,12 +90,12 @@ class Value:
 
 class Graph:
     """One graph that grows. `prefix` keeps the names of several graphs of one model apart; `many` of the shapes have 5 to 8
-    dimensions."""
+    dimensions, and `empty` of them no elements."""
 
-    def __init__(self, seed, opset, prefix="", many=0.0):
+    def __init__(self, seed, opset, prefix="", many=0.0, empty=EMPTY):
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(list(seed.encode()))
-        self.opset, self.prefix, self.many = opset, prefix, many
+        self.opset, self.prefix, self.many, self.empty = opset, prefix, many, empty
         self.values, self.nodes = [], []
         self.inputs, self.weights, self.outputs = {}, {}, {}
         self.count = 0
@@ -131,6 +132,8 @@ class Graph:
         return given(name, array)
 
     def extent(self):
+        if self.empty > EMPTY and self.random.random() < self.empty / 4:
+            return 0
         return self.random.choice([1, 2, 2, 3, 3, 4, 5, 5, 6, 7, 8, 12])
 
     def shape(self, least=0, most=4):
@@ -138,7 +141,7 @@ class Graph:
             return tuple(self.random.choice([1, 1, 2, 2, 3]) for _ in range(self.random.randint(5, 8)))
         ndim = self.random.choice([n for n in (0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5) if least <= n <= most])
         sizes = [self.extent() for _ in range(ndim)]
-        if sizes and self.random.random() < 0.03:
+        if sizes and self.random.random() < self.empty:
             sizes[self.random.randrange(ndim)] = 0
         return tuple(sizes)
 

@@ -2,7 +2,7 @@
 """Random valid graphs under plans against ONNX Runtime.
 
     random_graphs.py --rankc RANKC [--seed N] [--count M] [--first F] [--plans "P P..."] [--only OPERATOR]... [--together K]
-                     [--many-dimensions P] [--jobs J] [--work DIR] [--keep] [--record]
+                     [--many-dimensions P] [--empty P] [--jobs J] [--work DIR] [--keep] [--record]
     random_graphs.py --rankc RANKC --cases DIR... [--plans ..]
     random_graphs.py --rankc RANKC .. --shuffle SEED
 
@@ -48,7 +48,7 @@ class Batch:
         self.opset = generate.opset_of(args.seed, number)
         self.graphs, self.outputs, self.left_out = [], {}, 0
         for i in range(first, first + count):
-            graph = generate.random_graph(args.seed, i, self.opset, args.only, args.many_dimensions)
+            graph = generate.random_graph(args.seed, i, self.opset, args.only, args.many_dimensions, args.empty)
             outputs = expected.outputs_of(graph) if graph.nodes else None
             if outputs is None:
                 self.left_out += 1
@@ -108,7 +108,7 @@ class Batch:
         """The line, with the command that gives the graph again."""
         args, refused = self.args, getattr(why, "refused", False)
         again = f"--seed {args.seed} --first {graph.number} --count 1 --together {args.together} --plans {plan}"
-        again += f" --many-dimensions {args.many_dimensions}" * (args.many_dimensions > 0)
+        again += f" --many-dimensions {args.many_dimensions}" * (args.many_dimensions > 0) + f" --empty {args.empty}"
         return f"{'refused' if refused else 'DIFFERENCE'} {again}: {why}\n    opset {self.opset}: {' '.join(graph.rows)}"
 
 
@@ -176,6 +176,7 @@ def main():
     parser.add_argument("--only", action="append", help="a row of operators.py, by name")
     parser.add_argument("--together", type=int, default=25, help="graphs in a model; a graph's opset follows from its model")
     parser.add_argument("--many-dimensions", type=float, default=0, help="the part of the shapes that have 5 to 8 dimensions [0]")
+    parser.add_argument("--empty", type=float, default=0.03, help="the part of the shapes that have a dimension of 0 [0.03]")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--work")
     parser.add_argument("--keep", action="store_true", help="keep what was written to --work")
