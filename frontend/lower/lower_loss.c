@@ -269,11 +269,15 @@ int loss_of_elements(struct build *builder, struct build_scope *scope, const cha
 
 static int check_shapes(struct lower *lower, const struct tensor *x) {
     struct tensor target = lower_input(lower, 1);
+    if (rt_dtype_is_float(target.dtype)) {
+        lower_error(lower, 379, EXIT_MALFORMED, "targets must have an integer type, not %s",
+                    rt_dtypes[target.dtype].name);
+        diag_help(lower->builder.diags, "targets that are probabilities: export the loss as "
+                                        "-(targets * log_softmax(logits, 1)).sum(1).mean()");
+        return -1;
+    }
     if (x->ndim < 2 || !loss_target_fits(x, 1, &target)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (x->dims[1] > LOSS_CLASSES) return lower_error(lower, 505, EXIT_LIMIT, "too many classes");
-    if (rt_dtype_is_float(target.dtype))
-        return lower_error(lower, 379, EXIT_MALFORMED, "targets must have an integer type, not %s",
-                           rt_dtypes[target.dtype].name);
     if (!lower_has(lower, 2)) return 0;
     struct tensor weights = lower_input(lower, 2);
     return weights.ndim == 1 && weights.dims[0] == x->dims[1] ? 0
