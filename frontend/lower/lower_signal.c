@@ -8,9 +8,12 @@
 
 /* Note [Fourier transforms]
  * A transform of n = a b numbers is computed as a transforms of b, a multiplication by twiddle factors, and b
- * transforms of a (Cooley and Tukey 1965). Transforms of prime length, and of at most PLAIN numbers, are products with
- * a constant matrix: complex numbers (.., n, 2) are rows of 2 n numbers, which a matrix (2 n, 2 n) multiplies. */
-enum { PLAIN = 64, MOST = 1 << 22 };
+ * transforms of a (Cooley and Tukey 1965). Transforms of prime length, and short ones, are products with a constant
+ * matrix: complex numbers (.., n, 2) are rows of 2 n numbers, which a matrix (2 n, 2 n) multiplies. A packed product
+ * makes about 100 multiply-adds in the time in which the steps between the transforms of a split move one number, so it
+ * is faster up to PLAIN of them for each number; for fewer than MANY rows reading the matrix takes the time, and it is
+ * faster up to PLAIN_ROW. */
+enum { PLAIN = 1100, PLAIN_ROW = 256, MANY = 16, MOST = 1 << 22 };
 static const double PI = 3.14159265358979323846;
 
 static int emit_floats(struct lower *lower, int x, int ndim, const int64_t *dims, const double *values) {
@@ -79,7 +82,8 @@ static int emit_split(struct lower *lower, int x, int64_t rows, int64_t a, int64
 
 static int emit_transform(struct lower *lower, int x, int64_t rows, int64_t n, int in, int64_t out, int sign,
                           double factor) {
-    const int64_t a = n > PLAIN ? factor_of(n) : 1, flat[] = {rows, n * in}, shape[] = {rows, out, 2};
+    const bool plain = in * out * 2 <= (rows < MANY ? PLAIN_ROW : PLAIN);
+    const int64_t a = plain ? 1 : factor_of(n), flat[] = {rows, n * in}, shape[] = {rows, out, 2};
     if (x < 0) return -1;
     if (a > 1) {
         const int y = emit_split(lower, x, rows, a, n / a, in, sign, factor);

@@ -185,6 +185,24 @@ static void lowerings(void **state) {
     assert_int_equal(golden_run(&golden, "tests/import/lowerings.txt", imported), 0);
 }
 
+static int occurrences(const char *text, const char *word) {
+    int n = 0;
+    while ((text = strstr(text, word))) n++, text += strlen(word);
+    return n;
+}
+
+/* Many frames are multiplied with one matrix: nothing is moved between transforms of parts. */
+static void short_transforms_are_one_product(void **state) {
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, 0, NULL);
+    const char *graph = imported(&arena, "input x f32 4 600 1\ninit step i64 : 20\ninit length i64 : 100\n"
+                                         "y = STFT x step _ length\noutput y\n");
+    assert_int_equal(occurrences(graph, "= MatMul("), 1);
+    assert_int_equal(occurrences(graph, "= Transpose("), 0);
+    arena_free(&arena);
+}
+
 static void errors(void **state) {
     (void)state;
     assert_int_equal(golden_run(&golden, "tests/import/errors.txt", imported), 0);
@@ -192,9 +210,12 @@ static void errors(void **state) {
 
 int main(int argc, char **argv) {
     golden = golden_options(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_as_they_are),  cmocka_unit_test(models_in_f64),
-        cmocka_unit_test(models_for_training), cmocka_unit_test(shapes_are_computed_by_import),
-        cmocka_unit_test(lowerings),           cmocka_unit_test(errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(models_as_they_are),
+                                       cmocka_unit_test(models_in_f64),
+                                       cmocka_unit_test(models_for_training),
+                                       cmocka_unit_test(shapes_are_computed_by_import),
+                                       cmocka_unit_test(lowerings),
+                                       cmocka_unit_test(errors),
+                                       cmocka_unit_test(short_transforms_are_one_product)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
