@@ -193,14 +193,13 @@ static struct quantised read_quantised(const struct lower *lower) {
     return how;
 }
 
-/* The gradient of rounding is 0 everywhere. */
-static int refuse_training(struct lower *lower) {
+int lower_refuse_rounding(struct lower *lower) {
     return lower->train ? lower_unsupported(lower, "training, for which rounding has no gradient") : 0;
 }
 
 int lower_quantize_linear(struct lower *lower) {
     struct quantised how = read_quantised(lower);
-    if (refuse_training(lower) < 0) return -1;
+    if (lower_refuse_rounding(lower) < 0) return -1;
     enum rt_dtype dtype = how.zero < 0 ? RT_U8 : lower_dtype(lower, how.zero), precision;
     if (output_type(lower, "output_dtype", dtype, &dtype) < 0) return -1;
     int x = lower->inputs[0];
@@ -231,8 +230,7 @@ int lower_dequantize_linear(struct lower *lower) {
     return lower_result(lower, emit_dequantised(lower, lower->inputs[0], &how, lower_float_type(lower, dtype)));
 }
 
-/* ONNX DynamicQuantizeLinear-11. Where all elements are 0 the scale is 1, as in ONNX Runtime. */
-static int quantise_dynamically(struct lower *lower, int x, struct quantised *how) {
+int emit_dynamically_quantised(struct lower *lower, int x, struct quantised *how) {
     bool all[RT_MAX_NDIM];
     for (int d = 0; d < RT_MAX_NDIM; d++) all[d] = true;
     if (x < 0) return -1;
@@ -248,7 +246,7 @@ static int quantise_dynamically(struct lower *lower, int x, struct quantised *ho
 
 int lower_dynamic_quantize(struct lower *lower) {
     struct quantised how;
-    int y = refuse_training(lower) < 0 ? -1 : quantise_dynamically(lower, lower->inputs[0], &how);
+    int y = lower_refuse_rounding(lower) < 0 ? -1 : emit_dynamically_quantised(lower, lower->inputs[0], &how);
     if (y < 0) return -1;
     if (lower_wants(lower, 1)) lower->outputs[1] = how.scale;
     if (lower_wants(lower, 2)) lower->outputs[2] = how.zero;
@@ -513,7 +511,7 @@ int lower_matmul_integer_to_float(struct lower *lower) {
 
 int lower_dynamic_quantize_matmul(struct lower *lower) {
     struct quantised how;
-    int a = quantise_dynamically(lower, lower->inputs[0], &how);
+    int a = emit_dynamically_quantised(lower, lower->inputs[0], &how);
     int sums = a < 0 ? -1 : multiply(lower, a, how.zero, lower->inputs[1], optional(lower, 3));
     return lower_result(lower, sums < 0 ? -1 : plus_bias(lower, scaled(lower, sums, how.scale, lower->inputs[2]), 4));
 }

@@ -24,6 +24,13 @@ int emit_rounded(struct lower *lower, int x, int zero, enum rt_dtype dtype);
 /* ONNX Cast: to a float of 8 bits with its attribute saturate, to a power of two with round_mode. */
 int emit_converted(struct lower *lower, int x, enum rt_dtype dtype, bool saturate, const char *round_mode);
 
+/* ONNX DynamicQuantizeLinear-11: x as u8, with scale and zero point of all of its elements in *how. Where all are 0 the
+ * scale is 1, as in ONNX Runtime. */
+int emit_dynamically_quantised(struct lower *lower, int x, struct quantised *how);
+
+/* E402 in training: the gradient of rounding is 0 everywhere. 0 or -1. */
+int lower_refuse_rounding(struct lower *lower);
+
 /* A scalar or a vector of one element as a scalar; others as they are. */
 int emit_scalar(struct lower *lower, int x);
 

@@ -1,13 +1,15 @@
 /* LSTM, GRU and RNN: per direction the product of all inputs with the input weights, and a core operator Recurrence,
- * which makes the steps. */
-#include "frontend/lower/onnx_lower.h"
+ * which makes the steps. ONNX Runtime's DynamicQuantizeLSTM multiplies integers: the inputs of all steps are quantised
+ * together, the state in each step. */
+#include "frontend/lower/lower_contrib.h"
+#include "frontend/lower/lower_quantise.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #include "runtime/base/recurrence.h"
 
-enum { X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES };
+enum { X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES, W_SCALE, W_ZERO, R_SCALE, R_ZERO };
 enum { MAX_FUNCTIONS = 3 };
 
 /* What a cell of ONNX has, by the operator's name. */
@@ -16,9 +18,11 @@ static const struct kind {
     int64_t gates;
     int states, nfunctions;
     const char *functions[MAX_FUNCTIONS]; /* if the node gives none */
+    bool quantised;
 } kinds[] = {{"LSTM", "lstm", 4, 2, 3, {"Sigmoid", "Tanh", "Tanh"}},
              {"GRU", "gru", 3, 1, 2, {"Sigmoid", "Tanh"}},
-             {"RNN", "rnn", 1, 1, 1, {"Tanh"}}};
+             {"RNN", "rnn", 1, 1, 1, {"Tanh"}},
+             {"DynamicQuantizeLSTM", "lstm", 4, 2, 3, {"Sigmoid", "Tanh", "Tanh"}, true}};
 
 static const struct function {
     const char *name;
@@ -39,6 +43,8 @@ struct layer {
     bool reverse, batch_first;
     int x, mask; /* (t, b, i); steps within the sequence's length (t, b, 1), -1: all */
     int lengths; /* (b), -1: all sequences have all steps */
+    int levels;  /* x, quantised as `how` says */
+    struct quantised how;
     struct attr attrs[2][16];
     int nattrs[2];
 };
@@ -111,14 +117,35 @@ static int check_shape(struct lower *lower, int input, int ndim, const int64_t *
                        tensor_type(arena, &tensor), tensor_type(arena, &x), tensor_type(arena, &weights));
 }
 
+/* A scale or zero point of each direction, or of each of its columns. */
+static int check_scale(struct lower *lower, const struct layer *l, int input) {
+    const int64_t dims[] = {l->directions, l->kind->gates * l->h};
+    return check_shape(lower, input, lower_ndim(lower, lower->inputs[input]) == 2 ? 2 : 1, dims);
+}
+
+static int check_weights(struct lower *lower, const struct layer *l) {
+    static const int scales[] = {W_SCALE, W_ZERO, R_SCALE, R_ZERO};
+    const int64_t d = l->directions, rows = l->kind->gates * l->h;
+    if (!l->kind->quantised)
+        return check_shape(lower, W, 3, (int64_t[]){d, rows, l->i}) < 0 ||
+                       check_shape(lower, R, 3, (int64_t[]){d, rows, l->h}) < 0
+                   ? -1
+                   : 0;
+    if (check_shape(lower, W, 3, (int64_t[]){d, l->i, rows}) < 0 ||
+        check_shape(lower, R, 3, (int64_t[]){d, l->h, rows}) < 0)
+        return -1;
+    if (contrib_requires(lower, 4, scales) < 0) return -1;
+    for (int i = 0; i < 4; i++)
+        if (check_scale(lower, l, scales[i]) < 0) return -1;
+    return 0;
+}
+
 static int check_shapes(struct lower *lower, const struct layer *l) {
     const int64_t d = l->directions, rows = l->kind->gates * l->h;
     const int64_t states[] = {l->batch_first ? l->b : d, l->batch_first ? d : l->b, l->h};
     const bool lstm = l->kind->states > 1;
-    if (check_shape(lower, W, 3, (int64_t[]){d, rows, l->i}) < 0 ||
-        check_shape(lower, R, 3, (int64_t[]){d, rows, l->h}) < 0 ||
-        check_shape(lower, B, 2, (int64_t[]){d, 2 * rows}) < 0 || check_shape(lower, LENGTHS, 1, &l->b) < 0 ||
-        check_shape(lower, INITIAL_H, 3, states) < 0)
+    if (check_weights(lower, l) < 0 || check_shape(lower, B, 2, (int64_t[]){d, 2 * rows}) < 0 ||
+        check_shape(lower, LENGTHS, 1, &l->b) < 0 || check_shape(lower, INITIAL_H, 3, states) < 0)
         return -1;
     if (!lstm) return 0;
     return check_shape(lower, INITIAL_C, 3, states) < 0 ||
@@ -138,7 +165,7 @@ static int read_layer(struct lower *lower, struct layer *l) {
     l->t = x.dims[l->batch_first];
     l->b = x.dims[!l->batch_first];
     l->i = x.dims[2];
-    l->h = r.dims[2];
+    l->h = r.dims[l->kind->quantised ? 1 : 2];
     if (lower_given(lower, "hidden_size") && lower_int(lower, "hidden_size") != l->h)
         return lower_error(lower, 378, EXIT_MALFORMED, "hidden_size is %lld, but the recurrent weights are for %lld",
                            (long long)lower_int(lower, "hidden_size"), (long long)l->h);
@@ -188,16 +215,58 @@ static int emit_bias(struct lower *lower, const struct layer *l, int d, int *las
     return emit_concat(lower, 0, 2, (int[]){gates, emit_piece(lower, input, 0, 2 * h, 1, h)});
 }
 
+/* x of all steps, quantised; steps beyond all lengths do not count. */
+static int quantise_inputs(struct lower *lower, struct layer *l) {
+    static const bool all[RT_MAX_NDIM] = {true};
+    const int64_t count[] = {l->t, 1, 1};
+    int x = l->x;
+    if (l->lengths >= 0) {
+        int64_t *steps = ARENA_ARRAY(lower->builder.graph->arena, int64_t, l->t + 1);
+        for (int64_t t = 0; t < l->t; t++) steps[t] = t;
+        const int within = emit2(lower, OP_Less, emit_ints(lower, (int)l->t, steps, 3, count),
+                                 emit_reduce(lower, OP_ReduceMax, l->lengths, all, false));
+        x = emit3(lower, OP_Where, within, x, emit_like(lower, x, 0));
+    }
+    l->levels = emit_dynamically_quantised(lower, x, &l->how);
+    return l->levels < 0 ? -1 : 0;
+}
+
+/* The products of the inputs of all steps and a direction's input weights. */
+static int emit_products(struct lower *lower, const struct layer *l, int d) {
+    const int weights = of_direction(lower, W, 0, d);
+    if (!l->kind->quantised) return emit_matmul(lower, l->x, weights, false, true);
+    const int zero = of_direction(lower, W_ZERO, 0, d), scale = of_direction(lower, W_SCALE, 0, d);
+    const int sums = emit_int_matmul(lower, l->levels, l->how.zero, weights, zero, false);
+    return emit2(lower, OP_Mul, emit_cast(lower, sums, lower_dtype(lower, l->x)),
+                 emit2(lower, OP_Mul, l->how.scale, scale));
+}
+
+/* The recurrent weights of a direction (gates h, h). Of a quantised layer they are the levels less the zero point, and
+ * *scale (gates h) is what a level counts. */
+static int emit_recurrent(struct lower *lower, const struct layer *l, int d, int *scale) {
+    static const int64_t turn[] = {1, 0};
+    const int weights = of_direction(lower, R, 0, d);
+    const enum rt_dtype dtype = lower_dtype(lower, l->x);
+    const int64_t rows = l->kind->gates * l->h;
+    if (!l->kind->quantised || weights < 0) return weights;
+    int zero = emit_cast(lower, of_direction(lower, R_ZERO, 0, d), dtype);
+    if (zero >= 0 && lower_ndim(lower, zero)) zero = emit_unsqueeze(lower, zero, 1);
+    *scale = emit_cast(lower, of_direction(lower, R_SCALE, 0, d), dtype);
+    *scale = emit_expand(lower, *scale, 1, &rows);
+    if (*scale < 0) return -1;
+    return emit2(lower, OP_Sub, emit_cast(lower, emit_transpose(lower, weights, turn), dtype), zero);
+}
+
 /* The states after all steps of a direction, (s, t, b, h); the initial ones, (s, 1, b, h), if there are no steps. */
 static int emit_direction(struct lower *lower, struct layer *l, int d) {
-    int vector = -1;
-    int sums = emit_matmul(lower, l->x, of_direction(lower, W, 0, d), false, true);
+    int vector = -1, scale = -1;
+    int sums = emit_products(lower, l, d);
     if (lower_has(lower, B)) {
         const int bias = emit_bias(lower, l, d, &vector);
         sums = emit2(lower, OP_Add, sums, bias);
     }
     if (l->kind->states > 1 && lower_has(lower, PEEPHOLES)) vector = of_direction(lower, PEEPHOLES, 0, d);
-    const int weights = of_direction(lower, R, 0, d), initial = emit_initial(lower, l, d);
+    const int weights = emit_recurrent(lower, l, d, &scale), initial = emit_initial(lower, l, d);
     if (sums < 0 || weights < 0 || initial < 0) return -1;
     if (!l->t) return emit_unsqueeze(lower, initial, 1);
     struct attr *attrs = l->attrs[d];
@@ -207,7 +276,8 @@ static int emit_direction(struct lower *lower, struct layer *l, int d) {
     if (resets_after(lower)) attrs[n++] = attr_of_int("reset_after", 1);
     if (lower_given(lower, "input_forget") && lower_int(lower, "input_forget")) attrs[n++] = attr_of_int("coupled", 1);
     if (lower_given(lower, "clip")) attrs[n++] = attr_of_float("clip", lower_float(lower, "clip"));
-    return build(&lower->builder, OP_Recurrence, 5, (int[]){sums, weights, initial, vector, l->lengths}, n, attrs);
+    return build(&lower->builder, OP_Recurrence, scale < 0 ? 5 : 6,
+                 (int[]){sums, weights, initial, vector, l->lengths, scale}, n, attrs);
 }
 
 /* State number `state` after every step, (t, 1, b, h) or batch first (b, t, 1, h); zeros beyond the lengths. */
@@ -228,7 +298,7 @@ static int last_state(struct lower *lower, const struct layer *l, int d, int sta
     return l->batch_first ? emit_unsqueeze(lower, emit_squeeze(lower, last, 0), 1) : last;
 }
 
-/* ONNX LSTM-22, GRU-22, RNN-22. */
+/* ONNX LSTM-22, GRU-22, RNN-22; com.microsoft DynamicQuantizeLSTM. */
 int lower_recurrent(struct lower *lower) {
     static const int64_t turn[] = {1, 0, 2};
     struct layer l;
@@ -239,6 +309,7 @@ int lower_recurrent(struct lower *lower) {
         l.lengths = emit_cast(lower, lower->inputs[LENGTHS], RT_I64);
         if (l.lengths < 0 || (l.mask = emit_mask(lower, &l)) < 0) return -1;
     }
+    if (l.kind->quantised && (lower_refuse_rounding(lower) < 0 || quantise_inputs(lower, &l) < 0)) return -1;
     for (int d = 0; d < l.directions; d++) {
         const int states = emit_direction(lower, &l, d);
         if (states < 0) return -1;

@@ -4,7 +4,7 @@
 
 #include "ir/ops/grad.h"
 
-enum { X, WEIGHTS, INITIAL, VECTOR, LENGTHS };
+enum { X, WEIGHTS, INITIAL, VECTOR, LENGTHS, SCALE };
 
 static int slice(struct gradient *gradient, int x, int dim, int64_t start, int64_t size) {
     const struct tensor t = gradient->builder.graph->tensors.at[x];
@@ -89,6 +89,9 @@ static int vector_gradient(struct gradient *gradient, int dx, int mixed) {
 GRAD(grad_recurrence) {
     const struct node *node = &gradient->node;
     int inputs[7] = {gradient->dy, node->outputs[0]}, results[3] = {-1, -1, -1};
+    if (node->ninputs > SCALE)
+        return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
+                          "a quantised recurrence has no gradient");
     for (int i = 0; i < node->ninputs; i++) inputs[2 + i] = node->inputs[i];
     const bool gru = strcmp(attr_text(node, "cell", ""), "gru") == 0;
     if (build_many(&gradient->builder, OP_RecurrenceGrad, 2 + node->ninputs, inputs, gru ? 3 : 2, results, node->nattrs,

@@ -23,7 +23,7 @@ static const char *const gates[] = {
 
 /* The operands of the forward operator, by number, and what its gradient has in addition (-1: not this operator). */
 struct places {
-    int x, weights, initial, vector, lengths, dy, y;
+    int x, weights, initial, vector, lengths, scale, dy, y;
 };
 
 static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
@@ -74,12 +74,13 @@ static int bind_factors(struct dims *dims, const struct graph *graph, const stru
     if (cell < 0) return -1;
     if (!x || !weights || x->ndim != 3 || weights->ndim != 2)
         return refuse(dims, why, "needs inputs of 3 dimensions and weights of 2");
+    if (input(graph, node, at->scale) && cells[cell].states != 2) return refuse(dims, why, "scales are an LSTM's");
     const int64_t h = weights->dims[1];
     if (x->dims[2] != cells[cell].gates * h)
         return refuse(dims, why, "%s has %lld sums per step, but %lld gates of %lld units", cells[cell].name,
                       (long long)x->dims[2], (long long)cells[cell].gates, (long long)h);
     f->t = dims_factor(dims, "t", -1, x->dims[0], FACTOR_WHOLE);
-    f->b = dims_factor(dims, "b", -1, x->dims[1], FACTOR_PASS);
+    f->b = dims_factor(dims, "b", -1, x->dims[1], input(graph, node, at->scale) ? FACTOR_WHOLE : FACTOR_PASS);
     f->h = dims_factor(dims, "h", -1, h, FACTOR_WHOLE);
     f->g = dims_factor(dims, "g", -1, x->dims[2], FACTOR_WHOLE);
     f->s = dims_factor(dims, "s", -1, cells[cell].states, FACTOR_WHOLE);
@@ -95,6 +96,7 @@ static int bind_operands(struct dims *dims, const struct graph *graph, const str
     fit = bind(dims, graph, node, at->initial, 3, (int[]){f->s, f->b, f->h}) && fit;
     if (f->p >= 0) fit = bind(dims, graph, node, at->vector, 1, &f->p) && fit;
     if (input(graph, node, at->lengths)) fit = bind(dims, graph, node, at->lengths, 1, &f->b) && fit;
+    if (input(graph, node, at->scale)) fit = bind(dims, graph, node, at->scale, 1, &f->g) && fit;
     for (int i = 0; i < 2; i++) {
         const int states = i ? at->y : at->dy;
         if (states >= 0) fit = bind(dims, graph, node, states, 4, (int[]){f->s, f->t, f->b, f->h}) && fit;
@@ -103,7 +105,7 @@ static int bind_operands(struct dims *dims, const struct graph *graph, const str
 }
 
 DIMS_FN(dims_recurrence) {
-    static const struct places at = {0, 1, 2, 3, 4, -1, -1};
+    static const struct places at = {0, 1, 2, 3, 4, 5, -1, -1};
     struct factors f;
     if (bind_factors(dims, graph, node, &at, &f, why) < 0) return -1;
     bind(dims, graph, node, node->ninputs, 4, (int[]){f.s, f.t, f.b, f.h});
@@ -112,7 +114,7 @@ DIMS_FN(dims_recurrence) {
 
 /* dy, y, and the operands of Recurrence -> gradients of x and of initial, and for a GRU (t, b, h). */
 DIMS_FN(dims_recurrence_grad) {
-    static const struct places at = {2, 3, 4, 5, 6, 0, 1};
+    static const struct places at = {2, 3, 4, 5, 6, -1, 0, 1};
     struct factors f;
     if (bind_factors(dims, graph, node, &at, &f, why) < 0) return -1;
     bind(dims, graph, node, node->ninputs, 3, (int[]){f.t, f.b, f.g});

@@ -11,6 +11,7 @@ template <class T> struct rt_cells;
 #define RT_CUDA_CELLS(T, s, id)                                                                                        \
     template <> struct rt_cells<T> {                                                                                   \
         static constexpr enum rt_dtype dtype = id;                                                                     \
+        static __device__ T round(T x) { return rt_round_##s(x); }                                                     \
         static __device__ T squash(const rt_recurrence &k, const rt_gate &gate, T x) {                                 \
             return rt_squash_##s(&k, &gate, x);                                                                        \
         }                                                                                                              \
@@ -41,6 +42,7 @@ template <class T> struct rt_layer {
     int64_t gates, plane; /* elements of a state of one step */
     const T *x, *weights, *initial, *vector;
     const int64_t *lengths;
+    const T *scale;         /* of an LSTM, or NULL: `reset` then is the quantised state, and `last` its scale */
     T *sums, *reset, *last; /* (b,gates h), then two of (b,h) */
     T *candidates;          /* gradient of a GRU without reset_after: the candidate's products of all steps */
     void *workspace;
@@ -49,7 +51,7 @@ template <class T> struct rt_layer {
 template <class T>
 static inline rt_layer<T> rt_layer_of(const rt_recurrence &k, const T *x, const T *weights, const T *initial,
                                       const T *vector, const int64_t *lengths, void *scratch, int64_t states) {
-    rt_layer<T> l = {k, rt_cell_gates(k.cell), k.b * k.h, x, weights, initial, vector, lengths, (T *)scratch};
+    rt_layer<T> l = {k, rt_cell_gates(k.cell), k.b * k.h, x, weights, initial, vector, lengths, NULL, (T *)scratch};
     l.reset = l.sums + l.gates * l.plane;
     l.last = l.reset + l.plane;
     l.candidates = l.last + l.plane;
@@ -79,16 +81,42 @@ static inline __device__ rt_unit rt_unit_of(int64_t p, int64_t h) {
     return {p, j};
 }
 
+/* The levels of the state, less their zero point, and its scale. One block does it, since all depends on the range. */
+template <class T>
+static inline int rt_quantise_state(struct rt *rt, const rt_layer<T> &l, int64_t at, const T *state) {
+    const rt_recurrence k = l.k;
+    return rt_rows(rt, 1, [=] __device__(int64_t) {
+        T low = 0, high = 0;
+        RT_EACH(p, l.plane) {
+            const bool beyond = l.lengths && !k.reverse && at - 1 >= l.lengths[p / k.h];
+            low = !beyond && state[p] < low ? state[p] : low;
+            high = !beyond && state[p] > high ? state[p] : high;
+        }
+        low = -rt_block_fold(-low, rt_max_of());
+        high = rt_block_fold(high, rt_max_of());
+        const T scale = high > low ? (high - low) / 255 : 1, zero = rt_cells<T>::round(-low / scale);
+        RT_EACH(p, l.plane) {
+            const T level = rt_cells<T>::round(state[p] / scale) + zero;
+            l.reset[p] = (level < 0 ? 0 : level > 255 ? 255 : level) - zero;
+        }
+        if (threadIdx.x == 0) *l.last = scale;
+    });
+}
+
 template <class T>
 static inline int rt_lstm_step(struct rt *rt, const rt_layer<T> &l, int64_t at, const T *before, const T *cells, T *y) {
     const rt_recurrence k = l.k;
     T *cells_after = y + k.t * l.plane;
-    RT_TRY(rt_layer_product(rt, l, l.sums, before, l.weights, 1, k.b, k.h, 4 * k.h));
+    if (l.scale) RT_TRY(rt_quantise_state(rt, l, at, before));
+    RT_TRY(rt_layer_product(rt, l, l.sums, l.scale ? l.reset : before, l.weights, 1, k.b, k.h, 4 * k.h));
     return rt_points(rt, l.plane, [=] __device__(int64_t p) {
         const rt_unit unit = rt_unit_of(p, k.h);
         const T *x = l.x + (at * k.b + unit.row) * 4 * k.h + unit.j, *sums = l.sums + unit.row * 4 * k.h + unit.j;
         T pre[4], peephole[3], hidden = before[p], cell = cells[p];
-        for (int q = 0; q < 4; q++) pre[q] = x[q * k.h] + sums[q * k.h];
+        for (int q = 0; q < 4; q++) {
+            const T scale = l.scale ? *l.last * l.scale[q * k.h + unit.j] : (T)1;
+            pre[q] = x[q * k.h] + sums[q * k.h] * scale;
+        }
         for (int q = 0; q < 3; q++) peephole[q] = l.vector ? l.vector[q * k.h + unit.j] : (T)0;
         if (!l.lengths || at < l.lengths[unit.row]) rt_cells<T>::lstm(k, pre, peephole, &hidden, &cell);
         y[p] = hidden;
@@ -308,9 +336,11 @@ template <class T> static inline int rt_run_layer_back(struct rt *rt, const rt_l
 
 #define RT_CUDA_RECURRENCE(T, s)                                                                                       \
     RT_ON_CALL int rt_recurrence_##s(struct rt *rt, T *y, const T *x, const T *weights, const T *initial,              \
-                                     const T *vector, const int64_t *lengths, void *scratch,                           \
+                                     const T *vector, const int64_t *lengths, const T *scale, void *scratch,           \
                                      const rt_recurrence &shape) {                                                     \
-        return rt_run_layer(rt, rt_layer_of(shape, x, weights, initial, vector, lengths, scratch, 0), y);              \
+        rt_layer<T> layer = rt_layer_of(shape, x, weights, initial, vector, lengths, scratch, 0);                      \
+        layer.scale = scale;                                                                                           \
+        return rt_run_layer(rt, layer, y);                                                                             \
     }                                                                                                                  \
     RT_ON_CALL int rt_recurrence_grad_##s(struct rt *rt, T *dx, T *dinitial, T *mixed, const T *dy, const T *y,        \
                                           const T *x, const T *weights, const T *initial, const T *vector,             \

@@ -63,8 +63,8 @@ static void recurrence(const struct call *call) {
                                x(call, 1), x(call, 2), x(call, 3), x(call, 4), x(call, 5), x(call, 6), workspace,
                                &shape);
     else
-        rt_recurrence_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), x(call, 4), workspace,
-                          &shape);
+        rt_recurrence_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), x(call, 4), x(call, 5),
+                          workspace, &shape);
 }
 
 /* The row of `names` that an attribute names. */

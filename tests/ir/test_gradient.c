@@ -224,8 +224,15 @@ static bool differentiates(const struct op *op) {
     return op->gradient || op->grad;
 }
 
+static int operands_of(const struct sample *sample) {
+    int n = 1;
+    for (const char *at = sample->inputs; (at = strchr(at, ' ')); at++) n++;
+    return n;
+}
+
 /* Its result is its input, and yet no gradient flows; or it is a form that has none. */
 static bool detaches(const struct op *op, const struct sample *sample) {
+    if (op->id == OP_Recurrence && operands_of(sample) > 5) return true; /* quantised */
     return op->id == OP_Detach || (op->id == OP_RoiPool && !strstr(sample->attributes, "\"avg\""));
 }
 

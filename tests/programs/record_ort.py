@@ -24,7 +24,7 @@ B, T, L, N, KV, H = 2, 5, 6, 4, 2, 16  # batch, queries, keys, heads, heads of k
 D = N * H
 UNDEFINED = 2
 GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": [], "quantised": [],
-          "experts": [], "experts_gated": []}
+          "experts": [], "experts_gated": [], "recurrent": []}
 INTEGERS = {("EmbedLayerNormalization", 1), ("NhwcMaxPool", 0), ("QLinearConv", 0), ("QLinearSoftmax", 0)}  # results, by operator
 
 
@@ -524,8 +524,36 @@ def joined(text, names):
 def by_runtime(model, *inputs):
     options = onnxruntime.SessionOptions()
     options.enable_mem_pattern = False  # sizes differ from run to run
+    options.intra_op_num_threads = 1  # DynamicQuantizeLSTM quantises the sequences of each thread on their own
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, {value.name: array for value, array in zip(model.graph.input, inputs)})
+
+
+def layer(directions, steps, batch, inputs, hidden, dtype, per_column=False, lengths=None, states=False, peepholes=False, **attributes):
+    """DynamicQuantizeLSTM; weights are quantised for each direction, or for each of its columns."""
+    rng, columns, of = np.random.default_rng(steps), 4 * hidden, (directions, 4 * hidden) if per_column else (directions,)
+    low = -127 if dtype == "i1" else 0
+
+    def draw(*shape):
+        return rng.uniform(-1, 1, shape).astype("f4")
+
+    def weights(rows):
+        zero = np.zeros(of, dtype) + np.array(0 if dtype == "i1" else 120, dtype)
+        return rng.integers(low, low + 255, (directions, rows, columns)).astype(dtype), [rng.uniform(0.002, 0.005, of).astype("f4"), zero]
+    w, w_scale = weights(inputs)
+    r, r_scale = weights(hidden)
+    initial = [draw(directions, batch, hidden), draw(directions, batch, hidden)] if states else [None, None]
+    case("recurrent", "DynamicQuantizeLSTM",
+         [2 * draw(steps, batch, inputs), w, r, draw(directions, 2 * columns), lengths, *initial,
+          draw(directions, 3 * hidden) if peepholes else None, *w_scale, *r_scale], 3, constant=(1, 2, 3, 8, 9, 10, 11),
+         hidden_size=hidden, **attributes)
+
+
+layer(1, 6, 3, 7, 20, "i1")
+layer(1, 5, 2, 7, 20, "u1", states=True, direction="reverse", clip=0.75)
+layer(2, 7, 1, 5, 9, "i1", per_column=True, states=True, peepholes=True, direction="bidirectional")
+layer(1, 8, 3, 5, 9, "u1", per_column=True, lengths=i([8, 3, 6]), peepholes=True, input_forget=1)
+layer(1, 1, 2, 5, 33, "i1", states=True)
 
 
 def arrays(given):

@@ -62,7 +62,6 @@ OWN = {
 
 # What is not yet as it should be.
 OPEN = {
-    "a-36-dynquant-lstm",
     "rel-04-ckpt-partial-out",
     "rel-06-dump-places",
     "rel-09-integer-division-by-zero",

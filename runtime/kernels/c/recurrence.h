@@ -15,6 +15,9 @@ struct rt;
  *   vector   LSTM: peepholes i, o, f (3,h), or NULL. GRU with reset_after: the candidate's recurrent bias (h), or NULL
  *   lengths  steps of every sequence, or NULL: all. A step beyond the length keeps the states; with `reverse` the
  *            first step of a sequence is its last
+ *   scale    of an LSTM, or NULL: the weights are integers, and in every step the state is quantised to 8 bits as by
+ *            ONNX DynamicQuantizeLinear-11, over all sequences but those that ended before; sums of products of
+ *            levels are multiplied by the state's scale and that of their column
  *   y        the states after every step
  *
  * The gradient computes the gates again from the states. dx: gradient of x; dinitial: gradient of initial; mixed, of a
@@ -27,7 +30,8 @@ struct rt;
 #define RT_DECLARE_RECURRENCE(T, s)                                                                                    \
     int rt_recurrence_##s(struct rt *rt, T *y /* (s,t,b,h) */, const T *x /* (t,b,g h) */,                             \
                           const T *weights /* (g h,h) */, const T *initial /* (s,b,h) */, const T *vector,             \
-                          const int64_t *lengths /* (b) */, void *workspace, const struct rt_recurrence *shape);       \
+                          const int64_t *lengths /* (b) */, const T *scale /* (g h) */, void *workspace,               \
+                          const struct rt_recurrence *shape);                                                          \
     int rt_recurrence_grad_##s(struct rt *rt, T *dx /* (t,b,g h) */, T *dinitial /* (s,b,h) */,                        \
                                T *mixed /* (t,b,h) */, const T *dy /* (s,t,b,h) */, const T *y /* (s,t,b,h) */,        \
                                const T *x /* (t,b,g h) */, const T *weights /* (g h,h) */,                             \

@@ -484,7 +484,7 @@ GATES = {
     "scaledtanh": lambda x, a, b: a * torch.tanh(b * x)}
 
 
-def recurrence_of(x, weights, states, vector, lengths, a, given=None):
+def recurrence_of(x, weights, states, vector, lengths, a, given=None, scale=None):
     """The states after every step, and of a GRU what the reset gate is multiplied with, or multiplies, by ONNX's equations. `given`: the
     values of the states, of which only the derivatives are then computed."""
     def squash(name, pre):
@@ -497,12 +497,21 @@ def recurrence_of(x, weights, states, vector, lengths, a, given=None):
 
     def lstm(x, w, state):
         (h, c), p = state, vector.chunk(3) if vector is not None else [0, 0, 0]
-        i, o, f, g = (x + h @ w.T).chunk(4, -1)
+        sums = h @ w.T if scale is None else quantised(h) @ w.T * scale
+        i, o, f, g = (x + sums).chunk(4, -1)
         i = squash("gate", i + p[0] * c)
         f = 1 - i if a.get("coupled") else squash("gate", f + p[2] * c)
         c = f * c + i * squash("candidate", g)
         c = c if given is None else c + (given[1, at] - c).detach()
         return torch.stack([squash("gate", o + p[1] * c) * gate("output", c), c])
+
+    def quantised(h):
+        """What DynamicQuantizeLinear makes of the sequences that have not ended before."""
+        some = h if lengths is None or a.get("reverse") else h[at - 1 < lengths]
+        low, high = (x.min().clamp(max=0) for x in (some, -some)) if len(some) else (0, 0)
+        step = -(high + low) / 255 if -high > low else torch.ones((), dtype=h.dtype)
+        zero = torch.round(-low / step)
+        return ((torch.round(h / step) + zero).clamp(0, 255) - zero) * step
 
     def gru(x, w, state):
         h = state[0]
@@ -733,7 +742,8 @@ def tensors_of(operands, n):
 
 
 def recurrence(*operands):
-    return recurrence_of(*tensors_of(operands, 5))[0].numpy()
+    *given, scale, attributes = tensors_of(operands, 6)
+    return recurrence_of(*given, attributes, scale=scale)[0].numpy()
 
 
 def recurrence_grad(*operands):
