@@ -72,7 +72,7 @@ struct rt_options {
     /* If not NULL: gets a file descriptor of the shared memory the ranks then use, owned by the caller; -1 if there is
      * none. */
     int *segment;
-    int threads;         /* of a rank, at most the cores; 0: cores / ranks on this machine, at least 1 */
+    int threads;         /* of a rank; no more than the cores start; 0: cores / ranks on this machine, at least 1 */
     const char *kernels; /* "auto", "reference" (plain C, no library) or, on GPUs, "tf32" */
     bool json;           /* warnings on stderr are JSON (base/diagnostic.h) */
     /* Only the first scale unit reads weights and sends them to the others, which need no files but manifest.json. The

@@ -267,12 +267,12 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
 }
 
-/* Cores are divided among the ranks of this machine only. More threads than cores would only wait for each other. */
+/* Cores are divided among the ranks of this machine only. Kernels start no more threads than cores (kernels/team.c). */
 static int set_threads(struct rt *rt, int threads) {
     const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, cores = rt_cores();
-    const int most = threads > 0 ? threads : cores / ranks, some = most > 0 ? most : 1;
-    rt->threads = some < cores ? some : cores;
-    rt_wait_beside(rt->threads * ranks);
+    const int share = cores / ranks;
+    rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
+    rt_wait_beside((rt->threads < cores ? rt->threads : cores) * ranks);
     return rt_check_mpi_threads(rt);
 }
 

@@ -131,7 +131,7 @@ static const struct option_row rows[] = {
     {"--broadcast-weights", NULL, OPTION_FLAG, FIELD(broadcast_weights), 0, SAME,
      "read weights only in the first scale unit, which sends them to the others"},
     {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, OWN,
-     "threads per rank, at most the cores; default: cores / ranks on this machine"},
+     "threads per rank, of which no more than the cores are started; default: cores / ranks on this machine"},
     {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, SAME, "timed steps; default 1"},
     {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, SAME, "steps before the timed ones; default 0"},
     {"--random-inputs", "[=SEED]", OPTION_SEED, FIELD(random_inputs), 0, SAME,
