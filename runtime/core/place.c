@@ -1,7 +1,9 @@
 /* Names of manifest.json in errors. It is read when an error is asked for, and without it errors have no names. */
 #include "core/place.h"
 
+#include "base/checked.h"
 #include "base/json.h"
+#include "base/manifest.h"
 #include "base/sealed.h"
 
 #include <stdio.h>
@@ -43,6 +45,45 @@ void rt_place_error(struct rt_private *private) {
     if (rt_place_of(rt_json_root(manifest), instruction, place, sizeof place))
         snprintf(private->error + length, sizeof private->error - length, ", in %s", place);
     rt_json_free(manifest);
+}
+
+/* The bytes of an input of the current step: of the model, the gradient of an output, or a control. */
+static int64_t input_bytes(const struct rt *rt, int64_t input) {
+    const struct rt_program *program = rt->program;
+    const int64_t gradients = program->training ? program->training->seeds : 0, gradient = input - program->ninputs;
+    int64_t elements, bytes;
+    if (gradient >= gradients) return gradient < gradients + RT_CONTROLS ? sizeof rt->internal->control[0] : 0;
+    const struct rt_port *port = gradient < 0 ? &program->inputs[input] : &program->outputs[gradient];
+    const bool fits =
+        rt_product(port->dims, port->ndim, &elements) && rt_mul(elements, (int64_t)rt_dtype_bytes(port->dtype), &bytes);
+    return fits ? bytes : 0;
+}
+
+const unsigned char *rt_value_at(const struct rt *rt, const struct rt_value_place *place, int64_t start,
+                                 int64_t bytes) {
+    const struct rt_private *private = rt->internal;
+    const unsigned char *base;
+    int64_t room, at = 0;
+    if (place->offset < 0 || place->stride < 0 || place->set < 0 || place->set >= RT_SLOT_SETS || start < 0 ||
+        bytes < 0)
+        return NULL;
+    if (place->arena == MANIFEST_FLAT) {
+        if (place->offset >= rt->rank_class->nflats) return NULL;
+        base = rt->slice[place->offset];
+        room = private->bytes[rt->rank_class->flats[place->offset].arena] - private->flat_at[place->offset];
+    } else if (place->arena == RT_CALLER) {
+        room = input_bytes(rt, place->offset);
+        if (!rt->inputs || !room) return NULL;
+        base = rt->inputs[place->offset];
+    } else {
+        if (place->arena < 0 || place->arena >= RT_ARENAS ||
+            !rt_mul((int64_t)rt->slot[place->set], place->stride, &at) || !rt_add(at, place->offset, &at))
+            return NULL;
+        base = rt->arena[place->arena];
+        room = private->bytes[place->arena];
+    }
+    if (!base || at > room || start > room - at || bytes > room - at - start) return NULL;
+    return base + at + start;
 }
 
 int rt_fail_input(struct rt *rt, int input) {

@@ -77,24 +77,23 @@ static bool read_tensor(struct dump_tensor *t, const struct rt_json *entry, int 
 static bool read_place(struct dump *d, struct dump_place *place, const struct rt_json *entry) {
     int64_t field[RT_DUMP_FIELDS + 2 * RT_MAX_NDIM];
     const int n = numbers_of(entry, field, RT_DUMP_FIELDS + 2 * RT_MAX_NDIM);
-    if (n < RT_DUMP_FIELDS || field[0] < 0 || field[0] >= d->ntensors || field[1] < 0 || field[1] >= d->ninstructions ||
-        field[3] < 0 || field[3] > MANIFEST_FLAT || field[4] < 0 || field[5] < 0 || field[6] < 0 ||
-        field[6] >= RT_SLOT_SETS)
+    if (n < RT_DUMP_FIELDS || field[0] < 0 || field[0] >= d->ntensors || field[1] < 0 || field[1] >= d->ninstructions)
         return false;
     const int ndim = d->tensors[field[0]].ndim;
     if (n != RT_DUMP_FIELDS + ndim && n != RT_DUMP_FIELDS + 2 * ndim) return false;
     *place = (struct dump_place){.tensor = (int)field[0],
                                  .instruction = (int)field[1],
                                  .before = field[2] != 0,
-                                 .arena = field[3],
-                                 .offset = field[4],
-                                 .stride = field[5],
-                                 .set = field[6],
+                                 .at = {field[3], field[4], field[5], field[6]},
                                  .packing = field[7],
                                  .strided = ndim && n == RT_DUMP_FIELDS + 2 * ndim};
     memcpy(place->dims, field + RT_DUMP_FIELDS, (size_t)ndim * sizeof *field);
     if (place->strided) memcpy(place->step, field + RT_DUMP_FIELDS + ndim, (size_t)ndim * sizeof *field);
-    return true;
+    for (int i = 0; i < ndim; i++)
+        if (place->step[i] < 0) return false;
+    if (place->packing < RT_PLAIN || place->packing > RT_PACK_COLUMNS || (place->packing != RT_PLAIN && ndim != 2))
+        return false;
+    return dump_fits(d->rt, &d->tensors[place->tensor], place);
 }
 
 static const char *node_of(const struct dump *d, int instruction) {
@@ -234,6 +233,10 @@ static int copy_of(const struct dump *d, int tensor) {
     return copy;
 }
 
+static int fail_manifest(struct rank *self) {
+    return fail_with(self, EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json does not describe the tensors");
+}
+
 static void write_value(struct dump *d, struct dump_place *place) {
     const struct dump_tensor *t = &d->tensors[place->tensor];
     char below[PATH_MOST], name[NAME_MOST + 32], file[2 * PATH_MOST], path[3 * PATH_MOST];
@@ -245,7 +248,9 @@ static void write_value(struct dump *d, struct dump_place *place) {
     place->written = d->step;
     void *values = dump_copy(d->rt, t, place, &stored, &count);
     if (!values) {
-        if (count) fail_with(d->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory"), d->failed = true;
+        if (count < 0) fail_manifest(d->self);
+        if (count > 0) fail_with(d->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+        d->failed = d->failed || count;
         return;
     }
     encode_name(name, t->name, place->tensor);
@@ -391,8 +396,7 @@ int dump_open(struct dump **out, struct rank *self, struct rt *rt) {
                        .directory = options->dump_dir ? options->dump_dir : "dump",
                        .current = -1};
     int status = RT_OK;
-    if (!read_lists(d, rt_json_root(self->job->manifest.document)))
-        status = fail_with(self, EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json does not describe the tensors");
+    if (!read_lists(d, rt_json_root(self->job->manifest.document))) status = fail_manifest(self);
     if (!status) status = check_match(d);
     if (!status) status = begin_index(d);
     if (status)

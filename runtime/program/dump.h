@@ -15,6 +15,7 @@
 #ifndef RT_PROGRAM_DUMP_H
 #define RT_PROGRAM_DUMP_H
 
+#include "core/place.h"
 #include "program/main.h"
 
 /* A tensor of the program, as manifest.json describes it. */
@@ -35,15 +36,20 @@ struct dump_tensor {
 struct dump_place {
     int tensor, instruction;
     bool before, wanted, strided;
-    int64_t arena, offset, stride, set, packing;
+    struct rt_value_place at;
+    int64_t packing;
     int64_t dims[RT_MAX_NDIM], step[RT_MAX_NDIM];
     int64_t written; /* last step that wrote it; 0: none */
 };
 
 /* dump_values.c: copies the rank's part to memory that the caller frees, row-major, of a type that numpy has: *dtype.
- * *count: its elements, those of a slice if it is cut flat. NULL: out of memory, or nothing is there (*count 0). */
+ * *count: its elements, those of a slice if it is cut flat. NULL: out of memory, or nothing is there (*count 0), or the
+ * rank has no such memory (-1). */
 void *dump_copy(struct rt *rt, const struct dump_tensor *tensor, const struct dump_place *place, enum rt_dtype *dtype,
                 int64_t *count);
+
+/* True if the place has the extents of the rank's part of the tensor. */
+bool dump_fits(const struct rt *rt, const struct dump_tensor *tensor, const struct dump_place *place);
 
 /* Writes where the part lies in the complete tensor, as members of a JSON object: "ranges", per dimension the runs of
  * indices [start, stop] that it has, in order; "slice", [start, count] of the elements of these, if it is cut flat;

@@ -10,12 +10,6 @@
 
 /* Copying ---------------------------------------------------------------------------------------------------------- */
 
-static const unsigned char *address_of(const struct rt *rt, const struct dump_place *place) {
-    if (place->arena == MANIFEST_FLAT) return place->offset < rt->rank_class->nflats ? rt->slice[place->offset] : NULL;
-    if (place->arena == RT_CALLER) return rt->inputs ? rt->inputs[place->offset] : NULL;
-    return rt->arena[place->arena] + place->offset + rt->slot[place->set] * (size_t)place->stride;
-}
-
 static enum rt_dtype numpy_type(enum rt_dtype dtype) {
     if (dtype == RT_BF16 || rt_dtypes[dtype].kind == RT_KIND_CODE_FLOAT) return RT_F32;
     if (rt_dtypes[dtype].kind == RT_KIND_CODE_INT) return RT_I8;
@@ -42,7 +36,7 @@ static bool is_dense(const struct dump_place *place) {
     return !place->strided && place->packing == RT_PLAIN;
 }
 
-/* Elements of memory that the part takes. */
+/* Elements of memory that the part takes; -1: more than there can be. */
 static int64_t span_of(const struct dump_tensor *tensor, const struct dump_place *place, int64_t count) {
     if (is_dense(place) || !count) return count;
     if (place->packing != RT_PLAIN) {
@@ -50,8 +44,9 @@ static int64_t span_of(const struct dump_tensor *tensor, const struct dump_place
         const int64_t k = place->dims[rows ? 0 : 1], n = place->dims[rows ? 1 : 0];
         return tensor->dtype == RT_F32 ? rt_panel_elements(k, n) : rt_pair_elements(k, n);
     }
-    int64_t last = 0;
-    for (int d = 0; d < tensor->ndim; d++) last += (place->dims[d] - 1) * place->step[d];
+    int64_t last = 0, step;
+    for (int d = 0; d < tensor->ndim; d++)
+        if (!rt_mul(place->dims[d] - 1, place->step[d], &step) || !rt_add(last, step, &last)) return -1;
     return last + 1;
 }
 
@@ -76,16 +71,20 @@ static bool fetch(struct rt *rt, void *dst, const void *src, size_t bytes) {
 void *dump_copy(struct rt *rt, const struct dump_tensor *tensor, const struct dump_place *place, enum rt_dtype *dtype,
                 int64_t *count) {
     const size_t size = rt_dtype_bytes(tensor->dtype);
-    const unsigned char *at = address_of(rt, place);
-    int64_t elements = 0;
+    int64_t elements = 0, bytes, start = 0;
     *dtype = numpy_type(tensor->dtype);
-    *count = 0;
-    if (!at || !rt_product(place->dims, tensor->ndim, &elements)) return NULL;
-    *count = tensor->flat ? rt_flat_count(rt, tensor->flat, elements) : elements;
-    if (tensor->flat && place->arena != MANIFEST_FLAT) at += (size_t)rt_flat_start(rt, tensor->flat, elements) * size;
-    const int64_t span = span_of(tensor, place, *count);
-    unsigned char *raw = malloc((size_t)span * size + 1), *out = NULL;
-    bool ok = raw && (!span || fetch(rt, raw, at, (size_t)span * size));
+    *count = -1;
+    if (!rt_product(place->dims, tensor->ndim, &elements)) return NULL;
+    const int64_t some = tensor->flat ? rt_flat_count(rt, tensor->flat, elements) : elements;
+    if (tensor->flat && place->at.arena != MANIFEST_FLAT) start = rt_flat_start(rt, tensor->flat, elements);
+    const int64_t span = span_of(tensor, place, some);
+    if (span < 0 || !rt_mul(span, (int64_t)size, &bytes) || !rt_mul(start, (int64_t)size, &start)) return NULL;
+    const unsigned char *at = rt_value_at(rt, &place->at, start, bytes);
+    if (!at && span) return NULL;
+    *count = at ? some : 0;
+    if (!at) return NULL;
+    unsigned char *raw = malloc((size_t)bytes + 1), *out = NULL;
+    bool ok = raw && (!span || fetch(rt, raw, at, (size_t)bytes));
     if (ok && is_dense(place) && *dtype == tensor->dtype) return raw;
     unsigned char *dense = ok ? malloc((size_t)*count * size + 1) : NULL;
     out = dense ? malloc((size_t)*count * rt_dtype_bytes(*dtype) + 1) : NULL;
@@ -119,10 +118,24 @@ static void cut_share(struct share *share, const struct rt *rt, const struct dum
     share->length = rt_cut_length(&along, rt->coordinate[cut->axis]);
 }
 
-static void put_ranges(struct rt_json_writer *writer, const struct rt *rt, const struct dump_tensor *tensor, int dim) {
+static struct share share_of(const struct rt *rt, const struct dump_tensor *tensor, int dim) {
     struct share share = {1, tensor->dims[dim], 0, 0, tensor->dims[dim]};
     for (int c = 0; c < tensor->ncuts; c++)
         if (tensor->cuts[c].dim == dim) cut_share(&share, rt, &tensor->cuts[c]);
+    return share;
+}
+
+bool dump_fits(const struct rt *rt, const struct dump_tensor *tensor, const struct dump_place *place) {
+    for (int d = 0; d < tensor->ndim; d++) {
+        const struct share share = share_of(rt, tensor, d);
+        if (tensor->window ? place->dims[d] > tensor->dims[d] : place->dims[d] != share.blocks * share.length)
+            return false;
+    }
+    return true;
+}
+
+static void put_ranges(struct rt_json_writer *writer, const struct rt *rt, const struct dump_tensor *tensor, int dim) {
+    const struct share share = share_of(rt, tensor, dim);
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int64_t b = 0; b < share.blocks; b++) {
         const int64_t start = b * share.block + (b % 2 ? share.turned : share.start);

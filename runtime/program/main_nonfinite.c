@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/manifest.h"
+#include "core/place.h"
 #include "state/load_part.h"
 
 #include <math.h>
@@ -63,31 +64,24 @@ static int check_memory(struct rt *rt, const void *at, enum rt_dtype dtype, size
     return seen;
 }
 
-/* Address of a tensor in "values"; NULL: the rank cannot read it. */
-static const unsigned char *address_of(const struct rt *rt, int64_t arena, int64_t offset, int64_t stride,
-                                       int64_t set) {
-    if (arena == MANIFEST_FLAT) return offset < rt->rank_class->nflats ? rt->slice[offset] : NULL;
-    if (arena == RT_CALLER) return rt->inputs ? rt->inputs[offset] : NULL;
-    return rt->arena[arena] + offset + rt->slot[set] * (size_t)stride;
-}
-
 /* Checks a tensor in "values" of manifest.json (base/manifest.h). */
 static int check_value(struct rt *rt, const struct rt_json *value) {
     int64_t field[7] = {0};
     int n = 0;
     for (const struct rt_json *f = value->first; f && n < 7; f = f->next, n++) rt_json_int(f, &field[n]);
-    const int64_t arena = field[0], elements = field[3];
-    if (n < 4 || arena < 0 || arena > MANIFEST_FLAT || field[1] < 0 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT ||
-        elements < 0 || field[4] < 0 || field[5] < 0 || field[5] >> rt_layout_axes(rt) || field[6] < 0 ||
-        field[6] >= RT_SLOT_SETS)
+    const struct rt_value_place place = {field[0], field[1], field[4], field[6]};
+    const int64_t elements = field[3];
+    int64_t begin, bytes;
+    if (n < 4 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT || elements < 0 || field[5] < 0 ||
+        field[5] >> rt_layout_axes(rt))
         return 0;
     const enum rt_dtype dtype = (enum rt_dtype)field[2];
     const unsigned axes = (unsigned)field[5];
-    const int64_t start = arena == MANIFEST_FLAT ? 0 : rt_flat_start(rt, axes, elements);
-    const unsigned char *at = address_of(rt, arena, field[1], field[4], field[6]);
-    if (!at) return 0;
-    return check_memory(rt, at + (size_t)start * rt_dtype_bytes(dtype), dtype,
-                        (size_t)rt_flat_count(rt, axes, elements));
+    const int64_t start = place.arena == MANIFEST_FLAT ? 0 : rt_flat_start(rt, axes, elements),
+                  count = rt_flat_count(rt, axes, elements), size = (int64_t)rt_dtype_bytes(dtype);
+    if (!rt_mul(start, size, &begin) || !rt_mul(count, size, &bytes)) return 0;
+    const unsigned char *at = rt_value_at(rt, &place, begin, bytes);
+    return at ? check_memory(rt, at, dtype, (size_t)count) : 0;
 }
 
 static int check_values(struct rt *rt, const struct rt_json *values) {
