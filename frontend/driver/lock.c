@@ -1,6 +1,7 @@
 #include "frontend/driver/lock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/file.h>
@@ -39,7 +40,9 @@ int lock_take(int fd, const char *path, enum lock_mode mode, long timeout, struc
         if (tries >= timeout * TRIES_PER_SECOND) return busy(fd, path, timeout, diags);
         nanosleep(&pause, NULL);
     }
-    if (mode == LOCK_WRITING) rt_lock_sign(fd, getpid());
+    if (mode != LOCK_WRITING) return 0;
+    rt_lock_sign(fd, getpid());
+    fcntl(fd, F_SETFD, 0); /* Note [What a killed compile leaves] */
     return 0;
 }
 
@@ -48,5 +51,6 @@ void lock_release(int fd, enum lock_mode mode) {
     if (mode == LOCK_WRITING && ftruncate(fd, 0) < 0) {
         /* a failure leaves the owner's name, which does not matter: the lock itself is the kernel's */
     }
+    flock(fd, LOCK_UN);
     close(fd);
 }

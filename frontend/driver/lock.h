@@ -1,7 +1,11 @@
 /* The lock of a compiled model, <output>/.lock-<model>-<instance>: shared for readers, exclusive for a writer.
  *
  * It is an advisory lock of the kernel (flock), which is released when its process dies. The owner of an exclusive lock
- * writes its process id and host into the file, for diagnostics only. */
+ * writes its process id and host into the file, for diagnostics only.
+ *
+ * Note [What a killed compile leaves]
+ * make and the C compiler write to the staging directory, and end a moment after the compile that was killed. They
+ * inherit an exclusive lock, so that the next compile clears the directory after them. */
 #ifndef FRONTEND_DRIVER_LOCK_H
 #define FRONTEND_DRIVER_LOCK_H
 

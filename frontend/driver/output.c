@@ -93,6 +93,12 @@ static void give_up(void *opened) {
     output->lock = -1;
 }
 
+/* Under the lock for reading nobody writes: a staging directory is what a compile left that was killed or failed. */
+static void clear_leftover(const struct output *output) {
+    if (output->lock >= 0 && !output->unwritable && access(output->staging, F_OK) == 0)
+        nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+}
+
 int output_open(struct output *output, struct arena *arena, struct diags *diags, const char *root, const char *model,
                 const char *instance, long timeout) {
     *output = (struct output){.arena = arena, .diags = diags, .lock = -1, .timeout = timeout};
@@ -106,6 +112,7 @@ int output_open(struct output *output, struct arena *arena, struct diags *diags,
         open_lock(output) < 0)
         return -1;
     if (output->lock >= 0 && lock_take(output->lock, output->lock_path, LOCK_READING, timeout, diags) < 0) return -1;
+    clear_leftover(output);
     return check_place(output, output->directory);
 }
 

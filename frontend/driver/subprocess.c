@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "runtime/base/exit_code.h"
 
 extern char **environ;
 
@@ -44,21 +47,37 @@ static char **child_environment(const char *const *hidden, struct arena *arena) 
     return entries;
 }
 
-static int start(char *const *argv, char *const *environment, int out, pid_t *pid) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, out, 1);
-    posix_spawn_file_actions_adddup2(&actions, out, 2);
-    int error = posix_spawnp(pid, argv[0], &actions, NULL, argv, environment);
-    posix_spawn_file_actions_destroy(&actions);
+/* In the child. It ends with its parent, as a make that is told to ends what it runs. */
+static _Noreturn void become(char *const *argv, char **environment, int out, pid_t parent, int failed) {
+    const int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(EXIT_SYSTEM);
+    dup2(none, 0), dup2(out, 1), dup2(out, 2);
+    execvpe(argv[0], argv, environment);
+    const int error = errno;
+    const ssize_t told = write(failed, &error, sizeof error);
+    (void)told;
+    _exit(EXIT_SYSTEM);
+}
+
+static int start(char *const *argv, char **environment, int out, pid_t *pid) {
+    const pid_t parent = getpid();
+    int failed[2], error = 0;
+    if (pipe2(failed, O_CLOEXEC) < 0) return errno;
+    *pid = fork();
+    if (*pid == 0) become(argv, environment, out, parent, failed[1]);
+    if (*pid < 0) error = errno;
+    close(failed[1]);
+    while (!error && read(failed[0], &error, sizeof error) < 0 && errno == EINTR) continue;
+    close(failed[0]);
+    if (error && *pid > 0) waitpid(*pid, NULL, 0);
     return error;
 }
 
 int subprocess_run(const char *const *argv, const char *const *hidden, const struct subprocess_watch *watch,
                    struct strbuf *said, int *status) {
     int fds[2];
-    pid_t pid;
+    pid_t pid = 0;
     if (pipe2(fds, O_CLOEXEC) < 0) return errno;
     int error = start((char *const *)argv, child_environment(hidden, said->arena), fds[1], &pid);
     close(fds[1]);

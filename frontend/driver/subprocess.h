@@ -10,10 +10,10 @@ struct subprocess_watch {
     void *of;
 };
 
-/* Runs argv[0], looked up in PATH, and waits for its end. Its standard input is empty; `hidden` lists environment
- * variables that it does not get (ends with NULL; NULL: none). The first 64 KiB of its standard output and error are
- * appended to `said`; *status is that of waitpid. `watch` may be NULL. Returns 0, or an errno if it could not be
- * run. */
+/* Runs argv[0], looked up in PATH, and waits for its end. It gets SIGTERM when this process ends before it. Its
+ * standard input is empty; `hidden` lists environment variables that it does not get (ends with NULL; NULL: none). The
+ * first 64 KiB of its standard output and error are appended to `said`; *status is that of waitpid. `watch` may be
+ * NULL. Returns 0, or an errno if it could not be run. */
 int subprocess_run(const char *const *argv, const char *const *hidden, const struct subprocess_watch *watch,
                    struct strbuf *said, int *status);
 

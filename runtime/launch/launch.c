@@ -236,7 +236,7 @@ static bool explains_itself(int code) {
 }
 
 static bool is_request(int number) {
-    return number == SIGINT || number == SIGTERM;
+    return number == SIGINT || number == SIGTERM || number == SIGHUP;
 }
 
 static void judge_rank(struct launch *job, int rank, int status) {

@@ -162,9 +162,9 @@ int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms);
 int record_step(struct rank *self, double ms, double loss);
 int fail_reason(struct rank *self, int code, const struct rt_reason *why);
 
-/* Handling of SIGINT and SIGTERM in training: Note [Stopping] in main_stop.c. After stop_after_steps they request the
- * end of the run instead of ending the process. stop_allow: what begins now, such as a step, may take that many ms
- * after a signal, and at least STOP_MS; then the process ends. */
+/* Handling of SIGINT, SIGTERM and SIGHUP in training: Note [Stopping] in main_stop.c. After stop_after_steps they
+ * request the end of the run instead of ending the process. stop_allow: what begins now, such as a step, may take that
+ * many ms after a signal, and at least STOP_MS; then the process ends. */
 void stop_catch_signals(void);
 void stop_after_steps(struct job *job);
 void stop_allow(const struct job *job, double ms);

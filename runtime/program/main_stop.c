@@ -1,4 +1,4 @@
-/* How SIGINT and SIGTERM end a training run.
+/* How SIGINT, SIGTERM and SIGHUP end a training run.
  *
  * Note [Stopping]
  * Before training begins there is nothing to save, and the first signal ends the process. From then on the first signal
@@ -55,6 +55,7 @@ void stop_catch_signals(void) {
     sem_init(&requested, 0, 0);
     catch_signal(SIGINT);
     catch_signal(SIGTERM);
+    catch_signal(SIGHUP);
 }
 
 void stop_allow(const struct job *job, double ms) {

@@ -109,6 +109,22 @@ class Race:
         expect(not leftovers(self.out), f"left over: {leftovers(self.out)}")
 
 
+def killed_in_make(program, work):
+    """A compile that is killed while make runs: the next one finds its own result, and what make goes on with is not left over."""
+    out = os.path.join(work, "out")
+    words = compile_command(os.path.join(MODELS, "mlp", "model.onnx"), out, *dims_of(os.path.join(MODELS, "mlp", "model.onnx")))
+    rankc(program, *words).must(0, reused="nothing")
+    staged = os.path.join(out, "model", "._.new", "build")
+    with subprocess.Popen([program, *words, *PLANS[1], "--reuse", "override"], stdout=subprocess.DEVNULL) as killed:
+        end = time.monotonic() + PATIENCE
+        while not (os.path.isdir(staged) and any(name.endswith(".o") for name in os.listdir(staged))):
+            expect(time.monotonic() < end and killed.poll() is None, "make was not seen")
+        killed.kill()
+    rankc(program, *words).must(0, reused="all")
+    time.sleep(0.5)
+    expect(not leftovers(out), f"left over: {leftovers(out)}")
+
+
 def race(number):
     def case(program, work):
         for _ in range(20):
@@ -126,4 +142,4 @@ if __name__ == "__main__":
     options = parse(__doc__, "--races")
     count = int(options.races or 200)
     sweep(f"races of {COMPILES} compiles, half of them with killed owners",
-          {f"race {i}{', owners killed' if i % 2 else ''}": race(i) for i in range(count)}, options)
+          {f"race {i}{', owners killed' if i % 2 else ''}": race(i) for i in range(count)} | {"killed in make": killed_in_make}, options)

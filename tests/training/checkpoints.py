@@ -375,13 +375,13 @@ def kept(bench):
 
 
 def signals(bench):
-    """SIGTERM or SIGINT, at any time, to the launcher, to the launcher and all ranks (Ctrl-C), or to one rank: the step under way ends
+    """SIGTERM, SIGINT or SIGHUP, at any time, to the launcher, to the launcher and all ranks (Ctrl-C), or to one rank: the step under way ends
     on all ranks, is saved, exit 130."""
     programs = {plan: bench.compile(plan, plan) for plan in ("one", "tp2", "hybrid")}
     directory, shortest, longest = bench.path("signals"), 1 << 30, 0
     for case in range(bench.cases):
         dice = random.Random(f"signals {case}")
-        plan, number = dice.choice(list(programs)), dice.choice([signal.SIGTERM, signal.SIGINT])
+        plan, number = dice.choice(list(programs)), dice.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
         comm, whom = dice.choice(["auto", "auto", "loopback"]), dice.choice(["launcher", "group", "rank"])
         delay = dice.choice([dice.uniform(0, 0.1), dice.uniform(0.1, 0.6), dice.uniform(0.5, 1)])
         shutil.rmtree(directory, ignore_errors=True)
