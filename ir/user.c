@@ -1,6 +1,8 @@
 #include "ir/user.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,10 +77,12 @@ const char *user_next_attr(const char *text, struct user_attr *attr, const char 
     if (*text == '=') {
         char *end;
         attr->fallback = ++text;
-        *why = "the default of an attribute is a number";
+        *why = attr->kind == 'i' ? "the default of an attribute of kind i is an integer of 64 bits"
+                                 : "the default of an attribute is a number, of kind f a finite f32";
         if (attr->kind == 'I' || attr->required || !strchr("-0123456789", *text)) return NULL;
-        attr->kind == 'i' ? (void)strtoll(text, &end, 10) : (void)strtod(text, &end);
-        if (end == text) return NULL;
+        errno = 0;
+        const bool fits = attr->kind == 'i' ? (strtoll(text, &end, 10), !errno) : isfinite(strtof(text, &end));
+        if (end == text || !fits) return NULL;
         text = end;
     }
     *why = "attributes are separated by blanks";

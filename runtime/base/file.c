@@ -228,11 +228,16 @@ static int end(struct rt_new_file *file, const char *name, bool durable) {
     return file->error;
 }
 
+void rt_file_name_beside(const char *path, char *out, size_t room) {
+    const int kept = NAME_MAX - RT_BESIDE_BYTES, parents = (int)(rt_path_name(path) - path);
+    snprintf(out, room, "%.*s.tmp-%ld", parents + kept, path, (long)getpid());
+}
+
 bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces, struct rt_reason *why) {
-    size_t room = strlen(path) + 32;
+    const size_t room = strlen(path) + RT_BESIDE_BYTES;
     char *temporary = malloc(room);
     if (!temporary) return rt_refuse_memory(why, room);
-    snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
+    rt_file_name_beside(path, temporary, room);
     struct rt_new_file file = begin(AT_FDCWD, temporary);
     for (int i = 0; i < npieces; i++) rt_file_append(&file, pieces[i].bytes, pieces[i].count);
     int error = end(&file, temporary, false);

@@ -42,6 +42,10 @@ struct rt_piece {
 };
 bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces, struct rt_reason *why);
 
+/* The name of a temporary file or directory beside `path`; `room`: at least its bytes and RT_BESIDE_BYTES. */
+enum { RT_BESIDE_BYTES = 32 };
+void rt_file_name_beside(const char *path, char *out, size_t room);
+
 /* Files of an open directory that other users may write to. The last component of `path` is the file's name in
  * `directory`; messages print `path`. Reading refuses a symbolic link and a file with several hard links
  * (RT_REASON_LINK); writing replaces a link by a new file. */

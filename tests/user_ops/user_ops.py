@@ -181,6 +181,9 @@ BAD = [
     (HEAD + 'operator "a::B" types="f->f" expr="' + "x" * 5000 + '"', "4096 bytes"), (HEAD + 'operator "a::B" types="f->f" expr="x', "unclosed quote"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" attrs="Alpha:f"', "small letter"), (HEAD + 'operator "a::B" types="f->f" expr="x" attrs="alpha:q"', "KIND"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" attrs="shape:i"', "another meaning"), (HEAD + 'operator "a::B" types="f->f" expr="x" attrs="al:f=q"', "number"),
+    *((HEAD + f'operator "a::B" types="f->f" expr="x" attrs="al:{default}"', says) for default, says in [
+        ("i=9223372036854775808", "64 bits"), ("i=-9223372036854775809", "64 bits"), ("f=1e39", "finite"), ("f=-1e400", "finite"), ("f=-inf", "finite"),
+        ("f=-nan", "finite")]),
     (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="dy | dy"', "more parts"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="dz"', "unknown name"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::C(dy)"', "not declared"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dz)"', "neither dy"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dy).1"', "no output 1"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dy, y)"', "has 1 inputs"),

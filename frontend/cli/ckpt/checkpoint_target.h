@@ -27,7 +27,13 @@ struct checkpoint_target {
     VEC(struct rt_saved_written) files;
 };
 
-/* Writes it; the directory at target->path must not exist. 0, or -1 after diagnostics. */
+/* Writes it; the directory at target->path must not exist, and after a failure it does not. 0, or -1 after
+ * diagnostics. */
 int checkpoint_write(struct checkpoint_target *target);
+
+/* The name under which `out` is written until it is complete. checkpoint_publish, of a file in an open directory, then
+ * gives it its own: 0, or -1 after a diagnostic. */
+const char *checkpoint_beside(struct cli *cli, const char *out);
+int checkpoint_publish(struct cli *cli, int directory, const char *out);
 
 #endif

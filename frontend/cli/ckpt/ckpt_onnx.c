@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/cli/ckpt/checkpoint.h"
+#include "frontend/cli/ckpt/checkpoint_target.h"
 #include "frontend/read/onnx_read.h"
 #include "ir/base/own.h"
 #include "runtime/base/file.h"
@@ -181,7 +181,7 @@ static void set_external(struct export *export, Onnx__TensorProto *proto, const 
     struct arena *arena = export->cli->arena;
     const size_t gap = (size_t)(-export->at & (DATA_ALIGN - 1));
     if (export->data.descriptor < 0 && !export->data.error)
-        rt_file_begin_at(&export->data, export->directory, export->external);
+        rt_file_begin_at(&export->data, export->directory, checkpoint_beside(export->cli, export->external));
     rt_file_append(&export->data, zeros, gap);
     rt_file_append(&export->data, bytes, count);
     export->at += (int64_t)gap;
@@ -261,7 +261,8 @@ static int write_model(struct export *export) {
     unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, count + 1);
     onnx__model_proto__pack(export->proto, bytes);
     const struct rt_piece piece = {bytes, count};
-    if (rt_file_create_at(export->directory, export->out, &piece, 1, &why)) return 0;
+    const char *beside = checkpoint_beside(export->cli, export->out);
+    if (rt_file_create_at(export->directory, beside, &piece, 1, &why)) return 0;
     return diag_refusal(export->cli->diags, 611, EXIT_SYSTEM, NULL, &why);
 }
 
@@ -273,7 +274,12 @@ static int export_model(struct export *export) {
     if (opened && !rt_file_end(&export->data, &why) && !status)
         status = diag_refusal(export->cli->diags, 611, EXIT_SYSTEM, NULL, &why);
     if (!status) status = onnx_check_files(export->model);
-    return status ? status : write_model(export);
+    if (!status) status = write_model(export);
+    if (!status && opened)
+        status = checkpoint_publish(export->cli, export->directory, export->external);
+    else if (opened)
+        unlinkat(export->directory, rt_path_name(checkpoint_beside(export->cli, export->external)), 0);
+    return status ? status : checkpoint_publish(export->cli, export->directory, export->out);
 }
 
 /* The tree is in the arena, so that its fields may be replaced by memory of the arena. */

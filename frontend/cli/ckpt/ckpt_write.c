@@ -1,5 +1,6 @@
 /* The actions of `rankc ckpt` that write checkpoints, or all parameters in one file. A directory is a checkpoint once
  * checkpoint.json is in it, which is written last. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "frontend/cli/ckpt/checkpoint_target.h"
 #include "frontend/cli/format_bytes.h"
+#include "runtime/base/path.h"
 
 enum { CODE_WRITE = 611 };
 
@@ -39,6 +41,23 @@ static int copy_region(struct cli *cli, struct checkpoint *from, const struct rt
     return 0;
 }
 
+/* ---- written beside, then renamed ---- */
+
+const char *checkpoint_beside(struct cli *cli, const char *out) {
+    const size_t room = strlen(out) + RT_BESIDE_BYTES;
+    char *name = ARENA_ARRAY(cli->arena, char, room);
+    rt_file_name_beside(out, name, room);
+    return name;
+}
+
+int checkpoint_publish(struct cli *cli, int directory, const char *out) {
+    const char *beside = rt_path_name(checkpoint_beside(cli, out));
+    if (renameat(directory, beside, directory, rt_path_name(out)) == 0) return 0;
+    const int failed = diag_errno(cli->diags, CODE_WRITE, NULL, "write", out);
+    unlinkat(directory, beside, 0);
+    return failed;
+}
+
 /* ---- merge ---- */
 
 static void put_bytes(void *to, const void *bytes, int64_t count) {
@@ -63,7 +82,7 @@ static int write_merged(struct cli *cli, struct checkpoint *from, int directory,
     char *header = rt_safetensors_header(tensors, n, NULL, &bytes, &why);
     int status = 0;
     if (!header) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    rt_file_begin_at(&file, directory, out);
+    rt_file_begin_at(&file, directory, checkpoint_beside(cli, out));
     rt_file_append(&file, header, bytes);
     free(header);
     for (int i = 0; i < n && !status; i++) {
@@ -75,7 +94,7 @@ static int write_merged(struct cli *cli, struct checkpoint *from, int directory,
     }
     if (status) file.error = EIO; /* removes the file */
     if (!rt_file_end(&file, &why) && !status) status = unwritten(cli, &why);
-    return status;
+    return status ? status : checkpoint_publish(cli, directory, out);
 }
 
 int checkpoint_merge(struct cli *cli, struct checkpoint *from, const char *out) {
@@ -206,16 +225,42 @@ static int write_summary(struct checkpoint_target *target) {
     return unwritten(target->cli, &why);
 }
 
-int checkpoint_write(struct checkpoint_target *target) {
-    struct cli *cli = target->cli;
-    if (mkdir(target->path, 0777)) return diag_errno(cli->diags, CODE_WRITE, NULL, "create", target->path);
-    target->directory = open(target->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (target->directory < 0) return diag_errno(cli->diags, 601, NULL, "open", target->path);
-    arena_own_fd(cli->arena, target->directory);
+static int write_files(struct checkpoint_target *target) {
     for (int r = 0; r < target->ranks; r++)
         for (int k = 0; k < RT_SAVED_KINDS; k++)
             if (write_file(target, (enum rt_saved_kind)k, r)) return -1;
-    if (write_summary(target)) return -1;
+    return write_summary(target);
+}
+
+static void remove_staged(int directory, const char *staged) {
+    DIR *entries = fdopendir(directory);
+    const struct dirent *entry;
+    while (entries && (entry = readdir(entries)))
+        if (entry->d_name[0] != '.') unlinkat(directory, entry->d_name, 0);
+    rmdir(staged);
+    entries ? closedir(entries) : close(directory);
+}
+
+int checkpoint_write(struct checkpoint_target *target) {
+    struct cli *cli = target->cli;
+    char *path = arena_strdup(cli->arena, target->path);
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
+    target->path = path;
+    const char *staged = checkpoint_beside(cli, target->path);
+    struct stat info;
+    errno = EEXIST;
+    if (lstat(target->path, &info) == 0 || mkdir(staged, 0777))
+        return diag_errno(cli->diags, CODE_WRITE, NULL, "create", target->path);
+    target->directory = open(staged, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (target->directory < 0) return diag_errno(cli->diags, 601, NULL, "open", staged);
+    int status = write_files(target);
+    if (!status && rename(staged, target->path))
+        status = diag_errno(cli->diags, CODE_WRITE, NULL, "create", target->path);
+    if (status) {
+        remove_staged(target->directory, staged);
+        return status;
+    }
+    close(target->directory);
     return cli_confirm(cli, arena_printf(cli->arena, "%s: step %lld in %d files\n", target->path,
                                          (long long)checkpoint_number(target->from, "step"), target->files.n));
 }
