@@ -169,10 +169,21 @@ int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     for (size_t i = 0; i < graph->n_output; i++) results[i] = onnx_text(graph->output[i]->name);
     frame->nresults = (int)graph->n_output;
     frame->results = results;
+    if (subgraph->taken) {
+        struct taken *taken = arena_copy(import->arena, subgraph->taken, sizeof *taken);
+        taken->outer = frame->taken;
+        frame->taken = taken;
+    }
     frame->done = subgraph->done;
     frame->failed = subgraph->failed;
     frame->state = subgraph->state;
     return 0;
+}
+
+int lower_if_taken(struct lower *lower, int x, int value) {
+    for (const struct taken *taken = lower->frame->taken; taken && x >= 0; taken = taken->outer)
+        x = emit3(lower, OP_Where, taken->condition, taken->value ? x : value, taken->value ? value : x);
+    return x;
 }
 
 static int function_done(struct lower *lower, void *state, int n, const int *values) {

@@ -53,7 +53,8 @@ struct frame {
     Onnx__OperatorSetIdProto *const *opsets;
     int nbound;
     const struct bound_attribute *bound;
-    struct map *name_count; /* node name -> occurrences; NULL: names are taken as unique */
+    const struct taken *taken; /* NULL: always */
+    struct map *name_count;    /* node name -> occurrences; NULL: names are taken as unique */
 
     /* Unless it is the main graph: the node that it replaces, and the callback for its results (struct subgraph). */
     struct lower *caller;

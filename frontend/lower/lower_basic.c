@@ -301,6 +301,46 @@ int lower_pow(struct lower *lower) {
     return lower_result(lower, emit_cast(lower, emit2(lower, OP_Pow, base, exponent), result));
 }
 
+/* True for floats, and for integers that are known not to be 0. */
+static bool divides(struct lower *lower, int x) {
+    const struct tensor tensor = lower_tensor(lower, x);
+    const char *bytes = tensor_is_stored(&tensor) ? eval_bytes(lower->builder.graph, &tensor) : NULL;
+    if (rt_dtype_is_float(tensor.dtype) || rt_dtype_is_code(tensor.dtype)) return true;
+    for (int64_t i = 0; bytes && i < tensor_elements(&tensor); i++)
+        if (eval_load(bytes, tensor.dtype, i).i == 0) return false;
+    return bytes != NULL;
+}
+
+/* Integers to divide by: 0 is an error where something is divided by it, which is not so behind the valid elements of a
+ * counted operand, or in a branch that is not taken. */
+static int emit_divisor(struct lower *lower, int dividend, int x) {
+    const int one = emit_like(lower, x, 1);
+    const struct counted *found = lower_counted(lower, x);
+    if (found) {
+        const struct counted counted = {found->dim, found->count, false};
+        x = lower_masked(lower, x, one);
+        lower_set_counted(lower, x, &counted);
+    } else if ((found = lower_counted(lower, dividend))) {
+        x = emit3(lower, OP_Where, emit_with(lower, OP_Greater, found->count, 0), x, one);
+    }
+    return emit1(lower, OP_Divisor, lower_if_taken(lower, x, one));
+}
+
+/* The result of an operator that may divide integers. Signed overflow, the least integer by -1, wraps around. */
+static int emit_quotient(struct lower *lower, enum op_id op) {
+    const int a = lower->inputs[0];
+    const bool of_any = tensor_elements(&lower->builder.graph->tensors.at[a]) > 0;
+    int b = lower->inputs[1];
+    if (b >= 0 && of_any && (op == OP_Div || op == OP_Mod || op == OP_Fmod) && !divides(lower, b))
+        b = emit_divisor(lower, a, b);
+    return lower_result(lower, emit2(lower, op, a, b));
+}
+
+/* ONNX Div-14. */
+int lower_div(struct lower *lower) {
+    return emit_quotient(lower, OP_Div);
+}
+
 /* Elementwise operators up to opset 6: with attribute broadcast, the dimensions of b are those of a from `axis` on, by
  * default the last ones. */
 int lower_aligned(struct lower *lower) {
@@ -310,8 +350,8 @@ int lower_aligned(struct lower *lower) {
     if (axis < 0) axis += a.ndim;
     if (axis < 0 || axis > a.ndim - b.ndim) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     for (int d = 0; d < a.ndim; d++) shape[d] = d < axis || d >= axis + b.ndim ? 1 : b.dims[d - axis];
-    return lower_result(lower, emit2(lower, lower_namesake(lower), lower->inputs[0],
-                                     emit_reshape(lower, lower->inputs[1], a.ndim, shape)));
+    lower->inputs[1] = emit_reshape(lower, lower->inputs[1], a.ndim, shape);
+    return emit_quotient(lower, lower_namesake(lower));
 }
 
 /* PRelu up to opset 6: one slope, or one per channel. */
@@ -332,7 +372,7 @@ int lower_bit_shift(struct lower *lower) {
 
 int lower_mod(struct lower *lower) {
     bool fmod = lower_int(lower, "fmod");
-    return lower_result(lower, emit2(lower, fmod ? OP_Fmod : OP_Mod, lower->inputs[0], lower->inputs[1]));
+    return emit_quotient(lower, fmod ? OP_Fmod : OP_Mod);
 }
 
 /* Core operators on floats take no floats of 8 bits. */

@@ -179,9 +179,10 @@ static int else_failed(struct lower *lower, void *state, const struct failure *f
 }
 
 static int enter_else(struct lower *lower, struct choice *choice) {
+    const struct taken taken = {choice->condition, false, NULL};
     lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.else", choice->name);
     return enter_branch(lower, "else_branch",
-                        (struct subgraph){.done = else_done, .failed = else_failed, .state = choice});
+                        (struct subgraph){.taken = &taken, .done = else_done, .failed = else_failed, .state = choice});
 }
 
 static int then_done(struct lower *lower, void *state, int n, const int *values) {
@@ -210,9 +211,10 @@ int lower_if(struct lower *lower) {
     choice->name = lower->builder.node;
     choice->updates = lower->builder.graph->updates.n;
     if ((choice->condition = scalar_condition(lower, lower->inputs[0])) < 0) return -1;
+    const struct taken taken = {choice->condition, true, NULL};
     lower->builder.node = arena_printf(arena, "%s.then", choice->name);
     return enter_branch(lower, "then_branch",
-                        (struct subgraph){.done = then_done, .failed = then_failed, .state = choice});
+                        (struct subgraph){.taken = &taken, .done = then_done, .failed = then_failed, .state = choice});
 }
 
 /* Stacks ----------------------------------------------------------------------------------------------------------- */
@@ -302,7 +304,9 @@ static int enter_iteration(struct lower *lower, struct loop *loop, struct subgra
     inputs[1] = build_scalar(&lower->builder, RT_BOOL, 1);
     for (int i = 0; i < loop->ncarried; i++) inputs[2 + i] = loop->carried[i];
     lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.%lld", loop->name, (long long)loop->trip);
+    const struct taken taken = {loop->active, true, NULL};
     subgraph.graph = loop->body;
+    if (loop->active >= 0) subgraph.taken = &taken;
     subgraph.ninputs = loop->ncarried + 2;
     subgraph.inputs = inputs;
     subgraph.state = loop;

@@ -152,11 +152,19 @@ struct failure {
     bool misfit;
 };
 
+/* When a subgraph is taken, of which only results are chosen at run time: if the condition has that value. */
+struct taken {
+    int condition; /* a bool without dimensions */
+    bool value;
+    const struct taken *outer; /* set by lower_enter */
+};
+
 /* A graph attribute of the node that is inlined in place of the node: If, Loop (lower_control.c). */
 struct subgraph {
     const Onnx__GraphProto *graph;
     int ninputs;
     const int *inputs;
+    const struct taken *taken; /* NULL: always */
     /* Called with the ids of the graph's outputs after its nodes were lowered. Sets the node's outputs, or enters the
      * next subgraph; 0, or -1 after a diagnostic. */
     int (*done)(struct lower *lower, void *state, int n, const int *values);
@@ -166,6 +174,8 @@ struct subgraph {
 };
 /* Enters the subgraph and returns 0; the lowering returns after it, with its outputs not set. */
 int lower_enter(struct lower *lower, const struct subgraph *subgraph);
+/* x if the subgraphs that the node is in are all taken, else `value`. */
+int lower_if_taken(struct lower *lower, int x, int value);
 
 /* Emitting core operators ------------------------------------------------------------------------------------------ */
 

@@ -89,6 +89,7 @@ EVAL(eval_copy);
 EVAL(eval_mapped);
 EVAL(eval_concat);
 EVAL(eval_gather);
+EVAL(eval_divisor);
 EVAL(eval_gather_grad);
 EVAL(eval_gather_elements);
 EVAL(eval_gather_nd);

@@ -464,6 +464,9 @@ static int report_fault(struct rt *rt) {
     if (fault.kind == RT_FAULT_CLASS)
         return rt_fail(rt, RT_ERROR_INPUT, "label %lld at position %lld is outside of the %lld classes", fault.value,
                        fault.position, fault.total);
+    if (fault.kind == RT_FAULT_DIVISOR)
+        return rt_fail(rt, RT_ERROR_INPUT, "integer division by zero: the divisor at position %lld is 0",
+                       fault.position);
     return rt_fail(rt, RT_ERROR_INPUT, "index %lld at position %lld is outside [-%lld, %lld)", fault.value,
                    fault.position, fault.total, fault.total);
 }

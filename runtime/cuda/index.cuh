@@ -228,7 +228,21 @@ RT_ON_CALL int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is
     });
 }
 
+template <class T> static inline int rt_divisor(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &dims) {
+    const rt_index index = rt_index_of(rt, NULL, 0);
+    const T *from = (const T *)x;
+    T *to = (T *)y;
+    return rt_points(rt, rt_count(dims, 0, ndim), [=] __device__(int64_t p) {
+        to[p] = from[p];
+        if (from[p] == 0) rt_note_fault(index.fault, RT_FAULT_DIVISOR, index.instruction, 0, p, 0);
+    });
+}
+
 #define RT_CUDA_INDEX(N, T)                                                                                            \
+    RT_ON_CALL int rt_divisor_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &dims,               \
+                                   const rt_dims &) {                                                                  \
+        return rt_divisor<T>(rt, y, x, ndim, dims);                                                                    \
+    }                                                                                                                  \
     RT_ON_CALL int rt_gather_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64, int64_t outer,  \
                                   int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {        \
         return rt_gather<T>(rt, y, x, index, is_64, outer, extent, inner, count, start, total);                        \

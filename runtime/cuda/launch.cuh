@@ -46,7 +46,7 @@ static inline __host__ __device__ int64_t rt_count(const rt_dims &dims, int from
 }
 
 /* A fault of a kernel. Lies in mapped host memory, which the device writes to. */
-enum rt_fault_kind { RT_FAULT_NONE, RT_FAULT_INDEX, RT_FAULT_CLASS };
+enum rt_fault_kind { RT_FAULT_NONE, RT_FAULT_INDEX, RT_FAULT_CLASS, RT_FAULT_DIVISOR };
 struct rt_fault {
     int kind, instruction;
     long long value, position, total;

@@ -46,6 +46,15 @@ def target_row(id, op, target, slow=True, **attributes):
     return running(f"F25 run {id} {target}", made, rf"E0382\].*label {target} ", arrays, slow=slow)
 
 
+def quotient(op, dtype, divisor, slow=True, **attributes):
+    """Integers divided by others, of which one is 0."""
+    of = np.dtype(dtype)
+    kind = m.TensorProto.DataType.Value(dtype.upper())
+    made = model([node(op, "a b", "y", **attributes)], [value("a", (2, 2), kind), value("b", (2, 2), kind)], [value("y", (2, 2), kind)])
+    arrays = {"a": np.array([[7, 9], [5, 3]], of), "b": np.array([[1, 2], [divisor, 3]], of)}
+    return running(f"F13 run {op} {dtype} {divisor}", made, r"E0382\].*integer division by zero: the divisor at \[1, 0\] is 0", arrays, slow=slow)
+
+
 def branch(name, rows):
     """The product of X and a matrix of so many rows."""
     return m.graph([node("MatMul", f"x {name}", f"of_{name}")], [], [value(f"of_{name}", None)],
@@ -72,6 +81,9 @@ ROWS = [
     row("scatter", "ScatterElements", HUGE, (1, 4), (1, 4)),
     row("scatter nd", "ScatterND", 3, (1, 1), (1, 4)),
     row("scatter nd", "ScatterND", LEAST, (1, 1), (1, 4)),
+    quotient("Div", "int64", 0, slow=False),
+    quotient("Mod", "int32", 0, slow=False),
+    quotient("Mod", "uint8", 0, fmod=1),
     target_row("loss", "SoftmaxCrossEntropyLoss", 4, slow=False),
     target_row("loss", "SoftmaxCrossEntropyLoss", -1),
     target_row("ignored", "SoftmaxCrossEntropyLoss", 4, ignore_index=-7),

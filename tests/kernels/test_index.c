@@ -308,6 +308,22 @@ static void test_classes(void **state) {
     assert_int_equal(rt_class_index(rt, NULL, NULL, 1, 1, (int64_t[]){0}, starts, 0, 0, 0), RT_OK);
 }
 
+static void test_divisors(void **state) {
+    (void)state;
+    const int32_t x[] = {1, -1, 3, 0, 0}, kept[] = {1, -1, 3};
+    const int64_t dims[] = {2, 2}, starts[] = {4, 10}, n[] = {3};
+    const uint8_t bytes[] = {1, 255, 0, 2};
+    int32_t y[4];
+    assert_int_equal(rt_divisor_b4(rt, y, x, 1, n, starts), RT_OK);
+    assert_memory_equal(y, kept, sizeof kept);
+    assert_int_equal(rt_divisor_b4(rt, y, x, 2, dims, starts), RT_ERROR_INPUT);
+    assert_string_equal(rt_error(rt), "integer division by zero: the divisor at [5, 11] is 0");
+    assert_int_equal(rt_divisor_b1(rt, y, bytes, 2, dims, starts), RT_ERROR_INPUT);
+    assert_string_equal(rt_error(rt), "integer division by zero: the divisor at [5, 10] is 0");
+    assert_int_equal(rt_divisor_b4(rt, y, x + 3, 0, NULL, NULL), RT_ERROR_INPUT);
+    assert_int_equal(rt_divisor_b8(rt, NULL, NULL, 1, (int64_t[]){0}, starts), RT_OK);
+}
+
 static void test_empty(void **state) {
     (void)state;
     const int64_t none[] = {0}, dims[] = {3, 0};
@@ -414,6 +430,7 @@ int main(void) {
         cmocka_unit_test(test_out_of_range),
         cmocka_unit_test(test_the_first_bad_index_is_named_by_any_threads),
         cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_divisors),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_gather_from_panels),
         cmocka_unit_test(test_gather_from_pairs),

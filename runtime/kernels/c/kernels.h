@@ -465,6 +465,16 @@ RT_DECLARE_INDEX(8)
 int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dims) */, int x_is_64, int ndim,
                    const int64_t *dims, const int64_t *starts, int64_t classes, int ignores, int64_t ignored);
 
+/* y = x, integers of N bytes to divide by; a 0 gives RT_ERROR_INPUT with its index as above. In place. */
+#define RT_DECLARE_DIVISOR(N)                                                                                          \
+    int rt_divisor_b##N(struct rt *rt, void *y /* (dims) */, const void *x /* (dims) */, int ndim,                     \
+                        const int64_t *dims, const int64_t *starts);
+
+RT_DECLARE_DIVISOR(1)
+RT_DECLARE_DIVISOR(2)
+RT_DECLARE_DIVISOR(4)
+RT_DECLARE_DIVISOR(8)
+
 /* gather_grad       gradient of gather with respect to x: y(outer,extent,inner) = 0, then y at index[i] of the middle
  *                   dimension += dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension
  *                   of `total` elements; indices outside it are skipped.

@@ -901,6 +901,7 @@ REFERENCE = {
     "ScatterNDMax": scatter_nd_fold(np.maximum),
     "ScatterNDMin": scatter_nd_fold(np.minimum),
     "ClassIndex": lambda x, a: x.astype("i8"),
+    "Divisor": lambda x, a: x,
     "ClassTerms": lambda *x: class_terms(*(torch.from_numpy(np.array(t)) for t in x[:-1]), x[-1]).numpy(),
     "ClassTermsGrad": class_terms_grad,
     "Dropout": dropout,
