@@ -61,10 +61,7 @@ OWN = {
 }
 
 # What is not yet as it should be.
-OPEN = {
-    "a-36-dynquant-lstm",
-    "a-83-sce-float-target",
-}
+OPEN = set()
 
 
 def compile_options(folder):
