@@ -26,6 +26,65 @@ struct moves {
     int64_t total; /* bytes that were read and written so far */
 };
 
+/* Moves ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t begin_of_reshape(const struct tensor *in, const struct tensor *out, const struct node *node) {
+    (void)in, (void)out, (void)node;
+    return 0;
+}
+
+static int64_t begin_of_slice(const struct tensor *in, const struct tensor *out, const struct node *node) {
+    int n, d = 0;
+    const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &n);
+    int64_t begin = 0;
+    for (int i = 0; i < n; i++) begin = begin * in->dims[i] + start[i];
+    while (d < n && out->dims[d] == 1) d++;
+    if (d < n && step[d] != 1) return -1;
+    for (d++; d < n; d++)
+        if (out->dims[d] != in->dims[d] || step[d] != 1) return -1;
+    return begin;
+}
+
+/* A Transpose that only moves dimensions of extent 1. */
+static int64_t begin_of_transpose(const struct tensor *in, const struct tensor *out, const struct node *node) {
+    int n, last = -1;
+    const int64_t *perm = attr_ints(node, "perm", &n);
+    (void)out;
+    for (int d = 0; d < n; d++) {
+        if (in->dims[perm[d]] == 1) continue;
+        if (perm[d] < last) return -1;
+        last = (int)perm[d];
+    }
+    return 0;
+}
+
+/* Weights are stored in another type than they have when they are loaded. */
+static int64_t begin_of_cast(const struct tensor *in, const struct tensor *out, const struct node *node) {
+    (void)node;
+    return in->dtype == in->stored.dtype && rt_dtype_is_float(in->dtype) && rt_dtype_is_float(out->dtype) ? 0 : -1;
+}
+
+/* The operators that move elements. begin: the element of the first input with which the result begins if all of its
+ * elements follow each other there, else -1; NULL: they never do. */
+static const struct move {
+    enum op_id op;
+    int64_t (*begin)(const struct tensor *in, const struct tensor *out, const struct node *node);
+} all_moves[] = {{OP_Reshape, begin_of_reshape}, {OP_Slice, begin_of_slice}, {OP_Transpose, begin_of_transpose},
+                 {OP_Cast, begin_of_cast},       {OP_Concat, NULL},          {OP_Gather, NULL}};
+
+static const struct move *move_of(const struct node *node) {
+    for (size_t i = 0; i < sizeof all_moves / sizeof *all_moves; i++)
+        if (all_moves[i].op == node->op->id) return &all_moves[i];
+    return NULL;
+}
+
+/* The element of the weight with which the result begins; -1 if it is no stretch of a weight. */
+static int64_t view_begin(const struct graph *graph, const struct node *node) {
+    const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
+    const struct move *move = move_of(node);
+    return in->kind == TENSOR_WEIGHT && tensor_elements(out) && move->begin ? move->begin(in, out, node) : -1;
+}
+
 /* Bytes that a step would read. */
 static int64_t bytes_read(const struct graph *graph, const struct node *node) {
     int64_t bytes = 0;
@@ -35,10 +94,7 @@ static int64_t bytes_read(const struct graph *graph, const struct node *node) {
 }
 
 static bool is_move(const struct graph *graph, const struct node *node) {
-    static const enum op_id ids[] = {OP_Reshape, OP_Slice, OP_Concat, OP_Transpose, OP_Cast, OP_Gather};
-    bool found = false;
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) found = found || node->op->id == ids[i];
-    if (!found || node->noutputs != 1) return false;
+    if (!move_of(node) || node->noutputs != 1) return false;
     const int64_t bytes = tensor_bytes(&graph->tensors.at[node->outputs[0]]);
     return bytes <= MOST_BYTES && bytes <= bytes_read(graph, node);
 }
@@ -65,46 +121,6 @@ static bool is_read(const struct moves *moves, int tensor) {
     for (int u = moves->uses.first[tensor]; u < moves->uses.first[tensor + 1]; u++)
         if (!moves->movable[moves->uses.users[u]]) return true;
     return false;
-}
-
-/* The element of the input with which a Slice begins; -1 if its elements do not follow each other in the input. */
-static int64_t slice_begin(const struct tensor *in, const struct tensor *out, const struct node *node) {
-    int n, d = 0;
-    const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &n);
-    int64_t begin = 0;
-    for (int i = 0; i < n; i++) begin = begin * in->dims[i] + start[i];
-    while (d < n && out->dims[d] == 1) d++;
-    if (d < n && step[d] != 1) return -1;
-    for (d++; d < n; d++)
-        if (out->dims[d] != in->dims[d] || step[d] != 1) return -1;
-    return begin;
-}
-
-/* True if a Transpose only moves dimensions of extent 1. */
-static bool keeps_order(const struct tensor *in, const struct node *node) {
-    int n, last = -1;
-    const int64_t *perm = attr_ints(node, "perm", &n);
-    for (int d = 0; d < n; d++) {
-        if (in->dims[perm[d]] == 1) continue;
-        if (perm[d] < last) return false;
-        last = (int)perm[d];
-    }
-    return true;
-}
-
-/* The element of its first input with which the result begins, if all of its elements follow each other there; else
- * -1. */
-static int64_t view_begin(const struct graph *graph, const struct node *node) {
-    const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
-    if (in->kind != TENSOR_WEIGHT || !tensor_elements(out)) return -1;
-    switch (node->op->id) {
-    case OP_Reshape: return 0;
-    case OP_Slice: return slice_begin(in, out, node);
-    case OP_Transpose: return keeps_order(in, node) ? 0 : -1;
-    case OP_Cast:
-        return in->dtype == in->stored.dtype && rt_dtype_is_float(in->dtype) && rt_dtype_is_float(out->dtype) ? 0 : -1;
-    default: return -1;
-    }
 }
 
 /* A weight that is `out`, `begin` elements behind the beginning of weight `of`. */
