@@ -697,10 +697,13 @@ static void check_graph(struct arena *arena, struct graph *graph, uint64_t seed)
     check_dims(&t.dims);
     check_factors_are_held(&t.dims);
     if (!can_evaluate(node_of(&t)->op)) return;
-    for (int i = 0; i < t.dims.ninputs; i++)
-        if (tensor_of(&t, i)) t.data[i] = random_data(arena, tensor_of(&t, i), &random);
-    set_inputs(&t);
-    t.data[t.dims.ninputs] = evaluate(graph, t.id);
+    for (int tries = 0; tries < 100 && !t.data[t.dims.ninputs];
+         tries++) { /* a row may refuse some values: 0 as divisor */
+        for (int i = 0; i < t.dims.ninputs; i++)
+            if (tensor_of(&t, i)) t.data[i] = random_data(arena, tensor_of(&t, i), &random);
+        set_inputs(&t);
+        t.data[t.dims.ninputs] = evaluate(graph, t.id);
+    }
     assert_non_null(t.data[t.dims.ninputs]);
     try_splits(&t);
     try_linear(&t, &random);
