@@ -355,6 +355,40 @@ static void keep_updates(struct draft *draft) {
     }
 }
 
+/* Removes boundaries between a node that reads a weight and the new value of it that the forward phase computes, as
+ * where a batch normalization is used twice: the stage of the node would need the value of a later one. Stages grow
+ * with positions, so what is placed by stages is placed by positions alike. */
+static void keep_together(struct places *places, const struct graph *graph) {
+    const int forward = count_forward(graph);
+    struct draft draft = {.graph = graph, .stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1)};
+    int *first =
+        ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the first position that reads it */
+    memcpy(draft.stage, places->position, (size_t)graph->nodes.n * sizeof *draft.stage);
+    follow_readers(&draft);
+    keep_updates(&draft);
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = graph->order.n;
+    for (int i = 0; i < forward; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int at = draft.stage[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && at < first[node->inputs[k]]) first[node->inputs[k]] = at;
+    }
+    for (int u = 0; u < graph->updates.n; u++) {
+        const struct update *update = &graph->updates.at[u];
+        const int producer = graph->tensors.at[update->value].producer;
+        if (producer < 0 || graph->nodes.at[producer].phase != PHASE_FORWARD) continue;
+        int kept = 0;
+        for (int p = 0; p < places->n; p++) {
+            if (places->at[p] > first[update->weight] && places->at[p] <= draft.stage[producer]) continue;
+            places->at[kept] = places->at[p];
+            places->cost[kept] = places->cost[p];
+            places->kind[kept] = places->kind[p];
+            places->crossing[kept++] = places->crossing[p];
+        }
+        places->n = kept;
+    }
+}
+
 int policy_pp(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
@@ -366,6 +400,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
     list_places(places, graph, context);
+    keep_together(places, graph);
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);

@@ -16,7 +16,7 @@ import sys
 from harness import COMM, Wrong, call, compile_case, data_of, lines_of, ranks_of, recorded, report
 from train import BOUND, tensors_of
 
-PLANS = ["dp", "data:data=2", "dp --use-zero 3", "tp:tensor=2", "pp:pipeline=2 --use-zero 1"]
+PLANS = ["dp", "data:data=2", "dp --use-zero 3", "tp:tensor=2", "pp:pipeline=3 --use-zero 1"]
 CASES = ["cnn_bn", "resnet", "mlp_batch_norm"]
 
 
