@@ -3,21 +3,24 @@
 
 #include "runtime/base/checked.h"
 
-/* The shape in which no operand is counted: an extent that is not known is the one that is left. */
+/* The shape in which no operand is counted: an extent that is not known is the one that is left. Extents of 0 in one
+ * place of both are the same dimension, and leave what the others do: of [2,0,8], [2,0,4,-1] is [2,0,4,2]. */
 static int reshape_whole(struct lower *lower, int n, const struct amount *given, int open) {
-    struct tensor x = lower_input(lower, 0);
-    int64_t shape[RT_MAX_NDIM], rest = 0, elements = tensor_elements(&x);
+    const struct tensor x = lower_input(lower, 0);
+    struct tensor from = x, to = {.ndim = n}; /* without those dimensions */
+    int64_t shape[RT_MAX_NDIM], rest = 0, left = 0, elements = tensor_elements(&x);
     for (int d = 0; d < n; d++) {
         if (given[d].n && open >= 0)
             return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
         if (given[d].n) open = d;
     }
-    for (int d = 0; d < n; d++) shape[d] = d == open ? 1 : given[d].offset;
-    bool fits = rt_product(shape, n, &rest);
-    if (fits && open >= 0) {
-        shape[open] = rest ? elements / rest : 0;
-        fits = rt_product(shape, n, &rest);
+    for (int d = 0; d < n; d++) {
+        shape[d] = to.dims[d] = d == open ? 1 : given[d].offset;
+        if (d < x.ndim && !shape[d] && !x.dims[d]) from.dims[d] = to.dims[d] = 1;
     }
+    bool fits = rt_product(to.dims, n, &rest) && rt_product(from.dims, x.ndim, &left);
+    if (open >= 0) shape[open] = rest ? left / rest : 0;
+    fits = fits && rt_product(shape, n, &rest);
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
     return lower_error(lower, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of the input %s",
                        (long long)elements, tensor_type(lower->builder.graph->arena, &x));
