@@ -92,7 +92,8 @@ static void forest_init(struct lower *lower, struct forest *f, int64_t n, int64_
 }
 
 static int set_targets(struct lower *lower, struct forest *f, int64_t n, int64_t targets) {
-    if (n < 1 || targets < 1 || targets > MOST_WEIGHTS || n > MOST_WEIGHTS / targets)
+    if (n < 1 || targets < 1) return malformed(lower, "there are no nodes, or no targets");
+    if (targets > MOST_WEIGHTS || n > MOST_WEIGHTS / targets)
         return lower_error(lower, 505, EXIT_LIMIT, "%lld nodes of trees with %lld targets", (long long)n,
                            (long long)targets);
     forest_init(lower, f, n, targets);
@@ -297,6 +298,24 @@ static int read_weights(struct lower *lower, struct forest *f, const struct map 
     return 0;
 }
 
+/* The root of each tree: its first node that is nobody's child. */
+static int find_roots(struct lower *lower, struct forest *f, const int64_t *trees) {
+    bool *is_child = ARENA_ARRAY(lower->builder.graph->arena, bool, f->n + 1);
+    struct map has_root;
+    map_init(&has_root, lower->builder.graph->arena);
+    for (int64_t i = 0; i < f->n; i++) {
+        if (f->mode[i] == LEAF) continue;
+        if (f->yes[i] < 0 || f->no[i] < 0) return malformed(lower, "there is no such node");
+        is_child[f->yes[i]] = is_child[f->no[i]] = true;
+    }
+    for (int64_t i = 0; i < f->n; i++) {
+        if (is_child[i] || get_node(&has_root, trees[i], 0) >= 0) continue;
+        put_node(&has_root, trees[i], 0, 0);
+        f->root[f->ntrees++] = i;
+    }
+    return f->ntrees ? 0 : malformed(lower, "no node is a root");
+}
+
 /* The attributes nodes_* of TreeEnsembleClassifier and TreeEnsembleRegressor, which name nodes by tree and number. */
 static int read_nodes(struct lower *lower, struct forest *f, struct map *nodes) {
     int64_t n = f->n, nlimits;
@@ -325,9 +344,8 @@ static int read_nodes(struct lower *lower, struct forest *f, struct map *nodes) 
         f->missing[i] = missing && missing[i] != 0;
         f->yes[i] = get_node(nodes, trees[i], yes[i]);
         f->no[i] = get_node(nodes, trees[i], no[i]);
-        if (i == 0 || trees[i] != trees[i - 1]) f->root[f->ntrees++] = i; /* the first node of a tree is its root */
     }
-    return 0;
+    return find_roots(lower, f, trees);
 }
 
 /* The forest of a TreeEnsembleClassifier or TreeEnsembleRegressor; x: its samples. */
