@@ -126,13 +126,9 @@ static int check_kind(struct rt *rt, bool module) {
                                : "the program does not compute the loss: call its forward and backward functions");
 }
 
-/* Checks that there are gradients, and that they have not been overwritten since they were computed. */
+/* Checks that gradients have not been overwritten since they were computed. */
 static int check_gradients(struct rt *rt) {
     RT_TRY(check_trains(rt));
-    if (!rt->internal->computed)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                            "there are no gradients: none were computed since they were set to zero or the parameters "
-                            "updated");
     if (!rt->internal->lost) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
                         "an inference step has overwritten the gradients: compute them again");
@@ -482,6 +478,11 @@ int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
 }
 
 int rt_optimizer_step(struct rt *rt) {
+    RT_TRY(check_trains(rt));
+    if (!rt->internal->computed)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                            "there are no gradients: none were computed since they were set to zero or the parameters "
+                            "updated");
     RT_TRY(check_gradients(rt));
     const int threads = rt_begin_step(rt);
     return rt_end_step(rt, threads, run_later(rt, UPDATE));

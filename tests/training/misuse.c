@@ -33,9 +33,6 @@ static int misuse(struct rt *rt, void *context) {
     struct rt_train_result result;
     (void)context;
     TELL(rt, model_step(rt));
-    TELL(rt, model_sync_shard_grad(rt));
-    TELL(rt, model_clip_gnorm(rt, 1, NULL));
-    TELL(rt, model_scale_grads(rt, 2));
     RT_TRY(gradients(rt));
     TELL(rt, model_clip_gnorm(rt, -1, NULL));
     TELL(rt, model_clip_gnorm(rt, NAN, NULL));
