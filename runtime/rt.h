@@ -197,8 +197,8 @@ int rt_scale_grads(struct rt *rt, double factor);
  * before clipping. */
 int rt_clip_gnorm(struct rt *rt, double most, double *norm);
 
-/* Updates the parameters and the optimizer states. RT_ERROR_USAGE, like that of rt_sync_shard_grad, rt_scale_grads and
- * rt_clip_gnorm: no gradients were computed since the last update, or since they were set to zero. */
+/* Updates the parameters and the optimizer states. RT_ERROR_USAGE: no gradients were computed since the last update, or
+ * since they were set to zero. */
 int rt_optimizer_step(struct rt *rt);
 
 /* Called on every rank right before and after gradients are reduced; either may be NULL, and so may `hooks`. A status
