@@ -377,6 +377,7 @@ def kept(bench):
 def signals(bench):
     """SIGTERM, SIGINT or SIGHUP, at any time, to the launcher, to the launcher and all ranks (Ctrl-C), or to one rank: the step under way ends
     on all ranks, is saved, exit 130."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and then stays so in programs
     programs = {plan: bench.compile(plan, plan) for plan in ("one", "tp2", "hybrid")}
     directory, shortest, longest = bench.path("signals"), 1 << 30, 0
     for case in range(bench.cases):
