@@ -4,7 +4,7 @@
  * by MPI. BYTES: of the whole data, in symmetric memory. Rank 0 prints the least and the median time of an all-gather
  * and of a reduce-scatter (f32) in ms, from a barrier to the end of the slowest rank. Linked with
  * tests/runtime/ranks_mpi.c. */
-#include "../tests/runtime/ranks_mpi.h"
+#include "tests/runtime/ranks_mpi.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,16 +3,16 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/instruction.h"
-#include "codegen/names.h"
-#include "codegen/ports.h"
+#include "codegen/call/instruction.h"
+#include "codegen/text/names.h"
+#include "codegen/call/ports.h"
 #include "codegen/rank.h"
 #include "codegen/remarks.h"
-#include "codegen/runtime_files.h"
+#include "codegen/text/runtime_files.h"
 #include "codegen/step.h"
-#include "codegen/tmpl.h"
+#include "codegen/text/tmpl.h"
 #include "ir/base/str.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 enum { ID_DIGITS = 8 }; /* of the key, that tell the model.h of one program from those of others */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codegen/layers.h"
-#include "codegen/names.h"
+#include "codegen/text/names.h"
 #include "codegen/remarks.h"
 #include "ir/base/map.h"
 #include "passes/plan/stages.h"

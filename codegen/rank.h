@@ -3,7 +3,7 @@
 #define CODEGEN_RANK_H
 
 #include "codegen/source.h"
-#include "codegen/tmpl.h"
+#include "codegen/text/tmpl.h"
 
 /* The text of source `number`. `program` has the bindings that all files of the program share. */
 const char *rank_source(const struct rankplan *plan, const struct source *source, int number,

@@ -5,8 +5,8 @@
 
 #include "ir/base/map.h"
 #include "ir/base/str.h"
-#include "runtime/base/checked.h"
-#include "runtime/base/safetensors.h"
+#include "runtime/base/number/checked.h"
+#include "runtime/base/io/safetensors.h"
 
 /* Finding -------------------------------------------------------------------------------------------------------- */
 
@@ -215,7 +215,7 @@ const char *slices_header(const struct slices *slices, int shard, struct arena *
 /* Bytes ---------------------------------------------------------------------------------------------------------- */
 
 /* A slice in one dimension: `length` indices from `start` on in each of `blocks` blocks of `block` indices, in every
- * second block from `turned` on (Note [Mirrored cuts] in runtime/base/part.h). */
+ * second block from `turned` on (Note [Mirrored cuts] in runtime/base/shape/part.h). */
 struct run {
     int64_t extent, blocks, block, start, turned, length;
 };

@@ -1,6 +1,6 @@
 /* The files of --weights copy: every part of a stored tensor that a rank loads, each once.
  *
- * A slice is the part of a tensor that the cuts of its layout give one rank (Note [Cuts] in runtime/base/part.h),
+ * A slice is the part of a tensor that the cuts of its layout give one rank (Note [Cuts] in runtime/base/shape/part.h),
  * contiguous, in the type that the model stores. A slice that several ranks load is stored once, in the file of the
  * first shard that loads it, weights/slices-<shard>.safetensors. Weights of the imported graph that no rank loads, such
  * as one folded into a constant or a recognised mask, are stored whole in the file of shard 0, so that the graph can be
@@ -9,7 +9,7 @@
 #define CODEGEN_SLICES_H
 
 #include "passes/rank/rankplan.h"
-#include "runtime/base/hash.h"
+#include "runtime/base/number/hash.h"
 
 struct slice {
     int shard; /* number of the file */

@@ -8,7 +8,7 @@
 #ifndef CODEGEN_SOURCE_H
 #define CODEGEN_SOURCE_H
 
-#include "codegen/instruction.h"
+#include "codegen/call/instruction.h"
 #include "ir/base/str.h"
 
 struct source {

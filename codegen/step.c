@@ -1,6 +1,6 @@
 #include "codegen/step.h"
 
-#include "codegen/names.h"
+#include "codegen/text/names.h"
 #include "codegen/remarks.h"
 #include "ir/schedule.h"
 

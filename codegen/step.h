@@ -3,7 +3,7 @@
 #ifndef CODEGEN_STEP_H
 #define CODEGEN_STEP_H
 
-#include "codegen/tmpl.h"
+#include "codegen/text/tmpl.h"
 #include "passes/rank/rankplan.h"
 
 /* The function's name: "train_step"; with several coordinates "train_step_1". In the graph's arena. */

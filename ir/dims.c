@@ -8,7 +8,7 @@
 #include "ir/base/str.h"
 #include "ir/expr/expr.h"
 #include "ir/op.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* A parsed annotation: tensors, which have dimensions, which have names of factors. */
 struct pattern_dim {

@@ -119,7 +119,7 @@ bool dims_has_windows(const struct dims *dims, int factor);
 bool dims_splits_meet(const struct dims *dims, const struct node_split *a, const struct node_split *b);
 /* The same for a node that other axes split already: along `axis`, each rank's part of the factor is divided further
  * (Note [Nested cuts] in
- * runtime/base/part.h). A dimension that is read through windows, or of which another axis divides another
+ * runtime/base/shape/part.h). A dimension that is read through windows, or of which another axis divides another
  * factor, cannot be. */
 bool dims_can_nest(const struct dims *dims, const struct mesh *mesh, const struct node_split *splits, int axis,
                    const struct node_split *split);

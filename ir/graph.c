@@ -7,7 +7,7 @@
 #include "ir/expr/expr.h"
 #include "ir/op.h"
 #include "ir/provenance.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 const char *const level_names[LEVELS] = {"IMPORTED", "TYPED",     "TRAINING",  "PLACED", "COMMUNICATING",
                                          "STAGED",   "SEGMENTED", "SCHEDULED", "PLANNED"};

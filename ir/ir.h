@@ -30,15 +30,15 @@
 #include "ir/step_table.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
-#include "runtime/base/mesh.h"
-#include "runtime/base/part.h"
+#include "runtime/base/shape/mesh.h"
+#include "runtime/base/shape/part.h"
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
 
 /* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
  * is the least significant digit. naxes = 0: one device. An axis may belong to some pipeline stages alone: Note
- * [Unequal stages] in runtime/base/mesh.h.
+ * [Unequal stages] in runtime/base/shape/mesh.h.
  *
  * Replica axes follow the others in axis[], in training only (Note [Replicas]). Their size is known when a job starts,
  * here it is 0; shards are not numbered along them. */
@@ -59,7 +59,7 @@ void mesh_add_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axi
 /* Gives the mesh its replica axes: "units", the scale units, and if there are several ZeRO groups "groups". */
 void mesh_add_replicas(struct mesh *mesh, int groups);
 
-/* What does not depend on names: for the functions of runtime/base/mesh.h. */
+/* What does not depend on names: for the functions of runtime/base/shape/mesh.h. */
 struct rt_mesh mesh_positions(const struct mesh *mesh);
 /* True if all pipeline stages have the same axes. */
 bool mesh_is_even(const struct mesh *mesh);
@@ -156,9 +156,10 @@ struct attr {
 /* How the ranks along one mesh axis share the work of a node. factor >= 0: they divide this factor of the node's
  * annotation (dims.h) by the cut (blocks, grain), mirrored if blocks is negative (part.h). If several axes divide one
  * factor their cuts nest, and `depth` is the number of cuts outside this one (Note [Nested cuts] in
- * runtime/base/part.h). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear operators only: every
- * rank applies the node to its partial values, and the result is a partial value. SPLIT_FLAT, elementwise operators of
- * operands of one shape or one element, and SumSquares: every rank computes a slice of the elements (FLAT). */
+ * runtime/base/shape/part.h). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear operators only:
+ * every rank applies the node to its partial values, and the result is a partial value. SPLIT_FLAT, elementwise
+ * operators of operands of one shape or one element, and SumSquares: every rank computes a slice of the elements
+ * (FLAT). */
 enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2, SPLIT_FLAT = -3 };
 struct node_split {
     int16_t factor, depth;
@@ -379,8 +380,8 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
 /* Layouts ---------------------------------------------------------------------------------------------------------- */
 
-/* The run-time form of a PART or WINDOW of `tensor` (runtime/base/part.h) that no other cut contains, among `ways`
- * ranks. */
+/* The run-time form of a PART or WINDOW of `tensor` (runtime/base/shape/part.h) that no other cut contains, among
+ * `ways` ranks. */
 struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways);
 /* The same for the tensor's PART or WINDOW along `axis`, in the group of ranks along that axis to which the shard at
  * `coordinate` belongs: of the part of the dimension that the outer cuts leave the group. */

@@ -17,13 +17,13 @@ struct reach {
 /* How a tensor is placed along one mesh axis (a placement of PyTorch's DTensor), one of:
  *
  *   WHOLE    every rank has the whole tensor (replicated)
- *   PART     every rank has a part of dimension `dim` (sharded; Note [Cuts] in runtime/base/part.h)
+ *   PART     every rank has a part of dimension `dim` (sharded; Note [Cuts] in runtime/base/shape/part.h)
  *   PARTIAL  every rank has a partial value: the tensor is their elementwise sum, maximum or minimum
  *   WINDOW   every rank has the indices of dimension `dim` that its part of an operator's output positions reads; the
  *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows.
  *   FLAT     every rank has a slice of the elements of its part, in row-major order (Note [Flat cuts] in
- *            runtime/base/flat.h). Cuts along several axes nest in the order of the axes. Parameters, gradients and
- *            states of the optimizer are placed so (passes/place/zero.c)
+ *            runtime/base/shape/flat.h). Cuts along several axes nest in the order of the axes. Parameters, gradients
+ *            and states of the optimizer are placed so (passes/place/zero.c)
  *   OWN      every rank has a value of its own, computed from its own samples: only along replica axes
  *
  * Note [Replicas]
@@ -50,10 +50,10 @@ struct cut {
 /* A tensor's placement along all axes. Along an axis without a cut and in no bit set the tensor is WHOLE; {0} is WHOLE
  * along all axes.
  *
- * Several axes may divide one dimension (Note [Nested cuts] in runtime/base/part.h). For the ranks along the inner
- * axis the part that the outer cuts leave them is the dimension: collectives along that axis need not know of the outer
- * cuts. They are possible along the axis of the innermost cut alone. A window is in no nest: no other axis divides its
- * dimension.
+ * Several axes may divide one dimension (Note [Nested cuts] in runtime/base/shape/part.h). For the ranks along the
+ * inner axis the part that the outer cuts leave them is the dimension: collectives along that axis need not know of the
+ * outer cuts. They are possible along the axis of the innermost cut alone. A window is in no nest: no other axis
+ * divides its dimension.
  *
  * Cuts are listed by axis, but a nested one follows the one whose parts it divides; FLAT ones come last. The list is
  * never changed in place, so layouts may share it. */

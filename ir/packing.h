@@ -1,5 +1,5 @@
 /* Which stored matrices are kept in the packed panel layout that the matrix product kernel reads (Note [Panels] in
- * runtime/base/panel.h): those whose only consumers are products, as the second operand, and Gathers. Pass pack
+ * runtime/base/shape/panel.h): those whose only consumers are products, as the second operand, and Gathers. Pass pack
  * (passes/rewrite/pack.c) decides, and sets attribute packed=1 on the nodes that read a packed matrix. */
 #ifndef IR_PACKING_H
 #define IR_PACKING_H

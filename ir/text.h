@@ -39,7 +39,8 @@
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float contains one of . e nan inf
  *   layout     {axis:part(dim,blocks,grain), axis:partial(sum|max|min)}   placements (layout.h, struct placement); the
  *              tensor is whole on axes that are not named. Also window(dim,grain,positions,stride,before,span). Of
- *              several cuts of one dimension the outermost comes first. blocks < 0: mirrored (runtime/base/part.h)
+ *              several cuts of one dimension the outermost comes first. blocks < 0: mirrored
+ *              (runtime/base/shape/part.h)
  *   split      split(axis:factor/blocks/grain)      the factor by its name in the node's bound annotation (ir/dims.h);
  *              of several axes that split one factor, that of the outermost cut comes first
  *              split(axis:partial)                 SPLIT_PARTIAL (ir.h, struct node_split)

@@ -94,9 +94,9 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
 /* Note [Runs]
  * The indices that a rank owns form runs at equal distances: the first begins at `start`, each has `length` indices,
  * and the next begins `period` after the start of the one before. Every second run begins `turned` further than that,
- * which is not 0 in mirrored cuts alone (Note [Mirrored cuts] in runtime/base/part.h). Once adjacent runs are joined,
- * two sets are equal if and only if these numbers are. So sets are compared without listing their indices, and the time
- * does not depend on extents. */
+ * which is not 0 in mirrored cuts alone (Note [Mirrored cuts] in runtime/base/shape/part.h). Once adjacent runs are
+ * joined, two sets are equal if and only if these numbers are. So sets are compared without listing their indices, and
+ * the time does not depend on extents. */
 struct runs {
     int64_t start, turned, length, period, count;
 };
@@ -351,7 +351,7 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
     }
 }
 
-/* True if one of the two splits divides the parts of the other, as Note [Nested cuts] in runtime/base/part.h
+/* True if one of the two splits divides the parts of the other, as Note [Nested cuts] in runtime/base/shape/part.h
  * has it. */
 static bool nests(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
     const struct node_split *outer = a->depth < b->depth ? a : b, *inner = a->depth < b->depth ? b : a;
@@ -635,7 +635,7 @@ static void check_nodes(struct verifier *v) {
 }
 
 /* Checks that a stage divides and moves tensors along axes that it has (Note [Unequal stages] in
- * runtime/base/mesh.h). */
+ * runtime/base/shape/mesh.h). */
 static void check_stage_has(struct verifier *v, const struct node *node, int stage, int tensor) {
     const struct mesh *mesh = &v->graph->mesh;
     const int home = schedule_home(v->graph, stage);

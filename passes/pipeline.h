@@ -21,7 +21,7 @@ struct pass_context {
     const char *policy;            /* name of a row of policies.def */
     bool attention_heads;          /* policy context splits attention by heads, not by rows of queries */
     bool ring_attention;           /* keys and values of split sequences stay cut (passes/place/ring.c) */
-    bool mirrored_cut;             /* policy context splits sequences by mirrored cuts (runtime/base/part.h) */
+    bool mirrored_cut;             /* policy context splits sequences by mirrored cuts (runtime/base/shape/part.h) */
     bool sequence_parallel;        /* policy tp splits the sequence between the products that it splits */
     bool prefer_memory;            /* policies choose the plan with the least weights per rank, not the fastest */
     const struct machine *machine; /* for which policies estimate times; NULL: machine_default */
@@ -30,7 +30,7 @@ struct pass_context {
     const struct rules *rules;     /* of policy manual */
     const struct policy_plugin *plugin;    /* from which policy manual takes its rules instead; NULL: none */
     const struct annotations *annotations; /* of policy annotated; NULL: the model has none */
-    const struct constraints *constraints; /* on single nodes (passes/plan/constraints.h); NULL: none */
+    const struct constraints *constraints; /* on single nodes (passes/plan/constrain/constraints.h); NULL: none */
     const struct plan *given;              /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
     struct plan *plan;                     /* pass policy stores the plan that it has applied; NULL: it does not */
     /* matrix products are calls of a library: weights are not packed, and epilogues are those of ir/expr/epilogue.h */

@@ -7,9 +7,9 @@
 #ifndef RT_GENERATED_H
 #define RT_GENERATED_H
 
-#include "base/flat.h"
-#include "base/mesh.h"
-#include "base/part.h"
+#include "base/shape/flat.h"
+#include "base/shape/mesh.h"
+#include "base/shape/part.h"
 #include "base/lr_schedule.h"
 #include "base/schedule.h"
 #include "comm.h"
@@ -21,8 +21,8 @@ extern "C" {
 
 #define RT_FORMAT 21 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
-/* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. Of several splits of
- * one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
+/* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/shape/part.h. Of several
+ * splits of one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
 struct rt_split {
     int dim, axis;
     int64_t blocks, grain;
@@ -54,7 +54,7 @@ struct rt_weight {
     enum rt_packing packing;
     bool trained;  /* training steps update it: a parameter, or a running statistic */
     bool own;      /* they give each scale unit a value of its own (state/own.c): a running statistic */
-    unsigned flat; /* the part is cut flat along these axes (base/flat.h): bit a for axis a; 0: it is not */
+    unsigned flat; /* the part is cut flat along these axes (base/shape/flat.h): bit a for axis a; 0: it is not */
     struct rt_init init;
 };
 
@@ -186,7 +186,7 @@ struct rt_program {
     const char *name; /* model and instance, for messages */
     const char *key;  /* content hash of the program: every rank of a job must have the same */
     const char *work; /* hash of model, plan and the options that change results: a checkpoint belongs to it */
-    int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/location.h) */
+    int plan_ngpus;   /* ranks of a scale unit; the program runs on any multiple of it (base/io/location.h) */
     struct rt_mesh mesh;
     int nreplicas;   /* replica axes, numbered mesh.naxes and up: in training the scale units of a ZeRO group, and the
                       * groups if there are several; else 0 */
@@ -273,19 +273,19 @@ bool rt_is_watched(const struct rt *rt);
 /* The same for a call that has no status. */
 #define RT_AT(number, call) (rt_at(rt, (number)), (call))
 
-/* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in base/part.h),
- * in elements. If the cut is mirrored, the start in blocks 0, 2, ..; rt_part_turn is how much further the part begins
- * in the others. */
+/* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in
+ * base/shape/part.h), in elements. If the cut is mirrored, the start in blocks 0, 2, ..; rt_part_turn is how much
+ * further the part begins in the others. */
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
 int64_t rt_part_turn(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
 
 /* Padding that this rank's windowed operator (convolution, pooling) needs before and behind the part of the dimension
- * that it holds, in elements: rt_placement_before, _behind in base/part.h. */
+ * that it holds, in elements: rt_placement_before, _behind in base/shape/part.h. */
 int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placement *window);
 int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind);
 
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
- * (blocks, grain), see base/part.h (blocks < 0: mirrored). `instruction` is the caller's number, as for rt_at.
+ * (blocks, grain), see base/shape/part.h (blocks < 0: mirrored). `instruction` is the caller's number, as for rt_at.
  * `scratch` has room for one complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may
  * be src. `begun`: 1: rt_all_reduce_start was called for src; 2: rt_all_reduce_run was called for all rows of src. */
 int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
@@ -324,8 +324,8 @@ int rt_all_gather_runs(struct rt *rt, int instruction, int axis, void *dst, cons
                        int groups);
 int rt_all_gather_run(struct rt *rt, int axis);
 
-/* Redistribution between two placements (base/part.h) of the same or of different dimensions. dims: extents of the
- * tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.
+/* Redistribution between two placements (base/shape/part.h) of the same or of different dimensions. dims: extents of
+ * the tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.
  *     rt_chunk           complete tensor -> this rank's part or window; no communication
  *     rt_crop            part that contains the window -> window; no communication
  *     rt_all_to_all      part -> part
@@ -392,8 +392,8 @@ int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t b
 int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
 int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);
 
-/* Flat cuts (base/flat.h): where the rank's slice of `elements`, its part of a tensor, begins, and how many elements it
- * has; `axes` is the set of axes that cut it. */
+/* Flat cuts (base/shape/flat.h): where the rank's slice of `elements`, its part of a tensor, begins, and how many
+ * elements it has; `axes` is the set of axes that cut it. */
 int64_t rt_flat_start(const struct rt *rt, unsigned axes, int64_t elements);
 int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
 

@@ -23,7 +23,7 @@ struct rt_launch {
      * text is valid until the next call. May be NULL. */
     const char *(*instruction)(void *context, int number);
     void *context;
-    bool json; /* diagnostics are JSON (base/diagnostic.h); `arguments` must have --json for the ranks */
+    bool json; /* diagnostics are JSON (base/text/diagnostic.h); `arguments` must have --json for the ranks */
     /* The first SIGINT or SIGTERM is forwarded and the ranks finish their current step; a second one ends the job at
      * once. false: the first one does. */
     bool ranks_stop;

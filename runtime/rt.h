@@ -74,7 +74,7 @@ struct rt_options {
     int *segment;
     int threads;         /* of a rank; no more than the cores start; 0: cores / ranks on this machine, at least 1 */
     const char *kernels; /* "auto", "reference" (plain C, no library) or, on GPUs, "tf32" */
-    bool json;           /* warnings on stderr are JSON (base/diagnostic.h) */
+    bool json;           /* warnings on stderr are JSON (base/text/diagnostic.h) */
     /* Only the first scale unit reads weights and sends them to the others, which need no files but manifest.json. The
      * same on all ranks. */
     bool broadcast_weights;

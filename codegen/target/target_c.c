@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "passes/pipeline.h"
-#include "runtime/base/linear_attention.h"
-#include "runtime/base/recurrence.h"
+#include "runtime/base/shape/linear_attention.h"
+#include "runtime/base/shape/recurrence.h"
 #include "runtime/base/scratch.h"
 
 /* Functions of the C library by type, and of runtime/kernels/c/math.h. */

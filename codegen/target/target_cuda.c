@@ -1,10 +1,10 @@
-#include "codegen/row_kernel.h"
+#include "codegen/kernel/row_kernel.h"
 #include "codegen/target/target.h"
-#include "passes/plan/library_attention.h"
+#include "passes/plan/machine/library_attention.h"
 
 #include <string.h>
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 #include "runtime/base/scratch.h"
 
 typedef int64_t scratch_fn(const struct graph *graph, const struct rank_class *class, const struct node *node);

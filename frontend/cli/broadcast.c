@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 
 #include "frontend/cli/compiled_model.h"
-#include "frontend/driver/build_program.h"
-#include "frontend/driver/output.h"
-#include "runtime/base/file_reader.h"
-#include "runtime/base/hash.h"
+#include "frontend/driver/program/build_program.h"
+#include "frontend/driver/output/output.h"
+#include "runtime/base/io/file_reader.h"
+#include "runtime/base/number/hash.h"
 #include "runtime/comm/hosts.h"
 
 enum { PIECE = 1 << 20 };

@@ -7,9 +7,9 @@
 #include "frontend/cli/compiled_model.h"
 #include "frontend/cli/format_bytes.h"
 #include "frontend/cli/memory.h"
-#include "frontend/cli/show.h"
+#include "frontend/cli/show/show.h"
 #include "frontend/driver/driver.h"
-#include "runtime/base/clock.h"
+#include "runtime/base/thread/clock.h"
 
 /* Texts for enum driver_made: in JSON, and for people. */
 static const struct {

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/driver/lock.h"
-#include "passes/plan/plan_text.h"
-#include "runtime/base/location.h"
+#include "frontend/driver/output/lock.h"
+#include "passes/plan/file/plan_text.h"
+#include "runtime/base/io/location.h"
 
 /* ---- finding it ---- */
 

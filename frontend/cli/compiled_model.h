@@ -2,10 +2,10 @@
 #ifndef FRONTEND_CLI_COMPILED_MODEL_H
 #define FRONTEND_CLI_COMPILED_MODEL_H
 
-#include "codegen/manifest.h"
+#include "codegen/manifest/manifest.h"
 #include "frontend/cli/cli.h"
 #include "ir/ir.h"
-#include "runtime/base/json.h"
+#include "runtime/base/text/json.h"
 
 struct compiled_model {
     const char *directory;      /* that has manifest.json */

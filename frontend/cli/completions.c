@@ -9,7 +9,7 @@
 /* Names of tables whose rows have no list that others can read. */
 static const char schedules[] = ""
 #define SCHEDULE(name, ...) name " "
-#include "passes/plan/schedules.def"
+#include "passes/plan/schedule/schedules.def"
 #undef SCHEDULE
     ;
 static const char lr_schedules[] = ""
@@ -19,7 +19,7 @@ static const char lr_schedules[] = ""
     ;
 static const char machines[] = ""
 #define MACHINE(name, ...) name " "
-#include "passes/plan/machines.def"
+#include "passes/plan/machine/machines.def"
 #undef MACHINE
     ;
 static const char models[] = ""

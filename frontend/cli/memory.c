@@ -1,7 +1,7 @@
 #include "frontend/cli/memory.h"
 
 #include "passes/rank/rankplan.h"
-#include "runtime/base/flat.h"
+#include "runtime/base/shape/flat.h"
 
 #define MOST_ELEMENTS ((int64_t)1 << 50) /* keeps sums of bytes below INT64_MAX, whatever the manifest says */
 

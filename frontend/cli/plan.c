@@ -1,6 +1,6 @@
 /* rankc plan MODEL.onnx. */
 #include "frontend/cli/cli.h"
-#include "frontend/cli/show.h"
+#include "frontend/cli/show/show.h"
 #include "frontend/cli/rows/rows.h"
 
 static int print_rows(struct cli *cli) {

@@ -13,12 +13,12 @@
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"
-#include "frontend/driver/integrity.h"
-#include "passes/plan/machine.h"
-#include "runtime/base/cores.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/progress.h"
-#include "runtime/base/reason.h"
+#include "frontend/driver/output/integrity.h"
+#include "passes/plan/machine/machine.h"
+#include "runtime/base/thread/cores.h"
+#include "runtime/base/number/hash.h"
+#include "runtime/base/io/progress.h"
+#include "runtime/base/text/reason.h"
 #include "runtime/launch.h"
 
 /* ---- compiling into the cache ---- */

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "frontend/driver/annotations/annotations.h"
-#include "frontend/driver/batch.h"
-#include "frontend/driver/build_program.h"
-#include "frontend/driver/job.h"
-#include "frontend/driver/location.h"
-#include "frontend/driver/reuse.h"
+#include "frontend/driver/job/batch.h"
+#include "frontend/driver/program/build_program.h"
+#include "frontend/driver/job/job.h"
+#include "frontend/driver/output/location.h"
+#include "frontend/driver/reuse/reuse.h"
 #include "frontend/driver/search/search.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"

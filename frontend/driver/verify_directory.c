@@ -4,26 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/manifest.h"
+#include "codegen/manifest/manifest.h"
 #include "codegen/slices.h"
-#include "frontend/driver/user_ops.h"
-#include "frontend/driver/build_program.h"
+#include "frontend/driver/files/user_ops.h"
+#include "frontend/driver/program/build_program.h"
 #include "frontend/driver/driver.h"
-#include "frontend/driver/reuse_keys.h"
-#include "frontend/driver/sliced_weights.h"
-#include "frontend/driver/weight_files.h"
+#include "frontend/driver/reuse/reuse_keys.h"
+#include "frontend/driver/files/sliced_weights.h"
+#include "frontend/driver/files/weight_files.h"
 #include "frontend/read/onnx_mapping.h"
 #include "ir/base/own.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
-#include "passes/plan/plan_text.h"
+#include "passes/plan/file/plan_text.h"
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
 #include "passes/plan/recompute.h"
 #include "passes/train/roles.h"
-#include "runtime/base/file_reader.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/json.h"
+#include "runtime/base/io/file_reader.h"
+#include "runtime/base/number/hash.h"
+#include "runtime/base/text/json.h"
 
 struct check {
     const struct target *target;

@@ -5,8 +5,8 @@
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
 #include "ir/provenance.h"
-#include "runtime/base/checked.h"
-#include "runtime/base/path.h"
+#include "runtime/base/number/checked.h"
+#include "runtime/base/io/path.h"
 
 enum { MAX_ERRORS = 50 }; /* the walk ends after so many, since further errors are likely to be consequences */
 

@@ -5,7 +5,7 @@
 
 #include "frontend/import/import_sizes.h"
 #include "frontend/import/import_state.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* A number as it is written. */
 struct written {

@@ -4,7 +4,7 @@
 #include "frontend/read/onnx_data.h"
 
 #include "ir/base/str.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Initializers and constants -------------------------------------------------------------------------------------- */
 

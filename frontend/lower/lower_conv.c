@@ -1,7 +1,7 @@
 /* Convolution and pooling: windows over the spatial dimensions, which follow batch and channels. */
 #include "frontend/lower/onnx_lower.h"
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 enum { SPATIAL = 2, MAX_SPATIAL = 3, MOST = 1 << 30 };
 

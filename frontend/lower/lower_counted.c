@@ -1,6 +1,6 @@
 #include "frontend/lower/lower_counted.h"
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Sizes ------------------------------------------------------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 /* Matrix products: MatMul with any number of dimensions, Gemm. */
 #include "frontend/lower/lower_counted.h"
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Expands the leading dimensions of x to `lead`, unless x has them already. */
 static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *lead) {

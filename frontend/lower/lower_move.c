@@ -4,7 +4,7 @@
 #include <limits.h>
 
 #include "ir/expr/eval.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Slice ----------------------------------------------------------------------------------------------------------- */
 

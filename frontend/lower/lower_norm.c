@@ -1,7 +1,7 @@
 /* Normalisations: a core operator if they are over the last dimensions, otherwise compositions. */
 #include "frontend/lower/onnx_lower.h"
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 int lower_epsilon(struct lower *lower) {
     double epsilon = lower_float(lower, "epsilon");

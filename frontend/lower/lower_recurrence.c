@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "runtime/base/recurrence.h"
+#include "runtime/base/shape/recurrence.h"
 
 enum { X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES, W_SCALE, W_ZERO, R_SCALE, R_ZERO };
 enum { MAX_FUNCTIONS = 3 };

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "ir/expr/eval.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 enum { MAX_TAPS = 4 };
 

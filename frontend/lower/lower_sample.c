@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "runtime/base/checked.h"
-#include "runtime/base/sampling.h"
+#include "runtime/base/number/checked.h"
+#include "runtime/base/shape/sampling.h"
 
 enum { SPATIAL = 2, MOST = 1 << 24 };
 

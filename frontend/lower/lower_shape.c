@@ -1,7 +1,7 @@
 /* Operators that change the shape or repeat elements: Reshape, Expand, Tile, DepthToSpace and the like. */
 #include "frontend/lower/lower_counted.h"
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* The shape in which no operand is counted: an extent that is not known is the one that is left. Extents of 0 in one
  * place of both are the same dimension, and leave what the others do: of [2,0,8], [2,0,4,-1] is [2,0,4,2]. */

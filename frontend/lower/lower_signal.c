@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Note [Fourier transforms]
  * A transform of n = a b numbers is computed as a transforms of b, a multiplication by twiddle factors, and b

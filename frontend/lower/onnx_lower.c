@@ -7,7 +7,7 @@
 
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Diagnostics ------------------------------------------------------------------------------------------------------ */
 

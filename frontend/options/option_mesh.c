@@ -2,7 +2,7 @@
 #include "frontend/options/parser.h"
 
 #include "frontend/options/help_text.h"
-#include "runtime/base/mesh.h"
+#include "runtime/base/shape/mesh.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -235,7 +235,7 @@ char *options_stem(const char *path, struct arena *arena);
 char *options_file_name(const char *name, struct arena *arena);
 
 /* What `compile` calls the directories <output>/<model>/<instance> unless they are taken
- * (frontend/driver/directory_names.h): safe as file names, never hidden, never "." or "..". */
+ * (frontend/driver/output/directory_names.h): safe as file names, never hidden, never "." or "..". */
 char *options_model(const struct options *options, struct arena *arena);
 char *options_instance(const struct options *options, struct arena *arena);
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 #define VALUE_BYTES 0x1p46 /* larger values fit no machine */
 

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "ir/base/str.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "tensor data is little endian, and used where it lies"

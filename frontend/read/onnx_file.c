@@ -1,7 +1,7 @@
 #include "frontend/read/onnx_data.h"
 #include "frontend/read/onnx_sha1.h"
 #include "ir/base/str.h"
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 /* All open mappings, global because the signal handler searches them. A mapping is read only while it is in the
  * list. */

@@ -3,8 +3,8 @@
  * Note [Lost pages]
  * Reading a page of a mapping behind the end of a truncated file raises SIGBUS. mapping_open installs a handler at its
  * first call. (The compiler may do so, being a whole program. The runtime is a library and reads files in pieces:
- * runtime/base/file_reader.h.) The handler maps zeros over the lost page and all after it and sets `lost`, so that the
- * read goes on. Callers ask mapping_check before they write any result and drop the result if it says false. A file
+ * runtime/base/io/file_reader.h.) The handler maps zeros over the lost page and all after it and sets `lost`, so that
+ * the read goes on. Callers ask mapping_check before they write any result and drop the result if it says false. A file
  * truncated within its last page raises no signal; mapping_check notices the changed size or time. */
 #ifndef FRONTEND_READ_ONNX_MAPPING_H
 #define FRONTEND_READ_ONNX_MAPPING_H

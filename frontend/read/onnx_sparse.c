@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frontend/read/onnx_data.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 enum { SPARSE_BYTES = 1 << 28 /* of all sparse tensors of a model, stored densely */ };
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 /* Field numbers of onnx.proto. */
 enum {

@@ -1,5 +1,5 @@
 /* Diagnostics: errors, warnings and remarks for the user. They are collected here and printed by the program's driver.
- * Their printed form is in runtime/base/diagnostic.h.
+ * Their printed form is in runtime/base/text/diagnostic.h.
  *
  * A function that reports an error returns -1, and its callers pass that on up to the driver. Where it can, a function
  * continues after an error, so that one run reports all of them. Names from a model are quoted with diag_quote. */
@@ -10,9 +10,9 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/vec.h"
-#include "runtime/base/diagnostic.h"
+#include "runtime/base/text/diagnostic.h"
 #include "runtime/base/exit_code.h"
-#include "runtime/base/reason.h"
+#include "runtime/base/text/reason.h"
 
 struct diagnostic {
     enum rt_severity severity;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/base/hash.h"
+#include "runtime/base/number/hash.h"
 
 void map_init(struct map *map, struct arena *arena) {
     *map = (struct map){.arena = arena};

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/file.h"
-#include "runtime/base/sealed.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/sealed.h"
 
 bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why) {
     if (!rt_file_read(path, limit, bytes, count, why)) return false;

@@ -4,7 +4,7 @@
 #define IR_BASE_OWN_H
 
 #include "ir/base/arena.h"
-#include "runtime/base/json.h"
+#include "runtime/base/text/json.h"
 
 /* rt_file_read; release *bytes. */
 bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);

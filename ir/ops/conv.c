@@ -11,16 +11,16 @@
  * part of the output positions, and of the input the window that these read (PLACED_WINDOW). Windows of neighbours
  * overlap, so ranks fetch rows from others, however the producer was split: the halo exchange. Padding is not
  * transferred: a rank's operator pads as the whole operator does, but only where its window ends with the input. Its
- * begin and end are therefore its own (rt_placement_before and _behind in runtime/base/part.h; $before and $behind in
- * calls). With them it reads the same elements in the same order, includes the same elements in a mean, and gives
- * bit-identical results.
+ * begin and end are therefore its own (rt_placement_before and _behind in runtime/base/shape/part.h; $before and
+ * $behind in calls). With them it reads the same elements in the same order, includes the same elements in a mean, and
+ * gives bit-identical results.
  *
  * Transposed convolutions write through windows. Their overlaps would have to be added, so o is not split. */
 #include "ir/ops/ops.h"
 
 #include <math.h>
 
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 enum { SPATIAL = 2 }; /* the first spatial dimension */
 

@@ -5,7 +5,7 @@
 
 #include "ir/base/str.h"
 #include "ir/expr/expr.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
     return &graph->tensors.at[node->inputs[i]];

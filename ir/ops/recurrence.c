@@ -1,6 +1,6 @@
-/* Dimension annotations of recurrent layers (runtime/base/recurrence.h). Sequences may be divided among ranks; steps
- * depend on each other, and all hidden units on all. */
-#include "runtime/base/recurrence.h"
+/* Dimension annotations of recurrent layers (runtime/base/shape/recurrence.h). Sequences may be divided among ranks;
+ * steps depend on each other, and all hidden units on all. */
+#include "runtime/base/shape/recurrence.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Dimension annotations of operators that sample images at points (runtime/base/sampling.h), and their derivatives.
- * Images, channels and points may be divided; every point may need all of its plane. */
-#include "runtime/base/sampling.h"
+/* Dimension annotations of operators that sample images at points (runtime/base/shape/sampling.h), and their
+ * derivatives. Images, channels and points may be divided; every point may need all of its plane. */
+#include "runtime/base/shape/sampling.h"
 
 #include <string.h>
 

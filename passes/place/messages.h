@@ -16,7 +16,7 @@
 #define PASSES_PLACE_MESSAGES_H
 
 #include "ir/schedule.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 
 /* That one is received while another is used. */
 enum { MESSAGES_AHEAD = 2 };

@@ -14,7 +14,7 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
-#include "passes/plan/machine.h"
+#include "passes/plan/machine/machine.h"
 
 /* A product and its communication. */
 struct pair {

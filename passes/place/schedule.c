@@ -4,7 +4,7 @@
 #include "ir/timeline.h"
 #include "passes/pipeline.h"
 #include "passes/place/messages.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 #include "passes/train/training.h"
 
 /* Forward and backward of each micro-batch in turn, then reduction and update. The first two rows are repeated, so that

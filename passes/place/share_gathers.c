@@ -9,7 +9,7 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 #include "passes/rewrite/rewrite.h"
 #include "passes/train/training.h"
 

@@ -13,7 +13,7 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 #include "passes/train/training.h"
 
 /* Per tensor: true if a node that stays in PHASE_BACKWARD reads it. Moves the others to PHASE_WEIGHT. */

@@ -6,7 +6,7 @@
 #include "ir/base/map.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 
 void draft_init(struct draft *draft, const struct graph *graph) {
     *draft = (struct draft){.graph = graph,

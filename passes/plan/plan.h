@@ -13,7 +13,7 @@
 #include "passes/train/training.h"
 
 /* The ranks along mesh axis `axis` divide dimension `dim` of `tensor` by the cut (blocks, grain) of Note [Cuts] in
- * runtime/base/part.h, mirrored if blocks is negative. `tensor` is the name of an input or output of the node. If
+ * runtime/base/shape/part.h, mirrored if blocks is negative. `tensor` is the name of an input or output of the node. If
  * several of them have that name, the first is meant; "in0", "in1" .. and "out0" .. mean the others, unless a tensor of
  * the node is called so. A split of a dimension that splits before it in the node's list divide too divides the parts
  * that those leave (Note [Nested cuts] there). */

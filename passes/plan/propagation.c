@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "passes/plan/constraints.h"
+#include "passes/plan/constrain/constraints.h"
 #include "passes/plan/stages.h"
 
 enum { MAX_RESTARTS = 24 };

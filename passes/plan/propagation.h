@@ -9,8 +9,8 @@
  *
  * Where a dimension is a product of factors (heads times head size) or consists of blocks (a fused query-key-value
  * product), the split at the origin was too fine. Propagation then starts again with larger granules or with more
- * blocks (Note [Cuts] in runtime/base/part.h). So heads stay whole and a fused weight is split in three places because
- * of the graph, with no pattern to match.
+ * blocks (Note [Cuts] in runtime/base/shape/part.h). So heads stay whole and a fused weight is split in three places
+ * because of the graph, with no pattern to match.
  */
 #ifndef PASSES_PLAN_PROPAGATION_H
 #define PASSES_PLAN_PROPAGATION_H

@@ -8,7 +8,7 @@
  * first backward node that reads one of them. They compute the same bits, dropout masks included. */
 #include "passes/plan/recompute.h"
 
-#include "passes/plan/constraints.h"
+#include "passes/plan/constrain/constraints.h"
 
 #include <fnmatch.h>
 #include <limits.h>
@@ -21,7 +21,7 @@
 #include "passes/pipeline.h"
 #include "passes/plan/plan.h"
 #include "passes/train/training.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 /* Choosing -------------------------------------------------------------------------------------------------------- */
 

@@ -47,7 +47,7 @@ int *stage_positions(const struct graph *graph, const bool *recomputed);
 void stages_follow(struct draft *draft);
 
 /* Per node of a draft: the axes, bit a for axis a, that a stage which computes it does not have (Note [Unequal stages]
- * in runtime/base/mesh.h). Nodes that stages recompute are where their readers are. In graph->arena. */
+ * in runtime/base/shape/mesh.h). Nodes that stages recompute are where their readers are. In graph->arena. */
 unsigned *stages_lacking(const struct draft *draft);
 
 /* 0, or -1 after E0420 for a node that is split along an axis that a stage which computes it does not have. */

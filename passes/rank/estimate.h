@@ -1,9 +1,9 @@
 /* The time of a step by the cost model, from the plan of every rank: what each rank computes and sends, and when, by
- * the schedule. An estimate, from the annotations of operators and a machine (passes/plan/machine.h). */
+ * the schedule. An estimate, from the annotations of operators and a machine (passes/plan/machine/machine.h). */
 #ifndef PASSES_RANK_ESTIMATE_H
 #define PASSES_RANK_ESTIMATE_H
 
-#include "passes/plan/machine.h"
+#include "passes/plan/machine/machine.h"
 #include "passes/rank/rankplan.h"
 
 /* Seconds and operations of a step: of inference, one execution; of training, all micro-batches and the update. The

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "ir/expr/expr.h"
-#include "passes/plan/causal.h"
-#include "passes/plan/cost.h"
+#include "passes/plan/machine/causal.h"
+#include "passes/plan/machine/cost.h"
 
 /* What the time of a node depends on. */
 struct kernel {

@@ -1,8 +1,8 @@
-/* The time of a node's kernel on a rank, by the machine (passes/plan/machine.h). */
+/* The time of a node's kernel on a rank, by the machine (passes/plan/machine/machine.h). */
 #ifndef PASSES_RANK_KERNEL_TIME_H
 #define PASSES_RANK_KERNEL_TIME_H
 
-#include "passes/plan/machine.h"
+#include "passes/plan/machine/machine.h"
 #include "passes/rank/rankplan.h"
 #include "passes/rank/reuse.h"
 

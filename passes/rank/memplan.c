@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/checked.h"
-#include "runtime/base/panel.h"
+#include "runtime/base/number/checked.h"
+#include "runtime/base/shape/panel.h"
 
 /* A block of memory for a root that is live during [first, last], positions in the order. */
 struct block {

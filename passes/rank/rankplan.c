@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "passes/plan/stages.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 const char *const plan_arena_names[RT_ARENAS] = {
 #define ARENA(ID, name) #name,

@@ -19,13 +19,13 @@
 #include "ir/op.h"
 #include "ir/packing.h"
 #include "ir/schedule.h"
-#include "runtime/base/flat.h"
+#include "runtime/base/shape/flat.h"
 #include "runtime/base/manifest.h"
 
 /* By enum rt_arena: what manifest.json and generated code call it, and its enumerator. */
 extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerators[RT_ARENAS + 1];
 
-/* Not an arena: a stored tensor that is cut flat (struct rt_flat in runtime/base/flat.h). */
+/* Not an arena: a stored tensor that is cut flat (struct rt_flat in runtime/base/shape/flat.h). */
 enum { PLAN_FLAT = MANIFEST_FLAT };
 
 struct plan_place {

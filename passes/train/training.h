@@ -112,7 +112,7 @@ struct training {
     int zero_groups;       /* groups of scale units; each divides what ZeRO divides among its own */
     int zero_prefetch;     /* stage 3: how many operators ahead parameters are gathered; 0: where they are used */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
-    const char *schedule;  /* of pipeline stages (passes/plan/schedules.h); NULL: the default */
+    const char *schedule;  /* of pipeline stages (passes/plan/schedule/schedules.h); NULL: the default */
     bool tied_once;        /* stages send gradients of tied weights once a step (passes/place/tied_gradients.c) */
     const char *lr_schedule_text; /* as it was given */
     struct rt_lr_schedule lr_schedule;

@@ -7,7 +7,7 @@
 #include "ir/expr/expr.h"
 #include "passes/train/roles.h"
 #include "passes/train/training.h"
-#include "runtime/base/hash.h"
+#include "runtime/base/number/hash.h"
 
 const struct optimizer optimizers[] = {
 #define OPTIMIZER(name, ...) {#name, __VA_ARGS__},

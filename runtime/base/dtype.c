@@ -1,7 +1,7 @@
 #include "dtype.h"
 
-#include "codes.h"
-#include "half.h"
+#include "number/codes.h"
+#include "number/half.h"
 
 #include <float.h>
 #include <math.h>

@@ -56,7 +56,7 @@ enum rt_dtype {
 };
 
 /* HALF: 16-bit floats, stored as uint16_t bit patterns, computed in f32. BOOL: bytes 0 and 1. CODE: types of quantised
- * tensors (base/codes.h), stored a byte each; there is no arithmetic on them, they are converted and moved. */
+ * tensors (base/number/codes.h), stored a byte each; there is no arithmetic on them, they are converted and moved. */
 enum rt_kind {
     RT_KIND_FLOAT,
     RT_KIND_HALF,

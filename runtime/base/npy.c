@@ -2,8 +2,8 @@
 
 #include "npy.h"
 
-#include "checked.h"
-#include "file.h"
+#include "number/checked.h"
+#include "io/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "contract.h"
 #include "dtype.h"
-#include "file_reader.h"
+#include "io/file_reader.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -19,7 +19,7 @@
 
 #include "comm/reduce.h"
 
-#include "base/half.h"
+#include "base/number/half.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "comm/comm_shared_private.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 #include <sched.h>
 #include <stdarg.h>

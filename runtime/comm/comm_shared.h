@@ -15,7 +15,7 @@
 #ifndef RT_COMM_SHARED_H
 #define RT_COMM_SHARED_H
 
-#include "base/wait.h"
+#include "base/thread/wait.h"
 #include "comm.h"
 
 #include <stdatomic.h>

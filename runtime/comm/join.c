@@ -3,7 +3,7 @@
 
 #include "core/private.h"
 
-#include "base/location.h"
+#include "base/io/location.h"
 #include "comm/comm_shared.h"
 #include "comm/join_mpi.h"
 #include "comm/mpi_library.h"

@@ -1,7 +1,7 @@
 #include "comm/reduce.h"
 
 #include "base/clones.h"
-#include "base/half.h"
+#include "base/number/half.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include "comm/rendezvous_private.h"
 
-#include "base/clock.h"
+#include "base/thread/clock.h"
 #include "comm/comm_shared.h"
 #include "comm/memory.h"
 

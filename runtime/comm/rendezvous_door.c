@@ -7,7 +7,7 @@
 
 #include "comm/rendezvous_private.h"
 
-#include "base/clock.h"
+#include "base/thread/clock.h"
 #include "core/handshake.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 #include "comm/mpi_library.h"
 
-#include "base/reason.h"
+#include "base/text/reason.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -23,7 +23,7 @@
 
 #include "comm/rendezvous.h"
 
-#include "base/hmac.h"
+#include "base/number/hmac.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,7 @@
 
 #include "comm/rendezvous_private.h"
 
-#include "base/clock.h"
+#include "base/thread/clock.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* Flat cuts at run time (Note [Flat cuts] in base/flat.h): the rank's slices, and collectives that gather and scatter
- * them. */
+/* Flat cuts at run time (Note [Flat cuts] in base/shape/flat.h): the rank's slices, and collectives that gather and
+ * scatter them. */
 #include "core/private.h"
 
 #include <stdlib.h>

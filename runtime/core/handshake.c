@@ -1,6 +1,6 @@
 #include "core/handshake.h"
 
-#include "base/reason.h"
+#include "base/text/reason.h"
 
 #include <stdio.h>
 #include <stdlib.h>

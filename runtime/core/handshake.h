@@ -4,7 +4,7 @@
 
 #include "core/private.h"
 
-#include "base/hash.h"
+#include "base/number/hash.h"
 
 /* The identity of a program. The first half of its digits is a hash of the program's work key (model, and options that
  * change results), the second half a hash of its content key (the work, the plan and the build of rankc). */

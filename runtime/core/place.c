@@ -1,10 +1,10 @@
 /* Names of manifest.json in errors. It is read when an error is asked for, and without it errors have no names. */
 #include "core/place.h"
 
-#include "base/checked.h"
-#include "base/json.h"
+#include "base/number/checked.h"
+#include "base/text/json.h"
 #include "base/manifest.h"
-#include "base/sealed.h"
+#include "base/io/sealed.h"
 
 #include <stdio.h>
 #include <string.h>

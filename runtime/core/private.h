@@ -2,8 +2,8 @@
 #ifndef RT_PRIVATE_H
 #define RT_PRIVATE_H
 
-#include "base/bucket.h"
-#include "base/reason.h"
+#include "base/shape/bucket.h"
+#include "base/text/reason.h"
 #include "generated.h"
 
 /* Codes of the runtime's diagnostics, printed as E0NNN. */
@@ -319,7 +319,7 @@ void rt_reset_gradients(struct rt *rt);
 int rt_layout_axes(const struct rt *rt);
 
 /* The group along the pipeline axis. Its members are the ranks with this rank's other coordinates, by stage; where
- * stages are unequal the ranks of the scale unit, by shard (Note [Unequal stages] in base/mesh.h).
+ * stages are unequal the ranks of the scale unit, by shard (Note [Unequal stages] in base/shape/mesh.h).
  *
  *     rt_stage             this rank's coordinate on the pipeline axis; 0 without one
  *     rt_next_peer         the next member behind `before`, -1 at first, to which this rank sends what its stage sends

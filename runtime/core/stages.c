@@ -1,4 +1,4 @@
-/* The group along the pipeline axis: which member is where (Note [Unequal stages] in base/mesh.h). */
+/* The group along the pipeline axis: which member is where (Note [Unequal stages] in base/shape/mesh.h). */
 #include "private.h"
 
 int rt_stage(const struct rt *rt) {

@@ -1,7 +1,7 @@
 /* What a step consists of: executes segments, passes complete inputs to them, and copies complete outputs back. */
 #include "core/place.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "kernels/c/kernels.h"
 
 #include <stdlib.h>

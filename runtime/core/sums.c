@@ -55,7 +55,7 @@ static int close_bucket(struct rt *rt, struct rt_comm *comm) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-/* Adds a complete gradient to the bucket, by the rule of base/bucket.h. */
+/* Adds a complete gradient to the bucket, by the rule of base/shape/bucket.h. */
 static int put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradient, enum rt_dtype dtype, size_t bytes) {
     struct rt_bucket *bucket = &sum_of(rt, comm)->bucket;
     const int64_t at = (int64_t)(intptr_t)gradient, limit = rt->program->training->bucket_bytes;

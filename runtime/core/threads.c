@@ -3,7 +3,7 @@
 
 #include "core/threads.h"
 
-#include "base/location.h"
+#include "base/io/location.h"
 #include "comm/comm_shared.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@
 
 #include <initializer_list>
 
-#include "../base/fp8.h"
+#include "../base/number/fp8.h"
 #include "../base/scratch.h"
 #include "../kernels/c/math.h"
 #include "../generated.h"

@@ -4,7 +4,7 @@
 #ifndef RT_CUDA_LINEAR_ATTENTION_CUH
 #define RT_CUDA_LINEAR_ATTENTION_CUH
 
-#include "../base/linear_attention.h"
+#include "../base/shape/linear_attention.h"
 #include "launch.cuh"
 
 template <class T>

@@ -2,7 +2,7 @@
 #ifndef RT_CUDA_RANDOM_CUH
 #define RT_CUDA_RANDOM_CUH
 
-#include "../base/philox.h"
+#include "../base/number/philox.h"
 #include "move.cuh"
 
 /* The part of a tensor of extents `whole` that begins at `starts`. */

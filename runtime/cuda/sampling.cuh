@@ -3,7 +3,7 @@
 #ifndef RT_CUDA_SAMPLING_CUH
 #define RT_CUDA_SAMPLING_CUH
 
-#include "../base/sampling.h"
+#include "../base/shape/sampling.h"
 #include "../kernels/c/taps.h"
 #include "index.cuh"
 

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "../base/dtype.h"
-#include "../base/fp8.h"
+#include "../base/number/fp8.h"
 #include "c/epilogue.h"
 
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
@@ -41,7 +41,7 @@ RT_DECLARE_GEMM(uint16_t, fp16)
 RT_DECLARE_GEMM_ADD(float, f32)
 RT_DECLARE_GEMM_ADD(double, f64)
 
-/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/panel.h); epilogue NULL: none. */
+/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/shape/panel.h); epilogue NULL: none. */
 struct rt_packed_product {
     float *y;
     const float *a, *b;
@@ -86,8 +86,8 @@ extern const struct rt_gemm_packed rt_gemm_packed[];
 /* The best row that this processor supports, or the reference. */
 const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
 
-/* y(m,n) = epilogue(a(m,k) b(k,n)) for 16-bit floats, b packed in panels of pairs (Note [Panels] in base/panel.h);
- * summed in f32 and rounded once, after the epilogue (NULL: none). */
+/* y(m,n) = epilogue(a(m,k) b(k,n)) for 16-bit floats, b packed in panels of pairs (Note [Panels] in
+ * base/shape/panel.h); summed in f32 and rounded once, after the epilogue (NULL: none). */
 struct rt_packed_half {
     uint16_t *y;
     const uint16_t *a, *b;

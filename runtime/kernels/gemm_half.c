@@ -8,7 +8,7 @@
  * and n may be cut anywhere without changing a bit. */
 #include "gemm.h"
 
-#include "../base/panel.h"
+#include "../base/shape/panel.h"
 #include "halves.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "gemm.h"
 
-#include "../base/panel.h"
+#include "../base/shape/panel.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "gemm.h"
 
 #include "../base/clones.h"
-#include "../base/fp8.h"
+#include "../base/number/fp8.h"
 
 #include <string.h>
 

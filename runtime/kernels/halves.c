@@ -1,10 +1,10 @@
 #include "halves.h"
 
 #include "../base/clones.h"
-#include "../base/half.h"
-#include "../base/panel.h"
+#include "../base/number/half.h"
+#include "../base/shape/panel.h"
 
-/* The conversions of base/half.h: elements from `first` on. */
+/* The conversions of base/number/half.h: elements from `first` on. */
 #define DEFINE_PLAIN(s, to_f32, of_f32)                                                                                \
     CLONES static void widen_plain_##s(float *to, const uint16_t *from, int64_t first, int64_t n) {                    \
         for (int64_t i = first; i < n; i++) to[i] = to_f32(from[i]);                                                   \

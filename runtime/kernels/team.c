@@ -5,8 +5,8 @@
 
 #ifdef RT_HAS_TEAMS
 
-#include "base/cores.h"
-#include "base/wait.h"
+#include "base/thread/cores.h"
+#include "base/thread/wait.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -2,9 +2,9 @@
 
 #include "launch/launch_private.h"
 
-#include "base/clock.h"
-#include "base/progress.h"
-#include "base/reason.h"
+#include "base/thread/clock.h"
+#include "base/io/progress.h"
+#include "base/text/reason.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,8 +4,8 @@
 #include "launch/launch_private.h"
 
 #include "base/exit_code.h"
-#include "base/progress.h"
-#include "base/reason.h"
+#include "base/io/progress.h"
+#include "base/text/reason.h"
 
 #include <errno.h>
 #include <fcntl.h>

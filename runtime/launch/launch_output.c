@@ -3,7 +3,7 @@
 
 #include "launch/launch_private.h"
 
-#include "base/progress.h"
+#include "base/io/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>

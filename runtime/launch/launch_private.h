@@ -6,7 +6,7 @@
 
 #include "launch.h"
 
-#include "base/diagnostic.h"
+#include "base/text/diagnostic.h"
 #include "comm/comm_shared.h"
 
 #include <poll.h>
@@ -24,8 +24,8 @@ struct relay {
     bool continues;  /* the beginning of the current line was forwarded */
     bool diagnostic; /* the last line belongs to a diagnostic of the runtime: no "[RANK] " prefix */
     bool error;      /* an error was among them, other than that another rank failed (E0911) */
-    /* Lines of progress (base/progress.h) are forwarded as they are, and *drawn says that one stands on the terminal;
-     * NULL: there is none. */
+    /* Lines of progress (base/io/progress.h) are forwarded as they are, and *drawn says that one stands on the
+     * terminal; NULL: there is none. */
     bool *drawn;
 };
 

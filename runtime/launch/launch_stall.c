@@ -14,7 +14,7 @@
 
 #include "launch/launch_private.h"
 
-#include "base/clock.h"
+#include "base/thread/clock.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #include "launch/launch_private.h"
 
 #include "base/exit_code.h"
-#include "base/progress.h"
+#include "base/io/progress.h"
 
 #include <fcntl.h>
 #include <stdio.h>

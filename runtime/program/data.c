@@ -1,6 +1,6 @@
 #include "program/data.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "base/npy.h"
 
 #include <limits.h>

@@ -11,12 +11,12 @@
  * several copies of it, one behind the other along dimension 0.
  *
  * The sampler gives the order of samples. Values are converted to the input's type. Files are untrusted: sizes are
- * checked at opening and after every read (Note [Files that shrink] in base/file_reader.h); kernels check that indices
- * are in range. */
+ * checked at opening and after every read (Note [Files that shrink] in base/io/file_reader.h); kernels check that
+ * indices are in range. */
 #ifndef RT_DATA_H
 #define RT_DATA_H
 
-#include "base/hash.h"
+#include "base/number/hash.h"
 #include "generated.h"
 #include "program/sampler.h"
 

@@ -1,7 +1,7 @@
 /* Observing and writing: Note [Dumps] in dump.h. */
 #include "program/dump.h"
 
-#include "base/file.h"
+#include "base/io/file.h"
 #include "base/manifest.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* Values of one tensor and their place: Note [Dumps] in dump.h. */
 #include "program/dump.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "base/manifest.h"
-#include "base/panel.h"
+#include "base/shape/panel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,7 @@ void *dump_copy(struct rt *rt, const struct dump_tensor *tensor, const struct du
 
 /* Regions ---------------------------------------------------------------------------------------------------------- */
 
-/* A dimension's share of each block (Note [Nested cuts] in base/part.h). */
+/* A dimension's share of each block (Note [Nested cuts] in base/shape/part.h). */
 struct share {
     int64_t blocks, block, start, turned, length;
 };

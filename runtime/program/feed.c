@@ -1,6 +1,6 @@
 #include "program/feed.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 #include <stdio.h>
 #include <stdlib.h>

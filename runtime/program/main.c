@@ -3,10 +3,10 @@
 
 #include "program/main.h"
 
-#include "base/checked.h"
-#include "base/location.h"
-#include "base/printed.h"
-#include "base/progress.h"
+#include "base/number/checked.h"
+#include "base/io/location.h"
+#include "base/io/printed.h"
+#include "base/io/progress.h"
 #include "comm/comm_shared.h"
 #include "comm/mpi_library.h"
 #include "core/threads.h"

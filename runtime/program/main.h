@@ -8,7 +8,7 @@
 #include "core/handshake.h"
 
 #include "base/exit_code.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/npy.h"
 
 #include <stdio.h>

@@ -3,12 +3,12 @@
 
 #include "program/main.h"
 
-#include "base/checked.h"
-#include "base/hash.h"
-#include "base/path.h"
-#include "base/random_fill.h"
-#include "base/sealed.h"
-#include "base/tensor_pb.h"
+#include "base/number/checked.h"
+#include "base/number/hash.h"
+#include "base/io/path.h"
+#include "base/number/random_fill.h"
+#include "base/io/sealed.h"
+#include "base/io/tensor_pb.h"
 #include "core/place.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
  * all instructions. */
 #include "program/main_nonfinite.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "base/manifest.h"
 #include "core/place.h"
 #include "state/load_part.h"

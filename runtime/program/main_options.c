@@ -3,8 +3,8 @@
 
 #include "program/main.h"
 
-#include "base/diagnostic.h"
-#include "base/progress.h"
+#include "base/text/diagnostic.h"
+#include "base/io/progress.h"
 #include "comm/mpi_library.h"
 
 #include <errno.h>

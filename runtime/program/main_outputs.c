@@ -3,8 +3,8 @@
 
 #include "program/main.h"
 
-#include "base/checked.h"
-#include "base/file.h"
+#include "base/number/checked.h"
+#include "base/io/file.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* `rankc train`: training steps over files of samples, metrics per step, evaluation and checkpoints. */
 #include "program/main.h"
 
-#include "base/checked.h"
-#include "base/printed.h"
-#include "base/progress.h"
+#include "base/number/checked.h"
+#include "base/io/printed.h"
+#include "base/io/progress.h"
 #include "program/feed.h"
 #include "program/main_log.h"
 #include "program/main_nonfinite.h"

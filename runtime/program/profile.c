@@ -1,7 +1,7 @@
 /* Where the time of traced steps went, by layer and by operator: sums over the events of a trace. */
 #include "program/trace.h"
 
-#include "base/file.h"
+#include "base/io/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "program/sampler.h"
 
-#include "base/philox.h"
+#include "base/number/philox.h"
 
 /* Note [Shuffling]
  * A pseudo-random permutation that needs no memory: a Feistel network over 2 * half bits, whose rounds mix one half of

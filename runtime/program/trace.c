@@ -1,7 +1,7 @@
 /* Recording: Note [Traces] in trace.h. */
 #include "program/trace.h"
 
-#include "base/clock.h"
+#include "base/thread/clock.h"
 #include "comm/hosts.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Collecting the events of all ranks on rank 0: Note [Traces] in trace.h. */
 #include "program/trace.h"
 
-#include "base/clock.h"
+#include "base/thread/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

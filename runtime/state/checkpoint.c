@@ -1,6 +1,6 @@
 #include "state/checkpoint.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 #include <stdio.h>
 #include <stdlib.h>

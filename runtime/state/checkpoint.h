@@ -7,7 +7,7 @@
 
 #include "core/private.h"
 
-#include "base/saved_write.h"
+#include "base/io/saved_write.h"
 
 #include <limits.h>
 

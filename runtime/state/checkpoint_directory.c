@@ -3,7 +3,7 @@
 
 #include "state/checkpoint.h"
 
-#include "base/lock_owner.h"
+#include "base/io/lock_owner.h"
 #include "comm/comm_shared.h"
 
 #include <dirent.h>

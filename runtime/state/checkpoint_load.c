@@ -1,13 +1,13 @@
 /* Loads checkpoints that programs of this model and these options wrote, under any plan: each rank reads its own parts
- * (base/saved.h). */
+ * (base/io/saved.h). */
 #define _GNU_SOURCE 1
 
 #include "state/checkpoint.h"
 
-#include "base/file.h"
-#include "base/hash.h"
-#include "base/progress.h"
-#include "base/safetensors.h"
+#include "base/io/file.h"
+#include "base/number/hash.h"
+#include "base/io/progress.h"
+#include "base/io/safetensors.h"
 #include "core/handshake.h"
 
 #include <errno.h>

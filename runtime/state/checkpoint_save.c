@@ -8,9 +8,9 @@
 
 #include "state/checkpoint.h"
 
-#include "base/file.h"
-#include "base/progress.h"
-#include "base/saved_write.h"
+#include "base/io/file.h"
+#include "base/io/progress.h"
+#include "base/io/saved_write.h"
 
 #include <errno.h>
 #include <pthread.h>

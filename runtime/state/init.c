@@ -1,6 +1,6 @@
 #include "state/init.h"
 
-#include "base/philox.h"
+#include "base/number/philox.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  *
  * The tensors are in the model's own files, which location.json lists with their size, times and hash at compile time,
  * or in the program's slices (load_slices.h). Files are read once, in pieces (Note [Files that shrink] in
- * base/file_reader.h).
+ * base/io/file_reader.h).
  *
  * With --broadcast-weights only the first scale unit reads files. Each of its ranks sends its parts to the ranks with
  * the same shard number in the other units: their parts are equal, and of a part with a flat cut, whose slices differ,
@@ -10,9 +10,9 @@
 #include "state/load_part.h"
 #include "state/load_slices.h"
 
-#include "base/hash.h"
-#include "base/json.h"
-#include "base/progress.h"
+#include "base/number/hash.h"
+#include "base/text/json.h"
+#include "base/io/progress.h"
 #include "kernels/c/team.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "state/load_part.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "state/init.h"
 
 /* Bytes read at once: a cut tensor's runs are short and close to each other. */

@@ -7,11 +7,12 @@
 
 #include "core/private.h"
 
-#include "base/file_reader.h"
-#include "base/panel.h"
+#include "base/io/file_reader.h"
+#include "base/shape/panel.h"
 
 /* A dimension of the stored tensor and the rank's share of each of its blocks, in elements; one block if it is not
- * cut. In every second block the share begins at `turned` in place of start (Note [Mirrored cuts] of base/part.h). */
+ * cut. In every second block the share begins at `turned` in place of start (Note [Mirrored cuts] of
+ * base/shape/part.h). */
 struct load_dim {
     int64_t extent, blocks, block, start, turned, length;
 };

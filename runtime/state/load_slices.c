@@ -2,8 +2,8 @@
 
 #include "state/load_slices.h"
 
-#include "base/hash.h"
-#include "base/sealed.h"
+#include "base/number/hash.h"
+#include "base/io/sealed.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
 
 #include "core/private.h"
 
-#include "base/file_reader.h"
-#include "base/json.h"
-#include "base/safetensors.h"
+#include "base/io/file_reader.h"
+#include "base/text/json.h"
+#include "base/io/safetensors.h"
 
 struct slice_file {
     struct rt_reader file; /* closed: not opened yet */

@@ -1,4 +1,4 @@
-/* A driver, libcuda.so.1, of a machine with two H200, as far as rankc asks one (frontend/cli/gpu_driver.c). */
+/* A driver, libcuda.so.1, of a machine with two H200, as far as rankc asks one (frontend/cli/doctor/gpu_driver.c). */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -33,7 +33,7 @@ def main():
     rankc, model = os.path.abspath(args.rankc), os.path.join(args.source, "samples/models/gpt2.onnx")
     with tempfile.TemporaryDirectory() as directory:
         os.mkdir(os.path.join(directory, "rankc"))
-        shutil.copy(os.path.join(args.source, "passes/plan/rankc_policy.h"), os.path.join(directory, "rankc"))
+        shutil.copy(os.path.join(args.source, "passes/plan/policy/rankc_policy.h"), os.path.join(directory, "rankc"))
         with open(os.path.join(args.source, "samples/policy/policy.c")) as file:
             sample = build(directory, "sample", file.read(), directory)
         pas = ("--pas", "plugin:" + sample, "--plan-ngpus", "2")

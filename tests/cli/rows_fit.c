@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "ir/base/own.h"
-#include "runtime/base/reason.h"
+#include "runtime/base/text/reason.h"
 
 #define const /* constants become variables */
 #include "frontend/cli/rows/rows_laws.h"
-#include "passes/plan/machine.h"
+#include "passes/plan/machine/machine.h"
 
 /* machine_read, once for each machine. */
 static int read_once(struct arena *arena, struct diags *diags, char *name, struct machine *machine);

@@ -32,7 +32,7 @@ def near(name, value, wanted, bound):
 
 def published():
     """ATorch's published table of Llama 2 7B under FSDP with full recomputation, batch 4, 4096 tokens, on A100 80G:
-    seconds of a step by number of GPUs. The constants that all GPUs share (passes/plan/machine.c, gpu_of) were fitted to a
+    seconds of a step by number of GPUs. The constants that all GPUs share (passes/plan/machine/machine.c, gpu_of) were fitted to a
     table of 328 runs, of which these are eight."""
     for devices, seconds in ((8, 4.898), (64, 5.137)):
         got = plan("--model-config", "llama2-7b", "--pas", "fsdp", "--runtime-ngpus", str(devices), "--dim", "batch=4",

@@ -302,7 +302,7 @@ static void what_concerns_compiling_is_known(void **state) {
     release(&q);
 }
 
-/* passes/plan/policies.def says what policies do; the command line must know the same ones, and their axes.
+/* passes/plan/policy/policies.def says what policies do; the command line must know the same ones, and their axes.
  * autodist and plugin are none of them: the driver replaces them by the policy that it finds, and by manual. */
 static void the_policies_are_those_of_the_passes(void **state) {
     (void)state;
@@ -310,7 +310,7 @@ static void the_policies_are_those_of_the_passes(void **state) {
         const char *name, *axes;
     } policies[] = {
 #define POLICY(NAME, AXES, ...) {#NAME, AXES},
-#include "passes/plan/policies.def"
+#include "passes/plan/policy/policies.def"
     };
     size_t implemented = 0;
     for (int i = 1; i < CHOICES; i++)

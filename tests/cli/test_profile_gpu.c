@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/profile_gpu.h"
-#include "frontend/cli/profile_shape.h"
-#include "passes/plan/machine_file.h"
+#include "frontend/cli/profile/profile_gpu.h"
+#include "frontend/cli/profile/profile_shape.h"
+#include "passes/plan/machine/machine_file.h"
 
 static const struct gpu gpu = {.count = 1, .name = "NVIDIA H200", .memory = 150754820096, .multiprocessors = 132};
 

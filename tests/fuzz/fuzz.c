@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "ir/text.h"
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 bool fuzz_passed;
 

@@ -16,8 +16,8 @@
 #include "frontend/driver/driver.h"
 #include "frontend/read/onnx_read.h"
 #include "ir/base/map.h"
-#include "runtime/base/file.h"
-#include "runtime/base/hash.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/number/hash.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { BUDGET = 512 << 20, MOST_WORDS = 64, MOST_CHOSEN = 8, SIZE = 3, FIRST_INTERNAL = 1100, LAST_INTERNAL = 1199 };

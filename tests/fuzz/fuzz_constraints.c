@@ -3,7 +3,7 @@
  * A file is refused with diagnostics, as it is if it concerns no node or cannot be met; or the graph that follows it
  * passes the verifier after every pass. */
 #include "passes/pipeline.h"
-#include "passes/plan/constraints.h"
+#include "passes/plan/constrain/constraints.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { BUDGET = 64 << 20 };

@@ -7,7 +7,7 @@
 
 #include "codegen/target/target.h"
 #include "passes/pipeline.h"
-#include "passes/plan/machine_file.h"
+#include "passes/plan/machine/machine_file.h"
 #include "passes/rank/estimate.h"
 #include "tests/fuzz/fuzz.h"
 

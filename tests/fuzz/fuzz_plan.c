@@ -1,7 +1,7 @@
 /* Fuzz target: plan files (--load-plan), read as the driver does and applied.
  *
  * A file is refused with diagnostics, or the graph that follows it passes the verifier after every pass. */
-#include "frontend/driver/side_files.h"
+#include "frontend/driver/files/side_files.h"
 #include "passes/pipeline.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -2,7 +2,7 @@
  *
  * A file is refused with diagnostics, or the graph that follows it passes the verifier after every pass. */
 #include "passes/pipeline.h"
-#include "passes/plan/rules.h"
+#include "passes/plan/policy/rules.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { BUDGET = 64 << 20 };

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/tmpl.h"
+#include "codegen/text/tmpl.h"
 #include "ir/base/diag.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -12,7 +12,7 @@
 
 #include "frontend/import/import.h"
 #include "ir/base/str.h"
-#include "runtime/base/tensor_pb.h"
+#include "runtime/base/io/tensor_pb.h"
 #include "tests/import/evaluate.h"
 
 enum { MAX_TENSORS = 32 };

@@ -21,7 +21,7 @@
 #include "ir/expr/eval.h"
 #include "ir/infer.h"
 #include "ir/op.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 #include "tests/ir/golden.h"
 #include "tests/ir/random.h"
 #include "tests/ir/reference.h"

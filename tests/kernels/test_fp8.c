@@ -1,7 +1,7 @@
 /* 8-bit floats: conversions as ml_dtypes has them (record_fp8.py), quantised tensors, and products against halves'. */
 #include "kernel_test.h"
 
-#include "../../runtime/base/fp8.h"
+#include "../../runtime/base/number/fp8.h"
 
 #include <float.h>
 #include <math.h>

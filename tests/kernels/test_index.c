@@ -1,7 +1,7 @@
 /* Gather and scatter against their definitions, for every element size; indices out of range; TopK of integers. */
 #include "kernel_test.h"
 
-#include "../../runtime/base/panel.h"
+#include "../../runtime/base/shape/panel.h"
 
 #include <string.h>
 

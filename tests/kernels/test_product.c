@@ -1,8 +1,8 @@
 /* Matrix products: against a loop in long double within k eps, and bit for bit where kernels.h promises it. */
 #include "kernel_test.h"
 
-#include "../../runtime/base/half.h"
-#include "../../runtime/base/panel.h"
+#include "../../runtime/base/number/half.h"
+#include "../../runtime/base/shape/panel.h"
 #include "../../runtime/kernels/gemm.h"
 
 #include <float.h>

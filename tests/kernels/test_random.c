@@ -2,7 +2,7 @@
  * right, and step, micro-batch and key each change it. */
 #include "kernel_test.h"
 
-#include "../../runtime/base/philox.h"
+#include "../../runtime/base/number/philox.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../../runtime/base/half.h"
+#include "../../runtime/base/number/half.h"
 #include "../../runtime/kernels/halves.h"
 
 /* A dtype: conversions of one element, of rows, and the kernels. */

@@ -9,11 +9,11 @@
  *     # --train --optimizer sgd:lr=0.1      options, as `rankc compile` takes them
  *     #| match "up" split in1.1             a line of the file that options and statements know as FILE
  *
- * The driver reads options and graph as it does those of a user (frontend/driver/job.h), so a case can ask for whatever
- * the command line can: a target, a policy with its mesh, --pas manual:FILE, --load-plan FILE, weights of known bytes
- * (file "FILE", Note [Weights of letters]). The result is the statements after the pass, without controls that none of
- * them reads, and what the pass remarked; or the diagnostics of the options, of the pass, or of the verifier after it.
- * Statements that are printed must be read back as the same text.
+ * The driver reads options and graph as it does those of a user (frontend/driver/job/job.h), so a case can ask for
+ * whatever the command line can: a target, a policy with its mesh, --pas manual:FILE, --load-plan FILE, weights of
+ * known bytes (file "FILE", Note [Weights of letters]). The result is the statements after the pass, without controls
+ * that none of them reads, and what the pass remarked; or the diagnostics of the options, of the pass, or of the
+ * verifier after it. Statements that are printed must be read back as the same text.
  *
  * In plan.txt the result is not the graph after pass policy but the plan that was applied, as plan.json. For every case
  * of pass policy, the plan's text must be read back as the same plan, and applied to the graph give the same graph.
@@ -33,14 +33,14 @@
 
 #include <cmocka.h>
 
-#include "frontend/driver/job.h"
+#include "frontend/driver/job/job.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "passes/plan/annotations.h"
-#include "passes/plan/plan_text.h"
-#include "passes/plan/policy.h"
+#include "passes/plan/file/annotations.h"
+#include "passes/plan/file/plan_text.h"
+#include "passes/plan/policy/policy.h"
 #include "tests/ir/golden.h"
 
 enum { MAX_FILES = 100, MAX_WORDS = 64 };

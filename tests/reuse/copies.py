@@ -69,7 +69,7 @@ def safetensors(path):
 
 
 def part(array, dim, ways, blocks, unit, place):
-    """Note [Cuts] of runtime/base/part.h: of every block the place's share of its units, larger shares first."""
+    """Note [Cuts] of runtime/base/shape/part.h: of every block the place's share of its units, larger shares first."""
     size = array.shape[dim] // blocks
     share, larger = divmod(size // unit, ways)
     begin, end = ((p * share + min(p, larger)) * unit for p in (place, place + 1))

@@ -1,7 +1,7 @@
 /* hash_file FILE: the hash that a manifest has for such a file. For tests that forge one. */
 #include <stdio.h>
 
-#include "runtime/base/hash.h"
+#include "runtime/base/number/hash.h"
 
 int main(int argc, char **argv) {
     char hex[RT_HASH_HEX];

@@ -5,8 +5,8 @@
 #include "ranks.h"
 #include "ranks_mpi.h"
 
-#include "base/half.h"
-#include "base/part.h"
+#include "base/number/half.h"
+#include "base/shape/part.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * admin-guide/cgroup-v2). */
 #define _GNU_SOURCE 1
 
-#include "base/cores.h"
+#include "base/thread/cores.h"
 
 #include <sched.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* HMAC-SHA256 against the test cases of RFC 4231, SHA-256 against the examples of FIPS 180-4. */
-#include "base/hmac.h"
+#include "base/number/hmac.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

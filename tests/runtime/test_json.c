@@ -1,6 +1,6 @@
 #define _GNU_SOURCE 1
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <locale.h>
 #include <math.h>

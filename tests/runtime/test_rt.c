@@ -4,9 +4,9 @@
 #include "ranks.h"
 #include "tiny.h"
 
-#include "base/file.h"
-#include "base/location.h"
-#include "base/panel.h"
+#include "base/io/file.h"
+#include "base/io/location.h"
+#include "base/shape/panel.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* Regions of tensors (base/runs.h) against lists of indices. */
-#include "base/runs.h"
+#include "base/shape/runs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

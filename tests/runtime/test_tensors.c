@@ -1,11 +1,11 @@
 /* Tensors in files (.npy, TensorProto), their element types, and how they are cut. */
 #define _GNU_SOURCE 1
 
-#include "base/half.h"
-#include "base/hash.h"
+#include "base/number/half.h"
+#include "base/number/hash.h"
 #include "base/npy.h"
-#include "base/part.h"
-#include "base/tensor_pb.h"
+#include "base/shape/part.h"
+#include "base/io/tensor_pb.h"
 
 #include <math.h>
 #include <setjmp.h>

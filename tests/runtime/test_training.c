@@ -1,6 +1,6 @@
 /* Random numbers, the order of samples, and files of tensors. */
-#include "base/philox.h"
-#include "base/safetensors.h"
+#include "base/number/philox.h"
+#include "base/io/safetensors.h"
 #include "base/lr_schedule.h"
 #include "state/init.h"
 #include "program/sampler.h"

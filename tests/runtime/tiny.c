@@ -2,10 +2,10 @@
 
 #include "tiny.h"
 
-#include "base/file.h"
-#include "base/half.h"
-#include "base/hash.h"
-#include "base/json.h"
+#include "base/io/file.h"
+#include "base/number/half.h"
+#include "base/number/hash.h"
+#include "base/text/json.h"
 #include "base/npy.h"
 
 #include <stdio.h>

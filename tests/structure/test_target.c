@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "codegen/embedded.h"
+#include "codegen/text/embedded.h"
 #include "codegen/program.h"
 #include "ir/base/str.h"
 #include "ir/text.h"

@@ -3,7 +3,7 @@
 #define FRONTEND_CLI_CKPT_CHECKPOINT_H
 
 #include "frontend/cli/cli.h"
-#include "runtime/base/saved.h"
+#include "runtime/base/io/saved.h"
 
 struct checkpoint {
     const char *path; /* of the directory step-K */

@@ -3,7 +3,7 @@
 #define FRONTEND_CLI_CKPT_CHECKPOINT_TARGET_H
 
 #include "frontend/cli/ckpt/checkpoint.h"
-#include "runtime/base/saved_write.h"
+#include "runtime/base/io/saved_write.h"
 
 /* A tensor of the new checkpoint, cut along mesh axes. */
 struct checkpoint_tensor {

@@ -1,4 +1,4 @@
-/* rankc ckpt: inspects and converts checkpoints. They are read through runtime/base/saved.h, whatever plan wrote
+/* rankc ckpt: inspects and converts checkpoints. They are read through runtime/base/io/saved.h, whatever plan wrote
  * them. */
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,10 +11,10 @@
 
 #include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/cli/format_bytes.h"
-#include "passes/plan/plan_text.h"
-#include "runtime/base/checked.h"
-#include "runtime/base/half.h"
-#include "runtime/base/path.h"
+#include "passes/plan/file/plan_text.h"
+#include "runtime/base/number/checked.h"
+#include "runtime/base/number/half.h"
+#include "runtime/base/io/path.h"
 
 enum { CODE_CHECKPOINT = 805, CODE_OPEN = 601 };
 #define STEP "step-"

@@ -12,9 +12,9 @@
 #include "frontend/cli/ckpt/checkpoint_target.h"
 #include "frontend/read/onnx_read.h"
 #include "ir/base/own.h"
-#include "runtime/base/file.h"
-#include "runtime/base/half.h"
-#include "runtime/base/path.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/number/half.h"
+#include "runtime/base/io/path.h"
 
 #define DATA_MOST  ((size_t)INT32_MAX) /* bytes of a model file: a limit of protobuf */
 #define DATA_ALIGN 64

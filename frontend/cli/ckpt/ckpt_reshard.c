@@ -4,9 +4,9 @@
 
 #include "frontend/cli/ckpt/checkpoint_target.h"
 #include "frontend/cli/compiled_model.h"
-#include "frontend/cli/ranks.h"
-#include "frontend/driver/reuse_keys.h"
-#include "passes/plan/plan_text.h"
+#include "frontend/cli/show/ranks.h"
+#include "frontend/driver/reuse/reuse_keys.h"
+#include "passes/plan/file/plan_text.h"
 
 /* ---- reading how tensors are cut ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/cli/compare/dumped.h"
-#include "runtime/base/json.h"
+#include "runtime/base/text/json.h"
 
 /* A tensor that is in both. */
 struct pair {

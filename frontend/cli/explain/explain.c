@@ -6,7 +6,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/options/help_text.h"
-#include "runtime/base/json.h"
+#include "runtime/base/text/json.h"
 
 static const struct code {
     int number;

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "codegen/tmpl.h"
+#include "codegen/text/tmpl.h"
 #include "ir/base/str.h"
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 /* JSON as the content of a script element. Outside of strings it has none of these characters, and the writer of JSON
  * leaves only ASCII, so that the text has no other way to end the element or to begin a comment. */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "ir/base/arena.h"
-#include "runtime/base/reason.h"
+#include "runtime/base/text/reason.h"
 
 /* Writes the page of a plan to `path`. json: what show --json prints, in which names may be any bytes; none of them can
  * end the element that holds the data or add one to the page. Replaces the file in one step. False, and the reason in

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 int cli_plot(struct cli *cli) {
     const struct options *options = cli->options;

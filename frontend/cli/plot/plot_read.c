@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/cli/plot/plot.h"
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 #define FILE_LIMIT ((size_t)4 << 30)
 

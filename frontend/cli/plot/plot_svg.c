@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/tmpl.h"
+#include "codegen/text/tmpl.h"
 #include "frontend/cli/plot/plot.h"
 
 /* In units of the picture. */

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_CLI_ROWS_LAWS_H
 #define FRONTEND_CLI_ROWS_LAWS_H
 
-#include "passes/plan/machine.h"
+#include "passes/plan/machine/machine.h"
 
 struct system {
     const char *word, *division;

@@ -3,10 +3,10 @@
  * DeviceConfigurationProto CONFIGURATION names a device after its mesh coordinates, such as "tensor=1,pipeline=0";
  * device numbers are ranks of a scale unit. ShardingSpecProto lists, for each shard in row-major order of the sharded
  * dimensions, the device that holds it, or the group of devices, whose key in index_to_device_group_map is negative. A
- * dimension that is cut in blocks or granules (Note [Cuts] in runtime/base/part.h) has a SimpleShardedDimProto for the
- * blocks, one for the granules, of which there are num_shards, and one for the indices of a granule. A tensor that is a
- * partial sum, or whole, is held by all devices of the stage. pipeline_stage is set where the mesh has an axis of that
- * name.
+ * dimension that is cut in blocks or granules (Note [Cuts] in runtime/base/shape/part.h) has a SimpleShardedDimProto
+ * for the blocks, one for the granules, of which there are num_shards, and one for the indices of a granule. A tensor
+ * that is a partial sum, or whole, is held by all devices of the stage. pipeline_stage is set where the mesh has an
+ * axis of that name.
  *
  * Functions return 0, or -1 after a diagnostic. */
 #ifndef FRONTEND_DRIVER_ANNOTATIONS_ANNOTATIONS_H
@@ -14,7 +14,7 @@
 
 #include "frontend/options/options.h"
 #include "frontend/read/onnx_read.h"
-#include "passes/plan/annotations.h"
+#include "passes/plan/file/annotations.h"
 
 #define ANNOTATIONS_CONFIGURATION "rankc"
 

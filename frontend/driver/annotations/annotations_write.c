@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include "frontend/driver/annotations/annotations.h"
-#include "frontend/driver/job.h"
+#include "frontend/driver/job/job.h"
 #include "frontend/read/onnx_splice.h"
-#include "runtime/base/file.h"
+#include "runtime/base/io/file.h"
 
 enum { ANNOTATIONS_IR_VERSION = 11 };
 

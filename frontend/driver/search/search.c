@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/clock.h"
-#include "runtime/base/progress.h"
+#include "runtime/base/thread/clock.h"
+#include "runtime/base/io/progress.h"
 
 /* Candidates that take the step SHORTENED, and that are planned completely, at most, unless --search-time says how long
  * the search goes on. Of small models more are planned: as many as have so many nodes together. Up to MOST_TIMES

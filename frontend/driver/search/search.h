@@ -5,8 +5,8 @@
  *
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
- *   --global-batch G    without --dim BATCH=B (frontend/driver/batch.h), sizes of micro-batches are searched too: G = B
- *                       x micro-batches x units
+ *   --global-batch G    without --dim BATCH=B (frontend/driver/job/batch.h), sizes of micro-batches are searched
+ *                       too: G = B x micro-batches x units
  *   --use-zero, --zero-ngroups, --recompute, --schedule, --sequence-parallel, --async-tp, --mem-limit, --search-time,
  *   --forbid, --require, --constraints, --refine, --measure-topk
  *
@@ -32,7 +32,7 @@
 #ifndef FRONTEND_DRIVER_SEARCH_SEARCH_H
 #define FRONTEND_DRIVER_SEARCH_SEARCH_H
 
-#include "frontend/driver/job.h"
+#include "frontend/driver/job/job.h"
 #include "passes/plan/shorten.h"
 
 enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_EXPERT, SEARCH_DATA, SEARCH_PIPELINE, SEARCH_AXES };
@@ -75,7 +75,7 @@ struct outcome {
 };
 
 /* An axis that pipeline stages first .. end - 1 of a candidate alone have, besides those of all stages (Note [Unequal
- * stages] in runtime/base/mesh.h). ways 0: there is none. */
+ * stages] in runtime/base/shape/mesh.h). ways 0: there is none. */
 struct own_axis {
     enum search_axis axis;
     int ways, first, end;

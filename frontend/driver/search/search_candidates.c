@@ -4,7 +4,7 @@
 
 #include "frontend/driver/search/search.h"
 #include "ir/base/str.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 
 static const char *const axis_names[SEARCH_AXES] = {"tensor", "context", "expert", "data", "pipeline"};
 

@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "frontend/driver/driver.h"
-#include "frontend/driver/random_inputs.h"
-#include "frontend/driver/step_seconds.h"
-#include "frontend/driver/temporary.h"
+#include "frontend/driver/program/random_inputs.h"
+#include "frontend/driver/program/step_seconds.h"
+#include "frontend/driver/output/temporary.h"
 #include "ir/base/own.h"
-#include "runtime/base/cores.h"
-#include "runtime/base/file.h"
-#include "runtime/base/progress.h"
+#include "runtime/base/thread/cores.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/io/progress.h"
 
 /* Runs of each plan, in turn, so that a time in which the machine is slow concerns all of them; the fastest counts. */
 enum { ROUNDS = 2 };

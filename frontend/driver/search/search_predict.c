@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "frontend/driver/search/search.h"
-#include "passes/plan/schedules.h"
+#include "passes/plan/schedule/schedules.h"
 
 /* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
 static double zero_ranks(const struct candidate *c) {
@@ -187,8 +187,8 @@ static double slowest_stage(double rest, int layers, int stages) {
     return best;
 }
 
-/* Equal stages as policy_pp (passes/plan/policy_pp.c) chooses them: the last ones are as long as the slowest, and the
- * first ones have the layers that are left, at least one each. */
+/* Equal stages as policy_pp (passes/plan/policy/policy_pp.c) chooses them: the last ones are as long as the slowest,
+ * and the first ones have the layers that are left, at least one each. */
 struct equal_stages {
     double rest;
     int layers, stages;
@@ -228,7 +228,7 @@ static double slowest_rank(const struct candidate *c, const struct equal_stages 
 /* In layers, of a candidate whose stages are equal. They have whole layers if that is nearly as fast as what can be had
  * with parts of layers. Operators are whole: parts are about eighths. */
 static double longest_rank(const struct candidate *c, double rest, int layers) {
-    static const double nearly = 1.02; /* as in passes/plan/policy_pp.c */
+    static const double nearly = 1.02; /* as in passes/plan/policy/policy_pp.c */
     enum { PARTS = 8 };
     const int stages = c->ways[SEARCH_PIPELINE] * c->law->chunks / c->law->copies;
     const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};

@@ -5,7 +5,7 @@
 #ifndef RT_KERNELS_C_CELLS_H
 #define RT_KERNELS_C_CELLS_H
 
-#include "../../base/recurrence.h"
+#include "../../base/shape/recurrence.h"
 #include "math.h"
 
 /* Inlined everywhere: where the function is known no choice between functions remains. */

@@ -1,6 +1,6 @@
 #include "kernels.h"
 
-#include "../../base/fp8.h"
+#include "../../base/number/fp8.h"
 #include "../../generated.h"
 #include "../gemm.h"
 #include "internal.h"

@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #include "../../base/dtype.h"
-#include "../../base/fp8.h"
+#include "../../base/number/fp8.h"
 #include "epilogue.h"
 #include "team.h"
 
@@ -69,9 +69,9 @@ RT_DECLARE_PRODUCT(int32_t, i32)
 RT_DECLARE_PRODUCT(uint16_t, bf16) /* summed in f32, as rt_matmul_f32 does it, and rounded once */
 RT_DECLARE_PRODUCT(uint16_t, fp16)
 
-/* matmul with a packed b (Note [Panels] in base/panel.h). The reference gives the same bits as that of rt_matmul_f32;
- * otherwise fused multiply-adds in order of k, without a library, so cutting m and n changes no bit. Allocates nothing.
- * The epilogue is applied to each block of y once; NULL: none. */
+/* matmul with a packed b (Note [Panels] in base/shape/panel.h). The reference gives the same bits as that of
+ * rt_matmul_f32; otherwise fused multiply-adds in order of k, without a library, so cutting m and n changes no bit.
+ * Allocates nothing. The epilogue is applied to each block of y once; NULL: none. */
 int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
                          const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
                          const struct rt_epilogue *epilogue);
@@ -89,7 +89,7 @@ RT_DECLARE_PACKED_HALF(fp16)
 
 /* --- 8-bit floats --- */
 
-/* q = fp8(x * *scale), as base/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */
+/* q = fp8(x * *scale), as base/number/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */
 #define RT_DECLARE_QUANTIZE(T, s)                                                                                      \
     void rt_quantize_##s(uint8_t *q /* (m,c) */, float *most /* () */, const T *x /* (m,c) */,                         \
                          const float *scale /* () */, int64_t m, int64_t c, enum rt_fp8 format);
@@ -508,8 +508,8 @@ RT_DECLARE_SCATTER_FOLDS(double, f64)
 RT_DECLARE_SCATTER_FOLDS(int64_t, i64)
 RT_DECLARE_SCATTER_FOLDS(int32_t, i32)
 
-/* gather of whole rows of a matrix (extent,inner) whose transpose is packed in panels (Note [Panels] in base/panel.h),
- * because a product uses it too (tied embeddings). */
+/* gather of whole rows of a matrix (extent,inner) whose transpose is packed in panels (Note [Panels] in
+ * base/shape/panel.h), because a product uses it too (tied embeddings). */
 int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
                         const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner, int64_t count,
                         int64_t start, int64_t total);

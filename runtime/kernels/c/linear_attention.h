@@ -2,7 +2,7 @@
 #ifndef RT_KERNELS_C_LINEAR_ATTENTION_H
 #define RT_KERNELS_C_LINEAR_ATTENTION_H
 
-#include "../../base/linear_attention.h"
+#include "../../base/shape/linear_attention.h"
 
 /* linear_attention  ONNX LinearAttention-27: y(b,t,h g,v) and the state after the last step, state(b,h,k,v). For every
  *                   sequence and head, beginning with S = past, each step computes

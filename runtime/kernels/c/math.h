@@ -18,9 +18,9 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "../../base/codes.h"
+#include "../../base/number/codes.h"
 #include "../../base/dtype.h"
-#include "../../base/half.h"
+#include "../../base/number/half.h"
 
 /* --- Of any number type --- */
 
@@ -305,9 +305,9 @@ RT_INLINE double rt_softplus_f64(double x) {
 /* --- Casts --- */
 
 /* ONNX Cast-13: rt_cast_<from>_<to>(x) for every two types of base/dtype.h of which at least one is none of
- * base/codes.h, as rt_convert does it: floats to integers truncate, out of range gives the nearest bound and NaN 0;
- * integers keep their low bits; to bool is "not zero"; a result is rounded once, to nearest even. Halves are their bits
- * in a uint16_t. */
+ * base/number/codes.h, as rt_convert does it: floats to integers truncate, out of range gives the nearest bound and NaN
+ * 0; integers keep their low bits; to bool is "not zero"; a result is rounded once, to nearest even. Halves are their
+ * bits in a uint16_t. */
 RT_INLINE float rt_cast_f32_f32(float x) {
     return x;
 }
@@ -489,8 +489,9 @@ RT_CAST_WIDE_HALF(int32_t, i32, (double))
 RT_CAST_WIDE_HALF(uint64_t, u64, rt_odd_u64)
 RT_CAST_WIDE_HALF(uint32_t, u32, (double))
 
-/* The types of base/codes.h, from and to all others (bool, a macro of C, is spelled out); one code becomes another by
- * way of f32, which holds all of them. CAST(type, name, a conversion to f32 after which one rounding is left, code) */
+/* The types of base/number/codes.h, from and to all others (bool, a macro of C, is spelled out); one code becomes
+ * another by way of f32, which holds all of them. CAST(type, name, a conversion to f32 after which one rounding is
+ * left, code) */
 #define RT_CAST_TYPES(CAST, code)                                                                                      \
     CAST(float, f32, (float), code)                                                                                    \
     CAST(double, f64, rt_odd_f32, code)                                                                                \

@@ -1,6 +1,6 @@
 #include "kernels.h"
 
-#include "../../base/panel.h"
+#include "../../base/shape/panel.h"
 #include "../../generated.h"
 #include "../gemm.h"
 #include "conv_shape.h"

@@ -1,7 +1,7 @@
 /* Random numbers as a function of an element's index: Note [Masks]. */
 #include "kernels.h"
 
-#include "../../base/philox.h"
+#include "../../base/number/philox.h"
 #include "internal.h"
 
 #include <string.h>

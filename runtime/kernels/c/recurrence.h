@@ -2,7 +2,7 @@
 #ifndef RT_KERNELS_C_RECURRENCE_H
 #define RT_KERNELS_C_RECURRENCE_H
 
-#include "../../base/recurrence.h"
+#include "../../base/shape/recurrence.h"
 
 struct rt;
 

@@ -2,7 +2,7 @@
 #ifndef RT_KERNELS_C_SAMPLING_H
 #define RT_KERNELS_C_SAMPLING_H
 
-#include "../../base/sampling.h"
+#include "../../base/shape/sampling.h"
 
 /* sample        ONNX GridSample-22 at points given in elements, the innermost dimension first: y(n,c,p) is x of that
  *               shape (n, c and ndim dimensions, at most RT_SAMPLE_DIMS) interpolated at points(n,p,ndim). `align` says

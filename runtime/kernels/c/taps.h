@@ -2,7 +2,7 @@
 #ifndef RT_KERNELS_C_TAPS_H
 #define RT_KERNELS_C_TAPS_H
 
-#include "../../base/sampling.h"
+#include "../../base/shape/sampling.h"
 #include "math.h"
 
 /* In one dimension: element index[i], or -1 for one that counts as 0, has weight[i]; slope[i] is the derivative of the

@@ -1,6 +1,6 @@
 /* The threads of kernels. A source that includes this may use OpenMP: gcc's code for its directives calls the functions
- * below in place of libgomp's, whose threads spin for milliseconds wherever they wait (base/wait.h). With another
- * compiler directives use that compiler's library.
+ * below in place of libgomp's, whose threads spin for milliseconds wherever they wait (base/thread/wait.h). With
+ * another compiler directives use that compiler's library.
  *
  * Note [Teams]
  * A parallel region is a function that is executed once per share of the work; gcc derives a share's part from its

@@ -12,7 +12,7 @@
 #include "cuda_runtime.h"
 
 #include <rankc/base/dtype.h>
-#include <rankc/base/fp8.h>
+#include <rankc/base/number/fp8.h>
 
 enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0,

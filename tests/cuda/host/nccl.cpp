@@ -22,7 +22,7 @@
 #include <string>
 #include <tuple>
 
-#include "base/half.h"
+#include "base/number/half.h"
 
 namespace {
 

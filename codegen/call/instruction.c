@@ -1,0 +1,859 @@
+#include "codegen/call/instruction.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/kernel/elementwise.h"
+#include "codegen/call/ports.h"
+#include "codegen/kernel/row_kernel.h"
+#include "ir/base/str.h"
+#include "ir/expr/epilogue.h"
+#include "passes/plan/stages.h"
+#include "passes/rank/views.h"
+
+enum { HOLE_TENSOR = 1, HOLE_INSTRUCTION = 2 };
+
+/* A node as the ranks of one class compute it, and the call being written for it. */
+struct local {
+    const struct rankplan *plan;
+    const struct rank_class *class;
+    const struct graph *graph;
+    struct node node; /* with attributes rewritten for the rank's part */
+    struct dims dims;
+    int64_t extent[MAX_FACTORS]; /* of the rank's part, by factor of dims */
+    struct strbuf out;
+    struct instruction *instruction;
+    struct kernels *kernels;
+};
+
+static int operand_tensor(const struct local *local, const char *operand) {
+    int k = atoi(operand + 1);
+    if (operand[0] == 'y') return k < local->node.noutputs ? local->node.outputs[k] : -1;
+    if (operand[0] != 'x' || k >= local->node.ninputs) return -1;
+    return local->node.inputs[k];
+}
+
+static const int64_t *shape_of(const struct local *local, int tensor) {
+    return local->class->dims[tensor];
+}
+static const struct tensor *tensor_of(const struct local *local, int tensor) {
+    return &local->graph->tensors.at[tensor];
+}
+
+static void put_tensor(struct local *local, int tensor) {
+    if (tensor < 0) {
+        strbuf_puts(&local->out, "NULL");
+        return;
+    }
+    strbuf_putc(&local->out, HOLE_TENSOR);
+    VEC_PUSH(local->out.arena, &local->instruction->tensors, tensor);
+}
+
+/* Appends a text of struct target_arguments, with % replaced by `name`. */
+static void open_argument(struct local *local, const char *text, const char *name) {
+    int before = (int)strcspn(text, "%");
+    strbuf_printf(&local->out, "%.*s%s%s", before, text, text[before] ? name : "", text + before + !!text[before]);
+}
+
+static void open_array(struct local *local, const char *type) {
+    open_argument(local, local->kernels->target->arguments->array, type);
+}
+
+static void put_no_array(struct local *local) {
+    strbuf_puts(&local->out, local->kernels->target->arguments->no_array);
+}
+
+static void put_array(struct local *local, const char *type, int n, const int64_t *values) {
+    if (!n) return put_no_array(local);
+    open_array(local, type);
+    for (int i = 0; i < n; i++) strbuf_printf(&local->out, "%s%lld", i ? ", " : "", (long long)values[i]);
+    strbuf_putc(&local->out, '}');
+}
+
+static int64_t product(const int64_t *values, int from, int to) {
+    int64_t p = 1;
+    for (int i = from; i < to; i++) p *= values[i];
+    return p;
+}
+
+/* The extent of a dimension of the rank's part, by name if it has one. */
+static void put_dim(struct local *local, int tensor, int dim) {
+    strbuf_puts(&local->out,
+                sizes_extent(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, dim));
+}
+
+/* The product of extents of dimensions [from, to). */
+static const char *dims_text(struct local *local, int tensor, int from, int to) {
+    return sizes_product(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, from, to);
+}
+
+/* The functions below write the variables of the same name (instruction.h). `argument`: the text in parentheses, or
+ * "". */
+static void put_pointer(struct local *local, const char *name, const char *argument) {
+    (void)argument;
+    put_tensor(local, operand_tensor(local, name));
+}
+
+/* Writes the inputs from `first` on as an array of pointers. */
+static void put_pointers(struct local *local, int first) {
+    if (first == local->node.ninputs) return put_no_array(local);
+    open_array(local, "void *const");
+    for (int k = first; k < local->node.ninputs; k++) {
+        strbuf_puts(&local->out, k > first ? ", " : "");
+        put_tensor(local, local->node.inputs[k]);
+    }
+    strbuf_putc(&local->out, '}');
+}
+
+/* A product that is computed in runs of rows (passes/place/product_runs.c). */
+struct runs {
+    int64_t rows, length;      /* of the product; of a run, of the last one possibly fewer */
+    int64_t items;             /* outside of the dimension of which ranks have parts; 0: no parts */
+    int sum_axis, gather_axis; /* mesh axes; -1: none */
+};
+
+static bool in_runs(const struct local *local) {
+    return attr_int(&local->node, "runs", 1) > 1;
+}
+
+/* Runs are the rows of an item or of some ranks' parts (Note [Runs of rows] in runtime/core/redist.c); without parts,
+ * as many as make that many runs, in whole tiles of kernels. */
+static struct runs runs_of(const struct local *local) {
+    enum { TILE = 16 };
+    const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
+    const int dim = (int)attr_int(&local->node, "run_dim", -1);
+    struct runs runs = {.rows = product(shape_of(local, result), 0, ndim - 1),
+                        .items = dim < 0 ? 0 : product(shape_of(local, result), 0, dim),
+                        .sum_axis = (int)attr_int(&local->node, "sum_axis", -1),
+                        .gather_axis = (int)attr_int(&local->node, "gather_axis", -1)};
+    const int64_t number = runs.items > 1 ? runs.items : attr_int(&local->node, "runs", 1);
+    runs.length = (runs.rows + number - 1) / number;
+    if (!runs.items && runs.length > TILE) runs.length = (runs.length + TILE - 1) / TILE * TILE;
+    return runs;
+}
+
+static void put_row(struct local *local, const char *name, const char *argument) {
+    const int tensor = operand_tensor(local, argument);
+    (void)name;
+    put_tensor(local, tensor);
+    if (!in_runs(local)) return;
+    const int64_t elements = rankplan_elements(local->class, local->graph, tensor);
+    strbuf_printf(&local->out, " + row * %lld", (long long)(elements / runs_of(local).rows));
+}
+
+static void put_rows(struct local *local, const char *name, const char *argument) {
+    const int result = local->node.outputs[0];
+    (void)name, (void)argument;
+    const int64_t rows = product(shape_of(local, result), 0, tensor_of(local, result)->ndim - 1);
+    if (!in_runs(local))
+        strbuf_puts(&local->out, dims_text(local, result, 0, tensor_of(local, result)->ndim - 1));
+    else if (rows % runs_of(local).length)
+        strbuf_puts(&local->out, "rows");
+    else
+        strbuf_printf(&local->out, "%lld", (long long)runs_of(local).length);
+}
+
+static void put_list(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    put_pointers(local, 0);
+}
+
+/* An array of the extents of n dimensions: 1 for the first n - ndim of them, which the tensor does not have. */
+static void put_extents(struct local *local, int tensor, int n) {
+    const int missing = n - tensor_of(local, tensor)->ndim;
+    if (!n) return put_no_array(local);
+    open_array(local, "int64_t");
+    for (int d = 0; d < n; d++) {
+        strbuf_puts(&local->out, d ? ", " : "");
+        if (d < missing)
+            strbuf_putc(&local->out, '1');
+        else
+            put_dim(local, tensor, d - missing);
+    }
+    strbuf_putc(&local->out, '}');
+}
+
+static void put_shape(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    const int tensor = operand_tensor(local, argument);
+    put_extents(local, tensor, tensor_of(local, tensor)->ndim);
+}
+
+/* $strided(x0): pointer and strides in elements. */
+static void put_strided(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    const int tensor = operand_tensor(local, argument);
+    const struct strides strides = views_strides(local->plan, local->class, tensor);
+    open_argument(local, local->kernels->target->arguments->structure, "rt_strided");
+    put_tensor(local, tensor);
+    strbuf_puts(&local->out, ", ");
+    put_array(local, "int64_t", tensor_of(local, tensor)->ndim, strides.step);
+    strbuf_putc(&local->out, '}');
+}
+
+static void put_ndim(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    strbuf_printf(&local->out, "%d", tensor_of(local, operand_tensor(local, argument))->ndim);
+}
+
+static void put_size(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    strbuf_puts(&local->out,
+                elements_text(local->kernels, local->graph, local->class, operand_tensor(local, argument)));
+}
+
+/* $flat: of a redistribution of slices, the elements that are divided, and the other axes that cut both operand and
+ * result. */
+static void put_flat(struct local *local, const char *name, const char *argument) {
+    const int from = op_moved_input(&local->node), to = local->node.outputs[0];
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "%lld, 0x%x", (long long)rankplan_elements(local->class, local->graph, to),
+                  layout_flat_axes(&tensor_of(local, from)->layout) & layout_flat_axes(&tensor_of(local, to)->layout) &
+                      ~(1u << attr_int(&local->node, "mesh", 0)));
+}
+
+/* $each: 1 in the phases of a micro-batch, else 0. */
+static void put_each(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_putc(&local->out, local->node.phase < PHASE_REDUCE ? '1' : '0');
+}
+
+static void put_local_bytes(struct local *local, const char *name, const char *argument) {
+    const int tensor = operand_tensor(local, argument);
+    const struct tensor *t = tensor_of(local, tensor);
+    (void)name;
+    if (layout_flat_axes(&t->layout))
+        strbuf_printf(&local->out, "%s * %zu", elements_text(local->kernels, local->graph, local->class, tensor),
+                      rt_dtype_bytes(t->dtype));
+    else
+        strbuf_printf(&local->out, "%lld", (long long)rankplan_bytes(local->class, local->graph, tensor));
+}
+
+static void put_aligned(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    const int tensor = operand_tensor(local, argument), ndim = tensor_of(local, local->node.outputs[0])->ndim;
+    if (tensor < 0) return put_no_array(local);
+    put_extents(local, tensor, ndim);
+}
+
+static void put_outer(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    int64_t axis = attr_int(&local->node, argument, 0);
+    strbuf_printf(&local->out, "%lld", (long long)product(shape_of(local, local->node.outputs[0]), 0, (int)axis));
+}
+
+static void put_runs(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    int64_t *runs = ARENA_ARRAY(local->out.arena, int64_t, local->node.ninputs + 1),
+            axis = attr_int(&local->node, argument, 0);
+    for (int k = 0; k < local->node.ninputs; k++)
+        runs[k] =
+            product(shape_of(local, local->node.inputs[k]), (int)axis, tensor_of(local, local->node.inputs[k])->ndim);
+    put_array(local, "int64_t", local->node.ninputs, runs);
+}
+
+/* How the ranks along the axis that the class' ranks meet there divide the tensor. */
+static struct rt_placement ranks_placement(struct local *local, int tensor, int axis) {
+    int coordinate[RT_MAX_AXES];
+    mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
+    return placement_of_ranks(local->graph, tensor_of(local, tensor), axis, coordinate);
+}
+
+/* Writes struct rt_placement for an operand of a redistribution, or for the windows of a node: which part of the
+ * dimension each rank of the mesh axis has. */
+static void put_ranks_placement(struct local *local, int tensor, int axis) {
+    const struct rt_placement held = ranks_placement(local, tensor, axis);
+    open_argument(local, local->kernels->target->arguments->structure, "rt_placement");
+    strbuf_printf(&local->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent,
+                  (long long)held.cut.blocks, (long long)held.cut.grain, held.cut.ways, (long long)held.extent);
+    if (held.span)
+        strbuf_printf(&local->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
+                      (long long)held.before, (long long)held.span);
+    strbuf_putc(&local->out, '}');
+}
+
+static void put_own_padding(struct local *local, int axis, bool before, int64_t padding) {
+    strbuf_printf(&local->out, "rt_window_%s(rt, %d, ", before ? "before" : "behind", axis);
+    put_ranks_placement(local, local->node.inputs[0], axis);
+    if (!before) strbuf_printf(&local->out, ", %lld", (long long)padding);
+    strbuf_putc(&local->out, ')');
+}
+
+/* Writes where the rank's part of a factor begins. It depends on the rank's coordinate, so it is computed at run
+ * time. */
+static void put_factor_start(struct local *local, int factor) {
+    int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
+    const char *before = "";
+    int64_t extent = local->dims.factor[factor].extent;
+    mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
+    dims_outermost_first(local->node.split, local->graph->mesh.naxes, axes);
+    for (int i = 0; i < local->graph->mesh.naxes; i++) {
+        const struct node_split *split = &local->node.split[axes[i]];
+        if (split->factor != factor) continue;
+        const struct rt_cut cut = {extent, split->blocks, split->grain, local->graph->mesh.axis[axes[i]].size};
+        strbuf_printf(&local->out, "%srt_part_start(rt, %d, %lld, %lld, %lld)", before, axes[i], (long long)extent,
+                      (long long)split->blocks, (long long)split->grain);
+        extent = rt_cut_extent(&cut, coordinate[axes[i]]); /* the same for all ranks of the class */
+        before = " + ";
+    }
+    if (!*before) strbuf_putc(&local->out, '0');
+}
+
+static void put_start(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    put_factor_start(local, dims_find(&local->dims, argument));
+}
+
+/* $gap, $jump: how many positions lie between the two runs that the rank has of a factor whose cut is mirrored; of
+ * other factors 0. $jump is member `jump` of a structure, or nothing for 0. */
+static void put_gap(struct local *local, const char *name, const char *argument) {
+    const bool member = strcmp(name, "jump") == 0;
+    const int factor = dims_find(&local->dims, argument);
+    int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
+    int64_t extent = local->dims.factor[factor].extent, length = extent;
+    const int64_t block = extent / 2;
+    struct strbuf turns;
+    strbuf_init(&turns, local->out.arena);
+    mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
+    dims_outermost_first(local->node.split, local->graph->mesh.naxes, axes);
+    for (int i = 0; i < local->graph->mesh.naxes; i++) {
+        const struct node_split *split = &local->node.split[axes[i]];
+        if (split->factor != factor || split->blocks > 0) continue;
+        const struct rt_cut cut = {length, split->blocks, split->grain, local->graph->mesh.axis[axes[i]].size};
+        strbuf_printf(&turns, " + rt_part_turn(rt, %d, %lld, %lld, %lld)", axes[i], (long long)length,
+                      (long long)split->blocks, (long long)split->grain);
+        length = rt_cut_extent(&cut, coordinate[axes[i]]);
+    }
+    if (turns.length)
+        strbuf_printf(&local->out, "%s%lld%s", member ? ", .jump = " : "", (long long)(block - length / 2),
+                      strbuf_text(&turns));
+    else if (!member)
+        strbuf_putc(&local->out, '0');
+}
+
+/* $starts: needs an operand each of whose dimensions is one factor or has extent 1. */
+static void put_starts(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    const struct operand *operand = &local->dims.operand[*argument == 'y' ? local->dims.ninputs : atoi(argument + 1)];
+    if (!operand->ndim) return put_no_array(local);
+    open_array(local, "int64_t");
+    for (int d = 0; d < operand->ndim; d++) {
+        strbuf_puts(&local->out, d ? ", " : "");
+        if (operand->dim[d].n)
+            put_factor_start(local, operand->dim[d].factor[0]);
+        else
+            strbuf_putc(&local->out, '0');
+    }
+    strbuf_putc(&local->out, '}');
+}
+
+static void put_whole(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    const struct tensor *tensor = tensor_of(local, operand_tensor(local, argument));
+    put_array(local, "int64_t", tensor->ndim, tensor->dims);
+}
+
+/* $before, $behind: padding of the rank's part. It is that of the node, except in a dimension that is read through
+ * windows (halos), where it depends on the rank and is computed at run time. */
+static void put_padding(struct local *local, const char *name, const char *argument) {
+    (void)argument;
+    bool before = strcmp(name, "before") == 0;
+    int n, windowed[RT_MAX_NDIM];
+    const int64_t *padding = attr_ints(&local->node, before ? "begin" : "end", &n);
+    for (int d = 0; d < n; d++) windowed[d] = -1;
+    for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
+        int dim = dims_window_dim(&local->dims, 0, local->node.split[axis].factor);
+        if (dim >= 0) windowed[dim + n - local->dims.operand[0].ndim] = axis;
+    }
+    open_array(local, "int64_t");
+    for (int d = 0; d < n; d++) {
+        strbuf_puts(&local->out, d ? ", " : "");
+        if (windowed[d] < 0)
+            strbuf_printf(&local->out, "%lld", (long long)padding[d]);
+        else
+            put_own_padding(local, windowed[d], before, padding[d]);
+    }
+    strbuf_putc(&local->out, '}');
+}
+
+static void put_extent(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    strbuf_printf(&local->out, "%lld", (long long)local->dims.factor[dims_find(&local->dims, argument)].extent);
+}
+
+static void put_type(struct local *local, const char *name, const char *argument) {
+    (void)argument;
+    int tensor = name[1] ? local->node.inputs[name[1] - '0'] : local->node.outputs[0];
+    strbuf_puts(&local->out, rt_dtypes[tensor_of(local, tensor)->dtype].name);
+}
+
+static void put_bytes(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, local->node.outputs[0])->dtype));
+}
+
+static void put_dtype(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_puts(&local->out, dtype_ids[tensor_of(local, local->node.outputs[0])->dtype]);
+}
+
+/* $type(x1), $type(codes): the type of an operand, or the one that an attribute names. */
+static void put_type_of(struct local *local, const char *name, const char *argument) {
+    const char *named = attr_text(&local->node, argument, NULL);
+    (void)name;
+    strbuf_puts(&local->out,
+                dtype_ids[named ? rt_dtype_by_name(named) : tensor_of(local, operand_tensor(local, argument))->dtype]);
+}
+
+/* $vector(x3): 1 if the operand is given and has a dimension. */
+static void put_vector(struct local *local, const char *name, const char *argument) {
+    const int tensor = operand_tensor(local, argument);
+    (void)name;
+    strbuf_putc(&local->out, tensor >= 0 && tensor_of(local, tensor)->ndim ? '1' : '0');
+}
+
+/* $indexed(x0): the extents after the first batch_dims (an attribute). */
+static void put_indexed(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    int tensor = operand_tensor(local, argument), batch = (int)attr_int(&local->node, "batch_dims", 0);
+    put_array(local, "int64_t", tensor_of(local, tensor)->ndim - batch, shape_of(local, tensor) + batch);
+}
+
+static void put_struct(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    open_argument(local, local->kernels->target->arguments->structure, argument);
+}
+
+/* $count: number of inputs. $count(x1): number of rows of an index tensor of shape (.., depth). */
+static void put_count(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    int tensor = *argument ? operand_tensor(local, argument) : -1;
+    int64_t count =
+        tensor < 0 ? local->node.ninputs : product(shape_of(local, tensor), 0, tensor_of(local, tensor)->ndim - 1);
+    strbuf_printf(&local->out, "%lld", (long long)count);
+}
+
+static void put_depth(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int tensor = local->node.inputs[1];
+    strbuf_printf(&local->out, "%lld", (long long)shape_of(local, tensor)[tensor_of(local, tensor)->ndim - 1]);
+}
+
+static void put_is64(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    strbuf_puts(&local->out, tensor_of(local, operand_tensor(local, argument))->dtype == RT_I64 ? "1" : "0");
+}
+
+/* $Thead: the type, and where the target's kernels have one the tile size of flash attention (runtime/cuda/flash.cuh):
+ * _64 or _128, the smallest that holds a head of q, k and v. */
+static void put_head(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    put_type(local, "T", argument);
+    if (!local->kernels->target->arguments->sized_heads) return;
+    int64_t d = local->extent[dims_find(&local->dims, "d")], e = local->extent[dims_find(&local->dims, "e")];
+    strbuf_puts(&local->out, d > 64 || e > 64 ? "_128" : "_64");
+}
+
+/* $fp8(format): the format of 8-bit floats that attribute `format` names. */
+static void put_fp8(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    strbuf_puts(&local->out,
+                strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_FP8_E5M2" : "RT_FP8_E4M3");
+}
+
+/* $enum(cell): a text attribute in upper case. */
+static void put_enum(struct local *local, const char *name, const char *argument) {
+    (void)name;
+    for (const char *c = attr_text(&local->node, argument, "none"); *c; c++)
+        strbuf_putc(&local->out, (char)toupper((unsigned char)*c));
+}
+
+static void put_number(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_putc(&local->out, HOLE_INSTRUCTION);
+}
+
+/* $around: extents before, of and after the redistributed dimension (complete along the mesh axis), and the cut's
+ * blocks and grain. */
+static void put_around(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int dim = (int)attr_int(&local->node, "dim", 0), axis = (int)attr_int(&local->node, "mesh", 0),
+        from = local->node.inputs[0], tensor = local->node.outputs[0], ndim = tensor_of(local, tensor)->ndim;
+    const bool gathers = layout_along(&tensor_of(local, from)->layout, axis).kind == PLACED_PART;
+    const struct rt_placement part = ranks_placement(local, gathers ? from : tensor, axis);
+    strbuf_printf(&local->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(local, tensor), 0, dim),
+                  (long long)part.extent, (long long)product(shape_of(local, tensor), dim + 1, ndim),
+                  (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "grain", 1));
+}
+
+/* $run_groups: into how many groups of ranks a gather in runs of rows is divided (Note [Runs of rows] in
+ * runtime/core/redist.c). */
+static void put_groups(struct local *local, const char *name, const char *argument) {
+    const int64_t items = product(shape_of(local, local->node.outputs[0]), 0, (int)attr_int(&local->node, "dim", 0));
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "%lld", (long long)(items > 1 ? 1 : attr_int(&local->node, "runs", 1)));
+}
+
+/* $complete: number of dimensions and extents of the redistributed tensor: complete in the dimensions that are split
+ * before or after, else those of the rank's part. */
+static void put_complete(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int axis = (int)attr_int(&local->node, "mesh", 0), from = local->node.inputs[0], to = local->node.outputs[0];
+    const int operands[] = {from, to};
+    int64_t dims[RT_MAX_NDIM];
+    memcpy(dims, shape_of(local, to), sizeof dims);
+    for (int i = 0; i < 2; i++) {
+        const struct placement placement = layout_along(&tensor_of(local, operands[i])->layout, axis);
+        if (placement_divides(&placement)) dims[placement.dim] = ranks_placement(local, operands[i], axis).extent;
+    }
+    strbuf_printf(&local->out, "%d, ", tensor_of(local, to)->ndim);
+    put_array(local, "int64_t", tensor_of(local, to)->ndim, dims);
+}
+
+/* $held, $wanted: the dimension that the input or output of a redistribution is split along, and how ranks hold it. */
+static void put_placement(struct local *local, const char *name, const char *argument) {
+    (void)argument;
+    int axis = (int)attr_int(&local->node, "mesh", 0);
+    int tensor = *name == 'h' ? local->node.inputs[0] : local->node.outputs[0];
+    strbuf_printf(&local->out, "%d, ", layout_along(&tensor_of(local, tensor)->layout, axis).dim);
+    put_ranks_placement(local, tensor, axis);
+}
+
+static void put_reduce(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    const char *reduce = attr_text(&local->node, "reduce", "sum");
+    for (const char *c = "RT_"; *c; c++) strbuf_putc(&local->out, *c);
+    for (; *reduce; reduce++) strbuf_putc(&local->out, (char)toupper((unsigned char)*reduce));
+}
+
+/* $distance: of a send or receive, the coordinate of the peer along the mesh axis minus the rank's own. */
+static void put_distance(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int64_t distance = attr_int(&local->node, "to", 0) - attr_int(&local->node, "from", 0);
+    bool sends = rankplan_part(local->class, &local->node) == STAGE_READS;
+    strbuf_printf(&local->out, "%+lld", (long long)(sends ? distance : -distance));
+}
+
+static void put_scratch(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_puts(&local->out, "rt->arena[RT_SCRATCH]");
+}
+
+/* $ring: the axis along which positions are cut, and the cut. */
+static void put_ring(struct local *local, const char *name, const char *argument) {
+    const int axis = (int)attr_int(&local->node, "mesh", 0);
+    const struct node_split *split = &local->node.split[axis];
+    (void)name, (void)argument;
+    strbuf_printf(&local->out, "%d, %lld, %lld", axis, (long long)split->blocks, (long long)split->grain);
+}
+
+static void put_epilogue(struct local *local, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
+    const bool half = rt_dtypes[local->graph->tensors.at[local->node.outputs[0]].dtype].kind == RT_KIND_HALF;
+    open_argument(local, local->kernels->target->arguments->structure, half ? "rt_epilogue_half" : "rt_epilogue");
+    strbuf_printf(&local->out, "%s, ",
+                  elementwise_epilogue(local->kernels, local->plan, local->class, local->instruction->node));
+    put_pointers(local, 2);
+    strbuf_putc(&local->out, '}');
+}
+
+/* $finish: struct rt_finish, which says how a library may finish the product (activation, bias, residual, sum), and a
+ * statement that does it otherwise. */
+static void put_finish(struct local *local, const char *name, const char *argument) {
+    static const char *const activations[] = {
+        [RT_NO_ACTIVATION] = "RT_NO_ACTIVATION", [RT_GELU] = "RT_GELU", [RT_GELU_GRAD] = "RT_GELU_GRAD"};
+    const struct target_arguments *arguments = local->kernels->target->arguments;
+    struct epilogue epilogue;
+    int *tensors, n;
+    (void)name, (void)argument;
+    if (!epilogue_read(local->out.arena, local->graph, &local->node, &epilogue))
+        BUG("the epilogue of %s is none of those that libraries fuse", local->node.op->name);
+    open_argument(local, arguments->structure, "rt_finish");
+    strbuf_puts(&local->out, activations[epilogue.activation]);
+    const int operands[] = {epilogue.bias, epilogue.residual, epilogue.sum};
+    for (int i = 0; i < 3; i++) {
+        strbuf_puts(&local->out, ", ");
+        put_tensor(local, operands[i]);
+    }
+    strbuf_printf(
+        &local->out, "}, %s%s }", arguments->later,
+        elementwise_finish(local->kernels, local->plan, local->class, local->instruction->node, &tensors, &n));
+    for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->instruction->tensors, tensors[i]);
+}
+
+static const struct {
+    const char *name;
+    void (*put)(struct local *local, const char *name, const char *argument);
+} variables[] = {{"y", put_pointer},         {"x0", put_pointer},
+                 {"x1", put_pointer},        {"x2", put_pointer},
+                 {"x3", put_pointer},        {"x4", put_pointer},
+                 {"x5", put_pointer},        {"x6", put_pointer},
+                 {"x7", put_pointer},        {"y1", put_pointer},
+                 {"y2", put_pointer},        {"y3", put_pointer},
+                 {"y4", put_pointer},        {"y5", put_pointer},
+                 {"list", put_list},         {"shape", put_shape},
+                 {"ndim", put_ndim},         {"size", put_size},
+                 {"bytes", put_local_bytes}, {"aligned", put_aligned},
+                 {"outer", put_outer},       {"runs", put_runs},
+                 {"extent", put_extent},     {"T", put_type},
+                 {"T0", put_type},           {"T1", put_type},
+                 {"B", put_bytes},           {"dtype", put_dtype},
+                 {"type", put_type_of},      {"vector", put_vector},
+                 {"count", put_count},       {"depth", put_depth},
+                 {"is64", put_is64},         {"instruction", put_number},
+                 {"around", put_around},     {"reduce", put_reduce},
+                 {"scratch", put_scratch},   {"complete", put_complete},
+                 {"held", put_placement},    {"wanted", put_placement},
+                 {"before", put_padding},    {"behind", put_padding},
+                 {"distance", put_distance}, {"epilogue", put_epilogue},
+                 {"finish", put_finish},     {"Thead", put_head},
+                 {"fp8", put_fp8},           {"enum", put_enum},
+                 {"starts", put_starts},     {"whole", put_whole},
+                 {"indexed", put_indexed},   {"struct", put_struct},
+                 {"strided", put_strided},   {"flat", put_flat},
+                 {"each", put_each},         {"jump", put_gap},
+                 {"gap", put_gap},           {"first_row", put_row},
+                 {"run_rows", put_rows},     {"run_groups", put_groups},
+                 {"ring", put_ring}};
+
+/* The rank's part of a factor: as a dimension of an operand that is this factor alone. */
+static const char *factor_text(struct local *local, int factor) {
+    for (int o = 0; o < local->dims.ninputs + local->dims.noutputs; o++) {
+        const bool output = o >= local->dims.ninputs;
+        const int k = output ? o - local->dims.ninputs : o;
+        const int tensor = output ? local->node.outputs[k] : k < local->node.ninputs ? local->node.inputs[k] : -1;
+        for (int d = 0; tensor >= 0 && d < local->dims.operand[o].ndim; d++) {
+            const struct dim_factors *of = &local->dims.operand[o].dim[d];
+            if (of->n == 1 && of->factor[0] == factor && shape_of(local, tensor)[d] == local->extent[factor])
+                return sizes_extent(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, d);
+        }
+    }
+    return arena_printf(local->out.arena, "%lld", (long long)local->extent[factor]);
+}
+
+/* $[p]: the product of the extents of all factors whose names begin with p; a number if one of them has no name. */
+static void put_product(struct local *local, char first) {
+    int64_t p = 1;
+    struct strbuf text;
+    bool all = true;
+    strbuf_init(&text, local->out.arena);
+    for (int f = 0; f < local->dims.nfactors; f++) {
+        if (local->dims.factor[f].name[0] != first) continue;
+        const char *factor = factor_text(local, f);
+        p *= local->extent[f];
+        all = all && strchr(factor, SIZE_MARK);
+        strbuf_printf(&text, "%s%s", text.length ? " * " : "", factor);
+    }
+    if (all && text.length && p <= INT_MAX)
+        strbuf_puts(&local->out, strbuf_text(&text));
+    else
+        strbuf_printf(&local->out, "%lld", (long long)p);
+}
+
+/* Attributes that are an enum of runtime/base/contract.h. */
+static const struct {
+    const char *attr, *names[3];
+} enums[] = {{"library", {"RT_NO_LIBRARY", "RT_LIBRARY", "RT_LIBRARY_ATOMIC"}},
+             {"nan_to_zero", {"RT_NAN_STAYS", "RT_NAN_TO_ZERO", "RT_HIDDEN_ROWS_TO_ZERO"}}};
+
+static void put_attr(struct local *local, const char *name) {
+    const struct attr *attr = attr_find(&local->node, name);
+    for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
+        if (strcmp(enums[i].attr, name) == 0)
+            return strbuf_puts(&local->out, enums[i].names[attr_int(&local->node, name, 0)]);
+    if (!attr)
+        strbuf_putc(&local->out, '0'); /* an optional attribute that is absent */
+    else if (attr->kind == ATTR_INTS)
+        put_array(local, strcmp(name, "perm") == 0 ? "int" : "int64_t", attr->n, attr->ints);
+    else if (attr->kind == ATTR_FLOAT && isinf(attr->number))
+        strbuf_puts(&local->out, attr->number < 0 ? "-INFINITY" : "INFINITY");
+    else if (attr->kind == ATTR_FLOAT)
+        strbuf_printf(&local->out, "%.17g", attr->number);
+    else
+        strbuf_printf(&local->out, "%lld", (long long)attr->value);
+}
+
+static void put_variable(struct local *local, const char *name, const char *argument) {
+    int factor = dims_find(&local->dims, name);
+    if (strcmp(name, "start") == 0 && *argument) return put_start(local, name, argument);
+    if (strcmp(name, "extent") != 0 && factor >= 0) return strbuf_puts(&local->out, factor_text(local, factor));
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (strcmp(variables[i].name, name) == 0) return variables[i].put(local, name, argument);
+    put_attr(local, name);
+}
+
+/* Writes the variable whose name begins at `s`, after '$'; returns the text after it. */
+static const char *read_variable(struct local *local, const char *s) {
+    char name[24], argument[24] = "";
+    if (s[0] == '[') {
+        put_product(local, s[1]);
+        return s + 3;
+    }
+    size_t n = 0;
+    bool type = *s == 'T' || *s == 'B'; /* followed by nothing but a digit */
+    for (; isalnum((unsigned char)s[n]) || (s[n] == '_' && !type); n++) name[n] = s[n];
+    name[n] = 0;
+    s += n;
+    if (*s != '(' || type) return put_variable(local, name, argument), s;
+    size_t length = strcspn(s + 1, ")");
+    memcpy(argument, s + 1, length);
+    argument[length] = 0;
+    put_variable(local, name, argument);
+    return s + length + 2;
+}
+
+/* Replaces products of numbers by their values from offset `from` on: 8*16 by 128. */
+static void multiply_out(struct strbuf *out, size_t from) {
+    char *at = out->text + from, *star;
+    while ((star = strchr(at, '*'))) {
+        char *left = star;
+        while (left > out->text + from && isdigit((unsigned char)left[-1])) left--;
+        if (left == star || !isdigit((unsigned char)star[1])) {
+            at = star + 1;
+            continue;
+        }
+        char *end, value[24];
+        long long result = strtoll(left, NULL, 10) * strtoll(star + 1, &end, 10);
+        int n = snprintf(value, sizeof value, "%lld", result);
+        memmove(left + n, end, strlen(end) + 1);
+        memcpy(left, value, (size_t)n);
+        at = left;
+    }
+    out->length = strlen(out->text);
+}
+
+/* Puts blanks around the * beside a name of a size. */
+static void space_out(struct strbuf *out, size_t from) {
+    const char *text = arena_strdup(out->arena, out->text + from);
+    out->length = from;
+    for (const char *c = text; *c; c++) {
+        const bool product = *c == '*' && c > text && (c[1] == SIZE_MARK || c[-1] == SIZE_END);
+        if (product)
+            strbuf_puts(out, " * ");
+        else
+            strbuf_putc(out, *c);
+    }
+}
+
+/* Writes the call from an alternative of the call column: that of the annotation; for a transfer the first on the
+ * sender and the second on the receiver; for a packed product, and what communicates beside one in runs, the last. */
+static void put_call(struct local *local) {
+    const struct target *target = local->kernels->target;
+    const char *s = local->node.op->call;
+    int skip = rankplan_part(local->class, &local->node) == STAGE_WRITES ? 1 : local->dims.alternative;
+    if (rankplan_moves_slices(local->graph, &local->node) && strchr(s, '|')) skip = 1;
+    const bool beside = local->node.op->kind == OP_COMM && in_runs(local);
+    if (beside || attr_int(&local->node, "packed", 0)) skip = INT_MAX;
+    for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
+    bool status = *s == '!';
+    /* communication functions record the number themselves, a loop over runs does it before the first */
+    const bool records = local->node.op->kind == OP_COMM || in_runs(local);
+    if (status) strbuf_puts(&local->out, records ? "RT_TRY(" : "RT_TRY_AT(\002, ");
+    strbuf_puts(&local->out, local->node.op->user ? "" : target->call_prefix);
+    size_t from = local->out.length;
+    const char *open = strchr(s, '(');
+    bool add_rank = target->arguments->names_rank && strncmp(open, "(rt, ", 5) != 0;
+    for (s += status; *s && *s != '|';) {
+        if (*s == '$')
+            s = read_variable(local, s + 1);
+        else
+            strbuf_putc(&local->out, *s++);
+        if (s == open + 1 && add_rank) strbuf_puts(&local->out, "rt, ");
+    }
+    multiply_out(&local->out, from);
+    space_out(&local->out, from);
+    strbuf_puts(&local->out, status ? ");" : ";");
+}
+
+/* Sets the extents of the rank's part of every factor and rewrites the node's attributes for it. */
+static void localize(struct local *local) {
+    struct graph *graph = (struct graph *)local->graph;
+    int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
+    rankplan_localize(graph, local->class, &local->node, &local->dims);
+    mesh_coordinate(&graph->mesh, local->class->shard, coordinate);
+    for (int f = 0; f < local->dims.nfactors; f++) local->extent[f] = local->dims.factor[f].extent;
+    dims_outermost_first(local->node.split, graph->mesh.naxes, axes);
+    for (int i = 0; i < graph->mesh.naxes; i++) {
+        const struct node_split *split = &local->node.split[axes[i]];
+        if (split->factor < 0) continue;
+        const struct rt_cut cut = {local->extent[split->factor], split->blocks, split->grain,
+                                   graph->mesh.axis[axes[i]].size};
+        local->extent[split->factor] = rt_cut_extent(&cut, coordinate[axes[i]]);
+    }
+}
+
+/* Writes the call that begins the sum of a run's results. */
+static void put_run_sum(struct local *local, const struct runs *runs) {
+    const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
+    const int64_t columns = shape_of(local, result)[ndim - 1];
+    strbuf_printf(&local->out, "\n    RT_TRY(%s(rt, %d, ", runs->items ? "rt_reduce_scatter_run" : "rt_all_reduce_run",
+                  runs->sum_axis);
+    put_row(local, "row", "y");
+    strbuf_printf(&local->out, ", %s, ", dtype_ids[tensor_of(local, result)->dtype]);
+    if (runs->rows % runs->length)
+        strbuf_printf(&local->out, "rows * %lld", (long long)columns);
+    else
+        strbuf_printf(&local->out, "%lld", (long long)(runs->length * columns));
+    if (runs->items == 1)
+        strbuf_printf(&local->out, ", (int)(row / %lld), %lld", (long long)runs->length,
+                      (long long)(runs->rows / runs->length));
+    strbuf_printf(&local->out, "%s));", runs->items > 1 ? ", 0, 1" : "");
+}
+
+/* Writes the call of a product as a loop over runs of rows, and the communication beside it. */
+static void put_runs_loop(struct local *local) {
+    const struct runs runs = runs_of(local);
+    const long long rows = runs.rows, length = runs.length;
+    strbuf_printf(&local->out, "rt_at(rt, \002);\nfor (int64_t row = 0; row < %lld; row += %lld) {  // %s\n    ", rows,
+                  length,
+                  runs.gather_axis < 0 ? "beside, the partial sums of the rows before are added"
+                                       : "beside, the next rows are gathered");
+    if (rows % length)
+        strbuf_printf(&local->out, "const int64_t rows = %lld - row < %lld ? %lld - row : %lld;\n    ", rows, length,
+                      rows, length);
+    if (runs.gather_axis >= 0) strbuf_printf(&local->out, "RT_TRY(rt_all_gather_run(rt, %d));\n    ", runs.gather_axis);
+    put_call(local);
+    if (runs.sum_axis >= 0) put_run_sum(local, &runs);
+    strbuf_puts(&local->out, "\n}");
+}
+
+/* Every call records its number, not only calls that may fail: traces, profiles and the search for the origin of a
+ * non-finite value use it. */
+static const char *watched(const struct rankplan *plan, const char *call) {
+    const size_t length = strlen(call);
+    if (strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1) return call;
+    return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
+}
+
+bool instruction_write(const struct rankplan *plan, const struct rank_class *class, struct kernels *kernels, int id,
+                       struct instruction *out) {
+    struct local local = {.plan = plan,
+                          .class = class,
+                          .graph = plan->graph,
+                          .node = plan->graph->nodes.at[id],
+                          .instruction = out,
+                          .kernels = kernels};
+    *out = (struct instruction){.node = id, .number = out->number};
+    if (plan->moves_nothing[id]) return false;
+    strbuf_init(&local.out, plan->graph->arena);
+    if (local.node.op->kind == OP_ELEMENTWISE) {
+        out->text = watched(plan, elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
+        return true;
+    }
+    if (local.node.op->kind == OP_PROGRAM) {
+        out->text = watched(plan, row_kernel_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
+        return true;
+    }
+    localize(&local);
+    if (in_runs(&local) && local.node.op->kind != OP_COMM)
+        put_runs_loop(&local);
+    else
+        put_call(&local);
+    out->text = watched(plan, strbuf_text(&local.out));
+    return true;
+}

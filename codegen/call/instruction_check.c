@@ -1,0 +1,42 @@
+/* Which kernels a target has: E0407 for nodes that have none. */
+#include "codegen/call/instruction.h"
+
+static bool target_takes_half(const struct target *target, const struct op *op, enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF && op_is_listed(op, target->halves);
+}
+
+/* True for products that need a library: with a fused expression but not packed, or with the sum of an operand. */
+static bool is_finished_by_library(const struct node *node) {
+    bool finished = attr_find(node, "expr") && !attr_int(node, "packed", 0);
+    return node->op->id == OP_MatMul && (finished || attr_find(node, "sums"));
+}
+
+/* Checks that an operator of the user has a kernel for the target, and that its file was read. */
+static int check_user(const struct graph *graph, int id, const struct target *target, struct diags *diags) {
+    const struct user_op *user = graph->nodes.at[id].op->user;
+    if (!user || user->op.kind == OP_ELEMENTWISE) return 0;
+    const struct user_kernel *kernel = &user->kernel[target->user_kernel];
+    if (!kernel->file)
+        return diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, id), "%s declares no kernel for target %s",
+                          user->op.name, target->name);
+    if (kernel->text) return 0;
+    return diag_error(diags, 345, EXIT_MALFORMED, node_place(graph, id), "the kernel of %s is not beside the text: %s",
+                      user->op.name, diag_quote(diags, kernel->file));
+}
+
+int instruction_check(const struct graph *graph, const struct target *target, struct diags *diags) {
+    int before = diags->errors;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
+        bool missing = op_is_listed(node->op, target->missing);
+        if (check_user(graph, graph->order.at[i], target, diags) < 0) continue;
+        if (missing || (!op_has_kernel(node->op, dtype) && !target_takes_half(target, node->op, dtype)))
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                       "there is no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
+        if (!target->library_products && is_finished_by_library(node))
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                       "there is no kernel of MatMul with an epilogue unless its weight is packed");
+    }
+    return diags->errors == before ? 0 : -1;
+}

@@ -1,0 +1,402 @@
+#include "codegen/kernel/elementwise.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/kernel/expr_print.h"
+#include "codegen/kernel/expr_words.h"
+#include "codegen/kernel/loops.h"
+#include "codegen/text/names.h"
+#include "codegen/text/tmpl.h"
+#include "ir/base/map.h"
+#include "ir/expr/eval.h"
+
+enum {
+    PARALLEL_ELEMENTS = 1 << 15 /* with fewer, starting threads costs more than they save */
+};
+
+/* A slice: one loop, over as many elements as the caller says. */
+static void make_flat_loop(struct loops *loops) {
+    loops->n = 1;
+    loops->flat = true;
+    loops->extent[0] = rankplan_elements(loops->class, loops->graph, loops->node->outputs[0]);
+    for (int k = 0; k < loops->node->ninputs; k++)
+        loops->stride[k][0] = tensor_elements(&loops->graph->tensors.at[loops->node->inputs[k]]) > 1;
+}
+
+/* True for a contiguous loop in training, where gradients and parameters have many sizes: one function takes all. */
+static bool takes_count(const struct loops *loops) {
+    if (!graph_trains(loops->graph) || loops->n != 1) return false;
+    for (int k = 0; k < loops->node->ninputs; k++)
+        if (loops->stride[k][0] > 1) return false;
+    return true;
+}
+
+static void make_loops(struct loops *loops) {
+    const struct tensor *out = &loops->graph->tensors.at[loops->node->outputs[0]];
+    if (layout_flat_axes(&out->layout)) return make_flat_loop(loops);
+    loops->n = out->ndim;
+    for (int d = 0; d < loops->n; d++) loops->extent[d] = loops->class->dims[loops->node->outputs[0]][d];
+    for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, out->ndim);
+    loops_merge(loops, loops->n);
+    loops->flat = takes_count(loops);
+}
+
+const char *elements_text(struct kernels *kernels, const struct graph *graph, const struct rank_class *class,
+                          int tensor) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const unsigned axes = layout_flat_axes(&t->layout);
+    return axes ? arena_printf(kernels->arena, "rt_flat_count(rt, 0x%x, %lld)", axes,
+                               (long long)rankplan_elements(class, graph, tensor))
+                : sizes_product(kernels->sizes, &kernels->size_names, class, tensor, 0, t->ndim);
+}
+
+/* The value under a name of its own, number `number` of v0, v1, ..; of a value that is one of these, its name. */
+static const char *named_value(const struct loops *loops, struct tmpl_env *env, const struct expr *value, int number) {
+    if (value->kind == EXPR_NAME && value->name[0] == 'v') return value->name;
+    const char *name = arena_printf(loops->arena, "v%d", number);
+    loops_name_value(loops, env, name, loops_text(loops, value));
+    return name;
+}
+
+/* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
+ * values are computed before the first is stored, since a result may lie in the place of an operand. */
+static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
+    const struct expr_chain *chain = loops_chain(loops);
+    const char *named[EXPR_VALUES];
+    for (int i = 0; i < chain->nnamed; i++)
+        loops_name_value(loops, env, arena_printf(loops->arena, "v%d", i), loops_text(loops, chain->named[i]));
+    const char *value = loops_text(loops, chain->value[0]);
+    if (chain->nvalues > 1) loops_name_value(loops, env, "y0", value);
+    for (int i = 1; i < chain->nvalues; i++) named[i] = named_value(loops, env, chain->value[i], chain->nnamed + i - 1);
+    tmpl_set(env, "value", loops_stored(loops, 0, chain->nvalues > 1 ? "y0" : value));
+    for (int i = 1; i < chain->nvalues; i++) {
+        struct tmpl_env *other = tmpl_entry(env, "others");
+        tmpl_set(other, "other", loops->result[i]);
+        tmpl_set(other, "is", loops_stored(loops, i, named[i]));
+    }
+    return (chain->nnamed || chain->nvalues > 1) && loops->n;
+}
+
+static const char *cast_text(const struct loops *loops) {
+    return loops_cast(loops, loops->graph->tensors.at[loops->node->inputs[0]].dtype,
+                      loops->graph->tensors.at[loops->node->outputs[0]].dtype, loops->operand[0]);
+}
+
+/* Binds a local variable for operand `k`, which is `tensor` and lies at pointer `name`, if its element would be read in
+ * a branch: compilers vectorise a choice between values, but not one between loads. True if the loop body needs
+ * braces. */
+static bool load_before_branch(struct loops *loops, struct tmpl_env *env, int k, int tensor, const char *name) {
+    if (loops->vector[k] || !loops_branch_to(loops, k)) return false;
+    const enum rt_dtype dtype = loops->graph->tensors.at[tensor].dtype;
+    struct tmpl_env *named = tmpl_entry(env, "named");
+    tmpl_setf(named, "v", "const %s %s_i", rt_dtypes[dtype].kind == RT_KIND_HALF ? "float" : rt_dtypes[dtype].c_type,
+              name);
+    tmpl_set(named, "value", loops->operand[k]);
+    loops->operand[k] = arena_printf(loops->arena, "%s_i", name);
+    return loops->n > 0;
+}
+
+/* The output that shares memory with input `k`, -1 if none. */
+static int output_at(const struct rank_class *class, const struct graph *graph, const struct node *node, int k) {
+    for (int o = 0; o < node->noutputs; o++) {
+        if (node->outputs[o] == node->inputs[k]) return o; /* the matrix product that this call finishes in place */
+        int in_place = rankplan_in_place(class, graph, node, o);
+        if (in_place >= 0 && node->inputs[in_place] == node->inputs[k]) return o;
+    }
+    return -1;
+}
+
+/* The expression for an element of input `k` at pointer `name`: in memory, or a lane of a vector that is loaded
+ * first. */
+static const char *element_text(struct loops *loops, struct tmpl_env *env, int k, const char *name, bool in_place) {
+    const char *at = loops_index(loops, loops->stride[k]);
+    bool again = false;
+    if (loops->width == 1 || loops->stride[k][loops->n - 1] != 1) return arena_printf(loops->arena, "%s[%s]", name, at);
+    loops->vector[k] = name;
+    for (int before = 0; before < k; before++) again = again || loops->vector[before] == name;
+    if (again) return arena_printf(loops->arena, "v%s.at[lane]", name);
+    struct tmpl_env *read = tmpl_entry(env, "reads");
+    tmpl_setf(read, "vector", "%s v%s", in_place ? "auto" : "const auto", name);
+    tmpl_setf(read, "from", "%s + %s", name, at);
+    return arena_printf(loops->arena, "v%s.at[lane]", name);
+}
+
+/* Binds the vectors of results, which are stored at element `at`. A result in the place of an operand uses its
+ * vector. */
+static void bind_results(const struct loops *loops, struct tmpl_env *env, const char *at) {
+    for (int o = 0; o < loops->node->noutputs; o++) {
+        bool read = false;
+        for (int k = 0; k < loops->node->ninputs; k++) read = read || loops->vector[k] == loops->result[o];
+        struct tmpl_env *write = tmpl_entry(env, "writes"), *make = read ? NULL : tmpl_entry(env, "makes");
+        tmpl_set(write, "vector", loops->result[o]);
+        tmpl_setf(write, "to", "%s + %s", loops->result[o], at);
+        if (!make) continue;
+        tmpl_set(make, "vector", loops->result[o]);
+        tmpl_set(make, "type", loops_type_name(loops, loops->node->outputs[o]));
+    }
+}
+
+/* The last component of the name, if it is an identifier; else NULL. */
+static const char *last_word(struct arena *arena, const char *name) {
+    const char *dot = strrchr(name, '.');
+    while (dot && dot > name && isdigit((unsigned char)dot[1])) { /* a number that keeps names apart */
+        name = arena_copy(arena, name, (size_t)(dot - name));
+        dot = strrchr(name, '.');
+    }
+    if (!dot || !islower((unsigned char)dot[1])) return NULL;
+    const size_t length = strspn(dot + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return dot[1 + length] || length > 16 ? NULL : dot + 1;
+}
+
+/* The function of an optimizer's formulas, such as adamw_update; NULL: the node is something else. */
+static const char *update_function(const struct loops *loops) {
+    static const char end[] = "_update";
+    const char *word =
+        loops->flat && loops->node->phase == PHASE_UPDATE ? last_word(loops->arena, loops->node->name) : NULL;
+    const size_t length = word ? strlen(word) : 0;
+    return length > strlen(end) && strcmp(word + length - strlen(end), end) == 0 ? word : NULL;
+}
+
+/* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def): the gradient,
+ * which alone is of the parameter's size and stays as it is, is g; others are the last word of their name. */
+static void name_update(const struct loops *loops, const char **names, const char **results) {
+    struct names scope;
+    names_begin(&scope, loops->arena);
+    names_reserve(&scope, "count");
+    for (int i = 0; i < EXPR_VALUES; i++) names_reserve(&scope, arena_printf(loops->arena, "y%d", i));
+    for (int i = 0; i < EXPR_INPUTS; i++) names_reserve(&scope, arena_printf(loops->arena, "v%d", i));
+    for (int o = 0; o < loops->node->noutputs; o++) {
+        const char *word = last_word(loops->arena, loops->graph->tensors.at[loops->node->outputs[o]].name);
+        results[o] = names_take(&scope, word ? word : "", "y");
+    }
+    for (int k = 0; k < loops->node->ninputs; k++) {
+        if (output_at(loops->class, loops->graph, loops->node, k) >= 0) continue;
+        const char *word = last_word(loops->arena, loops->graph->tensors.at[loops->node->inputs[k]].name);
+        names[k] = names_take(&scope, loops->stride[k][0] ? "g" : word ? word : "", "x");
+    }
+}
+
+/* Binds the function's parameters and sets the spelling of each input in the expression. True if the loop body needs
+ * braces. */
+static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
+    const char *names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
+                           "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
+    const char *results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
+    _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
+    _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
+    struct strbuf parameters, arguments;
+    strbuf_init(&parameters, loops->arena);
+    strbuf_init(&arguments, loops->arena);
+    tmpl_list(env, "reads");
+    bool block = false;
+    const bool updates = update_function(loops) != NULL;
+    if (updates) name_update(loops, names, results);
+    for (int o = 0; o < loops->node->noutputs; o++) {
+        loops->result[o] = results[o];
+        strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(loops, loops->node->outputs[o]),
+                      loops->target->arguments->restricted, results[o]);
+        strbuf_printf(&arguments, "%s%s", o ? ", " : "", results[o]);
+    }
+    for (int k = 0; k < loops->node->ninputs; k++) {
+        int tensor = loops->node->inputs[k], output = output_at(loops->class, loops->graph, loops->node, k);
+        if (output >= 0) {
+            loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, results[output], true));
+            block = load_before_branch(loops, env, k, tensor, names[k]) || block;
+            continue;
+        }
+        if (rankplan_is_literal(loops->graph, loops->node, k)) {
+            loops->operand[k] = loops_literal(loops, tensor);
+            continue;
+        }
+        const char *name = loops->node->ninputs == 1 && !updates ? "x" : names[k];
+        strbuf_printf(&parameters, ", const %s *%s", loops_type_name(loops, tensor), name);
+        strbuf_printf(&arguments, ", %s", name);
+        loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, name, false));
+        block = load_before_branch(loops, env, k, tensor, name) || block;
+    }
+    if (loops->flat) {
+        strbuf_puts(&parameters, ", int64_t count");
+        strbuf_puts(&arguments, ", count");
+    }
+    tmpl_set(env, "first", results[0]);
+    tmpl_set(env, "parameters", strbuf_text(&parameters));
+    tmpl_set(env, "arguments", strbuf_text(&arguments));
+    return block;
+}
+
+/* Index of loop d as an expression of `point`, the number of an element or vector in a CUDA kernel. */
+static const char *of_point(const struct loops *loops, int d, int64_t stride) {
+    const int width = d == loops->n - 1 ? loops->width : 1;
+    const int64_t points = d == loops->n - 1 ? stride : stride / loops->width, extent = loops->extent[d] / width;
+    const char *index = points == 1 ? "point" : arena_printf(loops->arena, "point / %lld", (long long)points);
+    if (d) index = arena_printf(loops->arena, "%s %% %lld", index, (long long)extent);
+    return width > 1 ? arena_printf(loops->arena, "%s * %d", index, width) : index;
+}
+
+/* The OpenMP pragma of loop d: threads share the outermost loop, the innermost is vectorised. `simd` is valid, since a
+ * result overlaps an operand only where element i lies on element i, which the compiler cannot know. */
+static const char *pragma_of(const struct loops *loops, int d, int64_t elements) {
+    bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
+    return threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
+}
+
+static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
+    int64_t stride[RT_MAX_NDIM], elements = 1;
+    for (int d = loops->n - 1; d >= 0; d--) {
+        stride[d] = elements;
+        elements *= loops->extent[d];
+    }
+    tmpl_list(env, "loops");
+    for (int d = 0; d < loops->n; d++) {
+        struct tmpl_env *loop = tmpl_entry(env, "loops");
+        tmpl_setf(loop, "index", "i%d", d);
+        if (loops->flat)
+            tmpl_set(loop, "extent", "count");
+        else
+            tmpl_setf(loop, "extent", "%lld", (long long)loops->extent[d]);
+        tmpl_set(loop, "of_point", of_point(loops, d, stride[d]));
+        tmpl_setf(loop, "indent", "%*s", 4 * d, "");
+        tmpl_set(loop, "open", block && d == loops->n - 1 ? " {" : "");
+        tmpl_set(loop, "pragma", pragma_of(loops, d, elements));
+    }
+    tmpl_setf(env, "close", "%*s", loops->n ? 4 * (loops->n - 1) : 0, "");
+    tmpl_setf(env, "depth", "%*s", 4 * loops->n, "");
+    tmpl_set(env, "at", loops_index(loops, stride));
+    tmpl_list(env, "writes");
+    tmpl_list(env, "makes");
+    if (loops->width > 1) bind_results(loops, env, loops_index(loops, stride));
+    tmpl_setf(env, "width", "%d", loops->width);
+    if (loops->flat) {
+        tmpl_set(env, "elements", "count");
+        tmpl_setf(env, "vectors", "count / %d", loops->width);
+    } else {
+        tmpl_setf(env, "elements", "%lld", (long long)elements);
+        tmpl_setf(env, "vectors", "%lld", (long long)(elements / loops->width));
+    }
+    bool narrow = elements > 0 && elements < INT64_C(1)
+                                                 << 31; /* with 0 elements a comparison of unsigned with 0 would warn */
+    tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
+}
+
+/* What the function is called: an optimizer's formulas; of a fused node, what it computes; else the operator. */
+static const char *stem_of(const struct loops *loops) {
+    const char *updates = update_function(loops);
+    if (updates || loops->node->op->expr) return updates ? updates : loops->node->op->name;
+    const char *words = expr_words(loops->arena, loops_chain(loops));
+    return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
+}
+
+static const char *function_of(struct kernels *kernels, struct loops *loops) {
+    struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
+    make_loops(loops);
+    loops->width = loops_width(loops);
+    tmpl_list(env, "named");
+    tmpl_list(env, "others");
+    bool block = bind_operands(loops, env);
+    if (loops_are_cast(loops))
+        tmpl_set(env, "value", cast_text(loops));
+    else
+        block = bind_chain(loops, env) || block;
+    tmpl_set(env, "block", block ? "yes" : "");
+    bind_loops(loops, env, block);
+    const struct target *target = kernels->target;
+    const char *template = loops->width > 1 ? target->vector_template : target->elementwise_template;
+    return kernels_share(kernels, env, template, stem_of(loops));
+}
+
+static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
+                           const struct node *node, int **tensors, int *n) {
+    struct loops loops = {
+        .graph = plan->graph, .node = node, .class = class, .target = kernels->target, .arena = kernels->arena};
+    const char *function = function_of(kernels, &loops);
+    struct strbuf out;
+    strbuf_init(&out, kernels->arena);
+    *tensors = ARENA_ARRAY(kernels->arena, int, loops.node->ninputs + loops.node->noutputs);
+    *n = 0;
+    strbuf_printf(&out, "%s(%s", function, kernels->target->arguments->names_rank ? "rt, " : "");
+    for (int o = 0; o < loops.node->noutputs; o++) {
+        (*tensors)[(*n)++] = loops.node->outputs[o];
+        strbuf_puts(&out, o ? ", \001" : "\001");
+    }
+    for (int k = 0; k < loops.node->ninputs; k++) {
+        if (rankplan_is_literal(plan->graph, loops.node, k)) continue;
+        if (output_at(class, plan->graph, loops.node, k) >= 0) continue;
+        (*tensors)[(*n)++] = loops.node->inputs[k];
+        strbuf_puts(&out, ", \001");
+    }
+    if (loops.flat) strbuf_printf(&out, ", %s", elements_text(kernels, plan->graph, class, loops.node->outputs[0]));
+    strbuf_puts(&out, ");");
+    return strbuf_text(&out);
+}
+
+const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
+                             int node, int **tensors, int *n) {
+    return call_of(kernels, plan, class, &plan->graph->nodes.at[node], tensors, n);
+}
+
+/* In the expression the letter of attribute `result` stands for the product, which is overwritten by the value. */
+const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
+                               int node, int **tensors, int *n) {
+    struct node finish = plan->graph->nodes.at[node];
+    int *inputs = ARENA_ARRAY(kernels->arena, int, finish.ninputs), result = (int)attr_int(&finish, "result", 0);
+    finish.op = &ops[OP_Fused];
+    finish.ninputs--;
+    for (int k = 0; k < finish.ninputs; k++)
+        inputs[k] = k == result ? finish.outputs[0] : finish.inputs[2 + k - (k > result)];
+    finish.inputs = inputs;
+    return call_of(kernels, plan, class, &finish, tensors, n);
+}
+
+/* Epilogues of products: the loops are over rows and columns of a block ------------------------------------------ */
+
+/* The index of an operand's element for a row and column. An operand has all rows or one, and all columns or one. */
+static const char *block_index(const struct loops *loops, int tensor) {
+    const int64_t *dims = loops->class->dims[tensor];
+    int last = loops->graph->tensors.at[tensor].ndim - 1;
+    int64_t columns = last < 0 ? 1 : dims[last], elements = rankplan_elements(loops->class, loops->graph, tensor);
+    int64_t rows = columns ? elements / columns : 0;
+    const char *row = columns == 1 ? "row" : arena_printf(loops->arena, "row * %lld", (long long)columns);
+    if (rows == 1) return columns == 1 ? "0" : "column";
+    return columns == 1 ? row : arena_printf(loops->arena, "%s + column", row);
+}
+
+/* Binds the operands of an epilogue: the letter of attribute `result` is the product, the others are inputs 2, 3, .. */
+static void bind_beside(struct loops *loops, struct tmpl_env *env) {
+    int result = (int)attr_int(loops->node, "result", 0);
+    tmpl_list(env, "operands");
+    for (int k = 0; k + 1 < loops->node->ninputs; k++) {
+        char letter = (char)('a' + k);
+        loops->operand[k] = arena_printf(loops->arena, "%c", letter);
+        if (k == result) continue;
+        int index = k - (k > result), tensor = loops->node->inputs[2 + index];
+        struct tmpl_env *operand = tmpl_entry(env, "operands");
+        tmpl_set(operand, "operand", loops->operand[k]);
+        tmpl_set(operand, "type", loops_type_name(loops, tensor));
+        tmpl_setf(operand, "index", "%d", index);
+        loops->operand[k] =
+            loops_loaded(loops, tensor, arena_printf(loops->arena, "%c[%s]", letter, block_index(loops, tensor)));
+        load_before_branch(loops, env, k, tensor, arena_printf(loops->arena, "%c", letter));
+    }
+    tmpl_set(env, "result", loops->operand[result]);
+    tmpl_set(env, "unused", loops->node->ninputs == 2 ? "yes" : "");
+}
+
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
+                                 int node) {
+    struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
+    struct loops loops = {.graph = plan->graph,
+                          .node = &plan->graph->nodes.at[node],
+                          .class = class,
+                          .target = kernels->target,
+                          .arena = kernels->arena};
+    int y = loops.node->outputs[0];
+    tmpl_list(env, "named");
+    tmpl_list(env, "others");
+    bind_beside(&loops, env);
+    bind_chain(&loops, env);
+    tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
+    tmpl_set(env, "half", rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF ? "yes" : "");
+    return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
+}

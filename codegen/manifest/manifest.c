@@ -1,0 +1,667 @@
+#include "codegen/manifest/manifest.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "codegen/call/instruction.h"
+#include "codegen/manifest/index_bound.h"
+#include "codegen/manifest/manifest_parameters.h"
+#include "codegen/manifest/manifest_dump.h"
+#include "codegen/manifest/manifest_estimate.h"
+#include "codegen/manifest/manifest_schedule.h"
+#include "codegen/manifest/manifest_work.h"
+#include "ir/base/own.h"
+#include "ir/expr/eval.h"
+#include "ir/provenance.h"
+#include "passes/plan/file/plan_text.h"
+#include "runtime/base/shape/bucket.h"
+#include "runtime/base/number/hash.h"
+#include "runtime/base/text/json.h"
+#include "runtime/base/manifest.h"
+
+typedef struct rt_json_writer json;
+
+static void put(json *writer, const char *key, const char *text) {
+    rt_json_key(writer, key);
+    rt_json_put_text(writer, text);
+}
+
+static void put_int(json *writer, const char *key, int64_t value) {
+    rt_json_key(writer, key);
+    rt_json_put_int(writer, value);
+}
+
+static void open_list(json *writer, const char *key) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_LINES);
+}
+
+/* `module`: the loss is the caller's. */
+static void put_training(json *writer, const struct training *training, bool module) {
+    rt_json_key(writer, "training");
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "optimizer", training->optimizer.text);
+    put(writer, "amp", training->amp.text ? training->amp.text : "");
+    if (training->fp8.text) put(writer, "fp8", training->fp8.text);
+    put(writer, "lr_schedule", training->lr_schedule_text);
+    rt_json_key(writer, "params");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->rules.n; i++) rt_json_put_text(writer, training->rules.at[i].text);
+    rt_json_close(writer, ']');
+    rt_json_key(writer, "inits");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->inits.n; i++) rt_json_put_text(writer, training->inits.at[i].text);
+    rt_json_close(writer, ']');
+    if (training->recompute.text) put(writer, "recompute", training->recompute.text);
+    put_int(writer, "accumulate", training->accumulate);
+    put_int(writer, "zero", training->zero);
+    put_int(writer, "zero_ngroups", training->zero_groups);
+    put_int(writer, "zero_prefetch", training->zero_prefetch);
+    put_int(writer, "bucket_bytes", training->bucket_bytes);
+    if (training->tied_once) rt_json_key(writer, "tied_once"), rt_json_put_bool(writer, true);
+    rt_json_key(writer, "clip_grad_norm");
+    rt_json_put_real(writer, training->clip_grad_norm);
+    if (module) rt_json_key(writer, "module"), rt_json_put_bool(writer, true);
+    rt_json_close(writer, '}');
+}
+
+static void put_key(json *writer, const char *name, const struct key *key) {
+    rt_json_key(writer, name);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put(writer, "key", key->hex);
+    rt_json_key(writer, "parts");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    for (int i = 0; i < key->parts.n; i++) put(writer, key->parts.at[i].name, key->parts.at[i].value);
+    rt_json_close(writer, '}');
+    rt_json_close(writer, '}');
+}
+
+/* `uses`: of inputs, for what they index; NULL for outputs. */
+static void put_ports(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
+                      const char *const *names, const struct uses *uses) {
+    struct arena *scratch = arena_scratch(graph->arena);
+    open_list(writer, key);
+    for (int i = 0; i < n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[tensors[i]];
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", names ? names[i] : tensor->name);
+        put(writer, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key(writer, "shape");
+        rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        const int64_t below = uses ? index_bound(graph, uses, tensors[i], scratch) : 0;
+        if (below) put_int(writer, "below", below);
+        if (tensor->shared) rt_json_key(writer, "shared"), rt_json_put_bool(writer, true);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+    arena_release(graph->arena, scratch);
+}
+
+/* Classes ---------------------------------------------------------------------------------------------------------- */
+
+/* Writes the coordinates of the set as ranges [first, count]. */
+static void put_ranges(json *writer, const struct coordinate_sets *sets, int set, int size) {
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0, end; c < size; c = end) {
+        end = c + 1;
+        if (sets->of[c] != set) continue;
+        while (end < size && sets->of[end] == set) end++;
+        rt_json_put_dims(writer, (int64_t[]){c, end - c}, 2);
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Writes "coordinates": for each mesh axis those of the class' shards. */
+static void put_coordinates(json *writer, const struct rankplan *plan, const struct rank_class *class) {
+    const struct mesh *mesh = &plan->graph->mesh;
+    int coordinate[RT_MAX_AXES];
+    mesh_coordinate(mesh, class->shard, coordinate);
+    rt_json_key(writer, "coordinates");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int a = 0; a < mesh->naxes; a++)
+        put_ranges(writer, &plan->sets[a], plan->sets[a].of[coordinate[a]], mesh->axis[a].size);
+    rt_json_close(writer, ']');
+}
+
+static bool same_kind(const struct rt_flat *a, const struct rt_flat *b) {
+    return a->arena == b->arena && a->dtype == b->dtype && a->axes == b->axes;
+}
+
+/* Writes "flats", the tensors that are cut flat: an entry per arena, type and axes, with the elements of each part. */
+static void put_flats(json *writer, const struct graph *graph, const struct rank_class *class) {
+    const struct mesh *mesh = &graph->mesh;
+    bool *done = ARENA_ARRAY(graph->arena, bool, class->flats.n + 1); /* per tensor: it is in an entry */
+    if (!class->flats.n) return;
+    rt_json_key(writer, "flats");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < class->flats.n; i++) {
+        const struct rt_flat *flat = &class->flats.at[i];
+        if (done[i]) continue;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "arena", plan_arena_names[flat->arena]);
+        put(writer, "dtype", rt_dtypes[flat->dtype].name);
+        rt_json_key(writer, "axes");
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int a = 0; a < mesh_layout_axes(mesh); a++)
+            if (flat->axes >> a & 1u) rt_json_put_text(writer, mesh->axis[a].name);
+        rt_json_close(writer, ']');
+        rt_json_key(writer, "elements");
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int k = i; k < class->flats.n; k++) {
+            if (!same_kind(&class->flats.at[k], flat)) continue;
+            rt_json_put_int(writer, class->flats.at[k].elements);
+            done[k] = true;
+        }
+        rt_json_close(writer, ']');
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+enum { MOST_POSITIONS = 160 }; /* of a curve */
+
+static int64_t live_at(const struct rank_class *class, int position) {
+    return class->live[RT_ACTIVATIONS][position] + class->live[RT_COMMUNICATION][position];
+}
+
+/* Writes "slots", the bytes of a slot of each set (Note [Slots in memory] in slots.h): [enum rt_slot_kind, chunk,
+ * activations, communication]; and "inputs", the bytes of the copies of inputs that are held during the whole step. */
+static void put_slots(json *writer, const struct rank_class *class) {
+    int64_t strides[RT_SLOT_SETS][RT_ARENAS] = {{0}}, inputs = class->held[RT_ACTIVATIONS];
+    for (int i = 0; i < class->kept.n; i++) {
+        const struct plan_place *place = &class->place[class->kept.at[i]];
+        if (place->stride) strides[place->set][place->arena] = place->stride;
+    }
+    rt_json_key(writer, "slots");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int set = 0; set < RT_SLOT_SETS; set++) {
+        const int64_t *bytes = strides[set];
+        const int64_t entry[] = {set / RT_MAX_CHUNKS, set % RT_MAX_CHUNKS, bytes[RT_ACTIVATIONS],
+                                 bytes[RT_COMMUNICATION]};
+        inputs -= class->schedule->shape.slots[set] * bytes[RT_ACTIVATIONS];
+        if (bytes[RT_ACTIVATIONS] || bytes[RT_COMMUNICATION]) rt_json_put_dims(writer, entry, 4);
+    }
+    rt_json_close(writer, ']');
+    put_int(writer, "inputs", inputs);
+}
+
+/* "live": memory over the order of nodes (struct rank_class). An entry is one of `each` positions: where the most is
+ * live. */
+static void put_live(json *writer, const struct rank_class *class, int positions) {
+    static const enum rt_arena arenas[] = {RT_ACTIVATIONS, RT_COMMUNICATION};
+    const int each = (positions + MOST_POSITIONS - 1) / MOST_POSITIONS;
+    rt_json_key(writer, "live");
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put_int(writer, "positions", positions);
+    for (size_t a = 0; a < sizeof arenas / sizeof *arenas; a++) {
+        rt_json_key(writer, plan_arena_names[arenas[a]]);
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int first = 0; first < positions; first += each) {
+            int at = first;
+            for (int i = first; i < positions && i < first + each; i++)
+                if (live_at(class, i) > live_at(class, at)) at = i;
+            rt_json_put_int(writer, class->live[arenas[a]][at]);
+        }
+        rt_json_close(writer, ']');
+    }
+    put_int(writer, "held", class->held[RT_ACTIVATIONS] + class->held[RT_COMMUNICATION]);
+    put_slots(writer, class);
+    rt_json_close(writer, '}');
+}
+
+static void put_classes(json *writer, const struct manifest *manifest) {
+    const struct rankplan *plan = manifest->plan;
+    open_list(writer, "classes");
+    for (int c = 0; c < plan->nclasses; c++) {
+        const struct rank_class *class = &plan->classes[c];
+        int64_t peak = 0;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put_coordinates(writer, plan, class);
+        put(writer, "source", source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
+        rt_json_key(writer, "memory");
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        for (int a = 0; a < RT_ARENAS; a++) {
+            put_int(writer, plan_arena_names[a], class->bytes[a]);
+            peak += class->bytes[a];
+        }
+        put_int(writer, "peak", peak);
+        rt_json_close(writer, '}');
+        put_flats(writer, plan->graph, class);
+        put_live(writer, class, plan->graph->order.n);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Communication ---------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    enum op_id op;
+    const char *kind;
+} kinds[] = {{OP_AllReduce, "all_reduce"},         {OP_AllGather, "all_gather"},
+             {OP_ReduceScatter, "reduce_scatter"}, {OP_ReduceScatterOnto, "reduce_scatter"},
+             {OP_AllReduceOnto, "all_reduce"},     {OP_AllToAll, "all_to_all"},
+             {OP_HaloExchange, "halo_exchange"},   {OP_Transfer, "send_recv"},
+             {OP_Broadcast, "broadcast"},          {OP_RingAttention, "ring"},
+             {OP_RingAttentionGrad, "ring"}};
+enum { NKINDS = sizeof kinds / sizeof *kinds };
+
+/* The number of buckets in which ranks of the class reduce gradients over the units (runtime/base/shape/bucket.h). */
+static int count_buckets(const struct rankplan *plan, const struct rank_class *class, int64_t bucket_bytes) {
+    const struct graph *graph = plan->graph;
+    struct rt_bucket bucket = {0};
+    int n = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id != OP_AllReduceStart || attr_int(node, "mesh", -1) < graph->mesh.naxes ||
+            !rankplan_part(class, node))
+            continue;
+        const int tensor = node->outputs[0];
+        const enum rt_dtype dtype = graph->tensors.at[tensor].dtype;
+        const int64_t at = class->place[tensor].offset, bytes = rankplan_bytes(class, graph, tensor);
+        if (rt_bucket_ends_before(&bucket, at, dtype)) bucket.bytes = 0;
+        n += !bucket.bytes;
+        if (rt_bucket_add(&bucket, at, dtype, bytes, bucket_bytes)) bucket.bytes = 0;
+    }
+    return bucket_bytes ? n : 0;
+}
+
+/* How often a step executes the node. */
+static int64_t times_of(const struct manifest *manifest, const struct node *node) {
+    const struct training *training = manifest->info->training;
+    const int of_inference = manifest->plan->graph->micro_batches;
+    if (node->phase >= PHASE_REDUCE) return 1;
+    return training ? training->accumulate : of_inference ? of_inference : 1;
+}
+
+/* True for a gather that starts before its result is needed. */
+static bool is_prefetched(const struct node *node) {
+    return node->op->id == OP_AllGather && attr_int(node, "begun", 0);
+}
+
+/* Communication between scale units, of gradients and slices of parameters. */
+static const struct {
+    enum op_id op, onto;
+    const char *kind;
+} unit_kinds[] = {{OP_AllReduce, OP_AllReduceOnto, "unit_sum"},
+                  {OP_ReduceScatter, OP_ReduceScatterOnto, "reduce_scatter"},
+                  {OP_AllGather, OP_AllGather, "all_gather"}};
+enum { UNIT_KINDS = sizeof unit_kinds / sizeof *unit_kinds };
+
+/* True for communication between scale units of that kind that ranks of the class execute. */
+static bool is_between_units(const struct manifest *manifest, const struct rank_class *class, const struct node *node,
+                             int kind) {
+    return (node->op->id == unit_kinds[kind].op || node->op->id == unit_kinds[kind].onto) &&
+           attr_int(node, "mesh", -1) >= manifest->plan->graph->mesh.naxes && rankplan_part(class, node);
+}
+
+/* Writes a row per class of shards, whose ranks in all scale units communicate, and kind. */
+static void put_between_units(json *writer, const struct manifest *manifest) {
+    const struct graph *graph = manifest->plan->graph;
+    for (int row = 0; row < manifest->plan->nclasses * UNIT_KINDS && manifest->info->training; row++) {
+        const int c = row / UNIT_KINDS, kind = row % UNIT_KINDS;
+        const struct rank_class *class = &manifest->plan->classes[c];
+        int64_t count = 0, bytes = 0, prefetched = 0;
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            if (!is_between_units(manifest, class, node, kind)) continue;
+            count += times_of(manifest, node);
+            prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
+            bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+        }
+        if (!count) continue;
+        const int buckets = count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes);
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "kind", unit_kinds[kind].kind);
+        put_int(writer, "count", count);
+        put_int(writer, "bytes", bytes);
+        if (kind == 0) put_int(writer, "buckets", buckets);
+        if (prefetched) put_int(writer, "prefetched", prefetched);
+        put_int(writer, "class", c);
+        rt_json_close(writer, '}');
+    }
+}
+
+/* Bytes of all that the node moves along its axis, on all ranks together. */
+static int64_t moved_bytes(const struct graph *graph, const struct node *node) {
+    int tensors[4] = {node->outputs[0]}, n = node->op->ring ? op_ring_tensors(node, tensors) : 1;
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += tensor_bytes(&graph->tensors.at[tensors[i]]);
+    return bytes;
+}
+
+/* Writes "communication": a row per kind and mesh axis, for all groups of ranks along it. */
+static void put_communication(json *writer, const struct manifest *manifest) {
+    const struct graph *graph = manifest->plan->graph;
+    open_list(writer, "communication");
+    for (int kind = 0; kind < NKINDS; kind++)
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            int64_t count = 0, begun = 0, prefetched = 0, bytes = 0;
+            for (int i = 0; i < graph->order.n; i++) {
+                const struct node *node = &graph->nodes.at[graph->order.at[i]];
+                if (node->op->id != kinds[kind].op || attr_int(node, "mesh", -1) != axis) continue;
+                count += times_of(manifest, node);
+                begun += !is_prefetched(node) && attr_int(node, "begun", 0);
+                prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
+                bytes += times_of(manifest, node) * moved_bytes(graph, node);
+            }
+            if (!count) continue;
+            rt_json_open(writer, '{', RT_JSON_INLINE);
+            put(writer, "kind", kinds[kind].kind);
+            put_int(writer, "count", count);
+            put_int(writer, "bytes", bytes);
+            if (begun) put_int(writer, "begun", begun);
+            if (prefetched) put_int(writer, "prefetched", prefetched);
+            put(writer, "axis", graph->mesh.axis[axis].name);
+            rt_json_close(writer, '}');
+        }
+    put_between_units(writer, manifest);
+    rt_json_close(writer, ']');
+}
+
+/* Nodes ------------------------------------------------------------------------------------------------------------ */
+
+/* Writes the path of the node's module, if it is known, in the form of a name with scopes: "layers.0/attn/q_proj". */
+static void put_scope(json *writer, const struct graph *graph, const char *node) {
+    const struct provenance *from = provenance_of(graph, node, NULL);
+    if (!from || !*from->scope) return;
+    char *scope = arena_strdup(graph->arena, from->scope);
+    for (char *c = scope; *c; c++)
+        if (*c == '.' && !isdigit((unsigned char)c[1])) *c = '/';
+    put(writer, "scope", scope);
+}
+
+static void put_nodes(json *writer, const struct manifest *manifest) {
+    const struct plan *decided = manifest->decided;
+    open_list(writer, "nodes");
+    for (int i = 0; i < decided->nodes.n; i++) {
+        const struct plan_node *node = &decided->nodes.at[i];
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", node->name);
+        put_scope(writer, manifest->plan->graph, node->name);
+        put(writer, "op", node->op);
+        plan_put_partition(writer, decided, node, false);
+        put_int(writer, "stage", node->stage);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+/* 1 + the first member of each node; *next: 1 + the one that follows each member. */
+static int *chain_members(const struct graph *graph, int **next) {
+    int *first = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    *next = ARENA_ARRAY(graph->arena, int, graph->members.n + 1);
+    for (int i = graph->members.n - 1; i >= 0; i--) {
+        (*next)[i] = first[graph->members.at[i].node];
+        first[graph->members.at[i].node] = i + 1;
+    }
+    return first;
+}
+
+/* Writes the names of the nodes that a fused node consists of; equal adjacent names once. */
+static void put_members(json *writer, const struct graph *graph, int first, const int *next) {
+    if (!first) return;
+    rt_json_key(writer, "of");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = first; i; i = next[i - 1]) {
+        const int more = next[i - 1];
+        const char *name = graph->members.at[i - 1].name;
+        if (!more || strcmp(graph->members.at[more - 1].name, name) != 0) rt_json_put_text(writer, name);
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Writes "instructions", indexed by the number of the instruction (Note [Instruction numbers] in rank.c). */
+static void put_instructions(json *writer, const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    int *next, *first = chain_members(graph, &next);
+    open_list(writer, "instructions");
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (plan->moves_nothing[graph->order.at[i]]) continue;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "node", node->name);
+        put(writer, "op", node->op->name);
+        const char *from = provenance_text(graph->arena, graph, node->name);
+        if (*from) put(writer, "from", from + 1);
+        const struct provenance *origin = provenance_of(graph, node->name, NULL);
+        if (origin && *origin->scope) put(writer, "module", origin->scope);
+        put_members(writer, graph, first[graph->order.at[i]], next);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Which non-finite values the constants have that are literals in the node's code, as bits:
+ * HAS_INFINITY, HAS_NAN. */
+static int constants_of(const struct graph *graph, const struct node *node) {
+    int seen = 0;
+    for (int k = 0; k < node->ninputs; k++) {
+        if (!rankplan_is_literal(graph, node, k)) continue;
+        const struct tensor *t = &graph->tensors.at[node->inputs[k]];
+        const struct number value = eval_load(t->data, t->dtype, 0);
+        if (value.is_float && !isfinite(value.f)) seen |= isnan(value.f) ? HAS_NAN : HAS_INFINITY;
+    }
+    return seen;
+}
+
+/* Writes the places of an instruction's floating-point tensors, as runtime/base/manifest.h says. */
+static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct rank_class *class,
+                       int n, const int *tensors) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < n; i++) {
+        if (tensors[i] < 0 || class->place[tensors[i]].offset < 0) continue;
+        const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
+        const struct plan_place *place = &class->place[tensors[i]];
+        if (!rt_dtype_is_float(dtype)) continue;
+        const unsigned axes = layout_flat_axes(&plan->graph->tensors.at[tensors[i]].layout);
+        const int64_t elements = rankplan_bytes(class, plan->graph, tensors[i]) / (int64_t)rt_dtype_bytes(dtype);
+        rt_json_put_dims(writer,
+                         (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes, place->set},
+                         place->set      ? 7
+                         : axes          ? 6
+                         : place->stride ? 5
+                                         : 4);
+    }
+    rt_json_close(writer, ']');
+}
+
+/* For training: the tensors of each instruction of a rank class, which are searched when a loss is not finite. */
+static void put_class_values(json *writer, const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    rt_json_open(writer, '[', RT_JSON_LINES);
+    for (int i = 0, numbered = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (plan->moves_nothing[graph->order.at[i]]) continue;
+        const int number = numbered++;
+        if (!rankplan_part(class, node)) continue;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put_int(writer, "instruction", number);
+        put_int(writer, "phase", node->phase);
+        put_int(writer, "constants", constants_of(graph, node));
+        put_values(writer, "operands", plan, class, node->ninputs, node->inputs);
+        put_values(writer, "results", plan, class, node->noutputs, node->outputs);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+static void put_all_values(json *writer, const struct rankplan *plan) {
+    open_list(writer, "values");
+    for (int c = 0; c < plan->nclasses; c++) put_class_values(writer, plan, &plan->classes[c]);
+    rt_json_close(writer, ']');
+}
+
+static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
+    rt_json_key(writer, "slices");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < tensor->layout.ncuts; c++) {
+        const struct placement *h = &tensor->layout.cuts[c].placement;
+        if (h->kind != PLACED_PART) continue;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "axis", graph->mesh.axis[tensor->layout.cuts[c].axis].name);
+        put_int(writer, "dim", h->dim);
+        put_int(writer, "blocks", h->blocks);
+        put_int(writer, "unit", h->grain);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Writes "classes", those that hold the tensor, unless all do: stages of a pipeline hold different ones. */
+static void put_holders(json *writer, const struct rankplan *plan, int tensor) {
+    int n = 0;
+    for (int c = 0; c < plan->nclasses; c++) n += plan->classes[c].place[tensor].offset >= 0;
+    if (n == plan->nclasses) return;
+    rt_json_key(writer, "classes");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < plan->nclasses; c++)
+        if (plan->classes[c].place[tensor].offset >= 0) rt_json_put_int(writer, c);
+    rt_json_close(writer, ']');
+}
+
+/* `stored`: tensor -> its index in the list "weights"; NULL: there is no such list. */
+static void put_tensors(json *writer, const char *key, const struct rankplan *plan, int n, const int *tensors,
+                        const int *stored) {
+    const struct graph *graph = plan->graph;
+    open_list(writer, key);
+    for (int i = 0; i < n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[tensors[i]];
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", tensor->name);
+        put(writer, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key(writer, "shape");
+        rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        put_slices(writer, graph, tensor);
+        put_holders(writer, plan, tensors[i]);
+        if (stored) put_int(writer, "weight", stored[i]);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+static void put_sliced(json *writer, const struct graph *graph, const struct sliced *sliced) {
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "name", sliced->key);
+    put(writer, "dtype", rt_dtypes[sliced->dtype].name);
+    rt_json_key(writer, "shape");
+    rt_json_put_dims(writer, sliced->dims, sliced->ndim);
+    put_int(writer, "file", sliced->stored.file);
+    put_int(writer, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
+    rt_json_key(writer, "cuts");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0; c < sliced->ncuts; c++) {
+        const struct slice_cut *at = &sliced->cut[c];
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "axis", graph->mesh.axis[at->axis].name);
+        put_int(writer, "dim", at->dim);
+        put_int(writer, "ways", at->ways);
+        put_int(writer, "blocks", at->blocks);
+        put_int(writer, "unit", at->grain);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+    rt_json_key(writer, "slices");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int s = 0; s < sliced->nslices; s++) {
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put_int(writer, "shard", sliced->slices[s].shard);
+        put(writer, "hash", sliced->slices[s].hash);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
+}
+
+/* Writes "weights": the tensors stored in weights/, their places in the model (file and offset as in graph.rir; file
+ * -1: a constant), their cuts, and their slices, ordered by coordinates along the cuts, the first cut fastest. */
+static void put_weights(json *writer, const struct graph *graph, const struct slices *slices) {
+    open_list(writer, "weights");
+    for (int i = 0; i < slices->at.n; i++) put_sliced(writer, graph, &slices->at.at[i]);
+    rt_json_close(writer, ']');
+}
+
+static void put_files(json *writer, const struct program *program) {
+    open_list(writer, "files");
+    for (int i = 0; i < program->files.n; i++) {
+        const struct program_file *file = &program->files.at[i];
+        char hex[RT_HASH_HEX];
+        if (file->bytes) rt_hash_bytes(file->bytes, file->count, hex);
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "path", file->path);
+        put_int(writer, "bytes", (int64_t)file->count);
+        put(writer, "hash", file->bytes ? hex : file->hash);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Text ------------------------------------------------------------------------------------------------------------- */
+
+/* Writes the peaks with which profiles of runs compare, as in a machine file. */
+static void put_machine(json *writer, const struct machine *machine) {
+    rt_json_key(writer, "machine");
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "name", machine->name);
+    rt_json_key(writer, "bandwidth"), rt_json_put_real(writer, machine->bandwidth);
+    machine_put_types(writer, "rates", machine->rate);
+    machine_put_types(writer, "peaks", machine->peak);
+    rt_json_close(writer, '}');
+}
+
+/* What only a program reads, as it runs: a plan without one can do without. */
+static void put_for_runs(json *writer, const struct manifest *manifest) {
+    put_instructions(writer, manifest->plan);
+    manifest_put_work(writer, manifest->plan);
+    manifest_put_dump(writer, manifest->plan);
+    if (manifest->machine) put_machine(writer, manifest->machine);
+    if (manifest->info->training) put_all_values(writer, manifest->plan);
+}
+
+const char *manifest_text(const struct manifest *manifest) {
+    const struct graph *graph = manifest->plan->graph;
+    json *writer = own_json_writer(graph->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put_int(writer, "format", RT_MANIFEST_FORMAT);
+    put(writer, "rankc", manifest->info->version);
+    put(writer, "model", manifest->info->model);
+    put(writer, "instance", manifest->info->instance);
+    put(writer, "target", manifest->target->name);
+    put(writer, "attention", manifest->info->attention);
+    put(writer, "pas", manifest->info->pas);
+    if (manifest->info->training) put_training(writer, manifest->info->training, graph_gradient_inputs(graph) > 0);
+    if (graph->micro_batches) put_int(writer, "micro_batches", graph->micro_batches);
+    if (graph->product_runs) put_int(writer, "product_runs", graph->product_runs);
+    if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
+        manifest_put_schedule(writer, graph, manifest->info->training);
+    if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
+    if (manifest->put_search) manifest->put_search(writer, manifest->search);
+    put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
+    plan_put_mesh(writer, &graph->mesh);
+    plan_put_chunks(writer, &graph->chunks);
+    rt_json_key(writer, "keys");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put_key(writer, "graph", manifest->graph_key);
+    put_key(writer, "plan", manifest->plan_key);
+    rt_json_close(writer, '}');
+    struct uses uses;
+    graph_uses(graph, graph->arena, &uses);
+    put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL, &uses);
+    put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at,
+              NULL);
+    put_classes(writer, manifest);
+    put_communication(writer, manifest);
+    put_nodes(writer, manifest);
+    if (manifest->program) put_for_runs(writer, manifest);
+    put_tensors(writer, "tensors", manifest->plan, manifest->plan->weights.n, manifest->plan->weights.at,
+                manifest->slices ? manifest->slices->of_weight : NULL);
+    if (manifest->info->training)
+        put_tensors(writer, "states", manifest->plan, manifest->plan->states.n, manifest->plan->states.at, NULL);
+    if (manifest->info->training) manifest_put_parameters(writer, manifest->plan, manifest->info);
+    if (manifest->slices) put_weights(writer, graph, manifest->slices);
+    if (manifest->program) put_files(writer, manifest->program);
+    rt_sealed_close(writer);
+    return own_json_end(graph->arena, writer);
+}

@@ -1,0 +1,27 @@
+#include "codegen/manifest/manifest_estimate.h"
+
+void manifest_put_estimate(struct rt_json_writer *writer, const struct machine *machine,
+                           const struct estimate *estimate) {
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"step_s", estimate->step},
+                   {"computing_s", estimate->computing},
+                   {"communicating_s", estimate->communicating},
+                   {"hidden_s", estimate->hidden},
+                   {"waiting_s", estimate->waiting},
+                   {"bubble", estimate->bubble},
+                   {"model_flops", estimate->model_flops},
+                   {"model_flops_causal", estimate->model_flops_causal},
+                   {"executed_flops", estimate->executed_flops},
+                   {"executed_flops_causal", estimate->executed_flops_causal},
+                   {"peak_flops", estimate->peak_rate}};
+    rt_json_key(writer, "estimate");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "machine"), rt_json_put_text(writer, machine->name);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        rt_json_key(writer, numbers[i].key), rt_json_put_real(writer, numbers[i].value);
+    rt_json_key(writer, "memory"), rt_json_put_int(writer, estimate->memory);
+    rt_json_key(writer, "device_memory"), rt_json_put_int(writer, (int64_t)machine->memory);
+    rt_json_close(writer, '}');
+}

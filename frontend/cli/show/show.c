@@ -1,0 +1,523 @@
+/* rankc show DIR|MODEL.onnx: prints the plan in a manifest, that of DIR or that which compiling MODEL.onnx would
+ * write. */
+#include "frontend/cli/show/show.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "frontend/cli/format_bytes.h"
+#include "frontend/cli/memory.h"
+#include "frontend/driver/driver.h"
+#include "frontend/cli/page/page.h"
+
+const char *show_text(const struct rt_json *value, struct arena *arena) {
+    if (!value || value->kind != RT_JSON_STRING) return "?";
+    return str_escape(arena, value->text, (size_t)value->count, 120);
+}
+
+static int64_t integer(const struct rt_json *object, const char *key) {
+    int64_t value = 0;
+    rt_json_int(rt_json_member(object, key), &value);
+    return value;
+}
+
+static const struct rt_json *elements(const struct rt_json *array) {
+    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
+}
+
+/* --json ----------------------------------------------------------------------------------------------------------- */
+
+static void copy_value(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout);
+
+static void copy_members(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout) {
+    bool object = value->kind == RT_JSON_OBJECT;
+    rt_json_open(writer, object ? '{' : '[', layout);
+    for (const struct rt_json *member = value->first; member; member = member->next) {
+        if (object) rt_json_key_bytes(writer, member->key, member->key_bytes);
+        copy_value(writer, member, RT_JSON_INLINE);
+    }
+    rt_json_close(writer, object ? '}' : ']');
+}
+
+static void copy_value(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout) {
+    switch (value->kind) {
+    case RT_JSON_NULL: rt_json_put_null(writer); break;
+    case RT_JSON_BOOL: rt_json_put_bool(writer, value->boolean); break;
+    case RT_JSON_INT: rt_json_put_int(writer, value->integer); break;
+    case RT_JSON_REAL: rt_json_put_real(writer, value->real); break;
+    case RT_JSON_STRING: rt_json_put_bytes(writer, value->text, (size_t)value->count); break;
+    case RT_JSON_ARRAY:
+    case RT_JSON_OBJECT: copy_members(writer, value, layout); break;
+    }
+}
+
+static void put_ranks(struct rt_json_writer *writer, const char *key, const struct rank_list *list) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < list->all.n; i++) rt_json_put_int(writer, list->all.at[i]);
+    rt_json_close(writer, ']');
+}
+
+static void copy_member(struct rt_json_writer *writer, const struct rt_json *object, const char *key) {
+    const struct rt_json *value = rt_json_member(object, key);
+    rt_json_key(writer, key);
+    if (value)
+        copy_value(writer, value, RT_JSON_LINES);
+    else
+        rt_json_put_null(writer);
+}
+
+/* What a part of the manifest is shown as. */
+struct shown {
+    struct rt_json_writer *writer;
+    const struct compiled_model *compiled;
+    const struct rt_json **classes; /* ranks_classes */
+    struct arena *arena;
+};
+
+static void put_memory_of(const struct shown *shown, const struct rt_json *class) {
+    int64_t bytes[MEMORY_KINDS];
+    memory_of_class(shown->compiled, class, bytes);
+    rt_json_key(shown->writer, "memory");
+    rt_json_open(shown->writer, '{', RT_JSON_LINES);
+    for (int i = 0; i < MEMORY_KINDS; i++)
+        rt_json_key(shown->writer, memory_kinds[i]), rt_json_put_int(shown->writer, bytes[i]);
+    rt_json_close(shown->writer, '}');
+}
+
+/* "ranks": source and memory of each rank. */
+static void put_all_ranks(const struct shown *shown, const char *key) {
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (int64_t rank = 0; rank < shown->compiled->runtime_ngpus; rank++) {
+        const struct rt_json *class = shown->classes[rank % shown->compiled->plan_ngpus];
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
+        copy_member(shown->writer, class, "source");
+        put_memory_of(shown, class);
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+/* "live": memory over a step of each class, with the first rank that has it. Not in manifests of older versions. */
+static void put_all_live(const struct shown *shown, const char *key) {
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (int64_t rank = 0; rank < shown->compiled->plan_ngpus; rank++) {
+        const struct rt_json *class = shown->classes[rank], *live = rt_json_member(class, key);
+        bool again = !live;
+        for (int64_t r = 0; r < rank; r++) again |= shown->classes[r] == class;
+        if (again) continue;
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
+        for (const struct rt_json *member = live->first; member; member = member->next)
+            copy_member(shown->writer, live, member->key);
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+/* "communication": an entry for each group of ranks. */
+static void put_all_communication(const struct shown *shown, const char *key) {
+    const struct rt_json *row = elements(rt_json_member(shown->compiled->root, key));
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (; row; row = row->next) {
+        const struct rank_groups groups = ranks_groups(shown->compiled, row, shown->classes, shown->arena);
+        for (int g = 0; g < groups.all.n; g++) {
+            const struct rank_list ranks = ranks_of_group(&groups.all.at[g], shown->arena);
+            rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+            for (const struct rt_json *member = row->first; member; member = member->next)
+                if (strcmp(member->key, "axis") != 0 && strcmp(member->key, "class") != 0)
+                    copy_member(shown->writer, row, member->key);
+            put_ranks(shown->writer, "group", &ranks);
+            rt_json_close(shown->writer, '}');
+        }
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+/* A list of more ranks is not repeated with each node, of which there are thousands. */
+enum { MOST_REPEATED = 256 };
+
+/* "stages", if a list may be longer than that: the ranks of each one, in the order of their nodes. */
+static void put_all_stages(const struct shown *shown, const char *key) {
+    const struct rt_json *node = elements(rt_json_member(shown->compiled->root, "nodes"));
+    VEC(int64_t) seen = {0};
+    if (shown->compiled->runtime_ngpus <= MOST_REPEATED) return;
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (; node; node = node->next) {
+        const int64_t stage = integer(node, "stage");
+        int k = 0;
+        while (k < seen.n && seen.at[k] != stage) k++;
+        if (k < seen.n) continue;
+        VEC_PUSH(shown->arena, &seen, stage);
+        const struct rank_list ranks = ranks_of_stage(shown->compiled, stage, shown->arena);
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        rt_json_key(shown->writer, "stage"), rt_json_put_int(shown->writer, stage);
+        put_ranks(shown->writer, "ranks", &ranks);
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+/* "nodes": with the ranks of their stages, null if these are many. */
+static void put_all_nodes(const struct shown *shown, const char *key) {
+    const struct rt_json *node = elements(rt_json_member(shown->compiled->root, key));
+    struct rank_list ranks = {0};
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (int64_t stage = -1; node; node = node->next) {
+        if (!ranks.all.n || integer(node, "stage") != stage) {
+            stage = integer(node, "stage");
+            ranks = ranks_of_stage(shown->compiled, stage, shown->arena);
+        }
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        copy_member(shown->writer, node, "name");
+        if (rt_json_member(node, "scope")) copy_member(shown->writer, node, "scope");
+        copy_member(shown->writer, node, "op");
+        copy_member(shown->writer, node, "partition");
+        if (ranks.all.n <= MOST_REPEATED)
+            put_ranks(shown->writer, "ranks", &ranks);
+        else
+            rt_json_key(shown->writer, "ranks"), rt_json_put_null(shown->writer);
+        copy_member(shown->writer, node, "stage");
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+static void put_value(const struct shown *shown, const char *key) {
+    copy_member(shown->writer, shown->compiled->root, key);
+}
+
+/* "runtime_ngpus", which is not in the manifest. */
+static void put_number_of_ranks(const struct shown *shown, const char *key) {
+    rt_json_key(shown->writer, key), rt_json_put_int(shown->writer, shown->compiled->runtime_ngpus);
+}
+
+/* Of training, and so in the manifest of a model that is trained. */
+static void put_value_if_any(const struct shown *shown, const char *key) {
+    if (rt_json_member(shown->compiled->root, key)) put_value(shown, key);
+}
+
+/* Writes the plan as JSON. */
+static struct rt_json_writer *put_all(const struct compiled_model *compiled, struct cli *cli) {
+    static const struct {
+        const char *key;
+        void (*put)(const struct shown *shown, const char *key);
+    } members[] = {{"model", put_value},
+                   {"target", put_value},
+                   {"plan_ngpus", put_value},
+                   {"runtime_ngpus", put_number_of_ranks},
+                   {"ranks", put_all_ranks},
+                   {"communication", put_all_communication},
+                   {"live", put_all_live},
+                   {"pas", put_value},
+                   {"mesh", put_value},
+                   {"schedule", put_value_if_any},
+                   {"estimate", put_value_if_any},
+                   {"search", put_value_if_any},
+                   {"stages", put_all_stages},
+                   {"nodes", put_all_nodes},
+                   {"parameters", put_value_if_any},
+                   {"constants", put_value_if_any}};
+    const struct shown shown = {own_json_writer(cli->arena), compiled, ranks_classes(compiled, cli->arena), cli->arena};
+    rt_json_open(shown.writer, '{', RT_JSON_LINES);
+    rt_json_key(shown.writer, "format"), rt_json_put_int(shown.writer, 1);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) members[i].put(&shown, members[i].key);
+    rt_json_close(shown.writer, '}');
+    return shown.writer;
+}
+
+/* --html. */
+static int write_page(const struct compiled_model *compiled, struct cli *cli) {
+    struct rt_reason why;
+    const char *json = own_json_end(cli->arena, put_all(compiled, cli));
+    if (!json) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    if (page_write(cli->arena, cli->options->html, json, &why)) return 0;
+    return diag_refusal(cli->diags, 611, EXIT_SYSTEM, NULL, &why);
+}
+
+/* ---- text ---- */
+
+static void put_ports(struct strbuf *out, const struct compiled_model *compiled, const char *key) {
+    const struct rt_json *port = elements(rt_json_member(compiled->root, key));
+    for (; port; port = port->next) {
+        strbuf_printf(out, "%-8s %s %s[", key, show_text(rt_json_member(port, "name"), out->arena),
+                      show_text(rt_json_member(port, "dtype"), out->arena));
+        const struct rt_json *shape = rt_json_member(port, "shape");
+        for (const struct rt_json *dim = elements(shape); dim; dim = dim->next) {
+            int64_t size = 0;
+            rt_json_int(dim, &size);
+            strbuf_printf(out, "%s%" PRId64, dim == shape->first ? "" : ",", size);
+        }
+        strbuf_puts(out, "]\n");
+    }
+}
+
+static const char *mesh_text(const struct compiled_model *compiled, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int a = 0; a < compiled->mesh.naxes; a++)
+        strbuf_printf(&text, "%s%s", text.length ? ", " : "", mesh_axis_text(&compiled->mesh, a, arena));
+    return strbuf_text(&text);
+}
+
+static void put_header(struct strbuf *out, const struct compiled_model *compiled) {
+    const struct rt_json *root = compiled->root;
+    int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
+    const char *mesh = mesh_text(compiled, out->arena);
+    strbuf_printf(out, "model    %s, instance %s, target %s\n", show_text(rt_json_member(root, "model"), out->arena),
+                  show_text(rt_json_member(root, "instance"), out->arena),
+                  show_text(rt_json_member(root, "target"), out->arena));
+    strbuf_printf(out, "plan     %s: %" PRId64 " scale unit%s of %" PRId64 " rank%s%s%s%s\n",
+                  show_text(rt_json_member(root, "pas"), out->arena), units, units == 1 ? "" : "s",
+                  compiled->plan_ngpus, compiled->plan_ngpus == 1 ? "" : "s", *mesh ? " (" : "", mesh,
+                  *mesh ? ")" : "");
+    put_ports(out, compiled, "inputs");
+    put_ports(out, compiled, "outputs");
+}
+
+static bool same_traffic(const struct rt_json *left, const struct rt_json *right, struct arena *arena) {
+    return integer(left, "count") == integer(right, "count") && integer(left, "bytes") == integer(right, "bytes") &&
+           integer(left, "begun") == integer(right, "begun") &&
+           integer(left, "prefetched") == integer(right, "prefetched") &&
+           !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
+}
+
+/* Says whether gradients are reduced during the backward phase, and whether parameters are gathered early. */
+static void put_overlap(struct strbuf *out, const struct rt_json *item) {
+    const int64_t n = integer(item, "buckets"), begun = integer(item, "begun"),
+                  prefetched = integer(item, "prefetched");
+    if (prefetched) strbuf_printf(out, ", %" PRId64 " prefetched", prefetched);
+    if (begun) strbuf_printf(out, ", %" PRId64 " during backward", begun);
+    if (n) strbuf_printf(out, ", during backward, in %" PRId64 " bucket%s", n, n == 1 ? "" : "s");
+}
+
+/* One line for equal communication of several groups of ranks. */
+static void put_communication(struct strbuf *out, const struct compiled_model *compiled,
+                              const struct rt_json **classes) {
+    const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
+    struct strbuf lines;
+    strbuf_init(&lines, out->arena);
+    for (const struct rt_json *next; item; item = next) {
+        const struct rank_groups groups = ranks_groups(compiled, item, classes, out->arena);
+        int others = groups.all.n - 1;
+        for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next)
+            others += ranks_groups(compiled, next, classes, out->arena).all.n;
+        if (!groups.all.n) continue;
+        const struct rank_list ranks = ranks_of_group(&groups.all.at[0], out->arena);
+        strbuf_printf(&lines, "  %-16s %6" PRId64 "x  %10s  ranks %s",
+                      show_text(rt_json_member(item, "kind"), out->arena), integer(item, "count"),
+                      format_bytes(integer(item, "bytes")).text, rank_list_text(&ranks, out->arena));
+        if (others > 0) strbuf_printf(&lines, ", and %d more group%s", others, others == 1 ? "" : "s");
+        put_overlap(&lines, item);
+        strbuf_putc(&lines, '\n');
+    }
+    strbuf_printf(out, "\ncommunication per step%s\n%s", lines.length ? "" : ": none", strbuf_text(&lines));
+}
+
+/* "stage 1, 2 slots" of a pipeline coordinate; of one with several stages "stages 1,3: 4,2 slots". */
+static const char *line_name(const struct compiled_model *compiled, int coordinate, const struct rt_json *slots,
+                             struct arena *arena) {
+    const struct rt_json *stages = elements(rt_json_member(compiled->root, "stages"));
+    struct strbuf name, numbers;
+    int64_t n = 0, stage = 0;
+    if (!slots || slots->kind != RT_JSON_ARRAY) {
+        if (slots) rt_json_int(slots, &n);
+        return arena_printf(arena, "stage %d, %2" PRId64 " slot%s", coordinate, n, n == 1 ? " " : "s");
+    }
+    strbuf_init(&name, arena);
+    strbuf_init(&numbers, arena);
+    for (const struct rt_json *home = stages; home; home = home->next, stage++)
+        if (rt_json_int(home, &n) && n == coordinate)
+            strbuf_printf(&name, "%s%" PRId64, name.length ? "," : "stages ", stage);
+    for (const struct rt_json *of = elements(slots); of; of = of->next)
+        if (rt_json_int(of, &n)) strbuf_printf(&numbers, "%s%" PRId64, numbers.length ? "," : "", n);
+    return arena_printf(arena, "%s: %s slots", strbuf_text(&name), strbuf_text(&numbers));
+}
+
+/* "  slots of values that gradients of weights do not need: 4 3 2 1": of each stage; several at one coordinate as
+ * "4,1". Nothing if there are none. */
+static void put_slots(struct strbuf *out, const struct rt_json *schedule, const char *key, const char *what) {
+    const struct rt_json *stage = elements(rt_json_member(schedule, key));
+    int64_t n = 0;
+    if (!stage) return;
+    strbuf_printf(out, "  slots of values %s:", what);
+    for (; stage; stage = stage->next) {
+        const bool list = stage->kind == RT_JSON_ARRAY;
+        const char *before = " ";
+        for (const struct rt_json *of = list ? elements(stage) : stage; of; of = list ? of->next : NULL, before = ",")
+            if (rt_json_int(of, &n)) strbuf_printf(out, "%s%" PRId64, before, n);
+    }
+    strbuf_putc(out, '\n');
+}
+
+enum { MOST_COLUMNS = 1000 }; /* of a timeline */
+
+/* The timeline of pipeline stages in training. */
+static void put_schedule(struct strbuf *out, const struct compiled_model *compiled) {
+    const struct rt_json *schedule = rt_json_member(compiled->root, "schedule");
+    const struct rt_json *slots = elements(rt_json_member(schedule, "slots"));
+    double bubble = 0;
+    int coordinate = 0;
+    if (!schedule) return;
+    rt_json_real(rt_json_member(schedule, "bubble"), &bubble);
+    strbuf_printf(out, "\nschedule %s, %" PRId64 " micro-batches: stages wait %.0f %% of the time by the cost model",
+                  show_text(rt_json_member(schedule, "name"), out->arena), integer(schedule, "micro_batches"),
+                  100 * bubble);
+    if (rt_json_real(rt_json_member(schedule, "bubble_overlapped"), &bubble))
+        strbuf_printf(out, ", %.0f %% if steps overlapped", 100 * bubble);
+    strbuf_putc(out, '\n');
+    const struct rt_json *line = elements(rt_json_member(schedule, "timeline"));
+    for (; line; line = line->next, slots = slots ? slots->next : NULL) {
+        strbuf_printf(
+            out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
+            line->kind == RT_JSON_STRING ? str_escape(out->arena, line->text, (size_t)line->count, MOST_COLUMNS) : "?");
+    }
+    const bool divided = rt_json_member(schedule, "slots_to_weight") != NULL; /* the backward phase */
+    put_slots(out, schedule, "slots_to_backward",
+              divided ? "that gradients of weights do not need" : "that are neither sent nor received");
+    put_slots(out, schedule, "slots_to_weight", "that the backward pass computes for them");
+    put_slots(out, schedule, "slots_of_gradients", "that are sent or received in the backward pass");
+}
+
+/* ---- memory ---- */
+
+/* Ranks that need equal amounts of memory. */
+struct memory_row {
+    int64_t bytes[MEMORY_KINDS];
+    struct rank_list ranks;
+};
+struct memory_rows {
+    VEC(struct memory_row) all;
+};
+
+static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes[MEMORY_KINDS], struct arena *arena) {
+    struct memory_row row = {0};
+    for (int i = 0; i < rows->all.n; i++)
+        if (!memcmp(rows->all.at[i].bytes, bytes, sizeof row.bytes)) return &rows->all.at[i];
+    memcpy(row.bytes, bytes, sizeof row.bytes);
+    VEC_PUSH(arena, &rows->all, row);
+    return &rows->all.at[rows->all.n - 1];
+}
+
+static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, const struct rt_json **classes,
+                      bool used[MEMORY_KINDS], struct arena *arena) {
+    for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++) {
+        int64_t bytes[MEMORY_KINDS];
+        memory_of_class(compiled, classes[rank % compiled->plan_ngpus], bytes);
+        for (int i = 0; i < MEMORY_KINDS; i++) used[i] |= bytes[i] != 0;
+        VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, rank);
+    }
+}
+
+static int column_width(int kind) {
+    return strlen(memory_kinds[kind]) < 10 ? 10 : 13;
+}
+
+static void put_memory(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes) {
+    struct memory_rows rows = {0};
+    bool used[MEMORY_KINDS] = {[MEMORY_KINDS - 1] = true};
+    read_rows(&rows, compiled, classes, used, out->arena);
+    strbuf_printf(out, "\n%-20s", "memory");
+    for (int i = 0; i < MEMORY_KINDS; i++)
+        if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_kinds[i]);
+    strbuf_putc(out, '\n');
+    for (int r = 0; r < rows.all.n; r++) {
+        const struct memory_row *row = &rows.all.at[r];
+        const char *name = arena_printf(out->arena, "rank%s %s", row->ranks.all.n == 1 ? "" : "s",
+                                        rank_list_text(&row->ranks, out->arena));
+        strbuf_printf(out, "  %-18s", name);
+        for (int i = 0; i < MEMORY_KINDS; i++)
+            if (used[i]) strbuf_printf(out, " %*s", column_width(i), format_bytes(row->bytes[i]).text);
+        strbuf_printf(out, "   (%" PRId64 " bytes)\n", row->bytes[MEMORY_KINDS - 1]);
+    }
+}
+
+/* True if ranks divide the tensor along the axis. */
+static bool is_divided(const struct rt_json *tensor, const char *axis) {
+    for (const struct rt_json *cut = elements(rt_json_member(tensor, "slices")); cut; cut = cut->next) {
+        const char *name = rt_json_text(rt_json_member(cut, "axis"));
+        if (name && !strcmp(name, axis)) return true;
+    }
+    return false;
+}
+
+static int64_t stored_bytes(const struct rt_json *tensor) {
+    const char *name = rt_json_text(rt_json_member(tensor, "dtype"));
+    const enum rt_dtype dtype = name ? rt_dtype_by_name(name) : RT_DTYPE_NONE;
+    uint64_t bytes = dtype == RT_DTYPE_NONE ? 0 : rt_dtype_bytes(dtype);
+    for (const struct rt_json *dim = elements(rt_json_member(tensor, "shape")); dim; dim = dim->next) {
+        int64_t size = 0;
+        rt_json_int(dim, &size);
+        bytes *= (uint64_t)size; /* unsigned: a manifest may hold any number */
+    }
+    return (int64_t)bytes;
+}
+
+/* The weights that tensor parallelism does not divide, if there are any. */
+static void put_whole_weights(struct strbuf *out, const struct compiled_model *compiled) {
+    static const char axis[] = "tensor";
+    const struct rt_json *largest = NULL;
+    int64_t whole = 0, all = 0;
+    if (mesh_axis_by_name(&compiled->mesh, axis) < 0 || memory_ways(compiled, axis) < 2) return;
+    for (const struct rt_json *t = elements(rt_json_member(compiled->root, "tensors")); t; t = t->next) {
+        const int64_t bytes = stored_bytes(t);
+        all += bytes;
+        if (is_divided(t, axis)) continue;
+        whole += bytes;
+        if (!largest || bytes > stored_bytes(largest)) largest = t;
+    }
+    if (!whole) return;
+    strbuf_printf(out, "\nwhole along %s: %s of %s of weights, the largest is %s, %s\n", axis, format_bytes(whole).text,
+                  format_bytes(all).text, show_text(rt_json_member(largest, "name"), out->arena),
+                  format_bytes(stored_bytes(largest)).text);
+}
+
+/* ---- the verbs ---- */
+
+static int show(const struct compiled_model *compiled, struct cli *cli) {
+    if (cli->options->html && write_page(compiled, cli)) return -1;
+    if (cli->options->json) return cli_print_json(cli, put_all(compiled, cli));
+    const struct rt_json **classes = ranks_classes(compiled, cli->arena);
+    struct strbuf out;
+    strbuf_init(&out, cli->arena);
+    put_header(&out, compiled);
+    show_tree(&out, compiled, cli->options->verbose);
+    show_parameters(&out, compiled, cli->options->verbose);
+    put_communication(&out, compiled, classes);
+    put_schedule(&out, compiled);
+    put_memory(&out, compiled, classes);
+    show_estimate(&out, compiled);
+    put_whole_weights(&out, compiled);
+    fputs(strbuf_text(&out), stdout);
+    return 0;
+}
+
+int show_model(struct cli *cli) {
+    struct compiled_model compiled;
+    const char *manifest = NULL;
+    int ranks;
+    if (driver_plan(cli->options, cli->arena, cli->diags, &manifest, &ranks)) return -1;
+    if (compiled_parse(&compiled, manifest, ranks, cli)) return -1;
+    int status = show(&compiled, cli);
+    compiled_close(&compiled);
+    return status;
+}
+
+static int show_directory(struct cli *cli) {
+    struct compiled_model compiled;
+    if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
+    int status = show(&compiled, cli);
+    compiled_close(&compiled);
+    return status;
+}
+
+int cli_show(struct cli *cli) {
+    if (!is_directory(cli->options->operand)) return show_model(cli);
+    return compiled_refuses_options(cli) ? -1 : show_directory(cli);
+}

@@ -1,0 +1,201 @@
+#include "frontend/cli/verify/numeric.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/driver/driver.h"
+#include "frontend/driver/program/random_inputs.h"
+#include "frontend/driver/output/temporary.h"
+#include "runtime/base/npy.h"
+#include "runtime/base/io/progress.h"
+#include "runtime/launch.h"
+
+struct comparison {
+    const struct compiled_model *compiled;
+    struct cli *cli;
+    const char *work;    /* a temporary directory */
+    bool rounded;        /* the one-rank model was also run in f32 */
+    const char *running; /* what is run now */
+    struct rt_progress progress;
+};
+
+struct words {
+    VEC(const char *) all;
+};
+
+static void add_word(const struct comparison *comparison, struct words *words, const char *word) {
+    VEC_PUSH(comparison->cli->arena, &words->all, word);
+}
+
+static int write_inputs(const struct comparison *comparison, const char *name, enum rt_dtype type,
+                        struct words *words) {
+    struct random_inputs inputs = {0};
+    const char *prefix = arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name);
+    if (random_inputs_write(&inputs, comparison->compiled->root, prefix, type, comparison->cli->arena,
+                            comparison->cli->diags) < 0)
+        return -1;
+    for (int i = 0; i < inputs.all.n; i++) {
+        add_word(comparison, words, "--input");
+        add_word(comparison, words, inputs.all.at[i]);
+    }
+    return 0;
+}
+
+/* Called while a program runs. */
+static void show_run(void *of) {
+    struct comparison *comparison = of;
+    char text[80];
+    snprintf(text, sizeof text, "running: %s", comparison->running);
+    rt_progress_say(&comparison->progress, text, -1, "");
+}
+
+/* Runs the program in `dir` with the inputs; its outputs go to work/<name>. */
+static int run(struct comparison *comparison, const char *dir, const char *name, enum rt_dtype type, int64_t ranks) {
+    struct words words = {0};
+    if (write_inputs(comparison, name, type, &words) < 0) return -1;
+    add_word(comparison, &words, "--output-dir");
+    add_word(comparison, &words, arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name));
+    if (comparison->cli->options->json) add_word(comparison, &words, "--json");
+    add_word(comparison, &words, "--quiet"); /* the progress shown is that of all runs */
+    add_word(comparison, &words, NULL);
+    const struct rt_launch launch = {.program = arena_printf(comparison->cli->arena, "%s/build/run", dir),
+                                     .arguments = (const char *const *)words.all.at,
+                                     .ranks = (int)ranks,
+                                     .json = comparison->cli->options->json,
+                                     .no_results = true,
+                                     .watch = show_run,
+                                     .watched = comparison};
+    const int status = rt_launch(&launch);
+    rt_progress_end(&comparison->progress);
+    return status;
+}
+
+/* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. */
+static int run_whole(struct comparison *comparison, const char *name, enum rt_dtype type) {
+    struct cli *cli = comparison->cli;
+    const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
+    if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
+                             (int)random_inputs_micro_batches(comparison->compiled->root),
+                             cli->options->quiet || cli->options->json, cli->arena, cli->diags) < 0)
+        return -1;
+    return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
+}
+
+/* Comparison ------------------------------------------------------------------------------------------------------- */
+
+/* The runs whose outputs are compared: the plan, one rank, one rank in f64, and, if the program computes in f64, one
+ * rank in f32. */
+enum { ALL, ONE, EXACT, ROUNDED, RUNS };
+static const char *const run_names[RUNS] = {[ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded"};
+
+static double element(const struct rt_tensor *t, int64_t i) {
+    double value;
+    rt_convert(&value, RT_F64, (const char *)t->data + i * (int64_t)rt_dtype_bytes(t->dtype), t->dtype, 1);
+    return value;
+}
+
+/* The largest difference allowed between the plan and the result in f64. If one rank overflows, the plan may too. The
+ * rounding error of an f64 program is estimated by that of f32 times the quotient of their epsilons. */
+static double allowed(const struct rt_tensor run[RUNS]) {
+    double largest = 0, distance = 0;
+    const enum rt_dtype type = run[ONE].dtype;
+    const struct rt_tensor *one = type == RT_F64 ? &run[ROUNDED] : &run[ONE];
+    if (!rt_dtype_is_float(type)) return 0;
+    const double scale = rt_dtypes[type].epsilon / rt_dtypes[one->dtype].epsilon;
+    for (int64_t i = 0; i < one->count; i++) {
+        double exact = element(&run[EXACT], i), away = fabs(element(one, i) - exact);
+        if (isfinite(exact)) largest = fmax(largest, fabs(exact));
+        if (isfinite(away)) distance = fmax(distance, away);
+    }
+    return 2 * scale * distance + 8 * rt_dtypes[type].epsilon * largest;
+}
+
+static int compare_tensors(const struct comparison *comparison, const char *name, const struct rt_tensor run[RUNS]) {
+    const double bound = allowed(run);
+    double most = 0;
+    for (int64_t i = 0; i < run[ONE].count; i++) {
+        double all = element(&run[ALL], i), one = element(&run[ONE], i), exact = element(&run[EXACT], i);
+        most = fmax(most, fabs(all - exact));
+        if (all == one || (isnan(all) && isnan(one)) || fabs(all - exact) <= bound) continue;
+        return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
+                          "output %s, element %lld: the plan gives %.9g, one rank %.9g, the f64 reference %.9g "
+                          "(allowed difference %.3g)",
+                          diag_quote(comparison->cli->diags, name), (long long)i, all, one, exact, bound);
+    }
+    cli_tell(comparison->cli, "output %s: at most %.3g from the f64 reference, allowed are %.3g",
+             diag_quote(comparison->cli->diags, name), most, bound);
+    return 0;
+}
+
+static int compare_runs(const struct comparison *comparison, const char *name, const struct rt_tensor run[RUNS]) {
+    bool same =
+        run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count;
+    if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count))
+        return compare_tensors(comparison, name, run);
+    return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
+                      "output %s has another data type or shape than on one rank",
+                      diag_quote(comparison->cli->diags, name));
+}
+
+static int read_output(const struct comparison *comparison, int run, const char *file, struct rt_tensor *tensor) {
+    struct rt_reason why;
+    const char *path = arena_printf(comparison->cli->arena, "%s/%s/%s", comparison->work, run_names[run], file);
+    return rt_npy_read(tensor, path, &why) ? 0 : diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
+}
+
+static int run_rounded(struct comparison *comparison) {
+    comparison->running = "again, the model on one rank in f32";
+    if (!comparison->rounded && run_whole(comparison, run_names[ROUNDED], RT_F32)) return -1;
+    comparison->rounded = true;
+    return 0;
+}
+
+static int compare_file(struct comparison *comparison, const char *name, const char *file) {
+    struct rt_tensor run[RUNS] = {0};
+    int status = 0;
+    for (int i = 0; i < ROUNDED && !status; i++) status = read_output(comparison, i, file, &run[i]);
+    if (!status && run[ONE].dtype == RT_F64) status = run_rounded(comparison);
+    if (!status && run[ONE].dtype == RT_F64) status = read_output(comparison, ROUNDED, file, &run[ROUNDED]);
+    if (!status) status = compare_runs(comparison, name, run);
+    for (int i = 0; i < RUNS; i++) rt_tensor_free(&run[i]);
+    return status;
+}
+
+static int compare_outputs(struct comparison *comparison) {
+    struct rt_reason why;
+    struct rt_json_document *document = own_json(
+        comparison->cli->arena, arena_printf(comparison->cli->arena, "%s/one/outputs.json", comparison->work), &why);
+    if (!document) return diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
+    const struct rt_json *outputs = rt_json_member(rt_json_root(document), "outputs");
+    int status = 0;
+    for (const struct rt_json *o = outputs ? outputs->first : NULL; o; o = o->next) {
+        const char *name = rt_json_text(rt_json_member(o, "name")), *file = rt_json_text(rt_json_member(o, "file"));
+        if (!name || !file || compare_file(comparison, name, file) < 0) status = -1;
+    }
+    arena_release(comparison->cli->arena, document);
+    return status;
+}
+
+static int compare(struct comparison *comparison) {
+    comparison->running = "1 of 3, the model on one rank";
+    int status = run_whole(comparison, run_names[ONE], RT_DTYPE_NONE);
+    comparison->running = "2 of 3, the model on one rank in f64";
+    if (!status) status = run_whole(comparison, run_names[EXACT], RT_F64);
+    comparison->running = "3 of 3, the plan";
+    if (!status)
+        status = run(comparison, comparison->compiled->directory, run_names[ALL], RT_DTYPE_NONE,
+                     comparison->compiled->runtime_ngpus);
+    return status ? status : compare_outputs(comparison);
+}
+
+int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
+    const char *work = temporary_make("verify", cli->arena, cli->diags);
+    if (!work) return -1;
+    struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
+    rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
+    int status = compare(&comparison);
+    temporary_remove(work);
+    return status;
+}

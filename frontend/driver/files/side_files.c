@@ -1,0 +1,261 @@
+#include "frontend/driver/files/side_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/driver/files/user_ops.h"
+#include "frontend/read/onnx_weights.h"
+#include "ir/base/own.h"
+#include "passes/plan/file/plan_text.h"
+#include "passes/plan/schedule/schedules.h"
+#include "runtime/base/io/path.h"
+#include "runtime/base/io/tensor_pb.h"
+
+enum { MAX_TEXT = 64 << 20 };
+
+struct reader {
+    struct side_files *files;
+    const struct options *options;
+    struct arena *arena;
+    struct diags *diags;
+};
+
+static int refuse(const struct reader *reader, int code, const char *path, const struct rt_reason *why) {
+    return diag_refusal(reader->diags, code, EXIT_MALFORMED, diag_quote(reader->diags, path), why);
+}
+
+static int read_rules(struct reader *reader, const char *path) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 424, path, &why);
+    rt_hash_bytes(bytes, count, reader->files->plan_hash);
+    int status = rules_parse(reader->arena, reader->diags, path, bytes, count, &reader->files->rules);
+    arena_release(reader->arena, bytes);
+    if (!status) reader->files->mesh = reader->files->rules->mesh;
+    return status;
+}
+
+/* --pas plugin:FILE: a policy manual whose rules a library gives. */
+static int read_plugin(struct reader *reader, const char *path) {
+    struct side_files *files = reader->files;
+    struct rt_reason why;
+    if (!rt_hash_file(path, files->plan_hash, &why)) return refuse(reader, 428, path, &why);
+    files->policy = "manual";
+    if (policy_plugin_open(reader->arena, reader->diags, path, (int)reader->options->plan_ngpus, &files->plugin,
+                           &files->rules) < 0)
+        return -1;
+    files->mesh = files->rules->mesh;
+    return 0;
+}
+
+static int read_plan(struct reader *reader, const char *path) {
+    struct rt_reason why;
+    struct rt_json_document *document = own_json(reader->arena, path, &why);
+    if (!document || !rt_hash_file(path, reader->files->plan_hash, &why)) return refuse(reader, 424, path, &why);
+    reader->files->plan = ARENA_NEW(reader->arena, struct plan);
+    const int status = plan_parse(reader->files->plan, reader->arena, reader->diags, path, rt_json_root(document));
+    arena_release(reader->arena, document);
+    reader->files->mesh = reader->files->plan->mesh;
+    return status;
+}
+
+/* True if --schedule names a file: no row has the name, and it looks like a path. */
+static bool names_file(const char *schedule) {
+    return schedule && !schedule_is_known(schedule) && strpbrk(schedule, "./");
+}
+
+static int read_schedule(struct reader *reader, const char *path) {
+    struct rt_reason why;
+    struct grid grid;
+    void *bytes;
+    size_t count;
+    if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 427, path, &why);
+    const int status = grid_parse(&grid, bytes, count, path, reader->arena, reader->diags);
+    if (!status) reader->files->schedule = grid_text(&grid, reader->arena);
+    arena_release(reader->arena, bytes);
+    return status;
+}
+
+/* Uses the mesh of the options; rules without a mesh get one axis "tensor" of all devices. */
+static void take_options_mesh(struct reader *reader) {
+    struct mesh *mesh = &reader->files->mesh;
+    for (int a = 0; a < reader->options->naxes; a++) {
+        const struct mesh_axis *axis = &reader->options->mesh[a];
+        mesh_add_axis(mesh, axis->name, &(struct rt_mesh_axis){axis->size, axis->first, axis->end});
+    }
+    if (!reader->files->rules) return;
+    mesh->naxes = 1;
+    mesh->axis[0].name = "tensor";
+    mesh->axis[0].size = (int)reader->options->plan_ngpus;
+}
+
+/* The words of --require or --forbid that name nodes; the others are of the search. */
+static int read_words(struct reader *reader, const char *option, const char *list, bool forbids) {
+    for (size_t n; list && *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        const char *word = arena_copy(reader->arena, list, n);
+        if (constraint_is_of_nodes(word) &&
+            constraints_parse_word(reader->files->constraints, reader->arena, reader->diags, option, word, forbids) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --refine. */
+static int read_refined(struct reader *reader, const char *path) {
+    const enum choice policy = reader->options->pas.word;
+    struct rt_reason why;
+    if (policy == OPT_POLICY_MANUAL || policy == OPT_POLICY_PLUGIN)
+        return diag_error(reader->diags, 200, EXIT_USAGE, NULL,
+                          "--refine leaves decisions to a policy, and --pas %s has rules for them",
+                          choice_word(policy));
+    struct rt_json_document *document = own_json(reader->arena, path, &why);
+    if (!document || !rt_hash_file(path, reader->files->refine_hash, &why)) return refuse(reader, 424, path, &why);
+    struct plan *plan = ARENA_NEW(reader->arena, struct plan);
+    const int status = plan_parse_partial(plan, reader->arena, reader->diags, path, rt_json_root(document));
+    arena_release(reader->arena, document);
+    reader->files->constraints->refine = reader->files->refine = plan;
+    return status;
+}
+
+/* --constraints, --refine, --require and --forbid. */
+static int read_constraints(struct reader *reader) {
+    const struct options *options = reader->options;
+    struct side_files *files = reader->files;
+    struct rt_hash hash;
+    struct rt_reason why;
+    void *bytes = NULL;
+    size_t count = 0;
+    int status = 0;
+    files->constraints = ARENA_NEW(reader->arena, struct constraints);
+    *files->constraints = (struct constraints){0};
+    if (options->refine && read_refined(reader, options->refine) < 0) return -1;
+    if (options->constraints) {
+        if (!own_file(reader->arena, options->constraints, MAX_TEXT, &bytes, &count, &why))
+            return refuse(reader, 437, options->constraints, &why);
+        status = constraints_parse_file(files->constraints, reader->arena, reader->diags, options->constraints, bytes,
+                                        count);
+    }
+    rt_hash_start(&hash);
+    rt_hash_field(&hash, bytes, count);
+    if (options->refine) rt_hash_text(&hash, files->refine_hash);
+    if (bytes) arena_release(reader->arena, bytes);
+    if (status < 0 || read_words(reader, "require", options->require, false) < 0 ||
+        read_words(reader, "forbid", options->forbid, true) < 0)
+        return -1;
+    for (int i = 0; i < files->constraints->all.n; i++) rt_hash_text(&hash, files->constraints->all.at[i].place);
+    if (!files->constraints->all.n && !files->refine) files->constraints = NULL;
+    if (files->constraints) rt_hash_hex(&hash, files->constraints_hash);
+    return 0;
+}
+
+static int read_machine(struct reader *reader) {
+    struct machine *machine = &reader->files->machine;
+    if (machine_read(reader->arena, reader->diags, reader->options->machine, machine) < 0) return -1;
+    const char *text = machine_text(reader->arena, machine);
+    if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    rt_hash_bytes(text, strlen(text), reader->files->machine_hash);
+    return 0;
+}
+
+/* Sets `pipelines`, and divides the pipeline axis by it unless a plan has the mesh: that of a plan file is divided
+ * already. E0205 if it cannot be divided. */
+static int divide_pipeline(struct reader *reader) {
+    struct side_files *files = reader->files;
+    const int axis = mesh_pipeline_axis(&files->mesh);
+    const struct plan *plan = files->plan ? files->plan : files->refine;
+    const char *schedule = plan && plan->schedule ? plan->schedule : reader->options->schedule;
+    int *size = axis < 0 ? NULL : &files->mesh.axis[axis].size;
+    files->pipelines = size && (files->plan || *size > 1) ? schedule_pipelines(schedule) : 1;
+    if (files->plan || files->pipelines == 1) return 0;
+    if (!mesh_is_even(&files->mesh))
+        return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
+                          "%s has several pipelines, of stages with equal numbers of ranks",
+                          diag_quote(reader->diags, schedule));
+    if (*size % files->pipelines)
+        return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
+                          "%s divides the pipeline ranks into %d pipelines of equal size; there are %d",
+                          diag_quote(reader->diags, schedule), files->pipelines, *size);
+    *size /= files->pipelines;
+    return 0;
+}
+
+int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags) {
+    const int unit = mesh_size(&files->mesh) * files->pipelines;
+    if (!options->given[OPT_PLAN_NGPUS] || options->plan_ngpus == unit) return 0;
+    return diag_error(diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, but --plan-ngpus is %lld",
+                      unit, (long long)options->plan_ngpus);
+}
+
+/* The map file of --weights-from is part of the graph key; the weights themselves are files of the model. */
+static int hash_names(const struct reader *reader) {
+    const struct onnx_weights_from from = onnx_weights_from(reader->arena, reader->options->weights_from);
+    struct rt_reason why;
+    if (!from.map || rt_hash_file(from.map, reader->files->names_hash, &why)) return 0;
+    return refuse(reader, 394, from.map, &why);
+}
+
+static void free_tensor(void *tensor) {
+    rt_tensor_free(tensor);
+}
+
+static int read_bind(struct reader *reader, struct import_bind *bind, const char *path) {
+    struct rt_reason why;
+    if (import_is_numbers(path) && access(path, F_OK) < 0) {
+        bind->numbers = path;
+        return 0;
+    }
+    bool pb = rt_has_suffix(path, ".pb");
+    if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
+        return refuse(reader, 915, path, &why);
+    arena_own(reader->arena, &bind->tensor, free_tensor);
+    return 0;
+}
+
+static int read_binds(struct reader *reader) {
+    const struct option_files *given = &reader->options->binds;
+    struct rt_hash hash;
+    if (!given->all.n) return 0;
+    reader->files->binds = ARENA_ARRAY(reader->arena, struct import_bind, given->all.n);
+    rt_hash_start(&hash);
+    for (int i = 0; i < given->all.n; i++) {
+        struct import_bind *bind = &reader->files->binds[i];
+        if (read_bind(reader, bind, given->all.at[i].path) < 0) return -1;
+        bind->input = given->all.at[i].name;
+        reader->files->nbinds++;
+        rt_hash_text(&hash, bind->input);
+        rt_hash_text(&hash, bind->numbers ? bind->numbers : "");
+        rt_hash_int(&hash, bind->tensor.dtype);
+        rt_hash_field(&hash, bind->tensor.dims, (size_t)bind->tensor.ndim * sizeof *bind->tensor.dims);
+        rt_hash_field(&hash, bind->tensor.data, (size_t)bind->tensor.count * rt_dtype_bytes(bind->tensor.dtype));
+    }
+    rt_hash_hex(&hash, reader->files->binds_hash);
+    return 0;
+}
+
+int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags) {
+    struct reader reader = {files, options, arena, diags};
+    bool manual = options->pas.word == OPT_POLICY_MANUAL;
+    *files = (struct side_files){.policy = choice_word(options->pas.word)};
+    if (options->load_plan && options->given[OPT_PAS])
+        return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
+    if (options->load_plan && (options->constraints || options->refine))
+        return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --%s contradict each other",
+                          options->refine ? "refine" : "constraints");
+    if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
+    if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
+    if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.settings.at[0].value) < 0)
+        return -1;
+    if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
+    if (options->machine && read_machine(&reader) < 0) return -1;
+    if (read_constraints(&reader) < 0) return -1;
+    files->own_mesh = files->mesh.naxes || files->plan;
+    if (!files->own_mesh) take_options_mesh(&reader);
+    if (divide_pipeline(&reader) < 0 || (files->own_mesh && side_files_check_mesh(files, options, diags) < 0))
+        return -1;
+    if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
+    if (options->weights_from && hash_names(&reader) < 0) return -1;
+    return read_binds(&reader);
+}

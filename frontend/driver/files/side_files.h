@@ -1,0 +1,44 @@
+/* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), a schedule (--schedule FILE), a
+ * machine (--machine), operators (--ops) and values of bound inputs (--bind). Their content, never their names, enters
+ * the reuse keys. */
+#ifndef FRONTEND_DRIVER_SIDE_FILES_H
+#define FRONTEND_DRIVER_SIDE_FILES_H
+
+#include "frontend/options/options.h"
+#include "frontend/import/import.h"
+#include "passes/pipeline.h"
+#include "passes/plan/constrain/constraints.h"
+#include "passes/plan/machine/machine.h"
+#include "passes/plan/plan.h"
+#include "passes/plan/policy/policy_plugin.h"
+#include "passes/plan/policy/rules.h"
+#include "runtime/base/number/hash.h"
+
+struct side_files {
+    const char *policy;              /* "" where a plan is loaded */
+    struct policy_plugin *plugin;    /* NULL: none; its mesh is in `rules` */
+    struct rules *rules;             /* NULL: none */
+    struct plan *plan;               /* NULL: none */
+    struct annotations *annotations; /* of the model, for policy annotated; NULL: none */
+    struct plan *refine;             /* the partial plan of --refine, also in `constraints`; NULL: none */
+    struct constraints *constraints; /* of --constraints, --require and --forbid, on nodes; NULL: none */
+    const char *schedule;            /* the grid as text (passes/plan/schedule/schedule_grid.h); NULL: none */
+    struct machine machine;          /* of --machine; .name NULL: not given */
+    struct mesh mesh;                /* of the plan or the rules, else of the options */
+    bool own_mesh;                   /* `mesh` is not that of the options */
+    int pipelines;                   /* scale units of `mesh` in each that the user asks for (schedule_pipelines) */
+    int nbinds;
+    struct import_bind *binds;
+    struct graph *operators; /* declares those of --ops; NULL: none */
+    char constraints_hash[RT_HASH_HEX], refine_hash[RT_HASH_HEX];
+    char machine_hash[RT_HASH_HEX], plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
+        names_hash[RT_HASH_HEX]; /* "" where there are none */
+};
+
+/* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */
+int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags);
+
+/* E0204 if --plan-ngpus is given and is not the size of the mesh that a file has. */
+int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags);
+
+#endif

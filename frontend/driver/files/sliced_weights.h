@@ -1,0 +1,32 @@
+/* Reading back the weights that a compiled model holds as slices (--weights copy), when its graph is compiled or
+ * verified again.
+ *
+ * graph.rir has file and offset of each weight in the original model; "weights" in manifest.json lists the slices that
+ * hold these bytes now (codegen/slices.h). */
+#ifndef FRONTEND_DRIVER_SLICED_WEIGHTS_H
+#define FRONTEND_DRIVER_SLICED_WEIGHTS_H
+
+#include "ir/base/diag.h"
+#include "ir/ir.h"
+#include "runtime/base/text/json.h"
+
+/* True if the manifest is of a model compiled with --weights copy. */
+bool sliced_weights_present(const struct rt_json *manifest);
+
+/* Sets `data` of the graph's weights so that passes can read their values: of all weights stored in one slice, and of
+ * small weights stored in several. Other weights get no values. 0, or -1 with E0802 if a slice has changed. */
+int sliced_weights_attach(const char *directory, const struct rt_json *manifest, struct graph *graph,
+                          struct diags *diags);
+
+/* Files that hold the graph's weights, indexed by stored.file. */
+struct sliced_files {
+    VEC(const char *) all;
+    bool assembled; /* the last one is the scratch file */
+};
+/* Sets tensor->stored of the graph's weights to files of the compiled model: a weight of one slice lies in the slice's
+ * file; weights of several slices are assembled in a new file `scratch`. `first` becomes file 0, which no weight lies
+ * in (for a model, the model file). 0, or -1 after a diagnostic. */
+int sliced_weights_locate(struct sliced_files *files, const char *directory, const struct rt_json *manifest,
+                          struct graph *graph, const char *first, const char *scratch, struct diags *diags);
+
+#endif

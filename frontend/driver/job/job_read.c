@@ -1,0 +1,210 @@
+/* Reads the input of a compile: an ONNX model, text IR, or the graph of an earlier compile. */
+#include <string.h>
+
+#include "frontend/config/config.h"
+#include "frontend/driver/annotations/annotations.h"
+#include "frontend/driver/job/job.h"
+#include "frontend/driver/files/user_ops.h"
+#include "frontend/driver/files/weight_files.h"
+#include "frontend/import/import.h"
+#include "ir/base/str.h"
+#include "ir/samples.h"
+#include "runtime/base/io/path.h"
+
+enum rt_dtype job_dtype(const struct job *job) {
+    const enum choice dtype = job->options->dtype;
+    return dtype == CHOICE_NONE ? RT_DTYPE_NONE : rt_dtype_by_name(choice_word(dtype));
+}
+
+/* --pas annotated: the mesh is that of the model's annotations. */
+static int read_annotations(struct job *job) {
+    const struct options *options = job->options;
+    job->side.annotations = ARENA_NEW(job->arena, struct annotations);
+    if (annotations_read(job->side.annotations, job->model, options->annotated_config, job->diags) < 0) return -1;
+    job->side.mesh = job->side.annotations->mesh;
+    job->side.own_mesh = true;
+    return side_files_check_mesh(&job->side, options, job->diags);
+}
+
+static int open_onnx(struct job *job) {
+    const struct options *options = job->options;
+    const char *from = options->weights_from;
+    struct onnx_weights_from weights = from ? onnx_weights_from(job->arena, from) : (struct onnx_weights_from){0};
+    if (onnx_open_with(job->arena, job->diags, options->operand, options->allow_links, from ? &weights : NULL,
+                       &job->model) < 0)
+        return -1;
+    for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
+    return options->pas.word == OPT_POLICY_ANNOTATED && !options->load_plan ? read_annotations(job) : 0;
+}
+
+/* --sync-batch-norm is refused where the model has nothing for it. */
+static int check_sync(struct job *job) {
+    bool any = !job->options->sync_batch_norm;
+    for (int t = 0; t < job->graph->tensors.n; t++) any = any || job->graph->tensors.at[t].joined;
+    if (any) return 0;
+    diag_error(job->diags, 205, EXIT_USAGE, "--sync-batch-norm",
+               "the model has no batch normalization that uses the statistics of the batch");
+    return diag_help(job->diags, "export the module in training mode; in evaluation mode it uses running statistics"),
+           -1;
+}
+
+/* --shared: the inputs that it names, and no others. */
+static int take_shared(struct job *job) {
+    const struct option_texts *given = &job->options->shared;
+    struct graph *graph = job->graph;
+    const bool none = given->all.n == 1 && strcmp(given->all.at[0], "none") == 0;
+    for (int i = 0; i < graph->inputs.n; i++) {
+        struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
+        input->shared = !input->ndim;
+    }
+    for (int k = 0; k < given->all.n && !none; k++) {
+        int i = 0;
+        while (i < graph->inputs.n && strcmp(graph->tensors.at[graph->inputs.at[i]].name, given->all.at[k]) != 0) i++;
+        if (i == graph->inputs.n)
+            return diag_error(job->diags, 205, EXIT_USAGE, "--shared", "the model has no input %s",
+                              diag_quote(job->diags, given->all.at[k]));
+        graph->tensors.at[graph->inputs.at[i]].shared = true;
+    }
+    return 0;
+}
+
+/* Decides which inputs are the same for all samples, and tells it where a program reads several micro-batches. */
+static int find_shared(struct job *job) {
+    const struct graph *graph = job->graph;
+    struct strbuf names;
+    if (job->options->given[OPT_SHARED]) return take_shared(job);
+    samples_find_shared(job->graph);
+    strbuf_init(&names, job->arena);
+    for (int i = 0; i < graph->inputs.n; i++) {
+        const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
+        if (input->shared)
+            strbuf_printf(&names, "%s%s %s", names.length ? ", " : "", diag_quote(job->diags, input->name),
+                          tensor_type(job->arena, input));
+    }
+    if (!names.length || !(job->options->train || job->options->accumulate > 1)) return 0;
+    diag_remark(job->diags, graph->name, "inputs that are the same for all samples: %s", strbuf_text(&names));
+    diag_help(job->diags, "--shared INPUT, or --shared none, says otherwise");
+    return 0;
+}
+
+static int import_onnx(struct job *job) {
+    const struct options *options = job->options;
+    struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
+    struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, import.ndims + 1);
+    for (int i = 0; i < import.ndims; i++)
+        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
+    import.dims = dims;
+    import.nshapes = options->shapes.all.n;
+    struct import_shape *shapes = ARENA_ARRAY(job->arena, struct import_shape, import.nshapes + 1);
+    for (int i = 0; i < import.nshapes; i++) {
+        const struct option_shape *given = &options->shapes.all.at[i];
+        shapes[i] = (struct import_shape){given->name, given->ndim, given->sizes};
+    }
+    import.shapes = shapes;
+    import.operators = job->side.operators;
+    import.command = options->command;
+    import.train = options->train;
+    import.sync_batch_norm = options->sync_batch_norm;
+    import.loss = options->loss;
+    import.nbinds = job->side.nbinds;
+    import.binds = job->side.binds;
+    if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
+    return job->diags->errors || check_sync(job) < 0 ? -1 : find_shared(job);
+}
+
+/* Sets the graph's mesh from the options, unless text IR has one. */
+static void set_mesh(struct job *job) {
+    if (job->graph->mesh.naxes)
+        job->side.own_mesh = true;
+    else
+        job->graph->mesh = job->side.mesh;
+}
+
+/* The sizes that --dim gives a configuration: *batch and the sequence length. */
+static int take_dims(const struct job *job, struct model_config *config, int64_t *batch) {
+    for (int i = 0; i < job->options->dims.all.n; i++) {
+        const struct option_size *given = &job->options->dims.all.at[i];
+        int64_t *size = strcmp(given->name, "batch") == 0 ? batch
+                        : strcmp(given->name, "seq") == 0 ? &config->sequence
+                                                          : NULL;
+        if (!size)
+            return diag_error(job->diags, 201, EXIT_USAGE, "--dim",
+                              "a configuration has the dimensions batch and seq, not %s",
+                              diag_quote(job->diags, given->name));
+        if (!given->size)
+            return diag_error(job->diags, 201, EXIT_USAGE, "--dim", "%s must be at least 1 for a configuration",
+                              given->name);
+        *size = given->size;
+    }
+    return 0;
+}
+
+static int read_configuration(struct job *job) {
+    struct model_config config;
+    int64_t batch = 1;
+    if (model_config_read(job->arena, job->diags, job->options->model_config, &config) < 0 ||
+        take_dims(job, &config, &batch) < 0 ||
+        model_config_graph(job->arena, job->diags, &config, job_dtype(job), batch, job->options->train, &job->graph) <
+            0)
+        return -1;
+    set_mesh(job);
+    return 0;
+}
+
+int job_open(struct job *job) {
+    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    if (job->options->model_config) return read_configuration(job);
+    if (!rt_has_suffix(job->options->operand, ".rir")) return open_onnx(job);
+    if (job_read_text(job, job->options->operand) < 0 ||
+        user_ops_attach(job->graph, job_text_directory(job), job->side.ops_hash, job->diags) < 0 ||
+        job_check_text_options(job) < 0)
+        return -1;
+    if (job_dtype(job) != RT_DTYPE_NONE && graph_retype(job->graph, job_dtype(job), job->diags) < 0) return -1;
+    if (job->whole && job->graph->level >= PLACED)
+        return diag_error(job->diags, 416, EXIT_UNSUPPORTED, job->options->operand,
+                          "the text is a graph with a plan; --numeric and verify need the one-device graph");
+    if (job->whole)
+        job->graph->mesh.naxes = 0;
+    else if (job->graph->level < PLACED) {
+        if (job_text_is_compiled(job)) job->graph->mesh.naxes = 0; /* of the plan that was compiled */
+        set_mesh(job);
+    } else
+        job->side.own_mesh = true; /* the text's partitions refer to it */
+    return 0;
+}
+
+static int read_kept(struct job *job, const char *path) {
+    int nfiles = job->model->files.n;
+    struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, nfiles + 1);
+    for (int i = 0; i < nfiles; i++)
+        files[i] = (struct weight_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
+    if (job_read_text(job, path) < 0) return -1;
+    const char *directory = arena_copy(job->arena, path, strlen(path) - strlen(rt_path_name(path)));
+    if (user_ops_attach(job->graph, directory, job->side.ops_hash, job->diags) < 0) return -1;
+    return weight_files_attach(job->graph, nfiles, files, job->diags);
+}
+
+int job_import(struct job *job, const char *kept) {
+    if (!job->model) return 0;
+    int status = kept ? read_kept(job, kept) : import_onnx(job);
+    if (status < 0 || job->diags->errors) return -1;
+    job->graph->mesh.naxes = 0;
+    set_mesh(job);
+    return 0;
+}
+
+int job_read(struct job *job) {
+    return job_open(job) < 0 || job_import(job, NULL) < 0 ? -1 : 0;
+}
+
+int job_take(struct job *job, const struct job *read, struct graph *graph) {
+    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    if (job->side.constraints) job->side.constraints->checked = true; /* with the graph of `read` */
+    job->model = read->model;
+    job->files.at = read->files.at, job->files.n = read->files.n;
+    job->graph = graph;
+    job->decisions = read->decisions;
+    graph->mesh.naxes = 0;
+    set_mesh(job);
+    return 0;
+}

@@ -1,0 +1,28 @@
+#include "frontend/driver/output/location.h"
+
+#include "ir/base/own.h"
+
+static void put_file(struct rt_json_writer *writer, const struct hashed_file *file) {
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    rt_json_key(writer, "path"), rt_json_put_text(writer, file->path);
+    rt_json_key(writer, "bytes"), rt_json_put_int(writer, file->bytes);
+    rt_json_key(writer, "mtime_ns"), rt_json_put_int(writer, file->mtime_ns);
+    rt_json_key(writer, "ctime_ns"), rt_json_put_int(writer, file->ctime_ns);
+    rt_json_key(writer, "hash"), rt_json_put_text(writer, file->hash);
+    rt_json_close(writer, '}');
+}
+
+const char *location_text(const struct location *location, struct arena *arena) {
+    const int nfiles = location->keys ? location->keys->files.n : 0;
+    struct rt_json_writer *writer = own_json_writer(arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
+    rt_json_key(writer, "runtime_ngpus"), rt_json_put_int(writer, location->runtime_ngpus);
+    rt_json_key(writer, "files");
+    rt_json_open(writer, '[', RT_JSON_LINES);
+    for (int i = 0; i < nfiles; i++) put_file(writer, &location->keys->files.at[i]);
+    if (location->constants) put_file(writer, location->constants);
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
+    return own_json_end(arena, writer);
+}

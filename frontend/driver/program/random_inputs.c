@@ -1,0 +1,45 @@
+#include "frontend/driver/program/random_inputs.h"
+
+#include "runtime/base/npy.h"
+#include "runtime/base/number/random_fill.h"
+
+int64_t random_inputs_micro_batches(const struct rt_json *manifest) {
+    int64_t n;
+    return rt_json_int(rt_json_member(manifest, "micro_batches"), &n) ? n : 1;
+}
+
+static int write_input(const struct rt_json *input, int64_t micro_batches, int index, enum rt_dtype floats,
+                       const char *path, struct arena *arena, struct diags *diags) {
+    enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
+    enum rt_dtype written = floats != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? floats : dtype;
+    const struct rt_json *shape = rt_json_member(input, "shape");
+    int64_t dims[RT_MAX_NDIM], count = 1, below = 0;
+    int ndim = 0;
+    struct rt_reason why;
+    for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
+        if (rt_json_int(d, &dims[ndim])) count *= dims[ndim++];
+    if (ndim) dims[0] *= micro_batches, count *= micro_batches;
+    struct arena *scratch = arena_scratch(arena);
+    void *data = arena_alloc(scratch, (size_t)count + 1, rt_dtype_bytes(dtype)),
+         *values = arena_alloc(scratch, (size_t)count + 1, rt_dtype_bytes(written));
+    rt_json_int(rt_json_member(input, "below"), &below);
+    rt_random_fill(data, dtype, count, (uint64_t)index + 1, below);
+    rt_convert(values, written, data, dtype, (size_t)count);
+    const bool is_written = rt_npy_write(path, written, ndim, dims, values, &why);
+    arena_release(arena, scratch);
+    return is_written ? 0 : diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
+}
+
+int random_inputs_write(struct random_inputs *out, const struct rt_json *manifest, const char *prefix,
+                        enum rt_dtype floats, struct arena *arena, struct diags *diags) {
+    const struct rt_json *inputs = rt_json_member(manifest, "inputs");
+    const int64_t micro_batches = random_inputs_micro_batches(manifest);
+    int index = 0;
+    for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
+        const char *path = arena_printf(arena, "%s.input%d.npy", prefix, index),
+                   *name = rt_json_text(rt_json_member(input, "name"));
+        if (!name || write_input(input, micro_batches, index, floats, path, arena, diags) < 0) return -1;
+        VEC_PUSH(arena, &out->all, arena_printf(arena, "%s=%s", name, path));
+    }
+    return 0;
+}

@@ -1,0 +1,287 @@
+/* The policy of a model's multi-device annotations (passes/plan/file/annotations.h). Each annotation of a node that the
+ * graph has is applied, or refused with node and tensor.
+ *
+ * Inputs that ranks divide determine the split of a node; if there are none, outputs do. An input without a cut decides
+ * nothing: the node reads a slice of it. A node stays whole along an axis if that is not decided by inputs, and all its
+ * outputs are annotated and not divided along it. Splits of annotated nodes propagate to all others, such as those of
+ * the backward phase. */
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "passes/plan/file/annotations.h"
+#include "passes/plan/policy/policy.h"
+#include "passes/plan/stages.h"
+
+/* A cut that a node cannot have. An ONNX node may have become several nodes: it is an error if none of them has it. */
+struct refusal {
+    int node;
+    const struct annotated_tensor *tensor;
+    const struct annotated_cut *cut;
+    const char *why;
+};
+
+struct annotated {
+    const struct graph *graph;
+    const struct annotations *annotations;
+    struct draft *draft;
+    struct diags *diags;
+    struct map index; /* node name -> index in annotations->nodes */
+    struct propagation propagation[RT_MAX_AXES];
+    struct map applied; /* addresses of the cuts that some node has */
+    VEC(struct refusal) refused;
+};
+
+static const struct annotated_node *annotation_of(const struct annotated *a, int id) {
+    const char *name = a->graph->nodes.at[id].name;
+    const int at = map_get(&a->index, name, strlen(name));
+    return at < 0 ? NULL : &a->annotations->nodes.at[at];
+}
+
+static int operand_tensor(const struct node *node, const struct dims *dims, int operand) {
+    const int k = operand < dims->ninputs ? operand : operand - dims->ninputs;
+    if (operand < dims->ninputs) return k < node->ninputs ? node->inputs[k] : -1;
+    return k < node->noutputs ? node->outputs[k] : -1;
+}
+
+/* The annotation of the tensor at the node; NULL: there is none. */
+static const struct annotated_tensor *annotation_at(const struct annotated *a, const struct annotated_node *entry,
+                                                    int tensor) {
+    for (int i = 0; i < entry->tensors.n; i++)
+        if (strcmp(entry->tensors.at[i].name, a->graph->tensors.at[tensor].name) == 0) return &entry->tensors.at[i];
+    return NULL;
+}
+
+static void report_refused(const struct annotated *a) {
+    const struct mesh *mesh = &a->graph->mesh;
+    for (int i = 0; i < a->refused.n; i++) {
+        const struct refusal *refusal = &a->refused.at[i];
+        const struct annotated_cut *cut = refusal->cut;
+        if (map_get(&a->applied, (const char *)&cut, sizeof cut) >= 0) continue;
+        diag_error(a->diags, 435, EXIT_LIMIT, node_place(a->graph, refusal->node),
+                   "dimension %d of %s cannot be divided in %d along %s: %s", cut->dim,
+                   diag_quote(a->diags, refusal->tensor->name), mesh->axis[cut->axis].size, mesh->axis[cut->axis].name,
+                   refusal->why);
+        diag_note(a->diags, "annotated in %s", a->annotations->place);
+    }
+}
+
+/* The split of the node that divides the operand as `part`. False: it has none. */
+static bool split_for(struct annotated *a, int id, int operand, int axis, const struct placement *part,
+                      struct node_split *out) {
+    struct propagation *propagation = &a->propagation[axis];
+    const struct dims *dims = propagation_dims(propagation, id);
+    struct cut_option options[RT_MAX_NDIM];
+    const int n = dims_cut_options(dims, operand, part->dim, part->blocks, part->grain, options);
+    for (int i = 0; i < n; i++) {
+        if (options[i].more_blocks != 1 || options[i].more_grain != 1 ||
+            !dims_can_split(dims, &options[i].split, propagation->ways) ||
+            !op_can_split(a->graph->nodes.at[id].op, dims, &options[i].split))
+            continue;
+        *out = options[i].split;
+        return true;
+    }
+    return false;
+}
+
+/* The cut as a part of the tensor, whose shape the annotation may leave open. NULL, or why there is none. */
+static const char *part_of(const struct tensor *tensor, const struct annotated_cut *cut, struct placement *part) {
+    const int dim = cut->dim < 0 ? cut->dim + tensor->ndim : cut->dim;
+    int64_t all;
+    if (dim < 0 || dim >= tensor->ndim) return "the tensor has no such dimension";
+    const int64_t extent = tensor->dims[dim], pieces = cut->pieces ? cut->pieces : extent;
+    if (__builtin_mul_overflow(cut->blocks, pieces, &all) || !all || extent % all)
+        return "its pieces do not make up the dimension";
+    *part = (struct placement){.kind = PLACED_PART, .dim = dim, .blocks = cut->blocks, .grain = extent / all};
+    return NULL;
+}
+
+/* Splits the node along the axis of the cut; NULL, or why it cannot be. */
+static const char *apply_input(struct annotated *a, int id, const struct annotated_cut *cut,
+                               const struct node_split *wanted) {
+    struct propagation *propagation = &a->propagation[cut->axis];
+    const struct dims *dims = propagation_dims(propagation, id);
+    struct node_split *splits = a->draft->split[id], *have = &splits[cut->axis];
+    if (propagation->decided[id])
+        return have->factor == wanted->factor && have->blocks == wanted->blocks && have->grain == wanted->grain
+                   ? NULL
+                   : "another input of the node is divided in another way along that axis";
+    if (!dims_can_nest(dims, &a->graph->mesh, splits, cut->axis, wanted))
+        return split_refused(a->graph, dims, splits, cut->axis, wanted);
+    dims_nest(splits, a->graph->mesh.naxes, cut->axis, wanted);
+    propagation->decided[id] = true;
+    return NULL;
+}
+
+/* Applies a cut of an operand. Where inputs have decided, and where no split of the node gives an output its layout, a
+ * collective after the node does. */
+static void apply_cut(struct annotated *a, int id, int operand, const struct annotated_tensor *tensor,
+                      const struct annotated_cut *cut) {
+    const struct node *node = &a->graph->nodes.at[id];
+    const struct dims *dims = propagation_dims(&a->propagation[cut->axis], id);
+    const bool output = operand >= dims->ninputs;
+    struct placement part;
+    struct node_split wanted;
+    const char *why = part_of(&a->graph->tensors.at[operand_tensor(node, dims, operand)], cut, &part);
+    if (!why && output && a->propagation[cut->axis].decided[id]) return;
+    if (!why && split_for(a, id, operand, cut->axis, &part, &wanted))
+        why = apply_input(a, id, cut, &wanted);
+    else if (!why && output)
+        return;
+    else if (!why)
+        why = "the operator needs it complete, or in other parts";
+    if (why)
+        VEC_PUSH(a->graph->arena, &a->refused, ((struct refusal){id, tensor, cut, why}));
+    else
+        map_put(&a->applied, (const char *)&cut, sizeof cut, 1);
+}
+
+static bool is_cut_along(const struct annotated_tensor *tensor, int axis) {
+    for (int i = 0; i < tensor->ncuts; i++)
+        if (tensor->cut[i].axis == axis) return true;
+    return false;
+}
+
+/* Applies the annotations of the node's tensors: of inputs, then of outputs. */
+static void apply_node(struct annotated *a, int id, const struct annotated_node *entry) {
+    const struct node *node = &a->graph->nodes.at[id];
+    const struct dims *dims = propagation_dims(&a->propagation[0], id);
+    bool open[RT_MAX_AXES] = {false}; /* an output may be divided along the axis */
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        const int tensor = operand_tensor(node, dims, o);
+        if (tensor < 0) continue;
+        const struct annotated_tensor *given = annotation_at(a, entry, tensor);
+        for (int i = 0; given && i < given->ncuts; i++) apply_cut(a, id, o, given, &given->cut[i]);
+        for (int axis = 0; axis < a->graph->mesh.naxes && o >= dims->ninputs; axis++)
+            open[axis] = open[axis] || !given || is_cut_along(given, axis);
+    }
+    for (int axis = 0; axis < a->graph->mesh.naxes; axis++)
+        if (!open[axis]) a->propagation[axis].decided[id] = true;
+}
+
+/* Splits the node as a neighbour that is split already holds the tensor between them. */
+static bool follow(struct annotated *a, int axis, int id, int operand, int neighbour, int its_operand) {
+    struct propagation *propagation = &a->propagation[axis];
+    const struct placement held =
+        dims_placement(propagation_dims(propagation, neighbour), its_operand, &a->draft->split[neighbour][axis]);
+    struct node_split split;
+    return held.kind == PLACED_PART && split_for(a, id, operand, axis, &held, &split) &&
+           propagate_split(propagation, id, &split);
+}
+
+/* Splits an undecided node after the producers of its inputs, or after the readers of its outputs. */
+static bool follow_neighbours(struct annotated *a, int axis, int id) {
+    struct propagation *propagation = &a->propagation[axis];
+    const struct graph *graph = a->graph;
+    const struct node *node = &graph->nodes.at[id];
+    const struct dims *dims = propagation_dims(propagation, id);
+    for (int o = 0; o < dims->ninputs; o++) {
+        const int tensor = operand_tensor(node, dims, o),
+                  producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+        int k = 0;
+        if (producer < 0 || !propagation->decided[producer]) continue;
+        while (graph->nodes.at[producer].outputs[k] != tensor) k++;
+        if (follow(a, axis, id, o, producer, propagation_dims(propagation, producer)->ninputs + k)) return true;
+    }
+    for (int k = 0; k < node->noutputs; k++) {
+        const int tensor = node->outputs[k];
+        for (int u = tensor < 0 ? 0 : propagation->uses.first[tensor];
+             tensor >= 0 && u < propagation->uses.first[tensor + 1]; u++) {
+            const int reader = propagation->uses.users[u];
+            if (propagation->decided[reader] &&
+                follow(a, axis, id, dims->ninputs + k, reader, node_operand(&graph->nodes.at[reader], tensor)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Propagates the splits of annotated nodes along the axis. */
+static void propagate_along(struct annotated *a, int axis) {
+    const struct graph *graph = a->graph;
+    struct propagation *propagation = &a->propagation[axis];
+    propagation->nests = true;
+    for (int i = 0; i < graph->order.n; i++)
+        if (a->draft->split[graph->order.at[i]][axis].factor >= 0)
+            policy_divide_updates(propagation, graph->order.at[i]);
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < graph->order.n; i++) {
+            const int id = graph->order.at[i];
+            if (!propagation->decided[id] && follow_neighbours(a, axis, id)) again = true;
+        }
+    }
+}
+
+/* The devices of the node's stage are those that the annotation lists. */
+static int check_home(const struct annotated *a, int id, const struct annotated_node *entry) {
+    const struct chunks *chunks = &a->draft->chunks;
+    const int stage = a->draft->stage[id], home = chunks->n ? chunks->home[stage] : stage;
+    if (entry->coordinate < 0 || entry->coordinate == home) return 0;
+    return diag_error(
+        a->diags, 435, EXIT_LIMIT, a->annotations->place,
+        "%s is annotated with the devices of pipeline coordinate %d, but its stage %d is at coordinate %d",
+        node_place(a->graph, id), entry->coordinate, stage, home);
+}
+
+/* The largest number of cuts outside one along the axis. Outer cuts propagate before those that divide their parts. */
+static int deepest(const struct annotated *a, int axis) {
+    int depth = 0;
+    for (int i = 0; i < a->graph->order.n; i++) {
+        const struct node_split *split = &a->draft->split[a->graph->order.at[i]][axis];
+        if (split->factor >= 0 && split->depth > depth) depth = split->depth;
+    }
+    return depth;
+}
+
+/* Nodes without a stage belong to the last one that computes one of their inputs. */
+static int apply_stages(struct annotated *a) {
+    const struct graph *graph = a->graph;
+    const int stages = draft_stages(a->draft);
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        const struct annotated_node *entry = annotation_of(a, id);
+        int stage = entry ? entry->stage : ANNOTATED_NO_STAGE;
+        for (int k = 0; k < node->ninputs && (!entry || entry->stage < 0); k++) {
+            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
+            if (producer >= 0 && a->draft->stage[producer] > stage) stage = a->draft->stage[producer];
+        }
+        if (stage >= stages)
+            return diag_error(a->diags, 435, EXIT_MALFORMED, a->annotations->place,
+                              "%s is annotated with stage %d, but there are only %d stages", node_place(graph, id),
+                              stage, stages);
+        a->draft->stage[id] = stage < 0 ? 0 : stage;
+        if (entry && entry->stage >= 0) draft_give_stage(a->draft, id, stage);
+        if (entry && check_home(a, id, entry) < 0) return -1;
+    }
+    stages_follow(a->draft);
+    return 0;
+}
+
+int policy_annotated(struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
+    struct annotated a = {.graph = graph, .annotations = context->annotations, .draft = draft, .diags = context->diags};
+    const int before = a.diags->errors, pipeline = mesh_pipeline_axis(&graph->mesh);
+    if (!a.annotations)
+        return diag_error(a.diags, 436, EXIT_MISMATCH, graph->name, "only an ONNX model can have annotations");
+    map_init(&a.index, graph->arena), map_init(&a.applied, graph->arena);
+    for (int i = 0; i < a.annotations->nodes.n; i++) {
+        const char *name = a.annotations->nodes.at[i].name;
+        map_put(&a.index, name, strlen(name), i);
+    }
+    if (apply_stages(&a) < 0) return -1;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        propagation_init(&a.propagation[axis], draft, graph->arena, axis);
+    for (int i = 0; i < graph->order.n && graph->mesh.naxes; i++) {
+        const struct annotated_node *entry = annotation_of(&a, graph->order.at[i]);
+        if (entry) apply_node(&a, graph->order.at[i], entry);
+    }
+    report_refused(&a);
+    if (a.diags->errors != before) return -1;
+    int depths[RT_MAX_AXES] = {0};
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) depths[axis] = deepest(&a, axis);
+    for (int depth = 0; depth < graph->mesh.naxes; depth++)
+        for (int axis = 0; axis < graph->mesh.naxes; axis++)
+            if (axis != pipeline && depths[axis] == depth) propagate_along(&a, axis);
+    return 0;
+}

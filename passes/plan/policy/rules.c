@@ -1,0 +1,182 @@
+#include "passes/plan/policy/rules.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+
+enum { MAX_RULES = 100000, MAX_ERRORS = 20 };
+
+struct reader {
+    struct arena *arena;
+    struct diags *diags;
+    const char *file, *at, *line_start;
+    int line, errors;
+};
+
+static int fail(struct reader *r, const char *what) {
+    const char *file = str_escape(r->arena, r->file, strlen(r->file), 120);
+    const char *where = arena_printf(r->arena, "%s:%d:%d", file, r->line, (int)(r->at - r->line_start) + 1);
+    r->errors++;
+    return diag_error(r->diags, 424, EXIT_MALFORMED, where, "rules: %s", what);
+}
+
+static void skip_blanks(struct reader *r) {
+    while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r') r->at++;
+}
+
+static bool at_end(struct reader *r) {
+    skip_blanks(r);
+    return !*r->at || *r->at == '\n' || *r->at == '#';
+}
+
+/* A word of letters, digits, _ and -; "" if there is none. */
+static const char *take_word(struct reader *r) {
+    size_t n = 0;
+    skip_blanks(r);
+    while (isalnum((unsigned char)r->at[n]) || (r->at[n] && strchr("_-", r->at[n]))) n++;
+    const char *word = arena_copy(r->arena, r->at, n);
+    r->at += n;
+    return word;
+}
+
+/* What follows the size of a mesh axis, up to a blank. */
+static const char *take_stages(struct reader *r) {
+    const size_t n = strcspn(r->at, " \t\r\n#");
+    const char *stages = arena_copy(r->arena, r->at, n);
+    r->at += n;
+    return stages;
+}
+
+static bool take(struct reader *r, char c) {
+    if (*r->at != c) return false;
+    r->at++;
+    return true;
+}
+
+/* The text between double quotes on one line; NULL after a diagnostic. */
+static const char *take_quoted(struct reader *r) {
+    skip_blanks(r);
+    if (!take(r, '"')) return fail(r, "a name in double quotes is expected"), NULL;
+    size_t n = strcspn(r->at, "\"\n");
+    if (r->at[n] != '"') return fail(r, "unclosed quotes"), NULL;
+    const char *text = arena_copy(r->arena, r->at, n);
+    r->at += n + 1;
+    return text;
+}
+
+static bool take_number(struct reader *r, int64_t least, int64_t *out) {
+    const char *word = take_word(r);
+    char *end;
+    if (!isdigit((unsigned char)*word) || strlen(word) > 9) return fail(r, "a number is expected"), false;
+    *out = strtoll(word, &end, 10);
+    if (*end || *out < least) return fail(r, "the number is out of range"), false;
+    return true;
+}
+
+/* NAME or NAME,NAME .. after axis=: the outermost cut first. */
+static int parse_axes(struct reader *r, struct rule *rule) {
+    rule->naxes = 0;
+    do {
+        const char *name = take_word(r);
+        if (!*name) return fail(r, "axis needs a name");
+        for (int i = 0; i < rule->naxes; i++)
+            if (strcmp(rule->axis[i], name) == 0) return fail(r, "the axis is given twice");
+        if (rule->naxes == RT_MAX_AXES)
+            return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
+        rule->axis[rule->naxes++] = name;
+    } while (take(r, ','));
+    return 0;
+}
+
+/* axis=NAME or stride=N after a split. */
+static int parse_setting(struct reader *r, struct rule *rule) {
+    const char *key = take_word(r);
+    if (!take(r, '=')) return fail(r, "axis=NAME or stride=N is expected");
+    if (strcmp(key, "axis") == 0) return parse_axes(r, rule);
+    if (strcmp(key, "stride") == 0) return take_number(r, 1, &rule->stride) ? 0 : -1;
+    return fail(r, "unknown setting; the settings are axis=NAME and stride=N");
+}
+
+static int parse_split(struct reader *r, struct rule *rule) {
+    int64_t dim;
+    skip_blanks(r);
+    rule->kind = RULE_SPLIT;
+    rule->axis[0] = "tensor";
+    rule->naxes = 1;
+    rule->stride = 1;
+    rule->tensor = *r->at == '"' ? take_quoted(r) : take_word(r);
+    if (!rule->tensor) return -1;
+    if (!*rule->tensor || !take(r, '.')) return fail(r, "TENSOR.DIM is expected: in0.1, out0.2, \"*.weight\".0");
+    if (!take_number(r, 0, &dim)) return -1;
+    if (dim >= RT_MAX_NDIM) return fail(r, arena_printf(r->arena, "there are at most %d dimensions", RT_MAX_NDIM));
+    rule->dim = (int)dim;
+    while (!at_end(r))
+        if (parse_setting(r, rule) < 0) return -1;
+    return 0;
+}
+
+static int parse_action(struct reader *r, struct rule *rule) {
+    const char *action = take_word(r);
+    if (strcmp(action, "split") == 0) return parse_split(r, rule);
+    if (strcmp(action, "replicate") == 0)
+        rule->kind = RULE_REPLICATE;
+    else if (strcmp(action, "stage") == 0) {
+        rule->kind = RULE_STAGE;
+        return take_number(r, 0, &rule->stage) ? 0 : -1;
+    } else if (strcmp(action, "recompute") == 0)
+        return fail(r, "the action recompute is not supported yet; use --recompute names:GLOB");
+    else
+        return fail(r, "split, replicate or stage is expected");
+    return 0;
+}
+
+static int parse_mesh(struct reader *r, struct rules *rules) {
+    if (rules->mesh.naxes || rules->all.n) return fail(r, "mesh must come first, and only once");
+    while (!at_end(r)) {
+        int64_t size;
+        const char *name = take_word(r);
+        if (rules->mesh.naxes == RT_MAX_AXES)
+            return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
+        if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
+        if (size > RT_MAX_RANKS || mesh_product(&rules->mesh) * size > RT_MAX_RANKS)
+            return fail(r, arena_printf(r->arena, "a mesh has at most %d devices", RT_MAX_RANKS));
+        if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh already has this axis");
+        const int axis = rules->mesh.naxes++;
+        rules->mesh.axis[axis].name = name;
+        rules->mesh.axis[axis].size = (int)size;
+        if (!rt_mesh_parse_stages(take_stages(r), &rules->mesh.axis[axis].first, &rules->mesh.axis[axis].end))
+            return fail(r, "@FIRST or @FIRST-LAST is expected, the pipeline stages that have the axis");
+    }
+    const char *why = mesh_refused(&rules->mesh);
+    if (why) return fail(r, why);
+    return rules->mesh.naxes ? 0 : fail(r, "a mesh needs at least one axis");
+}
+
+static int parse_statement(struct reader *r, struct rules *rules) {
+    struct rule rule = {.line = r->line};
+    const char *word = take_word(r);
+    if (strcmp(word, "mesh") == 0) return parse_mesh(r, rules);
+    if (strcmp(word, "match") != 0) return fail(r, "match or mesh is expected");
+    if (!(rule.pattern = take_quoted(r)) || parse_action(r, &rule) < 0) return -1;
+    if (!at_end(r)) return fail(r, "unexpected text after the statement");
+    if (rules->all.n == MAX_RULES) return fail(r, "too many rules");
+    VEC_PUSH(r->arena, &rules->all, rule);
+    return 0;
+}
+
+int rules_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                struct rules **out) {
+    const char *text = arena_copy(arena, bytes, length);
+    struct reader r = {.arena = arena, .diags = diags, .file = file, .at = text, .line_start = text, .line = 1};
+    *out = ARENA_NEW(arena, struct rules);
+    (*out)->file = file;
+    if (strlen(text) != length) return fail(&r, "the file contains a NUL byte");
+    while (*r.at && r.errors < MAX_ERRORS) {
+        if (!at_end(&r)) parse_statement(&r, *out);
+        r.at += strcspn(r.at, "\n");
+        if (take(&r, '\n')) r.line++, r.line_start = r.at;
+    }
+    return r.errors ? -1 : 0;
+}

@@ -1,0 +1,78 @@
+/* Schedules: when each pipeline coordinate computes the segments of a step's micro-batches.
+ *
+ * A schedule is a row of schedules.def. Its function lists the segments of one coordinate in order. All else is derived
+ * from the lists (passes/place/schedule.c), so that nothing else depends on which schedule it is. Programs without
+ * pipeline stages compute forward and backward of one micro-batch after the other, whatever the schedule.
+ *
+ * A coordinate has one chunk (pipeline stage) or several. The schedule says how many, and so how many stages a policy
+ * divides the layers into, and at which coordinate each chunk is.
+ *
+ * Note [Opposite pipelines]
+ * Chimera (Li and Hoefler, "Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines", SC
+ * 2021) has two pipelines of p stages on p ranks. One goes from the first rank to the last, the other from the last to
+ * the first, and each has half of the micro-batches. Ranks r and p - 1 - r have the same two stages, r and p - 1 - r,
+ * and sum their gradients. At the time when rank p / 2 - 1 could send a micro-batch to rank p / 2, that one has a
+ * micro-batch of the other pipeline for it, which is to go through the same stages. Here both keep theirs, as in Hanayo
+ * (Liu et al., SC 2023): the ranks compute the same segments at the same times, without these transfers.
+ * So a micro-batch goes down and up again on p / 2 ranks, in the shape of a V, and the two pipelines are two scale
+ * units: only gradients are exchanged between them, and ZeRO divides over them. The driver divides the pipeline axis
+ * and the micro-batches by two (side_files_read, job_read_training). */
+#ifndef PASSES_PLAN_SCHEDULES_H
+#define PASSES_PLAN_SCHEDULES_H
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "passes/plan/schedule/column.h"
+#include "passes/plan/schedule/schedule_grid.h"
+
+/* A row of schedules.def. */
+struct schedule_kind {
+    const char *name;
+    void (*fill)(struct column *column);
+    const char *help;
+    const char *options;
+    bool splits, is_v, is_twofold, infers;
+};
+
+/* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
+struct schedule_choice {
+    const struct schedule_kind *kind;
+    int chunks;
+    const struct grid *grid; /* NULL: none; `kind` is NULL otherwise */
+};
+
+/* The schedule of programs with pipeline stages that do not choose one. */
+extern const char *const schedule_default;
+/* The only schedule of programs that are not trained. */
+extern const char *const schedule_of_inference;
+
+/* True if a row has the name, which options may follow. */
+bool schedule_is_known(const char *text);
+
+/* Scale units of a program in each one that the user asks for (Note [Opposite pipelines]): 2, or 1 for other schedules
+ * and for a NULL or unknown name. */
+int schedule_pipelines(const char *text);
+
+/* True if a micro-batch goes through the second half of the stages from the last rank back to the first. */
+bool schedule_is_v(const char *text);
+
+/* Reads the name of a schedule with its options, such as "interleaved:v=2"; NULL: the default. A text of several
+ * lines is a grid. 0, or -1 after a diagnostic: E0202 for an unknown name, E0205 for an option, E0427 for a grid. */
+int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags);
+
+/* The chunks of the schedule at that many coordinates. */
+struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena);
+
+/* True if the schedule says when gradients of weights are computed. */
+bool schedule_splits(const struct schedule_choice *choice);
+
+/* E0205 if the schedule cannot have that many coordinates or micro-batches. */
+int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, int micro_batches, struct diags *diags);
+
+/* Sets the cells of a column whose coordinates, micro-batches and chunks are set. */
+void schedule_fill(const struct schedule_choice *choice, struct column *column);
+
+/* Number of micro-batches in the columns of a step of `micro_batches`: fewer where cells are repeated for the rest. */
+int schedule_listed(const struct schedule_choice *choice, int coordinates, int micro_batches);
+
+#endif
