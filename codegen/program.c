@@ -6,7 +6,7 @@
 #include "codegen/call/instruction.h"
 #include "codegen/text/names.h"
 #include "codegen/call/ports.h"
-#include "codegen/rank.h"
+#include "codegen/source.h"
 #include "codegen/remarks.h"
 #include "codegen/text/runtime_files.h"
 #include "codegen/step.h"

@@ -1,13 +1,53 @@
-#include "codegen/rank.h"
+#include "codegen/source.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/layers.h"
 #include "codegen/text/names.h"
 #include "codegen/remarks.h"
 #include "ir/base/map.h"
+#include "ir/base/repeats.h"
 #include "passes/plan/stages.h"
+
+/* Note [Layers]
+ * Two instructions are alike if their calls have equal text and their tensors equal types, so that they differ in
+ * addresses only. A sequence of `period` instructions that occurs `times` times in a row becomes a function that is
+ * called `times` times. A pointer in this function stands for a tensor of each call (struct role). If its
+ * address is the same in all calls it is a constant of the function. Else the function reads from a table with a row
+ * per call what differs: the offset; the arena too, such as where the first layer's input is a sum over ranks; or the
+ * whole place, where one call's value lies in slots of micro-batches and another's does not. */
+
+enum { MIN_PERIOD = 4 }; /* shorter repetitions are more readable written out */
+
+/* A number for each instruction, equal for alike instructions whose numbers (Note [Instruction numbers]) are
+ * at equal distance from the one before. */
+static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct rank_class *class,
+                     const struct instruction *instructions, int n) {
+    int *kinds = ARENA_ARRAY(arena, int, n + 1);
+    struct map seen;
+    struct strbuf key;
+    map_init(&seen, arena);
+    strbuf_init(&key, arena);
+    for (int i = 0; i < n; i++) {
+        key.length = 0;
+        strbuf_printf(&key, "%d ", i ? instructions[i].number - instructions[i - 1].number : 1);
+        instruction_kind(&key, plan, class, &instructions[i]);
+        if (map_get(&seen, key.text, key.length) < 0) map_put(&seen, key.text, key.length, seen.n);
+        kinds[i] = map_get(&seen, key.text, key.length);
+    }
+    return kinds;
+}
+
+/* Divides instructions [first, end) of the source into stretches, in order; those that occur several times are
+ * layers. */
+static void layers_find(const struct rankplan *plan, const struct source *source, int first, int end,
+                        struct stretches *out) {
+    struct arena *arena = plan->graph->arena;
+    const struct rank_class *class = &plan->classes[source->classes[0]];
+    const int n = end - first, *kinds = kinds_of(arena, plan, class, source->instructions[0] + first, n);
+    repeats_find(arena, kinds, n, MIN_PERIOD, out);
+    for (int s = 0; s < out->all.n; s++) out->all.at[s].first += first;
+}
 
 /* Note [Instruction numbers]
  * Instructions are numbered in the order of the step. The number is the same on all ranks that run the instruction. It

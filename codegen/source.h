@@ -1,7 +1,7 @@
 /* Sources: rank classes with the same code share one source file.
  *
  * Note [Sources]
- * Two classes are alike if their instructions are alike one by one (Note [Layers] in layers.h) and their numbers are at
+ * Two classes are alike if their instructions are alike one by one (Note [Layers] in rank.c) and their numbers are at
  * equal distances. Pipeline stages of equal layers are: they differ in addresses, weights and peers only. Peers are
  * given as distances along the mesh axis; addresses that differ, and the first number, are in a table with a row per
  * class. */
@@ -9,6 +9,7 @@
 #define CODEGEN_SOURCE_H
 
 #include "codegen/call/instruction.h"
+#include "codegen/text/tmpl.h"
 #include "ir/base/str.h"
 
 struct source {
@@ -44,5 +45,10 @@ const char *source_function(const struct graph *graph, const struct segment *seg
 /* Appends a text that is equal for alike instructions: the text of the call and the types of its tensors. */
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
                       const struct instruction *instruction);
+
+/* The text of source `number`: its kernels, a function for each distinct layer, and the functions of the step.
+ * `program` has the bindings that all files of the program share. */
+const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
+                        const struct target *target, const struct tmpl_env *program);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "codegen/kernel/expr_print.h"
-#include "codegen/kernel/expr_words.h"
 #include "codegen/kernel/loops.h"
 #include "codegen/text/names.h"
 #include "codegen/text/tmpl.h"

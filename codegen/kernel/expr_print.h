@@ -18,4 +18,8 @@ void expr_print(struct strbuf *out, const struct target *target, const struct ex
  * same bits. */
 const char *expr_literal(struct arena *arena, enum rt_dtype dtype, double number, int64_t integer);
 
+/* The operators of the chain's expressions, each once, in the order in which they are first computed: "div_where" of
+ * "a ? b / 8 : c"; "cast" if there are none. NULL if there are more than a name should have. */
+const char *expr_words(struct arena *arena, const struct expr_chain *chain);
+
 #endif

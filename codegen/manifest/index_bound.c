@@ -1,4 +1,4 @@
-#include "codegen/manifest/index_bound.h"
+#include "codegen/manifest/manifest_parts.h"
 
 #include "ir/op.h"
 

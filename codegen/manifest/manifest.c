@@ -5,12 +5,7 @@
 #include <string.h>
 
 #include "codegen/call/instruction.h"
-#include "codegen/manifest/index_bound.h"
-#include "codegen/manifest/manifest_parameters.h"
-#include "codegen/manifest/manifest_dump.h"
-#include "codegen/manifest/manifest_estimate.h"
-#include "codegen/manifest/manifest_schedule.h"
-#include "codegen/manifest/manifest_work.h"
+#include "codegen/manifest/manifest_parts.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
 #include "ir/provenance.h"

@@ -1,4 +1,4 @@
-#include "codegen/manifest/manifest_dump.h"
+#include "codegen/manifest/manifest_parts.h"
 
 #include "passes/rank/views.h"
 

@@ -1,4 +1,4 @@
-#include "codegen/manifest/manifest_estimate.h"
+#include "codegen/manifest/manifest_parts.h"
 
 void manifest_put_estimate(struct rt_json_writer *writer, const struct machine *machine,
                            const struct estimate *estimate) {

@@ -1,4 +1,4 @@
-#include "codegen/manifest/manifest_parameters.h"
+#include "codegen/manifest/manifest_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "codegen/manifest/manifest_schedule.h"
+#include "codegen/manifest/manifest_parts.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "codegen/manifest/manifest_work.h"
+#include "codegen/manifest/manifest_parts.h"
 
 #include "passes/rank/kernel_time.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/cli/broadcast.h"
+#include "frontend/cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>

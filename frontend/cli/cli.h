@@ -16,6 +16,7 @@ struct cli {
 /* Each returns an exit code, or -1 for the exit code of its diagnostics. */
 #define VERB(ID, NAME, ...) int cli_##NAME(struct cli *cli);
 #include "frontend/options/options.def"
+#include "frontend/driver/driver.h"
 
 /* Prints the diagnostics. main calls it after the verb; a verb calls it only before it executes another program. */
 void cli_report(struct cli *cli);
@@ -34,5 +35,26 @@ void cli_tell(const struct cli *cli, const char *format, ...) __attribute__((for
 
 /* --dump-after: prints the graph after that pass as text IR. 0, or -1 after diagnostics. */
 int cli_dump(struct cli *cli);
+
+/* Parts of verbs that have files of their own */
+
+/* rankc compile --broadcast: rank 0 of an MPI job compiles as driver_compile does, and sends the files of --broadcast.
+ * The lowest rank of each other host writes them below options->output as an atomic replacement, and builds the
+ * programs if rank 0's are not for its processor. No host writes anything unless all have received everything. *first:
+ * this is rank 0, and *result is set.
+ *
+ * 0; the exit code of the first rank that failed, whose diagnostics are printed already; or -1 after diagnostics. */
+int broadcast_compile(struct cli *cli, struct driver_result *result, bool *first);
+
+/* rankc ops --check FILE: tries the operators that a file declares (docs/user-operators.md), in compiled programs.
+ *
+ * For every type that an operator has kernels for, and every alternative of its annotation, with small random inputs:
+ *
+ *   splits     each dimension that can be divided, among 2 and among 3 ranks: the result is that of one rank
+ *   types      the result is that of the kernel for f64
+ *   gradient   along random directions, the gradient is the finite difference of results, in f64 or f32
+ *
+ * Prints a line per operator: 0, or -1 with E1105 for a wrong operator or another diagnostic. */
+int ops_check(const char *path, struct cli *cli);
 
 #endif

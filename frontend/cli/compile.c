@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "frontend/cli/broadcast.h"
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
 #include "frontend/cli/format_bytes.h"

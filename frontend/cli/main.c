@@ -11,7 +11,7 @@
 #include "frontend/cli/cli.h"
 #include "frontend/options/help_text.h"
 #include "frontend/options/options.h"
-#include "runtime/base/io/printed.h"
+#include "runtime/base/io/file.h"
 
 static int (*const verb_functions[VERBS])(struct cli *) = {
 #define VERB(ID, NAME, ...) [VERB_##ID] = cli_##NAME,

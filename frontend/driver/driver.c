@@ -5,9 +5,8 @@
 #include <string.h>
 
 #include "frontend/driver/annotations/annotations.h"
-#include "frontend/driver/job/batch.h"
-#include "frontend/driver/program/build_program.h"
 #include "frontend/driver/job/job.h"
+#include "frontend/driver/program/build_program.h"
 #include "frontend/driver/output/location.h"
 #include "frontend/driver/reuse/reuse.h"
 #include "frontend/driver/search/search.h"

@@ -6,7 +6,7 @@
 #include "frontend/read/onnx_check.h"
 #include "ir/provenance.h"
 #include "runtime/base/number/checked.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum { MAX_ERRORS = 50 }; /* the walk ends after so many, since further errors are likely to be consequences */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 static const char *const group_nouns[GROUPS] = {
     "",

@@ -4,7 +4,7 @@
 
 #include "frontend/options/options.h"
 #include "ir/base/str.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum { NAME_BYTES = 240 }; /* of a directory, so that a number and the ending of a staging directory have room */
 

@@ -10,7 +10,7 @@
 #include "frontend/read/onnx_data.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 #include "runtime/base/io/safetensors.h"
 
 enum { MAX_MAP = 64 << 20, MAX_RULES = 1 << 20, MAX_SHARDS = 4096, MOST_NAMED = 12 };

@@ -341,4 +341,10 @@ struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_
 struct rt_comm *rt_begin_collective(struct rt *rt, int instruction, int axis);
 int rt_end_collective(struct rt *rt, const struct rt_comm *comm, int status);
 
+/* A job whose ranks are threads of the process: calls run(comm, context) for each of `world` ranks on a thread of its
+ * own, where `comm` joins the ranks through memory of the process, and returns when all have returned. 0, or an errno
+ * (ENOMEM, EAGAIN) if not all ranks could be started; those that were have then been aborted. */
+int rt_spawn_ranks(const struct rt_program *program, int world, void (*run)(struct rt_comm *comm, void *context),
+                   void *context);
+
 #endif

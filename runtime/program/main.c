@@ -5,11 +5,11 @@
 
 #include "base/number/checked.h"
 #include "base/io/location.h"
-#include "base/io/printed.h"
+#include "base/io/file.h"
 #include "base/io/progress.h"
 #include "comm/comm_shared.h"
 #include "comm/mpi_library.h"
-#include "core/threads.h"
+#include "core/private.h"
 #include "launch.h"
 
 #include <errno.h>

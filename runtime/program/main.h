@@ -207,4 +207,25 @@ void profile_print(const struct profile *profile, FILE *file);
 void profile_put(struct rt_json_writer *writer, const struct profile *profile);
 void profile_free(struct profile *profile);
 
+/* Opens the log of a training run, --log: a JSON line per step. step >= 0: the run continues the log after that step;
+ * lines of later steps, which it computes again, are removed, and what follows them, and a last line that was not
+ * written to its end. step < 0: the log is new. *evaluated: the log has an evaluation after that step. NULL with errno
+ * if it cannot be opened or shortened. */
+FILE *log_open(const char *path, int64_t step, bool *evaluated);
+
+/* The first non-finite value of a training step, for E0914: one of `parameter` (index into "tensors" of manifest.json),
+ * `input` and `instruction` (index into "instructions") is set, the others are -1. */
+struct nonfinite {
+    bool found;
+    int rank; /* the first rank that had it */
+    int parameter, input, instruction;
+};
+
+/* Finds it by computing the gradients of the step again. Collective over the job's ranks; parameters are unchanged.
+ * RT_OK, or a status recorded in `rt` or `self`. */
+int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *attempt, struct nonfinite *found);
+
+/* Sets the failure's place to the value that was found. */
+void nonfinite_place(const struct nonfinite *found, const struct manifest *manifest, struct failure *failure);
+
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/number/checked.h"
 #include "base/number/hash.h"
-#include "base/io/path.h"
+#include "base/io/file.h"
 #include "base/number/random_fill.h"
 #include "base/io/sealed.h"
 #include "base/io/tensor_pb.h"

@@ -1,4 +1,4 @@
-#include "program/main_log.h"
+#include "program/main.h"
 
 #include <errno.h>
 #include <stdlib.h>

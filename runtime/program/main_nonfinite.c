@@ -7,7 +7,7 @@
  * operands. Constants, such as a mask with -inf, are operands too. Each rank finds its first such instruction; all
  * ranks then agree on the least one in program order, by micro-batch. A parameter or input that is not finite precedes
  * all instructions. */
-#include "program/main_nonfinite.h"
+#include "program/main.h"
 
 #include "base/number/checked.h"
 #include "base/manifest.h"

@@ -2,11 +2,9 @@
 #include "program/main.h"
 
 #include "base/number/checked.h"
-#include "base/io/printed.h"
+#include "base/io/file.h"
 #include "base/io/progress.h"
 #include "program/feed.h"
-#include "program/main_log.h"
-#include "program/main_nonfinite.h"
 
 #include <errno.h>
 #include <limits.h>

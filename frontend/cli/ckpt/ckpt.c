@@ -14,7 +14,7 @@
 #include "passes/plan/file/plan_text.h"
 #include "runtime/base/number/checked.h"
 #include "runtime/base/number/half.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum { CODE_CHECKPOINT = 805, CODE_OPEN = 601 };
 #define STEP "step-"

@@ -14,7 +14,6 @@
 #include "ir/base/own.h"
 #include "runtime/base/io/file.h"
 #include "runtime/base/number/half.h"
-#include "runtime/base/io/path.h"
 
 #define DATA_MOST  ((size_t)INT32_MAX) /* bytes of a model file: a limit of protobuf */
 #define DATA_ALIGN 64

@@ -11,7 +11,7 @@
 
 #include "frontend/cli/ckpt/checkpoint_target.h"
 #include "frontend/cli/format_bytes.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum { CODE_WRITE = 611 };
 

@@ -9,7 +9,6 @@
 
 #include "runtime/base/number/checked.h"
 #include "runtime/base/io/file.h"
-#include "runtime/base/io/path.h"
 
 enum { RANKS_MOST = 1 << 20 };
 #define INDEX_LIMIT ((size_t)1 << 30)

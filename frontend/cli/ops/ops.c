@@ -9,7 +9,6 @@
 
 #include "codegen/call/instruction.h"
 #include "frontend/cli/cli.h"
-#include "frontend/cli/ops/ops_check.h"
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
 #include "runtime/base/text/json.h"

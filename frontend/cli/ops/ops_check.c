@@ -1,4 +1,4 @@
-#include "frontend/cli/ops/ops_check.h"
+#include "frontend/cli/cli.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,6 @@
 #include "frontend/cli/format_bytes.h"
 #include "frontend/cli/memory.h"
 #include "frontend/driver/driver.h"
-#include "frontend/cli/page/page.h"
 
 const char *show_text(const struct rt_json *value, struct arena *arena) {
     if (!value || value->kind != RT_JSON_STRING) return "?";

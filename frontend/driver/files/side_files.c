@@ -9,7 +9,7 @@
 #include "ir/base/own.h"
 #include "passes/plan/file/plan_text.h"
 #include "passes/plan/schedule/schedules.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 #include "runtime/base/io/tensor_pb.h"
 
 enum { MAX_TEXT = 64 << 20 };

@@ -6,7 +6,7 @@
 #include "ir/base/own.h"
 #include "ir/text.h"
 #include "ir/user.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum { MAX_DECLARATIONS = 1 << 20, MAX_KERNEL = 4 << 20 }; /* bytes of a file */
 

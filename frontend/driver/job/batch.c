@@ -1,8 +1,7 @@
-#include "frontend/driver/job/batch.h"
+#include "frontend/driver/job/job.h"
 
 #include <string.h>
 
-#include "frontend/driver/job/job.h"
 #include "frontend/import/import.h"
 
 /* *batch becomes the batch of the model file, in `arena`; NULL: it has none. Errors that do not end the reading are

@@ -9,7 +9,7 @@
 #include "frontend/import/import.h"
 #include "ir/base/str.h"
 #include "ir/samples.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum rt_dtype job_dtype(const struct job *job) {
     const enum choice dtype = job->options->dtype;

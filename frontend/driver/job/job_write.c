@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "frontend/driver/program/build_program.h"
-#include "frontend/driver/output/edited.h"
+#include "frontend/driver/output/output.h"
 #include "frontend/driver/job/job.h"
 #include "frontend/driver/output/location.h"
 #include "frontend/driver/files/slices_write.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "ir/base/own.h"
-#include "runtime/base/io/path.h"
+#include "runtime/base/io/file.h"
 
 enum { MOST_CLASHES = 1000 };
 

@@ -1,4 +1,4 @@
-#include "frontend/driver/output/edited.h"
+#include "frontend/driver/output/output.h"
 
 #include <dirent.h>
 #include <string.h>

@@ -14,7 +14,7 @@ int integrity_check_directory(const char *directory, const struct rt_json *manif
 /* The same for one file of the manifest. */
 int integrity_check_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags);
 
-/* True for "NAME.edited-N", a file that frontend/driver/output/edited.h has kept. It belongs to no result. */
+/* True for "NAME.edited-N", a file that frontend/driver/output/output.h has kept. It belongs to no result. */
 bool integrity_is_copy(const char *name);
 #define INTEGRITY_COPY ".edited-"
 

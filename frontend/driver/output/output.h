@@ -51,4 +51,9 @@ int output_replace(struct output *output, const char *path, const void *bytes, s
 /* Releases the lock and removes a staging directory that was not committed. */
 void output_close(struct output *output);
 
+/* Copies into the staging directory what the result has of edited files: generated files outside of weights/ that
+ * differ from their hash in the manifest, under the first free number and with a remark, and the copies that earlier
+ * compiles have kept. A result without a readable manifest has none. 0, or -1 after a diagnostic. */
+int edited_keep(struct output *output);
+
 #endif

@@ -8,7 +8,6 @@
 
 #include "ir/base/str.h"
 #include "runtime/base/io/file.h"
-#include "runtime/base/io/path.h"
 
 #define PART_BUILD     "rankc"
 #define PART_GRAPH     "graph" /* the graph key, which includes the build */

@@ -5,7 +5,7 @@
  *
  *   --plan-ngpus N      the ranks of the scale unit; without it every divisor of --runtime-ngpus is tried. Tensor and
  *                       context parallelism stay inside a node of the machine
- *   --global-batch G    without --dim BATCH=B (frontend/driver/job/batch.h), sizes of micro-batches are searched
+ *   --global-batch G    without --dim BATCH=B (frontend/driver/job/job.h), sizes of micro-batches are searched
  *                       too: G = B x micro-batches x units
  *   --use-zero, --zero-ngroups, --recompute, --schedule, --sequence-parallel, --async-tp, --mem-limit, --search-time,
  *   --forbid, --require, --constraints, --refine, --measure-topk

@@ -1,11 +1,11 @@
 #define _GNU_SOURCE 1
 
 #include "file.h"
-#include "path.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,4 +273,28 @@ bool rt_file_create_at(int directory, const char *path, const struct rt_piece *p
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why) {
     if (fsync(directory) == 0) return true;
     return rt_refuse_errno(why, errno, "cannot write '%s'", rt_quote_text(path).text);
+}
+
+const char *rt_path_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool rt_has_suffix(const char *text, const char *suffix) {
+    const size_t length = strlen(text), tail = strlen(suffix);
+    return length >= tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+/* Asked of the pipe, since errno of an earlier printf is lost. */
+static bool reader_left(void) {
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
+bool rt_printed(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return true;
+    const int why = errno;
+    const bool enough = reader_left();
+    errno = why;
+    return enough;
 }

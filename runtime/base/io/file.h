@@ -71,4 +71,15 @@ bool rt_file_create_at(int directory, const char *path, const struct rt_piece *p
 /* Syncs the entries of an open directory to disk; messages print `path`. */
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why);
 
+/* The last component of a path: what follows the last slash. */
+const char *rt_path_name(const char *path);
+
+/* True if the text ends in `suffix`, such as ".npy". */
+bool rt_has_suffix(const char *text, const char *suffix);
+
+/* Flushes stdout. True if all that was printed is written, or stdout is a pipe whose reader has left: it has read
+ * enough, as head does. False: it could not be written, with errno of the last attempt, such as ENOSPC. SIGPIPE must be
+ * ignored or handled: else it ends the process. */
+bool rt_printed(void);
+
 #endif

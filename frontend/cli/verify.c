@@ -1,15 +1,17 @@
-#include "frontend/cli/verify/numeric.h"
-
+/* rankc verify DIR. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/cli/cli.h"
+#include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"
-#include "frontend/driver/program/random_inputs.h"
 #include "frontend/driver/output/temporary.h"
-#include "runtime/base/npy.h"
+#include "frontend/driver/program/random_inputs.h"
 #include "runtime/base/io/progress.h"
+#include "runtime/base/npy.h"
+#include "runtime/base/thread/clock.h"
 #include "runtime/launch.h"
 
 struct comparison {
@@ -190,12 +192,39 @@ static int compare(struct comparison *comparison) {
     return status ? status : compare_outputs(comparison);
 }
 
-int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
+/* --numeric: runs the compiled model and the same graph on one rank with the same random inputs, and compares their
+ * outputs. Inputs: floats are uniform in [-1, 1), integers 0 or 1, which are valid as indices. Float outputs may differ
+ * by 1024 epsilon times the largest element of the one-rank result; others must be equal. 0, -1 with E1104 or another
+ * diagnostic, or the exit code of a program that failed. */
+static int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
     const char *work = temporary_make("verify", cli->arena, cli->diags);
     if (!work) return -1;
     struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
     rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
     int status = compare(&comparison);
     temporary_remove(work);
+    return status;
+}
+
+int cli_verify(struct cli *cli) {
+    struct compiled_model compiled;
+    if (cli->options->given[OPT_RUNTIME_NGPUS] && !cli->options->numeric)
+        return diag_error(cli->diags, 200, EXIT_USAGE, NULL,
+                          "--runtime-ngpus needs --numeric: the proof holds for any number of scale units");
+    if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
+    const int64_t started = rt_now_ms();
+    int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);
+    if (!status)
+        cli_tell(cli,
+                 "graph.rir with plan.json gives these files again, and every level of it is equivalent to the model: "
+                 "%.1f s",
+                 (double)(rt_now_ms() - started) / 1000);
+    if (!status && cli->options->numeric) status = numeric_compare(&compiled, cli);
+    const char *name = diag_quote(cli->diags, compiled.directory);
+    if (!status && cli->options->json)
+        puts("{\"format\":1,\"verified\":true}");
+    else if (!status && !cli->options->quiet)
+        printf("%s computes the same as the model on one device\n", name);
+    compiled_close(&compiled);
     return status;
 }

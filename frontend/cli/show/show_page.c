@@ -1,4 +1,4 @@
-#include "frontend/cli/page/page.h"
+#include "frontend/cli/show/show.h"
 
 #include <string.h>
 
