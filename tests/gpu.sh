@@ -20,7 +20,7 @@ pack() {
     done
     cp -rL "$1/frontend/include" "$2/build/frontend/include"
     mkdir "$2/tests"
-    cp -r "$here/gpu.sh" "$here/compile_once" "$here/cuda" "$here/models" "$here/training" "$here/programs" "$2/tests/"
+    cp -r "$here/gpu.sh" "$here/compile_once" "$here/rankc_test.py" "$here/rankc_plans.py" "$here/cuda" "$here/models" "$here/training" "$here/programs" "$2/tests/"
     cp -r "$here/../bench" "$2/bench"
     find "$2" -name __pycache__ -exec rm -r {} +
     ldd "$2/build/frontend/rankc" | sed -n 's/^\s*\(lib[^ ]*\) .*/\1/p' | grep -v '^lib[cm][.]' | sed 's/^/needs /'

@@ -8,7 +8,6 @@ or (--random) by random bytes. It is compiled, built, and run on one rank and on
 files printable ASCII with words of the names alone, no symbol and no file foreign, manifest.json and plan.json must have the
 names. Then: output
 directories, instances and model files with such names; and names of up to 60,000 bytes of everything."""
-import argparse
 import json
 import os
 import random
@@ -20,12 +19,12 @@ import tempfile
 import time
 from pathlib import Path
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import Failed, call, expect, needed, parser_of  # noqa: E402
+
+with needed():
     import numpy
     import onnx
-except ImportError:
-    print("Python has no numpy or onnx")
-    sys.exit(77)
 
 import models as m
 from hostile import NAMES
@@ -33,15 +32,6 @@ from record import record
 
 BITS = numpy.array([0x7FC00001, 0xFFC12345, 0x7F800000, 0xFF800000, 0x00000001, 0x80000000, 0x7F7FFFFF], "<u4")
 GENERATED = re.compile(r"[\t\n -~]*")
-
-
-class Failure(Exception):
-    pass
-
-
-def expect(good, what):
-    if not good:
-        raise Failure(what)
 
 
 def byte_names():
@@ -107,9 +97,7 @@ def adder(names):
 
 
 def run(command, cwd, **how):
-    done = subprocess.run(command, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, **how)
-    expect(done.returncode == 0, f"{[str(word)[:80] for word in command]} ends with {done.returncode}: {done.stderr.decode(errors='replace')[:800]}")
-    return done.stdout.decode()
+    return call(*command, cwd=cwd, stdin=subprocess.DEVNULL, **how).stdout
 
 
 def check_text(file, text):
@@ -257,13 +245,12 @@ BUILT = (1, 3, 7)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()
-    rankc = os.path.abspath(arguments.rankc)
+    rankc = arguments.rankc
     os.environ["CFLAGS"] = "-O1 -Wall -Werror -Wno-unused-variable -Wno-unused-function"
     names = random_names(arguments.random, arguments.seed) if arguments.random else NAMES + byte_names()
     start, failed = time.monotonic(), 0
@@ -280,7 +267,7 @@ def main():
                 check_paths(rankc, Path(own) / "p")
                 (Path(own) / "l").mkdir()
                 check_long(rankc, Path(own) / "l")
-        except Failure as failure:
+        except Failed as failure:
             failed = 1
             print(failure)
     print(f"{len(names)} names{', failed' if failed else ''}")

@@ -9,7 +9,6 @@ compile to the byte and the time, and no file beside it. Its twin, the same with
 same way and say so in JSON of printable ASCII. ROW is the beginning of ids: "A13", "F". The quick run leaves out the large
 inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/robustness.md.
 Exits with 77 (skip) without Python's onnx."""
-import argparse
 import dataclasses
 import json
 import os
@@ -24,11 +23,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import Failed, expect, needed, parser_of  # noqa: E402
+
+with needed():
     import onnx  # noqa: F401
-except ImportError:
-    print("Python has no onnx")
-    sys.exit(77)
 
 import external
 import framing
@@ -64,20 +63,11 @@ def snapshot(directory):
     return found
 
 
-class Failure(Exception):
-    pass
-
-
-def expect(good, what):
-    if not good:
-        raise Failure(what)
-
-
 class Runner:
     def __init__(self, arguments, own):
         self.of_thread = threading.local()
         self.launchers = []
-        self.rankc, self.sanitized, self.times = os.path.abspath(arguments.rankc), arguments.sanitized, arguments.times
+        self.rankc, self.sanitized, self.times = arguments.rankc, arguments.sanitized, arguments.times
         self.own = own
         self.earlier = own / "earlier"
         self.earlier.mkdir()
@@ -162,7 +152,7 @@ class Runner:
         """Whether there was anything to run, and what is wrong with it, or None."""
         try:
             return self.run(row), None
-        except Failure as failure:
+        except Failed as failure:
             return True, f"{row.id}: {failure}"
 
     def run(self, row):
@@ -189,8 +179,8 @@ class Runner:
             changed = {p for p in before if after.get(p) != before[p] and not (status == 0 and re.match("out($|/m)", p))
                        and not may.match(p)}
             expect(not changed, f"changes {sorted(changed)}")
-        except Failure as failure:
-            raise Failure(f"{failure}\n{text.decode(errors='replace')[:2000]}") from None
+        except Failed as failure:
+            raise Failed(f"{failure}\n{text.decode(errors='replace')[:2000]}") from None
         shutil.rmtree(d)
         return True
 
@@ -205,8 +195,7 @@ def chosen(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--sanitized", action="store_true", help="rankc is built with sanitizers: slower, larger")

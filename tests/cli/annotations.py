@@ -2,14 +2,15 @@
 
 Messages are read and written here by their wire format (onnx.proto, IR version 11), since the installed onnx may be
 older; where it is not, its checker must accept what was written."""
-import argparse
 import json
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import call, rankc_of  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GPT2 = ROOT / "samples/models/gpt2.onnx"
@@ -120,14 +121,13 @@ class Test:
     def __init__(self, rankc, directory):
         self.rankc, self.directory = rankc, Path(directory)
 
-    def call(self, *words):
-        return subprocess.run([self.rankc, *map(str, words)], capture_output=True, text=True, cwd=self.directory)
+    def call(self, *words, status=0):
+        return call(self.rankc, *words, status=status, cwd=self.directory)
 
     def plan(self, path, *words):
         """The plan, without the policy's name."""
         saved = self.directory / "plan.json"
-        done = self.call("plan", path, *words, "--save-plan", saved, "-q")
-        assert done.returncode == 0, (path, words, done.stderr)
+        self.call("plan", path, *words, "--save-plan", saved, "-q")
         plan = json.loads(saved.read_text())
         del plan["pas"]
         return plan
@@ -152,8 +152,8 @@ class Test:
     def refused(self, data, code, status, *texts):
         path = self.directory / "made.onnx"
         path.write_bytes(data)
-        done = self.call("plan", path, "--pas", "annotated")
-        assert done.returncode == status and f"error[E0{code}]" in done.stderr, (done.returncode, done.stderr)
+        done = self.call("plan", path, "--pas", "annotated", status=status)
+        assert f"error[E0{code}]" in done.stderr, done.stderr
         for text in texts:
             assert text in done.stderr, (text, done.stderr)
 
@@ -208,25 +208,26 @@ def check_results(test):
     out, result = test.directory / "written/model.onnx", test.directory / "out"
     out.parent.mkdir()
     words = ["compile", TRAINED, "--pas", "tp:tensor=2", "-o", result, "--no-build", "--onnx-out", out]
-    assert test.call(*words).returncode == 0
+    test.call(*words)
     first = out.read_bytes()
     out.unlink()
-    assert test.call(*words).returncode == 0 and out.read_bytes() == first
+    test.call(*words)
+    assert out.read_bytes() == first
     stored = ROOT / "tests/training/exports/lstm_default"
     shutil.copytree(stored, test.directory / "stored")
     words = ["plan", "stored/model.onnx", "--pas", "tp:tensor=2", "--onnx-out"]
     done = test.call(*words, "written/other.onnx")
-    assert done.returncode == 0 and "are copied to" in done.stderr, done.stderr
+    assert "are copied to" in done.stderr, done.stderr
     assert (out.parent / "model.onnx.data").read_bytes() == (stored / "model.onnx.data").read_bytes()
     done = test.call(*words, "stored/other.onnx")
-    assert done.returncode == 0 and "copied" not in done.stderr, done.stderr
+    assert "copied" not in done.stderr, done.stderr
     (out.parent / "model.onnx.data").write_bytes(b"another's")
     for path, text in [("written/other.onnx", "exists, and is not the model's"), ("stored/model.onnx", "is the model itself")]:
-        done = test.call(*words, path)
-        assert done.returncode == 2 and "E0201" in done.stderr and text in done.stderr, done.stderr
+        done = test.call(*words, path, status=2)
+        assert "E0201" in done.stderr and text in done.stderr, done.stderr
     assert (out.parent / "model.onnx.data").read_bytes() == b"another's"
-    done = test.call("plan", GPT2, "--onnx-out", "missing/x.onnx")
-    assert done.returncode == 6 and "E0611" in done.stderr, done.stderr
+    done = test.call("plan", GPT2, "--onnx-out", "missing/x.onnx", status=6)
+    assert "E0611" in done.stderr, done.stderr
 
 
 def check_read(test):
@@ -273,11 +274,9 @@ def check_refused(test):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rankc", required=True)
-    arguments = parser.parse_args()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory() as directory:
-        test = Test(str(Path(arguments.rankc).resolve()), directory)
+        test = Test(rankc, directory)
         check_notes(test)
         check_written(test)
         check_results(test)

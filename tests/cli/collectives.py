@@ -7,11 +7,13 @@ Twice the time of each kind, one after the other, adds the time of all communica
 those kinds that the literature says of it: Megatron-LM's tensor parallelism sums or, with sequences divided, gathers and
 reduce-scatters; FSDP gathers weights and reduce-scatters gradients; DeepSpeed-Ulysses exchanges all to all; pipeline
 stages and ring attention send to one rank."""
-import argparse
 import json
 import os
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import json_of, rankc_of  # noqa: E402
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send")
 RATES = {"f64": 1e13, "f32": 1e13, "half": 2e14, "fp8": 2e14}
@@ -37,15 +39,11 @@ def estimate(rankc, plan, own=(), bandwidth=1e10, model=GPT2, **more):
         with open(path, "w", encoding="ascii") as file:
             json.dump({**MACHINE, **more, "levels": [{"bandwidth": bandwidth, "latency": 0, "collectives": collectives}]}, file)
         words = ["plan", *model, "--machine", path, "--json", "-q", *plan.split()]
-        done = subprocess.run([rankc, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["estimate"]
+        return json_of(rankc, *words)["estimate"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
+    rankc = rankc_of(__doc__)
     for plan, kinds, most in PLANS:
         alone = estimate(rankc, plan)["communicating_s"]
         added = {kind: estimate(rankc, plan, {kind})["communicating_s"] / alone - 1 for kind in KINDS}
@@ -59,7 +57,7 @@ def main():
     assert abs((rows[0] - rows[1]) * 1e10 - 8 * 128 * 4) < 1, rows
     # a step of one token takes as long as reading the weights, within an order of magnitude: its products fill no tiles
     words = ["plan", "--model-config", "llama3-8b", "--inference", "--dim", "seq=1", "--machine", "h100", "--json", "-q"]
-    token = json.loads(subprocess.run([rankc, *words], capture_output=True, text=True, check=True).stdout)
+    token = json_of(rankc, *words)
     reading = sum(rank["memory"]["weights"] for rank in token["ranks"]) / 3.35e12
     assert reading < token["estimate"]["step_s"] < 15 * reading, (reading, token["estimate"])
     plan = "--pas fsdp --runtime-ngpus 4"

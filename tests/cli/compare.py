@@ -1,20 +1,18 @@
 """--dump-tensors and compare: ranks against one rank, against ONNX Runtime and PyTorch, a program that was changed, and names
 that would lead out of the directory."""
-import argparse
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from rankc_test import call, json_of, needed, printed, rankc_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper
-except ImportError:
-    print("Python has no numpy or onnx")
-    sys.exit(77)
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 MODELS = SOURCE / "samples/models"
@@ -26,12 +24,6 @@ W = [[0.5, -1], [0.25, 2], [-0.75, 0.125]]
 H = [[-0.8482836484909058, 0.9976609945297241], [-0.9540452361106873, 0.9780260920524597]]
 W_GRADIENT = [[-0.07610014081001282, -0.018924128264188766], [-0.25928908586502075, 0.015289077535271645],
               [-0.4424780607223511, 0.049502283334732056]]
-
-
-def call(*words, code=0):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
 
 
 def entries(dump, rank=0):
@@ -52,14 +44,14 @@ def check_gpt2(rankc, work):
     run_gpt2(rankc, work, "one")
     run_gpt2(rankc, work, "four", "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4")
     one, four = work / "one.dump", work / "four.dump"
-    report = json.loads(call(rankc, "compare", one, four, "--json")[0])
+    report = json_of(rankc, "compare", one, four, "--json")
     assert report["different"] == 0 and report["first"] is None and len(report["tensors"]) > 60, report
     kinds = {e.get("partial") for e in entries(four)}
     assert kinds == {None, "sum"} and {e["replica"] for e in entries(four, 3)} == {True, False}, kinds
     for dump in one, four:
-        report = json.loads(call(rankc, "compare", dump, SOURCE / "tests/cli/gpt2_values", "--json")[0])
+        report = json_of(rankc, "compare", dump, SOURCE / "tests/cli/gpt2_values", "--json")
         assert len(report["tensors"]) == 5 and report["only_b"] == [] and report["different"] == 0, report
-    text, _ = call(rankc, "compare", one, four, "--rtol", "0", "--atol", "0", code=8)
+    text = call(rankc, "compare", one, four, "--rtol", "0", "--atol", "0", status=8).stdout
     assert text.startswith("first difference: "), text
 
 
@@ -72,7 +64,7 @@ def check_changed(rankc, work):
     source.write_text(text.replace("0.044715f", "0.054715f"))
     call("make", "-C", program, "build/run")
     dump_gpt2(rankc, work, "four")
-    text, _ = call(rankc, "compare", work / "one.dump", work / "four.dump", "-v", code=8)
+    text = call(rankc, "compare", work / "one.dump", work / "four.dump", "-v", status=8).stdout
     first = [line for line in text.splitlines() if line.startswith("first difference")]
     assert len(first) == 1 and "'/transformer/h.0/mlp/act/Mul_3_output_0'" in first[0], text
     assert text.splitlines()[-1].split()[0] != "0", text
@@ -89,7 +81,7 @@ def check_stages(rankc, work):
              "cross_entropy:logits=logits,labels=labels", "--optimizer", "sgd:lr=0.1", "--accumulate", "4", *plan)
         call(rankc, "train", work / name, "--data", f"input_ids={work / 'ids.npy'}", "--data", f"labels={work / 'ids.npy'}",
              "--steps", "3", "--dump-tensors", "*", "--dump-dir", work / (name + ".dump"))
-    report = json.loads(call(rankc, "compare", work / "trained.dump", work / "trained2.dump", "--json")[0])
+    report = json_of(rankc, "compare", work / "trained.dump", work / "trained2.dump", "--json")
     assert report["different"] == 0 and len(report["tensors"]) > 500, report
 
 
@@ -140,32 +132,30 @@ def check_names(rankc, work):
 
 def check_errors(rankc, work):
     run = [rankc, "run", work / "one", "--input", f"input_ids={MODELS / 'gpt2.input_ids.npy'}"]
-    _, error = call(*run, "--dump-tensors", "nothing*", code=2)
+    error = call(*run, "--dump-tensors", "nothing*", status=2).stderr
     assert "no tensor or node of the program matches 'nothing*'" in error, error
-    _, error = call(*run, "--dump-tensors", "*", "--dump-dir", "/proc/none", code=6)
+    error = call(*run, "--dump-tensors", "*", "--dump-dir", "/proc/none", status=6).stderr
     assert "cannot make directory '/proc/none'" in error, error
-    call(*run, "--dump-dir", work / "unused", code=2)
-    call(rankc, "compare", work / "one.dump", code=2)
-    call(rankc, "compare", work / "one.dump", work / "one", code=3)
-    call(rankc, "compare", work / "one.dump", work / "none", code=6)
+    call(*run, "--dump-dir", work / "unused", status=2)
+    call(rankc, "compare", work / "one.dump", status=2)
+    call(rankc, "compare", work / "one.dump", work / "one", status=3)
+    call(rankc, "compare", work / "one.dump", work / "none", status=6)
     index = work / "one.dump/rank_0.jsonl"
     text = index.read_text()
     for bad in text.replace('"file": "step_1', '"file": "../step_1'), text.replace("[[0, 2]]", "[[0, 3]]"), "{}\n":
         index.write_text(bad)
-        call(rankc, "compare", work / "one.dump", work / "one.dump", code=3)
+        call(rankc, "compare", work / "one.dump", work / "one.dump", status=3)
     index.write_text(text[:-9])  # the process was killed
-    out, error = call(rankc, "compare", work / "one.dump", work / "one.dump")
+    out, error = printed(rankc, "compare", work / "one.dump", work / "one.dump")
     assert "the last line is incomplete and left out" in error and out.startswith("0 of "), (out, error)
     assert int(out.split()[2]) == len(text.splitlines()) - 1, out
     call(rankc, "compile", MODELS / "gpt2.onnx", "-o", work / "stages", "-q", "--pas", "pp", "--plan-ngpus", 2)
-    _, error = call(rankc, "run", work / "stages", "--random-inputs", "--dump-tensors", "*lm_head*", "--dump-dir", work / "s")
+    error = call(rankc, "run", work / "stages", "--random-inputs", "--dump-tensors", "*lm_head*", "--dump-dir", work / "s").stderr
     assert re.search(r"dumped [1-9]\d* tensors? of \d+, counted on each of 2 ranks", error), error  # all of them on rank 1
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rankc", required=True)
-    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
         for check in check_gpt2, check_changed, check_stages, check_training, check_names, check_errors:

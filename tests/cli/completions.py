@@ -1,17 +1,18 @@
 """What a shell completes, with the script that `rankc completions SHELL` prints. Exit status 77 where the shell is absent.
 
     completions.py --rankc RANKC SHELL"""
-import argparse
 import os
 import pathlib
 import pty
 import re
 import select
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of, skip  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 # a line, and all that completes its last word
@@ -46,7 +47,7 @@ def bash(script, line, work):
     array = " ".join(f"'{word}'" for word in words)
     program = (f"source {script}; complete -p rankc >/dev/null; COMP_LINE='{line}' COMP_POINT={len(line)} COMP_WORDS=({array}) "
                f"COMP_CWORD={len(words) - 1}; _rankc; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
-    said = subprocess.run(["bash", "--norc", "-c", program], cwd=work, capture_output=True, text=True, check=True)
+    said = call("bash", "--norc", "-c", program, cwd=work)
     assert not said.stderr, (line, said.stderr)
     last = re.split("([:=])", line.split(" ")[-1])
     kept = "".join(last[:-1])
@@ -62,8 +63,7 @@ def files(line, work):
 
 
 def fish(script, line, work):
-    said = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"], cwd=work, capture_output=True, text=True,
-                          check=True, env={**os.environ, "HOME": str(work)})
+    said = call("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", env={"HOME": str(work)}, cwd=work)
     assert not said.stderr, (line, said.stderr)
     return [row.split("\t")[0] for row in said.stdout.splitlines()]
 
@@ -115,22 +115,19 @@ def type_until(terminal, text, path):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("shell")
     args = parser.parse_args()
-    shell, rankc = args.shell, pathlib.Path(args.rankc).resolve()
+    shell, rankc = args.shell, args.rankc
     if not shutil.which(shell):
-        print(f"{shell} is not installed")
-        return 77
+        skip(f"{shell} is not installed")
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        subprocess.run([rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", work / "OUT", "--dim", "batch=2", "--dim", "seq=11",
-                        "--no-build", "-q"], check=True)
+        call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", work / "OUT", "--dim", "batch=2", "--dim", "seq=11", "--no-build", "-q")
         (work / "OUT/model").rename(work / "OUT/gpt")
         (work / "tokens.npy").touch()
         script = work / f"completions.{shell}"
-        script.write_bytes(subprocess.run([rankc, "completions", shell], capture_output=True, check=True).stdout)
+        script.write_text(call(rankc, "completions", shell).stdout)
         for line, expected in LINES:
             found = globals()[shell](script, line, work)
             assert sorted(found) == sorted(expected), (line, found, expected)

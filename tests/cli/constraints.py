@@ -3,25 +3,26 @@
 plans (--refine). What plans say of the nodes is compared with what was asked for, under every policy and in the search.
 
     constraints.py --rankc RANKC --model gpt2.onnx --training gpt2.onnx"""
-import argparse
 import fnmatch
 import json
-import subprocess
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import call, parser_of  # noqa: E402
 
 A = None  # arguments
 FOLDER = Path()
 
 
-def run(*args, model=None):
-    return subprocess.run([A.rankc, "plan", model or A.model, "--json", "-q", *args], capture_output=True, text=True, check=False)
+def run(*args, model=None, status=0):
+    return call(A.rankc, "plan", model or A.model, "--json", "-q", *args, status=status)
 
 
 def splits(*args, **how):
     """(node, operator) -> its splits; nodes that came from one ONNX node and have one operator are taken together."""
     done = run(*args, **how)
-    assert done.returncode == 0, (args, done.stderr)
     found = {}
     for node in json.loads(done.stdout)["nodes"]:
         partition = [] if node["partition"] == "replicate" else node["partition"]
@@ -56,8 +57,8 @@ def data_alone():
     """nnScaler's example of a purely data parallel plan: the batch of every operator, nothing whole. Tensor parallelism
     alone cannot keep it; the search takes what does."""
     batch = constraints('- name: "*"\n  allowed_partition_dims:\n  - 0,0\n  parent_module: mlp\n  replica_allowed: false\n')
-    refused = run("--pas", "tp:tensor=2", *batch)
-    assert refused.returncode == 5 and "E0438" in refused.stderr and "constraints.yaml:1" in refused.stderr, refused.stderr
+    refused = run("--pas", "tp:tensor=2", *batch, status=5)
+    assert "E0438" in refused.stderr and "constraints.yaml:1" in refused.stderr, refused.stderr
     for pas in (["--pas", "data:data=2"], ["--pas", "autodist", "--plan-ngpus", "2", "--forbid", "pipeline"]):
         assert all(split and split[0][0] == 0 for split in of(splits(*pas, *batch), "*mlp*", "MatMul")), pas
     # on a stage of one rank, and with scale units, there is nothing to divide
@@ -105,28 +106,27 @@ def refined():
     assert all(n["stage"] == 0 for n in stages if "/h.0/" in n["name"] or "/h.1/attn" in n["name"]) and any(n["stage"] for n in stages)
     never = partial("never", {"pipeline": 2}, {"name": "/lm_head/MatMul", "op": "MatMul", "stage": 0},
                     {"name": fc, "op": "MatMul", "stage": 1})
-    refused = run("--pas", "pp:pipeline=2", *never)
-    assert refused.returncode == 5 and "E0421" in refused.stderr, refused.stderr
+    refused = run("--pas", "pp:pipeline=2", *never, status=5)
+    assert "E0421" in refused.stderr, refused.stderr
     for args, code, text in (((*rows, "--pas", "tp:tensor=4"), 3, "E0424"), ((*late, "--pas", "tp:tensor=2"), 3, "its mesh has pipeline=2"), ((*rows, "--pas", "autodist", "--runtime-ngpus", "3"), 5, "E0432"),
                              ((*partial("unknown", {"tensor": 2}, {"name": "x", "op": "Add"}), "--pas", "tp:tensor=2"), 3, "no node 'x'"),
                              ((*partial("unknown", {"tensor": 2}, {"name": "x", "op": "Add"}), "--pas", "autodist"), 3, "no node 'x'"),
                              ((*partial("grad", {}, {"name": "x.grad", "op": "Add"}),), 3, "no node 'x.grad'"),
                              ((*partial("no", {"tensor": 2}, {"name": fc, "op": "MatMul", "partition": [
                                  {"tensor": "in0", "dim": 7, "ways": 2, "axis": "tensor"}]}), "--pas", "tp:tensor=2"), 3, "E0424")):
-        done = run(*args)
-        assert done.returncode == code and text in done.stderr, (args, done.stderr)
+        done = run(*args, status=code)
+        assert text in done.stderr, (args, done.stderr)
     for pas, ranks, more in (("hybrid:tensor=2,pipeline=2", 4, ["--recompute", "full"]), ("hybrid:tensor=2,data=2", 4, ["--use-zero", "1", "--zero-ngroups", "2"]),
                              ("hybrid:tensor=2@1,pipeline=2", 3, []), ("hybrid:data=2@0,pipeline=2", 3, [])):
         whole, again = FOLDER / "whole.json", FOLDER / "again.json"
         program = ("--train", "--runtime-ngpus", str(2 * ranks), "--pas")
         for words in ([pas, *more, "--save-plan", whole], [pas, "--refine", whole, "--save-plan", again],
                       ["autodist", "--plan-ngpus", ranks, "--refine", whole, "--save-plan", again]):
-            done = run(*program, *map(str, words), "--accumulate", "4", model=A.training)
-            assert done.returncode == 0, done.stderr
+            run(*program, *words, "--accumulate", "4", model=A.training)
             given, kept = json.loads(whole.read_text()), words[-1].exists() and json.loads(words[-1].read_text())
             assert all(given.get(key) == kept.get(key) for key in ("mesh", "nodes", "zero_level", "zero_ngroups", "micro_batches")), words
-        done = run(*program, "autodist", "--accumulate", "2", "--plan-ngpus", str(ranks), "--refine", str(whole), model=A.training)
-        assert done.returncode == 2 and "contradicts the plan" in done.stderr, done.stderr
+        done = run(*program, "autodist", "--accumulate", "2", "--plan-ngpus", str(ranks), "--refine", str(whole), model=A.training, status=2)
+        assert "contradicts the plan" in done.stderr, done.stderr
     # two pipelines: the plan's mesh and micro-batches are those of one of them
     half, found = FOLDER / "half.json", FOLDER / "found.json"
     words = ("--train", "--accumulate", "4", "--save-plan")
@@ -150,21 +150,20 @@ def programs():
                     "name": "/model/transformer/h.0/mlp/c_fc/Gemm", "op": "MatMul", "partition": "replicate", "recompute": True})]):
         out = FOLDER / "out"
         for words in (["compile", A.training, "--train", "-o", out, "--no-build", "--reuse", "override", *pas], ["verify", out]):
-            done = subprocess.run([A.rankc, *words, "-q"], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+            call(A.rankc, *words, "-q")
     # the file is part of the key of the plan
     constraints("- name: MatMul\n  allowed_partition_dims: []\n  parent_module: mlp\n")
     words = ["compile", A.training, "--train", "-o", FOLDER / "out", "--no-build", "--pas", "tp:tensor=2", *some, "-q"]
-    subprocess.run([A.rankc, *words, "--reuse", "override"], check=True)
+    call(A.rankc, *words, "--reuse", "override")
     constraints("- name: MatMul\n  allowed_partition_dims: []\n  parent_module: attn\n")
-    done = subprocess.run([A.rankc, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 8 and "constraints" in done.stderr, done.stderr
+    done = call(A.rankc, *words, status=8)
+    assert "constraints" in done.stderr, done.stderr
 
 
 def main():
     global A, FOLDER
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--rankc", "--model", "--training"):
+    parser = parser_of(__doc__)
+    for name in ("--model", "--training"):
         parser.add_argument(name, required=True)
     A = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

@@ -1,7 +1,6 @@
 """--json says what the plain diagnostics say: every verb is made to fail, with names of hostile bytes, in both forms, or is
 interrupted. Each line of stderr must be an object of format 1, and the objects, printed like a compiler's, must be the plain
 text."""
-import argparse
 import fcntl
 import json
 import os
@@ -11,6 +10,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import rankc_of  # noqa: E402
 
 KEYS = ["format", "severity", "code", "text", "where", "notes"]
 
@@ -121,9 +123,7 @@ def commands(work):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
+    rankc = rankc_of(__doc__)
     count, bad = 0, 0
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)

@@ -4,7 +4,6 @@ is an error.
     every_option.py --rankc RANKC [OPTION...]        only those options
 
 A check is a function whose name is that of the option. CHECKED_BY names tests that check an option at length."""
-import argparse
 import fcntl
 import json
 import os
@@ -17,11 +16,11 @@ import sys
 import tempfile
 import time
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, json_of, needed, parser_of, read_json  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError:
-    print("Python has no numpy")
-    sys.exit(77)
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 GPT2, TOKENS = SOURCE / "samples/models/gpt2.onnx", SOURCE / "samples/models/gpt2.input_ids.npy"
@@ -43,10 +42,7 @@ class Bench:
         self.rankc, self.work, self.made = rankc, pathlib.Path(work), {}
 
     def call(self, *words, code=0, **environment):
-        done = subprocess.run([self.rankc, *map(str, words)], capture_output=True, text=True, cwd=self.work, timeout=300,
-                              env={**os.environ, **environment})
-        assert done.returncode == code, (words, done.returncode, done.stdout[-500:], done.stderr[-1500:])
-        return done
+        return call(self.rankc, *words, status=code, env=environment, cwd=self.work, timeout=300)
 
     def path(self):
         self.made.setdefault("", 0)
@@ -63,10 +59,10 @@ class Bench:
         return self.made[key]
 
     def manifest(self, *words):
-        return json.loads((self.compile(*words, build=False) / "manifest.json").read_text())
+        return read_json(self.compile(*words, build=False), "manifest.json")
 
     def show(self, model, *words):
-        return json.loads(self.call("show", model, *words, "--json", "-q").stdout)
+        return json_of(self.rankc, "show", model, *words, "--json", "-q", cwd=self.work)
 
     def mlp(self, *words):
         return self.compile(MLP, "--train", *words)
@@ -569,7 +565,7 @@ def wait(what, seconds=60):
 
 
 def children(process):
-    return {int(p) for p in subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()}
+    return {int(p) for p in call("pgrep", "-P", str(process.pid), status=None).stdout.split()}
 
 
 def stall_timeout(b):
@@ -777,13 +773,12 @@ def options_of(b):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
     wrong = []
     with tempfile.TemporaryDirectory() as work:
-        b = Bench(str(pathlib.Path(args.rankc).resolve()), work)
+        b = Bench(args.rankc, work)
         found = options_of(b)
         saved, b.made["initial"] = b.path(), b.path()
         b.call("train", b.mlp("--optimizer", "sgd:lr=0"), *DATA, "--steps", 1, "-q", "--checkpoint-dir", saved)

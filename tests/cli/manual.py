@@ -1,12 +1,15 @@
 """The manual pages (frontend/options/manual.def): each example is run, in order, and is in its page, and every verb has one; the
 files of the pages are there afterwards, under these names."""
-import argparse
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import rankc_of  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 DEFINITIONS = (SOURCE / "frontend/options/manual.def").read_text()
@@ -15,9 +18,7 @@ FILE = re.compile(r'^MANUAL_FILE\(\w+, "([^" ]+)"', re.M)  # with capitals in pl
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
+    rankc = rankc_of(__doc__)
     rows = [(kind, verb, "".join(re.findall('"([^"]*)"', command)))
             for kind, verb, command in ROW.findall(DEFINITIONS)]
     with tempfile.TemporaryDirectory(prefix="rankc-manual-") as work:

@@ -7,13 +7,15 @@ Activations of a layer: Korthikanti et al., arXiv 2205.05198, section 4, in byte
 sequences, hidden size h, a heads and t tensor-parallel ranks. States: Rajbhandari et al., arXiv 1910.02054, section 5. The
 first stage of p holds p micro-batches: Narayanan et al., arXiv 2104.04473, section 2.2. ATorch's published table
 (Llama 2 7B, FSDP, 8 to 64 GPUs) is 29956.97 MiB + 12 N / n, without a residual."""
-import argparse
 import csv
 import io
 import json
 import os
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, json_of, rankc_of  # noqa: E402
 
 COLUMNS = ("source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,ngpus,tp,pp,dp,cp,ep,zero/fsdp,schedule,microbatch,global_batch,"
            "recompute,precision,notes").split(",")
@@ -34,7 +36,7 @@ def predicted(*rows):
             for row in rows:
                 whole = {**PLAIN, **row}
                 writer.writerow({**whole, "ngpus": whole["tp"] * whole["pp"] * whole["dp"]})
-        out = subprocess.run([RANKC, "plan", "--rows", path, "-q"], capture_output=True, text=True, check=True).stdout
+        out = call(RANKC, "plan", "--rows", path, "-q").stdout
     return [float(row["mem_gb"]) * GIB for row in csv.DictReader(io.StringIO(out))]
 
 
@@ -105,7 +107,7 @@ def plan_of(directory, config, *words):
     with open(path, "w", encoding="ascii") as file:
         json.dump(config, file)
     command = [RANKC, "plan", "--model-config", path, *words, "--json", "-q"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return json_of(*command)
 
 
 def planned(directory, layers, *words):
@@ -183,9 +185,7 @@ def plan_activations(directory):
 
 def main():
     global RANKC
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    RANKC = os.path.abspath(parser.parse_args().rankc)
+    RANKC = rankc_of(__doc__)
     rows_activations()
     rows_states()
     rows_stages()

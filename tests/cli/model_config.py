@@ -6,13 +6,14 @@
 The numbers are those of the published checkpoints (sum of the elements of all tensors; Hugging Face: openai-community/gpt2,
 meta-llama/Llama-2-7b-hf, Meta-Llama-3-8B, Llama-3.1-405B, mistralai/Mixtral-8x7B-v0.1). GPT-3's has none: its paper says
 175 billion. TRANSFORMERS are sums of p.numel() of AutoModelForCausalLM.from_config, transformers 5.23."""
-import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, rankc_of  # noqa: E402
 
 PUBLISHED = {"gpt2": 124439808, "llama2-7b": 6738415616, "llama3-8b": 8030261248, "llama3-405b": 405853388800, "mixtral-8x7b": 46702792704, "gpt3-175b": 175e9}
 LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -50,7 +51,7 @@ USAGE = [(["--model-config", "llama3-8"], 2, "did you mean 'llama3-8b'"), (["--m
 
 
 def plan(rankc, *words):
-    done = subprocess.run([rankc, "plan", *words, "--json"], capture_output=True, text=True, check=False)
+    done = call(rankc, "plan", *words, "--json", status=None)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -120,9 +121,7 @@ def kept_scores(rankc):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
+    rankc = rankc_of(__doc__)
     wrong = []
     for name, count in PUBLISHED.items():
         code, out, errors = plan(rankc, "--model-config", name)

@@ -1,19 +1,17 @@
 """`rankc ops` against ONNX's own operator schemas: every operator of an opset that both know is listed, and the forms that
 rankc takes have the inputs, outputs and attributes of the schema. And against rankc itself: every elementwise operator is
 compiled and built for every type that is listed for it."""
-import argparse
-import json
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import call, json_of, needed, rankc_of  # noqa: E402
+
+with needed():
     import onnx
     from onnx import TensorProto, defs, helper
-except ImportError:
-    sys.exit(77)
 
 ROWS = Path(__file__).parents[2] / "ir" / "ops.def"
 TYPES = {"f32": "FLOAT", "f64": "DOUBLE", "i64": "INT64", "i32": "INT32", "i16": "INT16", "i8": "INT8", "u64": "UINT64",
@@ -86,17 +84,15 @@ def compile_faults(rankc, operators, faults):
     model, count = elementwise_model(operators)
     with tempfile.TemporaryDirectory() as work:
         onnx.save(model, f"{work}/all.onnx")
-        done = subprocess.run([rankc, "compile", f"{work}/all.onnx", "-o", work], capture_output=True, text=True)
+        done = call(rankc, "compile", f"{work}/all.onnx", "-o", work, status=None)
     if done.returncode:
         faults.append(done.stderr)
     return count
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
-    rankc = parser.parse_args().rankc
-    listed = json.loads(subprocess.run([rankc, "ops", "--json"], check=True, capture_output=True).stdout)
+    rankc = rankc_of(__doc__)
+    listed = json_of(rankc, "ops", "--json")
     ours = {o["name"]: o for o in listed["operators"] if o["domain"] == ""}
     known, faults = schemas(), []
     faults += [f"{name} is not listed" for name in known if name not in ours]

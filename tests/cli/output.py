@@ -1,5 +1,4 @@
 """What the verbs print: times of steps, random inputs, losses as JSON, --log-every, -q and -v."""
-import argparse
 import json
 import os
 import pathlib
@@ -10,19 +9,17 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, json_of, printed, rankc_of  # noqa: E402
 
 import onnx
 from onnx import helper
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-
-
-def call(*words, code=0):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
 
 
 def values_of(text):
@@ -36,21 +33,21 @@ def check_run(rankc, work):
          "tp", "--plan-ngpus", 2, "-q")
     inputs = json.loads(next(model.glob("*/_/manifest.json")).read_text())["inputs"]
     assert [entry["below"] for entry in inputs] == [101], inputs
-    out, err = call(rankc, "run", model, "--random-inputs", "--repeat", 3, "--warmup", 1)
+    out, err = printed(rankc, "run", model, "--random-inputs", "--repeat", 3, "--warmup", 1)
     assert re.search(r"^3 steps: min [\d.]+ ms, median [\d.]+ ms, max [\d.]+ ms$", out, re.M) and not err, (out, err)
     first = out.splitlines()[0]
-    assert first == call(rankc, "run", model, "--random-inputs=0", "-q")[0].strip()  # -q: the outputs alone
-    one_rank = call(rankc, "run", model, "--random-inputs", "--comm", "loopback")[0].strip()
+    assert first == call(rankc, "run", model, "--random-inputs=0", "-q").stdout.strip()  # -q: the outputs alone
+    one_rank = call(rankc, "run", model, "--random-inputs", "--comm", "loopback").stdout.strip()
     assert one_rank == first
-    assert values_of(call(rankc, "run", model, "--random-inputs=1")[0]) != values_of(first)
-    out, err = call(rankc, "run", model, "--random-inputs", "--repeat", 2, "--warmup", 1, "-v")
+    assert values_of(call(rankc, "run", model, "--random-inputs=1").stdout) != values_of(first)
+    out, err = printed(rankc, "run", model, "--random-inputs", "--repeat", 2, "--warmup", 1, "-v")
     assert re.search(r"loaded in [\d.]+ ms: 2 ranks, \d+ threads? per rank, transport", err), err
     assert err.count("step ") == 2 and err.count("warm-up 1") == 1 and err.count("resident") == 2, err
-    times = json.loads(call(rankc, "run", model, "--random-inputs", "--repeat", 4, "--json")[0])["step_ms"]
+    times = json_of(rankc, "run", model, "--random-inputs", "--repeat", 4, "--json")["step_ms"]
     assert len(times["all"]) == 4 and times["min"] == min(times["all"]) and times["max"] == max(times["all"]), times
     for wrong in ("", "-1", "x", "3.5"):
-        assert "E0205" in call(rankc, "run", model, f"--random-inputs={wrong}", code=2)[1]
-    call(next(model.glob("*/_/build/run")), "--random-inputs=x", "--comm", "loopback", code=2)
+        assert "E0205" in call(rankc, "run", model, f"--random-inputs={wrong}", status=2).stderr
+    call(next(model.glob("*/_/build/run")), "--random-inputs=x", "--comm", "loopback", status=2)
 
 
 def check_edit(rankc, work):
@@ -58,11 +55,11 @@ def check_edit(rankc, work):
     model = next((work / "gpt").glob("*/_"))
     run, source = [rankc, "run", model, "--random-inputs", "-q"], model / "rank_0.c"
     source.write_text(source.read_text() + "/* edited */\n")
-    assert "E0806" in call(*run)[1]
+    assert "E0806" in call(*run).stderr
     call("make", "-s", "-C", model)
-    assert call(*run)[1] == ""
+    assert call(*run).stderr == ""
     (model / "model.c").touch()
-    assert call(*run)[1] == ""
+    assert call(*run).stderr == ""
 
 
 def check_place(rankc, work):
@@ -71,11 +68,11 @@ def check_place(rankc, work):
     head = b"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + b"\n"
     tokens.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + struct.pack("<6q", 0, 1, 2, 3, 4, 99))
     call(rankc, "compile", TESTS / "cli/origin/model.onnx", "-o", model, "-q")
-    err = call(rankc, "run", model, "--input", f"tokens={tokens}", code=3)[1]
+    err = call(rankc, "run", model, "--input", f"tokens={tokens}", status=3).stderr
     assert "E0382" in err and "node 'node_embedding' (Gather) in embed (net.py:35 in forward)" in err, err
-    profile = call(rankc, "run", model, "--random-inputs", "--profile")[0]
+    profile = call(rankc, "run", model, "--random-inputs", "--profile").stdout
     assert [len(re.findall(rf"^  {layer} ", profile, re.M)) for layer in ("embed", "layers.0", "layers.3", "head")] == [1] * 4, profile
-    scopes = {n["name"]: n.get("scope") for n in json.loads(call(rankc, "show", model, "--json")[0])["nodes"]}
+    scopes = {n["name"]: n.get("scope") for n in json_of(rankc, "show", model, "--json")["nodes"]}
     assert scopes["node_MatMul_5"] == "layers.1/up" and scopes["node_softmax"] is None, scopes
 
 
@@ -86,15 +83,15 @@ def check_train(rankc, work):
     logged = work / "metrics.jsonl"
     call(*train, "--log", logged)
     losses = [json.loads(line)["loss"] for line in logged.read_text().splitlines()]
-    result = json.loads(call(*train, "--json")[0])
+    result = json_of(*train, "--json")
     assert result["format"] == 1 and result["first_step"] == 1 and result["losses"] == losses, result
-    steps = re.findall(r"^step (\d+):", call(*train, "--log-every", 2)[0], re.M)
+    steps = re.findall(r"^step (\d+):", call(*train, "--log-every", 2).stdout, re.M)
     assert steps == ["2", "4", "5"], steps
     call(*train, "--log", logged, "--log-every", 3)
     assert [json.loads(line)["step"] for line in logged.read_text().splitlines()] == [3, 5]
-    assert call(*train, "-q") == ("", "")
-    assert "loaded in" in call(*train, "-v")[1]
-    call(*train, "--log-every", 0, code=2)
+    assert printed(*train, "-q") == ("", "")
+    assert "loaded in" in call(*train, "-v").stderr
+    call(*train, "--log-every", 0, status=2)
 
 
 def on_terminal(*words, **environment):
@@ -119,7 +116,7 @@ def check_progress(rankc, work):
     data = TESTS / "training/mlp"
     train = [rankc, "train", work / "mlp", "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--threads",
              1]
-    rate = json.loads(call(*train, "--steps", 1000, "--json")[0])["step_ms"]["median"]
+    rate = json_of(*train, "--steps", 1000, "--json")["step_ms"]["median"]
     steps = int(1500 / max(rate, 0.001)) # 1.5 s, and what is between steps
     text = on_terminal(*train, "--steps", steps, "--json")
     assert re.search(rf"\rstep \d+ of {steps}, \d+:\d\d:\d\d left, loss [-\d.e]+\x1b\[K", text), text
@@ -254,9 +251,7 @@ def check_progress_under_mpirun(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
-    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory() as work:
         check_run(rankc, pathlib.Path(work))
         check_place(rankc, pathlib.Path(work))

@@ -1,7 +1,6 @@
 """show --html: the page holds what show --json prints, names cannot add elements to it, and it loads nothing.
 --browser: the page is opened in headless Chromium, which must run its script without a message on the console, and draw
 each part; skipped where there is none."""
-import argparse
 import json
 import os
 import re
@@ -11,6 +10,9 @@ import sys
 import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import parser_of, skip  # noqa: E402
 
 HOSTILE = """rankc-ir 1
 graph "g</script><script>alert(1)</script>" level=IMPORTED
@@ -103,14 +105,12 @@ def check_drawn(browser, work, path, data, sections):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rankc", required=True, type=Path)
+    parser = parser_of(__doc__)
     parser.add_argument("--browser", action="store_true")
     args = parser.parse_args()
     browser = shutil.which("chromium")
     if args.browser and not browser:
-        print("skipped: there is no chromium")
-        return 77
+        skip("there is no chromium")
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         (work / "g<i>.rir").write_text(HOSTILE)

@@ -1,19 +1,15 @@
 """rankc plot: pictures of metrics files, as XML; gaps, values that are not finite, single points, and files that are wrong."""
-import argparse
 import json
 import pathlib
 import re
-import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from rankc_test import call, printed, rankc_of  # noqa: E402
+
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def call(*words, code=0):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
 
 
 def line(step, loss, **more):
@@ -44,10 +40,10 @@ class Plots:
         return self.work / name
 
     def draw(self, *lines, end="\n"):
-        return Picture(call(self.rankc, "plot", self.write("\n".join(lines) + end))[0])
+        return Picture(call(self.rankc, "plot", self.write("\n".join(lines) + end)).stdout)
 
     def refuse(self, text, *said):
-        error = call(self.rankc, "plot", self.write(text), code=3)[1]
+        error = call(self.rankc, "plot", self.write(text), status=3).stderr
         assert "E0399" in error and all(word in error for word in said), error
 
 
@@ -87,12 +83,12 @@ def check_gaps(plots):
 def check_runs(plots):
     names = [plots.write("".join(line(i, (r + 1) / i) + "\n" for i in range(1, 5)), f"<run> & \"{r}\".jsonl") for r in range(10)]
     out = plots.work / "curves.svg"
-    assert call(plots.rankc, "plot", *names, "-o", out) == ("", "")
+    assert printed(plots.rankc, "plot", *names, "-o", out) == ("", "")
     both = Picture(out.read_text())
     assert len(both.curves) == 40 and all(str(name) in both.texts for name in names), both.texts
-    assert "E0601" in call(plots.rankc, "plot", names[0], plots.work / "none", code=6)[1]
-    assert "E0611" in call(plots.rankc, "plot", names[0], "-o", plots.work / "none" / "x.svg", code=6)[1]
-    assert "METRICS.jsonl" in call(plots.rankc, "plot", code=2)[1]
+    assert "E0601" in call(plots.rankc, "plot", names[0], plots.work / "none", status=6).stderr
+    assert "E0611" in call(plots.rankc, "plot", names[0], "-o", plots.work / "none" / "x.svg", status=6).stderr
+    assert "METRICS.jsonl" in call(plots.rankc, "plot", status=2).stderr
 
 
 def check_errors(plots):
@@ -105,9 +101,7 @@ def check_errors(plots):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
-    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory() as work:
         plots = Plots(rankc, pathlib.Path(work))
         check_curves(plots)

@@ -2,18 +2,20 @@
 """Policies that are shared libraries (--pas plugin:FILE).
 
     plugin.py --rankc RANKC --source SOURCE"""
-import argparse
 import json
 import os
 import shutil
-import subprocess
+import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of  # noqa: E402
 
-def run(rankc, *words):
+
+def run(rankc, *words, status=0):
     # built with the address sanitizer, rankc shall see itself how a plug-in crashes
     sanitizer = {"ASAN_OPTIONS": "handle_segv=0:handle_abort=0"}
-    return subprocess.run([rankc, *words, "-q"], capture_output=True, text=True, check=False, env={**os.environ, **sanitizer})
+    return call(rankc, *words, "-q", status=status, env=sanitizer)
 
 
 def build(directory, name, text, header):
@@ -21,16 +23,15 @@ def build(directory, name, text, header):
     library = os.path.join(directory, name + ".so")
     with open(source, "w") as file:
         file.write(text)
-    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", header, "-o", library, source], check=True)
+    call("cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", header, "-o", library, source)
     return library
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--source", required=True)
     args = parser.parse_args()
-    rankc, model = os.path.abspath(args.rankc), os.path.join(args.source, "samples/models/gpt2.onnx")
+    rankc, model = args.rankc, os.path.join(args.source, "samples/models/gpt2.onnx")
     with tempfile.TemporaryDirectory() as directory:
         os.mkdir(os.path.join(directory, "rankc"))
         shutil.copy(os.path.join(args.source, "passes/plan/policy/rankc_policy.h"), os.path.join(directory, "rankc"))
@@ -50,8 +51,7 @@ def main():
         saved = os.path.join(directory, "plan.json")
         for words in (["compile", model, *pas, "-o", out, "--save-plan", saved], ["verify", out, "--numeric"],
                       ["compile", model, *pas, "-o", out, "--no-build"]):  # the last one reuses the result
-            done = run(rankc, *words)
-            assert done.returncode == 0, (words, done.stderr)
+            run(rankc, *words)
         loaded = json.loads(run(rankc, "plan", model, "--load-plan", saved, "--json").stdout)
         assert loaded["nodes"] == plans[0]["nodes"]
 
@@ -61,8 +61,8 @@ def main():
                 "(void)graph, (void)rule, (void)to;\n%s\n}\n")
         version = head % "RANKC_POLICY_VERSION"
         other = build(directory, "other", version + body % "return 0;", directory)
-        done = run(rankc, "compile", model, "--pas", "plugin:" + other, "--plan-ngpus", "2", "-o", out, "--no-build")
-        assert done.returncode == 8 and "plan file" in done.stderr, done.stderr
+        done = run(rankc, "compile", model, "--pas", "plugin:" + other, "--plan-ngpus", "2", "-o", out, "--no-build", status=8)
+        assert "plan file" in done.stderr, done.stderr
 
         # A mesh of its own: two stages.
         staged = build(directory, "staged", version + "const char *rankc_policy_mesh(int n) { (void)n; return \"pipeline=2\"; }\n" +
@@ -88,8 +88,8 @@ def main():
                        body % "return 0;", directory), 3, "crashed: Aborted"),
                 (build(directory, "meshing", version + body % "rule(to, \"mesh tensor=4\"); return 0;", directory), 3, "rankc_policy_mesh"),
                 (directory, 6, "regular file")):
-            done = run(rankc, "plan", model, "--pas", "plugin:" + library, "--plan-ngpus", "2")
-            assert done.returncode == code and words in done.stderr, (library, done.returncode, done.stderr)
+            done = run(rankc, "plan", model, "--pas", "plugin:" + library, "--plan-ngpus", "2", status=code)
+            assert words in done.stderr, (library, done.stderr)
 
 
 if __name__ == "__main__":

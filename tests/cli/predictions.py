@@ -11,14 +11,16 @@ stages differ more. Those with less than two layers in a stage, and stages of un
 The constants of search_predict.c were fitted to candidates of these models. Of others, of 16 layers on 16 A100, errors
 without stages are as here, and those with stages larger: of time 0.8 % in the median and at most 21 %, of memory 4.8 % and 56 %
 (zb-v with ranks along context)."""
-import argparse
 import json
 import math
 import os
 import re
 import statistics
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of  # noqa: E402
 
 RANKC = ""
 DEVICES = 8
@@ -43,7 +45,7 @@ BOUNDS = {("no stages", "time"): (0.01, 0.04, 0.12), ("no stages", "memory"): (0
 
 
 def plan(*args):
-    done = subprocess.run([RANKC, "plan", *args, "--json"], capture_output=True, text=True, check=False)
+    done = call(RANKC, "plan", *args, "--json", status=None)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
@@ -128,11 +130,10 @@ def check(found):
 
 def main():
     global RANKC
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--all", action="store_true", help="compare candidates of all kinds, which takes minutes")
     args = parser.parse_args()
-    RANKC = os.path.abspath(args.rankc)
+    RANKC = args.rankc
     found = []
     with tempfile.TemporaryDirectory() as directory:
         for name, model in MODELS.items():

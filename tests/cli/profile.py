@@ -2,12 +2,13 @@
 """rankc profile writes a machine file that --machine takes.
 
     profile.py --rankc RANKC"""
-import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, rankc_of  # noqa: E402
 
 
 LINK = {"bandwidth": 1e9, "latency": 1e-6}
@@ -29,16 +30,13 @@ def refuses_broken_files(rankc, machine, path):
         with open(path, "w", encoding="ascii") as file:
             json.dump({**machine, key: value}, file)
         words = ["plan", "--model-config", "gpt2", "--inference", "--machine", path, "-q"]
-        done = subprocess.run([rankc, *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 3 and "E0396" in done.stderr and "line 1" in done.stderr, (key, value, done.stderr)
+        done = call(rankc, *words, status=3)
+        assert "E0396" in done.stderr and "line 1" in done.stderr, (key, value, done.stderr)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
-    done = subprocess.run([rankc, "profile", "--runtime-ngpus", "2", "--threads", "1"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    rankc = rankc_of(__doc__)
+    done = call(rankc, "profile", "--runtime-ngpus", "2", "--threads", "1")
     machine = json.loads(done.stdout)
     assert machine["bandwidth"] > 1e7 and machine["memory"] > 1e7 and 0 < machine["launch"] < 0.1, machine
     for kind in ("f64", "f32", "half"):
@@ -53,8 +51,7 @@ def main():
         with open(path, "w", encoding="ascii") as file:
             file.write(done.stdout)
         words = ["plan", "--model-config", "gpt2", "--inference", "--target", "c", "--machine", path, "--json", "-q"]
-        plan = subprocess.run([rankc, *words], capture_output=True, text=True, check=False)
-        assert plan.returncode == 0, plan.stderr
+        plan = call(rankc, *words)
         estimate = json.loads(plan.stdout)["estimate"]
         # GPT-2 at 1,024 tokens: 2 N tokens and the attention; no step is shorter than its operations take
         assert estimate["machine"] == "this machine", estimate

@@ -2,20 +2,22 @@
 """Estimates of the time of a step, and the search of --pas autodist.
 
     search.py --rankc RANKC"""
-import argparse
 import itertools
 import json
 import math
 import os
 import re
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, rankc_of  # noqa: E402
 
 RANKC = ""
 
 
 def run(*args):
-    return subprocess.run([RANKC, "plan", *args, "--json", "-q"], capture_output=True, text=True, check=False)
+    return call(RANKC, "plan", *args, "--json", "-q", status=None)
 
 
 def plan(*args):
@@ -301,7 +303,7 @@ def optimum_of_rings():
 
 def step_seconds(*args):
     """Of the text, which is short for any number of ranks."""
-    done = subprocess.run([RANKC, "plan", *args, "-q"], capture_output=True, text=True, check=True)
+    done = call(RANKC, "plan", *args, "-q")
     number, unit = re.search(r"^  step +([0-9.]+) (s|ms|us):", done.stdout, flags=re.M).groups()
     return float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit]
 
@@ -421,8 +423,7 @@ def compiled():
     with tempfile.TemporaryDirectory() as directory:
         for words in (["compile", model, "--train", "--pas", "autodist", "--plan-ngpus", "2", "-o", directory, "--no-build"],
                       ["verify", os.path.join(directory, "model", "_")]):
-            done = subprocess.run([RANKC, *words, "-q"], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+            done = call(RANKC, *words, "-q")
 
 
 def measured():
@@ -434,9 +435,8 @@ def measured():
         file = os.path.join(directory, "corrected.json")
         for model, training in (("mlp", ["--train"]), ("mlp", [])):
             words = [os.path.join(tests, model, "model.onnx"), *training]
-            done = subprocess.run([RANKC, "plan", *words, "--pas", "autodist", "--runtime-ngpus", str(ranks), "--measure-topk",
-                                   "2", "--save-machine", file], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+            done = call(RANKC, "plan", *words, "--pas", "autodist", "--runtime-ngpus", str(ranks), "--measure-topk", "2", "--save-machine",
+                        file)
             notes = re.findall(r"([\d.e-]+) (s|us) a micro-batch, predicted ([\d.e-]+) (s|us)", done.stderr)
             scale = {"s": 1, "us": 1e-6}
             times = [(float(measured) * scale[a], float(predicted) * scale[b]) for measured, a, predicted, b in notes]
@@ -501,9 +501,7 @@ def machine_files():
 
 def main():
     global RANKC
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    RANKC = os.path.abspath(parser.parse_args().rankc)
+    RANKC = rankc_of(__doc__)
     for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
                  optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches, promising):
         case()

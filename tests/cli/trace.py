@@ -1,21 +1,17 @@
 """--trace and --profile of run and train: every instruction of every rank, nested and in order, and where the time went."""
-import argparse
 import collections
 import json
 import pathlib
 import re
 import resource
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from rankc_test import call, json_of, parser_of  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 STEPS, INSTRUCTIONS, COMMUNICATION = range(3)
-
-
-def call(*words, code=0, **options):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **options)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
 
 
 def spans(trace, pid, tid):
@@ -98,26 +94,26 @@ def check_profile(profile, steps, ranks):
 
 def check_errors(run, work):
     for wrong in ("0:1", "2:1", "3", "a:b", "1:2:3", "", "1:99999999999"):
-        assert "--trace-steps" in call(*run, "--trace", work / "x.json", "--trace-steps", wrong, code=2)[1], wrong
-    assert "E0611" in call(*run, "--trace", work / "none" / "x.json", code=6)[1]
-    assert "No space left" in call(*run, "--trace", "/dev/full", code=6)[1]
+        assert "--trace-steps" in call(*run, "--trace", work / "x.json", "--trace-steps", wrong, status=2).stderr, wrong
+    assert "E0611" in call(*run, "--trace", work / "none" / "x.json", status=6).stderr
+    assert "No space left" in call(*run, "--trace", "/dev/full", status=6).stderr
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-    assert "E0611" in call(*run, "--comm", "loopback", "--trace", work / "x.json", code=6, preexec_fn=limited)[1]
-    assert "E0916" in call(*run, "--trace", work / "x.json", "--trace-steps", "50:60")[1]
+    assert "E0611" in call(*run, "--comm", "loopback", "--trace", work / "x.json", status=6, preexec_fn=limited).stderr
+    assert "E0916" in call(*run, "--trace", work / "x.json", "--trace-steps", "50:60").stderr
     (work / "machine.json").write_text("{}")
-    assert "E0396" in call(*run, f"--profile={work}/machine.json", code=3)[1]
+    assert "E0396" in call(*run, f"--profile={work}/machine.json", status=3).stderr
 
 
 def check_machines(rankc, run, work):
     """A profile says whose peaks it compares with: a file's, a named machine's, those of the compile, or nobody's."""
-    peaks = lambda *words: re.search("^peaks .*", call(*words)[0], re.M)[0]
+    peaks = lambda *words: re.search("^peaks .*", call(*words).stdout, re.M)[0]
     (work / "peak.json").write_text(json.dumps({"bandwidth": 1e10, "rates": {"f32": 1e11}}))
     assert peaks(*run, f"--profile={work}/peak.json") == f"peaks of a rank: 100.0 GFLOP/s, 10.00 GB/s, of {work}/peak.json"
     (work / "peak.json").write_text(json.dumps({"name": "mine", "bandwidth": 1e10, "rates": {"f32": 2e11}, "peaks": {"f32": 3e11}}))
     assert peaks(*run, f"--profile={work}/peak.json") == f"peaks of a rank: 300.0 GFLOP/s, 10.00 GB/s, of mine ({work}/peak.json)"
     # data sheets: 67 TFLOP/s in f32 and 3.35 TB/s; 19.5 and 2
     assert peaks(*run, "--profile=h100") == "peaks of a rank: 67000.0 GFLOP/s, 3350.00 GB/s, of h100"
-    unknown = call(*run, "--profile=h10", code=2)[1]
+    unknown = call(*run, "--profile=h10", status=2).stderr
     assert "E0396" in unknown and "--> --profile" in unknown and "did you mean 'h100'" in unknown, unknown
     assert peaks(*run, "--profile").startswith("peaks are not known"), "no machine was named"
     other = work / "for a machine"
@@ -125,7 +121,7 @@ def check_machines(rankc, run, work):
          "-q")
     run = [rankc, "run", other, "--random-inputs"]
     assert peaks(*run, "--profile") == "peaks of a rank: 19500.0 GFLOP/s, 2000.00 GB/s, of a100-80 (--machine of the compile)"
-    assert json.loads(call(*run, "--profile", "--json")[0])["profile"]["machine"] == "a100-80 (--machine of the compile)"
+    assert json_of(*run, "--profile", "--json")["profile"]["machine"] == "a100-80 (--machine of the compile)"
     assert peaks(*run, "--profile=h100").endswith("of h100")
 
 
@@ -135,18 +131,18 @@ def check_run(rankc, work):
          "tp", "--plan-ngpus", 2, "-q")
     manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
     run = [rankc, "run", model, "--random-inputs"]
-    plain = call(*run)[0]
+    plain = call(*run).stdout
     for comm in ("shm", "loopback"):
         trace = work / f"{comm}.json"
-        out = call(*run, "--comm", comm, "--trace", trace, "--trace-steps", "2:3", "--repeat", 5, "--warmup", 1)[0]
+        out = call(*run, "--comm", comm, "--trace", trace, "--trace-steps", "2:3", "--repeat", 5, "--warmup", 1).stdout
         assert out.splitlines()[0] == plain.strip(), "tracing changes results"
         trace = json.loads(trace.read_text())
         check_spans(trace, manifest, 2, [2, 3])
         check_memory(trace, manifest, 2)
         check_collectives(trace)
-    text = call(*run, "--repeat", 3, "--profile")[0]
+    text = call(*run, "--repeat", 3, "--profile").stdout
     assert "profile of 3 steps, mean of 2 ranks" in text and "  MatMul " in text, text
-    operators = json.loads(call(*run, "--profile", "--json")[0])["profile"]["operators"]
+    operators = json_of(*run, "--profile", "--json")["profile"]["operators"]
     expected = collections.Counter(i["op"] for i in manifest["instructions"])
     assert {row["name"]: row["calls"] for row in operators} == expected, (operators, expected)
     (work / "peak.json").write_text(json.dumps({"bandwidth": 1e10, "rates": {"f32": 1e11}}))
@@ -161,8 +157,8 @@ def check_train(rankc, work):
          "-q")
     manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
     train = [rankc, "train", model, "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--steps", 14]
-    plain = json.loads(call(*train, "--json")[0])["losses"]
-    result = json.loads(call(*train, "--json", "--trace", work / "t.json", "--profile")[0])
+    plain = json_of(*train, "--json")["losses"]
+    result = json_of(*train, "--json", "--trace", work / "t.json", "--profile")
     assert result["losses"] == plain, "tracing changes losses"
     trace = json.loads((work / "t.json").read_text())
     check_spans(trace, manifest, 2, list(range(1, 11)), 2)  # the first ten steps
@@ -179,7 +175,7 @@ def check_sum(rankc, work):
     inputs = {path.stem: path for path in (TESTS / "training/gpt2").glob("*.npy")}
     names = [entry["name"] for entry in json.loads(next(model.glob("*/_/manifest.json")).read_text())["inputs"]]
     data = [word for name in names for word in ("--data", f"{name}={inputs[name]}")]
-    result = json.loads(call(rankc, "train", model, *data, "--steps", 4, "--profile", "--json")[0])
+    result = json_of(rankc, "train", model, *data, "--steps", 4, "--profile", "--json")
     check_profile(result["profile"], 4, 1)
 
 
@@ -188,7 +184,7 @@ def check_modules(rankc, work):
     model = work / "origin"
     call(rankc, "compile", TESTS / "cli/origin/model.onnx", "-o", model, "-q")
     run = [rankc, "run", model, "--random-inputs", "--trace", work / "o.json", "--profile", "--json"]
-    layers = {row["name"] for row in json.loads(call(*run)[0])["profile"]["layers"]}
+    layers = {row["name"] for row in json_of(*run)["profile"]["layers"]}
     assert {"embed", "layers.0", "layers.1", "layers.2", "layers.3"} <= layers and not any("node_" in l for l in layers), layers
     inner = spans(json.loads((work / "o.json").read_text()), 0, INSTRUCTIONS)
     assert any(s["args"].get("module") == "layers.0.norm" and "net.py:23" in s["args"]["from"] for s in inner), inner
@@ -202,8 +198,8 @@ def check_cuda(rankc, work):
     manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
     train = [rankc, "train", model, "--comm", "loopback", "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy",
              "--steps", 5, "--json"]
-    plain = json.loads(call(*train)[0])["losses"]
-    result = json.loads(call(*train, "--trace", work / "t.json", "--trace-steps", "2:3", "--profile")[0])
+    plain = json_of(*train)["losses"]
+    result = json_of(*train, "--trace", work / "t.json", "--trace-steps", "2:3", "--profile")
     assert result["losses"] == plain and result["profile"]["steps"] == 2, result
     trace = json.loads((work / "t.json").read_text())
     check_spans(trace, manifest, 2, [2, 3], 2)
@@ -212,11 +208,10 @@ def check_cuda(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--cuda", action="store_true")
     args = parser.parse_args()
-    rankc = pathlib.Path(args.rankc).resolve()
+    rankc = args.rankc
     with tempfile.TemporaryDirectory() as work:
         if args.cuda:
             return check_cuda(rankc, pathlib.Path(work))

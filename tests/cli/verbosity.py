@@ -1,13 +1,15 @@
 """Every verb, and every action of ckpt, with -v and -q: -v says more than nothing did, and -q prints no more than what was
 asked for. A row: words of the command, a pattern that -v adds to stdout or stderr, and what -q leaves of stdout: NOTHING
 of a verb that says what it has done, ALL of one that prints what it was asked for."""
-import argparse
 import os
 import pathlib
 import re
 import shutil
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, printed, rankc_of  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 MLP = TESTS / "training/mlp"
@@ -45,20 +47,16 @@ ROWS = [
 ELSEWHERE = {"profile"}  # measures for long: tests/cli/profile.py
 
 
-def call(rankc, work, words, code=0):
-    done = subprocess.run([rankc, *words], cwd=work, capture_output=True, text=True,
-                          env={**os.environ, "NO_COLOR": "1", "XDG_CACHE_HOME": str(work / "cache")})
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
+def said_by(rankc, work, *words):
+    return printed(rankc, *words, cwd=work, env={"NO_COLOR": "1", "XDG_CACHE_HOME": str(work / "cache")})
 
 
 def prepare(rankc, work):
     shutil.copy(MLP / "model.onnx", work)
-    call(rankc, work, ["compile", "model.onnx", "-q"])
-    call(rankc, work, ["compile", "model.onnx", "-q", "--train", "-o", "train"])
-    call(rankc, work, ["train", "train", *DATA.split(), "--steps", "2", "-q", "--checkpoint-dir", "checkpoints", "--log",
-                       "metrics.jsonl"])
-    call(rankc, work, ["run", ".rankc", "-q", "--random-inputs", "--dump-tensors", "*"])
+    said_by(rankc, work, "compile", "model.onnx", "-q")
+    said_by(rankc, work, "compile", "model.onnx", "-q", "--train", "-o", "train")
+    said_by(rankc, work, "train", "train", *DATA.split(), "--steps", "2", "-q", "--checkpoint-dir", "checkpoints", "--log", "metrics.jsonl")
+    said_by(rankc, work, "run", ".rankc", "-q", "--random-inputs", "--dump-tensors", "*")
 
 
 def check(rankc, work, row):
@@ -67,7 +65,7 @@ def check(rankc, work, row):
     for flag in ("", "-v", "-q"):
         if made:
             shutil.rmtree(work / made, ignore_errors=True)
-        said[flag] = call(rankc, work, [*command.split(), *([flag] if flag else [])])
+        said[flag] = said_by(rankc, work, *command.split(), *([flag] if flag else []))
     assert not re.search(more, "".join(said[""])) or command == "plan model.onnx", (command, said[""])
     assert re.search(more, "".join(said["-v"])), (command, said["-v"])
     assert said["-v"] != said[""], (command, said[""])
@@ -76,10 +74,8 @@ def check(rankc, work, row):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
-    rankc = pathlib.Path(parser.parse_args().rankc).resolve()
-    verbs = set(re.findall(r"(?m)^  ([a-z]+)", call(rankc, pathlib.Path("."), ["help"])[0].split("Options:")[0]))
+    rankc = rankc_of(__doc__)
+    verbs = set(re.findall(r"(?m)^  ([a-z]+)", call(rankc, "help").stdout.split("Options:")[0]))
     assert verbs == {row[0].split()[0] for row in ROWS} | ELSEWHERE, verbs
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)

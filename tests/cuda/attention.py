@@ -14,14 +14,11 @@ import os
 import re
 import sys
 
-try:
+with needed():
     import numpy as np
     import torch
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
-from stand_in import STAND_IN, build_cudnn, by_type, call, has_cudnn # noqa: E402
+from stand_in import STAND_IN, build_cudnn, by_type, call, has_cudnn, needed # noqa: E402
 from elements import narrow, wide # noqa: E402
 
 LOWEST = -3.402823466e38

@@ -3,11 +3,10 @@
 step are, in the GPU's memory.
 
     dummy.py --rankc RANKC --include DIR --library FILE [--libs "-l..."]"""
-import argparse
 import os
 import sys
 
-from stand_in import HERE, TESTS, call, report
+from stand_in import HERE, TESTS, call, parser_of, report
 
 MODEL = os.path.join(TESTS, "training", "mlp", "model.onnx")
 
@@ -24,8 +23,7 @@ def check(args, work, target, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--include", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--libs", default="-lm -lpthread")

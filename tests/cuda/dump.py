@@ -2,13 +2,12 @@
 """--dump-tensors of target cuda: all values that both targets compute are those of target C.
 
     dump.py --rankc RANKC [CASE...]"""
-import argparse
 import json
 import os
 import re
 import sys
 
-from stand_in import TESTS, Wrong, call, report
+from stand_in import TESTS, Failed, call, parser_of, report
 
 GPT2 = os.path.join(TESTS, "training", "gpt2")
 # options of compile; the verb; options of a run
@@ -36,16 +35,15 @@ def check(rankc, work, case):
     said = call(rankc, "compare", *(dump(rankc, work, target, case) for target in ("c", "cuda"))).stdout
     found = re.search(r"^0 of (\d+) tensors differ", said, re.M)
     if not found or int(found[1]) < 40: # two layers, each with about twenty
-        raise Wrong(said)
+        raise Failed(said)
     return f"{found[1]} tensors"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES))
     args = parser.parse_args()
-    rankc = os.path.abspath(args.rankc)
+    rankc = args.rankc
     return report((case, lambda work, case=case: check(rankc, work, case)) for case in args.cases)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from stand_in import CXX, HERE, has_cudnn
+from stand_in import CXX, HERE, call, has_cudnn, skip
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 # As the driver would say: CUDA's table of compute capabilities, and what the boards are sold as.
@@ -62,8 +62,8 @@ def check(work, name, shapes):
         json.dump(GPUS[name], out)
     asked = [(way, shape) for shape in shapes for way in range(len(WAYS)) if not way or len(shape) == BARE]
     path = ":".join(filter(None, [work, os.environ.get("LD_LIBRARY_PATH")]))
-    done = subprocess.run([f"{work}/ask", f"{work}/gpu.json"], input="".join(line(*row) + "\n" for row in asked), capture_output=True,
-                          text=True, env={**os.environ, "LD_LIBRARY_PATH": path}, timeout=600)
+    done = call(f"{work}/ask", f"{work}/gpu.json", status=None, env={"LD_LIBRARY_PATH": path},
+                input="".join(line(*row) + "\n" for row in asked), timeout=600)
     if done.returncode == 77:
         print("skipped:", done.stdout.strip())
         return None
@@ -82,8 +82,7 @@ def check(work, name, shapes):
 
 def main():
     if not has_cudnn():
-        print("skipped: there is no cudnn.h")
-        return 77
+        skip("there is no cudnn.h")
     with tempfile.TemporaryDirectory(prefix="rankc-engines-") as work:
         build(work)
         quick = QUICK if "--quick" in sys.argv[1:] else {}

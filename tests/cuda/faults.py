@@ -2,16 +2,15 @@
 """What a kernel for GPUs meets in its data ends the step, and is told as the C target tells it.
 
     faults.py --rankc RANKC"""
-import argparse
-import subprocess
+import os
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, needed, rankc_of  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 GRAPH = """rankc-ir 1
 graph "rows" level=IMPORTED
@@ -23,19 +22,16 @@ output %2 "picked"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rankc", required=True)
-    rankc = parser.parse_args().rankc
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory(prefix="rankc-faults-") as work:
         def run(*index):
             np.save(work + "/index.npy", np.array(index, "i8"))
-            return subprocess.run([rankc, "run", work + "/out", "--input", f"index={work}/index.npy", "--output-dir",
-                                   work + "/got"], capture_output=True, text=True, timeout=300)
+            return call(rankc, "run", work + "/out", "--input", f"index={work}/index.npy", "--output-dir", work + "/got", status=None,
+                        timeout=300)
 
         with open(work + "/rows.rir", "w") as text:
             text.write(GRAPH)
-        subprocess.run([rankc, "compile", work + "/rows.rir", "-o", work + "/out", "-q", "--target", "cuda"], check=True,
-                       timeout=300)
+        call(rankc, "compile", work + "/rows.rir", "-o", work + "/out", "-q", "--target", "cuda")
         good = run(-1, 0, 3)
         picked = np.load(work + "/got/picked.npy").tolist() if good.returncode == 0 else good.stderr
         bad = run(1, 4, 0)

@@ -10,13 +10,10 @@ import functools
 import os
 import sys
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
-from stand_in import STAND_IN, TESTS, by_type, call # noqa: E402
+from stand_in import STAND_IN, TESTS, by_type, call, needed # noqa: E402
 from elements import narrow, wide # noqa: E402
 
 # m, k, n, trans_a, trans_b

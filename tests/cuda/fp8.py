@@ -5,20 +5,19 @@
 
 A model whose losses are PyTorch's emulation's, as of the C target (tests/training/fp8.py): on one rank, and on two with --amp bf16
 beside it; and a GPU without products of 8-bit floats, which the program names."""
-import argparse
 import os
 import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
 import fp8  # noqa: E402
-from harness import call, data_of, expect, recorded, report  # noqa: E402
+from harness import call, data_of, expect, parser_of, recorded, report  # noqa: E402
 
 CASE = "mlp_fp8"
 
 
 def check_curves(run):
-    metrics, theirs = run(CASE, "dp@1", 1), recorded(CASE)["steps"]["1"]
+    metrics, theirs = run(CASE, "one", 1), recorded(CASE)["steps"]["1"]
     for key in fp8.KEYS:
         apart = max(fp8.differences(metrics, theirs["f32"], key))
         expect(apart <= 1e-4, f"{key} differs by {apart:g}")
@@ -26,7 +25,7 @@ def check_curves(run):
 
 
 def check_mixed(run):
-    plan, options = "tp:tensor=2@1", ["--amp", "bf16"]
+    plan, options = "tp2", ["--amp", "bf16"]
     ours = run(CASE, plan, 1, *options, steps=8)
     run.target = "c"
     theirs = run(CASE, plan, 1, *options, steps=8)
@@ -36,7 +35,7 @@ def check_mixed(run):
 
 
 def check_old_gpu(run):
-    run.compile(CASE, "dp@1", 1)
+    run.compile(CASE, "one", 1)
     data = data_of(CASE, recorded(CASE)["inputs"])
     done = call(run.rankc, "train", run.path("out"), *data, "--steps", "1", status=None, env={"HOST_CAPABILITY": "80"})
     expect(done.returncode and re.search(r"compute capability 8\.0; products of 8-bit floats need at least 8\.9", done.stderr), done.stderr)
@@ -44,8 +43,7 @@ def check_old_gpu(run):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     checks = {check.__name__[6:]: check for check in (check_curves, check_mixed, check_old_gpu)}
     parser.add_argument("checks", nargs="*", default=list(checks))
     options = parser.parse_args()

@@ -21,6 +21,9 @@ import tempfile
 import time
 import typing
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import skip  # noqa: E402
+
 import nccl_gpu  # finds tests/training too
 import pipeline
 import sanitizer
@@ -34,11 +37,11 @@ ROOT = os.path.dirname(TESTS)
 
 MODELS = ["mlp", "gpt2", "llama", "bert", "vit", "swin", "resnet", "unet", "mobilenet_v3", "convnext"]
 IMAGES = ["resnet", "unet", "mobilenet_v3", "convnext", "vit"]
-SOME_PLANS = "one data2 tp2 tp3 pipeline=2 tensor=2,data=2 tensor=2,pipeline=2"
+SOME_PLANS = "one data2 tp2 tp3 pp2 tp2data2 tp2pp2"
 CURVES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "mlp_batch_norm", "cnn",
           "cnn_bn", "cnn_bn_13", "resnet", "vit", "bert", "gpt2", "llama"]
 CUT_CURVES = ["gpt2", "llama", "bert", "cnn_bn", "mlp_dropout"]
-UNITS, TENSOR, DATA, MESH = "dp@2", "tp:tensor=2@1", "data:data=2@1", "hybrid:tensor=2,data=2@1"
+UNITS, TENSOR, DATA, MESH = "dp2", "tp2", "data2", "tp2data2"
 VARIANTS = ["--recompute full", "--attention flash", "--attention flash --recompute full", "--use-async-reducer 0"]
 AMP_CASES = ["gpt2", "llama", "cnn_bn", "mlp_dropout", "cnn"]
 
@@ -83,7 +86,7 @@ def models(_):
 def training(_):
     train = ["tests/training/train.py", "--target", "cuda", "--plans"]
     for case in CURVES:
-        yield case, [*train, "dp@1", case]
+        yield case, [*train, "one", case]
     for case in CUT_CURVES:
         for plan in (UNITS, TENSOR, DATA, MESH):
             yield f"{case} {plan}", [*train, plan, case]
@@ -104,18 +107,18 @@ def amp(_):
         yield f"fp16 {case}", [*run, TENSOR, "--cases", case, "fp16"]
         yield f"pure {case}", [*run, TENSOR, "--cases", case, "pure"]
         if case != "cnn":
-            yield f"bf16 {case}", [*run, f"dp@1;{TENSOR}", "--cases", case, "bf16"]
+            yield f"bf16 {case}", [*run, f"one {TENSOR}", "--cases", case, "bf16"]
     for check in ("normed", "scaled", "static"):
-        yield check, [*run, f"dp@1;{UNITS}", check]
+        yield check, [*run, f"one {UNITS}", check]
 
 
 def fp8(_):
     run = ["tests/training/fp8.py", "--target", "cuda", "--plans"]
-    for plan in ("dp@1", UNITS, TENSOR, DATA):
+    for plan in ("one", UNITS, TENSOR, DATA):
         yield f"curves {plan}", [*run, plan, "curves"]
         yield f"curves {plan}, library", [*run, plan, "--library", "curves"]
     for check in ("exact", "resumed", "mixed"):
-        yield check, [*run, "dp@1", "--library", check]
+        yield check, [*run, "one", "--library", check]
 
 
 def nccl(_):
@@ -278,8 +281,7 @@ def main():
         print("".join(f"{check.part:10} {check.name}\n" for check in checks), end="")
         return 0
     if not options.stand_in and not glob.glob("/dev/nvidia[0-9]*"):
-        print("skipped: there is no GPU")
-        return 77
+        skip("there is no GPU")
     runner = Runner(options)
     note_machine(runner)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

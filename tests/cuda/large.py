@@ -7,13 +7,10 @@ Rows of multiples of 16 bytes and others, with NaN and infinities; columns long 
 many times the same."""
 import sys
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
-from stand_in import by_type, call # noqa: E402
+from stand_in import by_type, call, needed # noqa: E402
 
 # operator with attributes, and inputs: shapes of floats, "rows<extent>[count]" of indices
 NODES = [

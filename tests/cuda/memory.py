@@ -5,14 +5,13 @@
 
 By CUPTI, which sees every allocation (bench/device_trace.cpp). What libraries allocate for themselves comes on top, at most LIBRARIES. Exit
 status 77 where there is no CUPTI."""
-import argparse
 import functools
 import os
 import sys
 import tempfile
 
 from program import LOOPBACK, infer, planned, train
-from stand_in import TESTS, Wrong, report
+from stand_in import TESTS, Failed, parser_of, report, skip
 
 sys.path.insert(0, os.path.join(TESTS, "..", "bench"))
 from device_trace import NoTrace, build_trace, traced  # noqa: E402
@@ -33,13 +32,12 @@ def check(library, rankc, program, work):
     command = make(rankc, name, f"{work}/program", *options)
     wanted, taken = planned(rankc, f"{work}/program"), traced(library, [*command, *LOOPBACK])["device_peak"]
     if not wanted <= taken <= wanted + LIBRARIES:
-        raise Wrong(f"{taken} bytes at the peak, planned {wanted}")
+        raise Failed(f"{taken} bytes at the peak, planned {wanted}")
     return f"{taken} bytes, planned {wanted}"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rankc-memory-") as work:
@@ -47,8 +45,7 @@ def main():
             library = build_trace(work)
             return report((name, functools.partial(check, library, args.rankc, name)) for name in args.programs)
         except NoTrace as why:
-            print(f"skipped: {why}")
-            return 77
+            skip(f"{why}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ What processes compute equals, bit for bit, what ranks computed that are threads
 late and with a side stream that is early. What is called is counted: communicators only where the plan needs them, sums beside
 computation, everything captured. Then one rank fails, or NCCL does, and the job ends, saying so once. Exit status 77 where
 there is no nccl.h."""
-import argparse
 import collections
 import glob
 import json
@@ -20,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from stand_in import HERE, TESTS, Wrong, build_library, report
+from stand_in import HERE, TESTS, Failed, build_library, call, parser_of, report, skip
 
 GPT2 = [os.path.join(TESTS, "models", "gpt2", "model.onnx"), "--dim", "batch=2", "--dim", "seq=11"]
 SGD = ["--optimizer", "sgd:lr=0.1"]
@@ -29,14 +28,11 @@ SGD = ["--optimizer", "sgd:lr=0.1"]
 class Bench:
     def __init__(self, args, work):
         self.args, self.work = args, work
-        self.env = {**os.environ, "NVCC": os.path.join(HERE, "host", "nvcc"),
+        self.env = {"NVCC": os.path.join(HERE, "host", "nvcc"),
                     "NVCCFLAGS": os.environ.get("NVCCFLAGS", "-O0"), "HOST_GPUS": "64", "LD_LIBRARY_PATH": work}
 
     def call(self, *command, status=0, env=None, cwd=None):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})}, cwd=cwd)
-        if done.returncode != status:
-            raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stderr.strip()[-2000:]}")
-        return done
+        return call(*command, status=status, env={**self.env, **(env or {})}, cwd=cwd)
 
     def compile(self, name, *options):
         out = os.path.join(self.work, name)
@@ -71,7 +67,7 @@ def check_counts(counts, **wanted):
         for what, number in wanted.items():
             got = count[what.replace("_", " ")]
             if got != number if number is not None else not got:
-                raise Wrong(f"rank {rank} has {got} of '{what}', not {number if number is not None else 'some'}: {dict(count)}")
+                raise Failed(f"rank {rank} has {got} of '{what}', not {number if number is not None else 'some'}: {dict(count)}")
 
 
 TIMINGS = {"late": {}, "early beside": {"HOST_EAGER": "1"}}
@@ -84,7 +80,7 @@ def infer(bench, name, plan, **counts):
     expected = outputs(f"{program}/threads")
     called = bench.logged(lambda env: bench.call(bench.args.rankc, "run", program, *inputs, f"{program}/processes", env=env))
     if not expected or outputs(f"{program}/processes") != expected:
-        raise Wrong("processes compute something else than threads")
+        raise Failed("processes compute something else than threads")
     check_counts(called, launched=0, **counts)
 
 
@@ -100,14 +96,14 @@ def train(bench, name, case, plan, options, launched=0, **counts):
 
     expected = numbers("threads", "--comm", "loopback")
     if len(expected) != 5 or len(set(expected)) != 5:
-        raise Wrong(f"training goes nowhere: {expected}")
+        raise Failed(f"training goes nowhere: {expected}")
     for timing, env in TIMINGS.items():
         if env and numbers("threads-again", "--comm", "loopback", env=env) != expected:
-            raise Wrong(f"threads, {timing}: other numbers")
+            raise Failed(f"threads, {timing}: other numbers")
         got = []
         called = bench.logged(lambda log: got.extend(numbers("processes", env={**env, **log})))
         if got != expected:
-            raise Wrong(f"processes, {timing}: {got}, threads had {expected}")
+            raise Failed(f"processes, {timing}: {got}, threads had {expected}")
         check_counts(called, launched=launched, **counts)
     return program, data
 
@@ -169,12 +165,11 @@ def runs(bench):
 
 def job_ends(bench, program, data, env, pattern):
     begin = time.monotonic()
-    done = subprocess.run([bench.args.rankc, "train", program, *data, "--steps", "1000000"], capture_output=True, text=True, timeout=120,
-                          env={**bench.env, **env})
+    done = call(bench.args.rankc, "train", program, *data, "--steps", "1000000", status=None, env={**bench.env, **env}, timeout=120)
     if done.returncode not in (6, 9) or len(re.findall("rankc: error", done.stderr)) != 1 or not re.search(pattern, done.stderr):
-        raise Wrong(f"exit {done.returncode}: {done.stderr}")
+        raise Failed(f"exit {done.returncode}: {done.stderr}")
     if time.monotonic() - begin > 60:
-        raise Wrong("the job took long to end")
+        raise Failed("the job took long to end")
 
 
 def failures(bench):
@@ -196,31 +191,29 @@ def callers(bench):
     bench.call(bench.env["NVCC"], "-fopenmp", "-o", binary, f"{binary}.o", "build/model.a", *flags[flags.index("--") + 1:],
                f"{bench.work}/libnccl.so.2", cwd=program)
     ranks = [subprocess.Popen([binary, program, tokens, f"{bench.work}/callers/place"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env={**bench.env, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
+                              env={**os.environ, **bench.env, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
     said = [rank.communicate(timeout=120) for rank in ranks]
     if any(rank.returncode for rank in ranks):
-        raise Wrong("\n".join(error for _, error in said))
+        raise Failed("\n".join(error for _, error in said))
     bench.call(bench.args.rankc, "run", program, "--input", f"input_ids={tokens}", "--output-dir", f"{program}/threads", "--comm", "loopback")
     (content,) = outputs(f"{program}/threads").values()
     first = "%.9g" % struct.unpack_from("<f", content, 10 + struct.unpack_from("<H", content, 8)[0])[0]
     if [out for out, _ in said] != [f"rank {rank}: {first}\n" for rank in range(2)]:
-        raise Wrong(f"{said}, not {first}")
+        raise Failed(f"{said}, not {first}")
 
 
 CASES = [callers, tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, runs, failures]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--include", required=True)
     parser.add_argument("cases", nargs="*", default=[case.__name__ for case in CASES])
     args = parser.parse_args()
-    probe = subprocess.run([os.environ.get("CXX", "g++"), "-E", "-x", "c++", "-I", os.path.join(HERE, "host"), "-"],
-                           input="#include <nccl.h>\n", capture_output=True, text=True)
+    probe = call(os.environ.get("CXX", "g++"), "-E", "-x", "c++", "-I", os.path.join(HERE, "host"), "-", status=None,
+                 input="#include <nccl.h>\n")
     if probe.returncode:
-        print("skipped: there is no nccl.h")
-        return 77
+        skip("there is no nccl.h")
     with tempfile.TemporaryDirectory(prefix="rankc-nccl-") as work:
         bench = Bench(args, work)
         build_library(f"{work}/libnccl.so.2", "nccl.cpp", include=[f"{args.include}/rankc"])

@@ -7,7 +7,6 @@ NCCL refuses two ranks on one GPU of a host, so every rank says that it is on an
 loopback interface; or NCCL is told to permit it, from 2.30 on. It sums in an order of its own: outputs are within rounding of sums in
 f32, and so are losses and gradient norms of a few steps by SGD. On the stand-in (stand_in.py) NCCL's is host/nccl.cpp, as in
 nccl.py. Exit status 77 where there is no nccl.h."""
-import argparse
 import json
 import os
 import shutil
@@ -15,14 +14,11 @@ import socket
 import subprocess
 import sys
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 from program import LOOPBACK, infer, train # noqa: E402
-from stand_in import HERE, STAND_IN, Wrong, build_library, call, report # noqa: E402
+from stand_in import HERE, STAND_IN, Failed, build_library, call, needed, parser_of, report, skip # noqa: E402
 
 BOUND, STEPS = 1e-5, 5
 # A model or a case, ranks, options.
@@ -60,13 +56,13 @@ def run_ranks(command, world, way):
     try:
         said = [rank.communicate(timeout=180)[0] for rank in ranks]
     except subprocess.TimeoutExpired:
-        raise Wrong("the ranks took more than 180 s") from None
+        raise Failed("the ranks took more than 180 s") from None
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
     if any(rank.returncode for rank in ranks):
-        raise Wrong("\n".join(said).strip())
+        raise Failed("\n".join(said).strip())
 
 
 def run_processes(command, world):
@@ -75,9 +71,9 @@ def run_processes(command, world):
     for way in WAYS:
         try:
             return run_ranks(command, world, way)
-        except Wrong as wrong:
+        except Failed as wrong:
             refused.append(f"{way(0)}: {wrong}")
-    raise Wrong("\n".join(refused))
+    raise Failed("\n".join(refused))
 
 
 def outputs(folder):
@@ -91,7 +87,7 @@ def outputs(folder):
 
 def distance(got, expected):
     if set(got) != set(expected) or not expected:
-        raise Wrong(f"outputs {sorted(got)}, expected {sorted(expected)}")
+        raise Failed(f"outputs {sorted(got)}, expected {sorted(expected)}")
     return max(float(np.abs(got[name] - value).max() / np.abs(value).max()) for name, value in expected.items())
 
 
@@ -109,7 +105,7 @@ def check(rankc, work, make, name, world, options):
         results[who] = outputs(folder)
     apart = distance(results["processes"], results["threads"])
     if not apart <= BOUND:
-        raise Wrong(f"processes differ from threads by {apart:g}")
+        raise Failed(f"processes differ from threads by {apart:g}")
     return f"{apart:.1e} from threads"
 
 
@@ -121,15 +117,12 @@ def checked(rankc, work, case):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES))
     args = parser.parse_args()
-    probe = subprocess.run([shutil.which("nvcc") or "c++", "-E", "-x", "c++", "-I", f"{HERE}/host", "-"], capture_output=True, text=True,
-                           input="#include <nccl.h>\n")
+    probe = call(shutil.which("nvcc") or "c++", "-E", "-x", "c++", "-I", f"{HERE}/host", "-", status=None, input="#include <nccl.h>\n")
     if probe.returncode:
-        print("skipped: there is no nccl.h")
-        return 77
+        skip("there is no nccl.h")
     return report((case, lambda work, case=case: checked(args.rankc, work, case)) for case in args.cases)
 
 

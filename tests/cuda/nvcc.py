@@ -8,16 +8,14 @@ for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth"
 compilers take as long for all. Case "operators" is the samples of
 all operators (opcheck/samples.def), in all types, compiled without optimisation, that of device code too. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
 of a model compiled together, and prints a table; --only GLOB takes some of them. Exit status 77 where there is no nvcc."""
-import argparse
 import fnmatch
 import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 
-from stand_in import Wrong, call, report
+from stand_in import Failed, call, dims_of, parser_of, plan_of, report, skip
 
 GPT2 = ["gpt2", "--dim", "batch=2", "--dim", "seq=11"]
 CASES = {
@@ -33,8 +31,8 @@ CASES = {
 }
 MOST_SECONDS = 30
 DEPTHS = [2, 12, 24]
-PLANS = ["dp", "tp:tensor=2", "tp:tensor=3", "data:data=2"]
-MESHES = {"infer": "hybrid:tensor=2,data=2,pipeline=2", "train": "hybrid:tensor=2,data=2"}
+PLANS = ["one", "tp2", "tp3", "data2"]
+MESHES = {"infer": "tp2data2pp2", "train": "tp2data2"}
 FLAGS = ("-O3 -Werror all-warnings "
          "-Xcompiler -Wall,-Wextra,-Wno-missing-field-initializers,-Wno-unused-function,-Werror")
 
@@ -47,11 +45,11 @@ def architecture(name):
 def generate(args, model, out, *options, status=0):
     """The program's directory; None where rankc says that it will not, and `status` permits that."""
     command = [args.rankc, "compile", model, "-o", out, "-q", "--no-build", "--target", "cuda", "--arch", args.arch, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = call(*command, status=None, timeout=300)
     if done.returncode and done.returncode == status:
         return None
     if done.returncode:
-        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
+        raise Failed(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
     instance = options[options.index("--instance-name") + 1] if "--instance-name" in options else "_"
     return os.path.join(out, os.path.splitext(os.path.basename(model))[0], instance)
 
@@ -78,12 +76,12 @@ def make(args, directory, *goals):
 def check_program(args, directory, seconds):
     run = [os.path.join(directory, "build", "run"), "--input", f"input_ids={args.models}/gpt2/inputs/input_ids.npy"]
     if seconds > MOST_SECONDS:
-        raise Wrong(f"the compilers took {seconds:.1f} s")
+        raise Failed(f"the compilers took {seconds:.1f} s")
     if os.path.exists("/dev/nvidia0"):
         return
     said = call(*run, status=6).stderr
     if not re.fullmatch(r"rankc: error\[E0906\]: this program needs a GPU, but there is none: .*\n", said):
-        raise Wrong(f"without a GPU the program says: {said}")
+        raise Failed(f"without a GPU the program says: {said}")
 
 
 def sources(directory):
@@ -155,7 +153,7 @@ def check_depth(args, work, _):
         seconds[layers] = make(args, directory, *sources(directory))
         print(f"depth {layers}: {seconds[layers]:.1f} s", flush=True)
     if max(seconds.values()) > 1.25 * seconds[DEPTHS[0]] + 1:
-        raise Wrong(f"the compilers' time grows with the layers: {seconds}")
+        raise Failed(f"the compilers' time grows with the layers: {seconds}")
     return "ok"
 
 
@@ -181,10 +179,8 @@ def models_of(args):
     for folder, name, more in (args.models, "infer", []), (args.training, "train", ["--train"]):
         for entry in sorted(os.listdir(folder)):
             model = os.path.join(folder, entry, "model.onnx")
-            dims = os.path.join(folder, entry, "dims")
             if os.path.exists(model):
-                bound = open(dims).read().split() if os.path.exists(dims) else []
-                yield f"{name} {entry}", model, [*more, *(word for dim in bound for word in ("--dim", dim))], [*PLANS, MESHES[name]]
+                yield f"{name} {entry}", model, [*more, *dims_of(model)], [*PLANS, MESHES[name]]
 
 
 def rank_sources(directory):
@@ -213,17 +209,17 @@ def sweep(args, work, _):
         try:
             for plan in plans:
                 instance = f"p{len(programs)}" # part of the names of functions
-                programs[plan] = generate(args, model, out, *options, "--pas", plan, "--instance-name", instance, status=5)
+                programs[plan] = generate(args, model, out, *options, *plan_of(plan).options, "--instance-name", instance, status=5)
             made = [directory for directory in programs.values() if directory]
             seconds = compile_together(args, made, out)
             refused = " ".join(plan for plan, directory in programs.items() if not directory)
             print(f"| {name} | {sum(len(rank_sources(d)) for d in made)} | {seconds:.1f} | {refused} |", flush=True)
-        except Wrong as wrong:
+        except Failed as wrong:
             failed += 1
             print(f"| {name} | FAILED | | |\n{wrong}", flush=True)
         shutil.rmtree(out, ignore_errors=True)
     if failed:
-        raise Wrong(f"{failed} of them do not compile")
+        raise Failed(f"{failed} of them do not compile")
     return "ok"
 
 
@@ -231,8 +227,7 @@ WHOLE = {"depth": check_depth, "operators": check_operators, "sweep": sweep}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--models", required=True)
     parser.add_argument("--training", required=True)
     parser.add_argument("--include", required=True)
@@ -244,8 +239,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=[*CASES, "depth"])
     args = parser.parse_args()
     if not shutil.which("nvcc"):
-        print("skipped: there is no nvcc")
-        return 77
+        skip("there is no nvcc")
     return report((case, lambda work, case=case: WHOLE.get(case, check_case)(args, work, case)) for case in args.cases)
 
 

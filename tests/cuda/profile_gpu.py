@@ -5,7 +5,6 @@
 
 Prints the file's numbers as a line of JSON, {"figure": ...}. Exit status 77 where there is no GPU; --without-gpu then checks that the
 program is built before the missing GPU is an error."""
-import argparse
 import glob
 import json
 import os
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from stand_in import HERE, STAND_IN
+from stand_in import HERE, STAND_IN, parser_of, skip
 
 MODEL = ["--model-config", "llama3-8b", "--runtime-ngpus", "1", "--pas", "dp", "--amp", "bf16"]
 EXTENTS = ("rows", "columns", "sums")
@@ -73,16 +72,14 @@ def check_without_gpu(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--without-gpu", action="store_true")
     args = parser.parse_args()
     there_is_one = bool(glob.glob("/dev/nvidia[0-9]*"))
     if there_is_one == args.without_gpu or (STAND_IN and not args.without_gpu):
-        print("skipped: there is a GPU" if there_is_one else "skipped: there is no GPU")
-        return 77
+        skip("there is a GPU" if there_is_one else "skipped: there is no GPU")
     with tempfile.TemporaryDirectory(prefix="rankc-profile-") as work:
-        (check_without_gpu if args.without_gpu else check)(os.path.abspath(args.rankc), work)
+        (check_without_gpu if args.without_gpu else check)(args.rankc, work)
     return 0
 
 

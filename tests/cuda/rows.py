@@ -8,13 +8,10 @@ with those of their weights: of rows that a warp holds, several, and none, odd o
 infinities among them, masked rows, and LayerNorm of rows far from 0. By one rank, and by three that have uneven parts."""
 import sys
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
-from stand_in import by_type, call # noqa: E402
+from stand_in import by_type, call, needed # noqa: E402
 from elements import narrow, wide # noqa: E402
 
 SHAPES = [(2, 3, 1), (4, 1, 3), (3, 5, 5), (1, 7, 17), (2, 3, 64), (1, 6, 96), (5, 7, 768), (1, 3, 1023), (2, 2, 4096), (1, 0, 5), (1, 3, 0)]

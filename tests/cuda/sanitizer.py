@@ -5,13 +5,12 @@ wrote.
     sanitizer.py --rankc RANKC [PROGRAM...]
 
 Exit status 77 where there is no compute-sanitizer."""
-import argparse
 import functools
 import shutil
 import sys
 
 from program import LOOPBACK, infer, train
-from stand_in import Wrong, call, report
+from stand_in import Failed, call, parser_of, report, skip
 
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 FLASH = ["--attention", "flash"]
@@ -38,19 +37,17 @@ def check(sanitizer, rankc, program, work):
     command = make(rankc, name, f"{work}/program", *options)
     found = [wrong for tool in TOOLS for wrong in run_tool(sanitizer, tool, command)]
     if found:
-        raise Wrong("\n".join(found))
+        raise Failed("\n".join(found))
     return "ok"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
     args = parser.parse_args()
     sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if not sanitizer:
-        print("skipped: there is no compute-sanitizer")
-        return 77
+        skip("there is no compute-sanitizer")
     return report((name, functools.partial(check, sanitizer, args.rankc, name)) for name in args.programs)
 
 

@@ -6,13 +6,14 @@ time, and flash attention multiplies on tensor cores.
 
 Compiles the training of GPT-2, in f32, in bf16, and in bf16 with flash attention, for the GPUs of ARCHITECTURES (--quick: each for one of them). Exit status 77 where there is no nvcc or no
 disassembler (nvdisasm, of the CUDA toolkit, in PATH or named by NVDISASM)."""
-import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of, skip  # noqa: E402
 
 ARCHITECTURES = ["sm_80", "sm_90a"]
 # options, and the architecture with --quick
@@ -21,13 +22,6 @@ BYTES = {"float": 4, "double": 8, "uint16_t": 2, "uint8_t": 1, "int64_t": 8, "in
 FEWEST = 12  # kernels that must be found; all parameters are updated by one
 # kernels of the runtime, by what is in their name; f32 in vectors of 4
 WIDE = {"rt_add_squaresIfEEiP2rtPdPKdPKT_lEUllE_": ["LDG"]}
-
-
-def call(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def functions_of(text):
@@ -78,16 +72,14 @@ def check(source, functions):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--include", required=True)
     parser.add_argument("--training", required=True)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     disassembler = os.environ.get("NVDISASM") or shutil.which("nvdisasm")
     if not shutil.which("nvcc") or not disassembler:
-        print("skipped: there is no", "nvdisasm" if shutil.which("nvcc") else "nvcc")
-        return 77
+        skip("there is no", "nvdisasm" if shutil.which("nvcc") else "nvcc")
     failed = False
     for options, quick in PROGRAMS:
         with tempfile.TemporaryDirectory(prefix="rankc-sass-") as work:
@@ -97,7 +89,7 @@ def main():
             for architecture in [quick] if args.quick else ARCHITECTURES:
                 call("nvcc", "-std=c++20", "-O3", "--extended-lambda", "-cubin", f"-arch={architecture}", "-I", args.include,
                      "-o", f"{work}/rank.cubin", path)
-                functions = functions_of(call(disassembler, "-c", f"{work}/rank.cubin"))
+                functions = functions_of(call(disassembler, "-c", f"{work}/rank.cubin").stdout)
                 n, missing = check(open(path).read(), functions)
                 print(f"{architecture} {' '.join(options) or 'f32'}: {n} kernels with accesses of 16 bytes", *missing, flush=True)
                 failed = failed or n < FEWEST or missing != []

@@ -1,5 +1,4 @@
 """What checks of target cuda where there need not be a GPU share, beside tests/training/harness.py."""
-import argparse
 import os
 import subprocess
 import sys
@@ -8,7 +7,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "training"))
 
-from harness import Wrong, call, report # noqa: E402, F401
+from harness import Failed, call, dims_of, expect, needed, parser_of, plan_of, rankc_of, report, skip # noqa: E402, F401
 
 # Whether programs are made for the CPU.
 STAND_IN = os.environ.get("NVCC", "").endswith("host/nvcc")
@@ -17,8 +16,8 @@ CXX = os.environ.get("CXX", "g++")
 
 def has_cudnn():
     """Whether there is its header; the library need not be there."""
-    probe = subprocess.run([CXX, "-std=c++20", "-E", "-x", "c++", "-I", os.path.join(HERE, "host"), "-"], capture_output=True, text=True,
-                           input="#include <cuda_runtime.h>\n#include <cudnn.h>\n")
+    probe = call(CXX, "-std=c++20", "-E", "-x", "c++", "-I", os.path.join(HERE, "host"), "-", status=None,
+                 input="#include <cuda_runtime.h>\n#include <cudnn.h>\n")
     return probe.returncode == 0
 
 
@@ -41,16 +40,15 @@ def build_cudnn(work):
 
 def by_type(doc, dtypes, check):
     """main() of a check of kernels: check(rankc, work, dtype) prints what it measures and returns what is wrong, a line each."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("dtypes", nargs="*", default=list(dtypes))
     args = parser.parse_args()
-    rankc = os.path.abspath(args.rankc)
+    rankc = args.rankc
 
     def checked(work, dtype):
         failures = check(rankc, work, dtype)
         if failures:
-            raise Wrong("\n".join(failures))
+            raise Failed("\n".join(failures))
         return "ok"
 
     return report((dtype, lambda work, dtype=dtype: checked(work, dtype)) for dtype in args.dtypes)

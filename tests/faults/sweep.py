@@ -81,7 +81,7 @@ def sweep_system_calls(arguments, tally):
     own = Path(tempfile.mkdtemp(prefix="rankc-faults-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
     shutil.copy(ROOT / "tests/models/mlp/model.onnx", own / "m.onnx")
     result = own / "out" / "m" / "_"
-    command = [os.path.abspath(arguments.rankc), "compile", "m.onnx", "--no-build", "-q", "-o", "out", "--reuse", "override"]
+    command = [arguments.rankc, "compile", "m.onnx", "--no-build", "-q", "-o", "out", "--reuse", "override"]
 
     def compile_with(plan, prefix=()):
         run = subprocess.run([*prefix, *command, *plan], cwd=own, capture_output=True, text=True, check=False)

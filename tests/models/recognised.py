@@ -7,12 +7,13 @@ DIR is a folder that export_today.py writes, NAME_FORM. Counts the operators tha
 compares with what PyTorch computed (file `computes`). Writes the table as Markdown, and exits 1 if one is missing that
 is not listed below with its reason. docs/recognition.md is its table over all families and forms.
 """
-import argparse
 import collections
 import pathlib
 import re
-import subprocess
 import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from rankc_test import call, dims_of, parser_of  # noqa: E402
 
 HEAD = """# Recognised operators
 
@@ -43,10 +44,7 @@ KINDS = {
 
 def recognised(rankc, folder, kinds=KINDS):
     """Operators after the pass, by kind; None where the model is refused, with the error."""
-    dims = folder / "dims"
-    options = [word for line in (dims.read_text().split() if dims.exists() else []) for word in ("--dim", line)]
-    done = subprocess.run([rankc, "plan", str(folder / "model.onnx"), "--dump-after", "recognise", *options],
-                          capture_output=True, text=True)
+    done = call(rankc, "plan", folder / "model.onnx", "--dump-after", "recognise", *dims_of(folder), status=None)
     if done.returncode:
         return None, done.stderr.strip().splitlines()[0]
     operators = collections.Counter(re.findall(r"^%.* = (\w+)\(", done.stdout, re.M))
@@ -59,8 +57,7 @@ def computed(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--table", type=pathlib.Path)
     parser.add_argument("folders", metavar="DIR", type=pathlib.Path, nargs="+")
     options = parser.parse_args()

@@ -9,8 +9,10 @@ arXiv 2411.05288): 1F1B on 8 stages with 128 micro-batches."""
 import argparse
 import collections
 import csv
-import subprocess
 import sys
+
+sys.path.append(sys.path[0] + "/..")
+from rankc_test import call  # noqa: E402
 
 SOURCE = "VocabularyParallelism artifact"
 METHODS = {"baseline": "base", "redis": "redis", "interlaced": "interlaced", "vocab-2": "vocab", "vocab-1": "synctwice"}
@@ -46,7 +48,7 @@ PUBLISHED = [
 
 def simulate(simulator, schedule, micro_batches, times):
     words = [f"{forward}:{backward}" for forward, backward in times]
-    done = subprocess.run([simulator, schedule, str(micro_batches), *words], capture_output=True, text=True, check=True)
+    done = call(simulator, schedule, str(micro_batches), *words)
     return tuple(float(word) for word in done.stdout.split())
 
 

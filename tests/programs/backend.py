@@ -21,23 +21,21 @@ PROPERTIES names. Outcomes:
   failed        anything else: wrong values, any other exit status, a crash
 Prints what failed and the counts; --table writes them as a document. The exit status is 1 if a test failed, 77 without the data
 or python3-onnx."""
-import argparse
 import collections
 import concurrent.futures
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import Failed, call, needed, parser_of, skip  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     from onnx import numpy_helper
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 DATA = "/usr/share/libonnx-testdata/data"
 GROUPS = ["node", "simple", "pytorch-operator", "pytorch-converted"]
@@ -128,10 +126,9 @@ class Outcome(Exception):
         self.kind, self.why = kind, why
 
 
-def call(command):
-    # what is compiled once and run once need not be fast
-    environment = dict(os.environ, CFLAGS="-O0", NO_COLOR="1")
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, env=environment)
+def said_by(*command):
+    """Exit status and stderr; what is compiled once and run once need not be fast."""
+    done = call(*command, status=None, env={"CFLAGS": "-O0"}, timeout=120)
     return done.returncode, done.stderr
 
 
@@ -254,7 +251,7 @@ class Test:
     def run(self, number, bound):
         out = os.path.join(self.work, "out")
         inputs = [f"--input={name}={path}" for name, path in self.ports(number) if name not in bound]
-        status, stderr = call([self.args.rankc, "run", self.work, "--threads", "1", "--output-dir", out, *inputs])
+        status, stderr = said_by(self.args.rankc, "run", self.work, "--threads", "1", "--output-dir", out, *inputs)
         if status:
             raise Outcome("failed", f"run: exit {status} {' '.join(error_of(stderr))}")
         return out
@@ -332,7 +329,7 @@ class Test:
             return Outcome("passed, bound" if bound else "passed", "exact" if self.noisy else "")
         except Outcome as outcome:
             return outcome
-        except subprocess.TimeoutExpired:
+        except Failed:
             return Outcome("failed", "timeout")
 
 
@@ -424,8 +421,7 @@ def all_tests(data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--data")
     parser.add_argument("--collect", action="store_true", help="the cases of this Python's onnx package")
     parser.add_argument("--pas", metavar="POLICY", help="compile for the ranks of this policy instead of one")
@@ -447,9 +443,8 @@ def main():
 
 def run_tests(args):
     if not os.path.isdir(args.data):
-        print(f"skipped: no {args.data}")
-        return 77
-    status, stderr = call([args.rankc, "compile", "--bind=x=y", "/dev/null/none.onnx"])
+        skip(f"no {args.data}")
+    status, stderr = said_by(args.rankc, "compile", "--bind=x=y", "/dev/null/none.onnx")
     args.can_bind = "E0400" not in stderr
     results = []
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -5,20 +5,19 @@ Each chain is compiled at a quarter of the length and at the whole, as an ONNX m
 256 KiB: what recurses along a chain does not get through. Processor time may grow eightfold; four would be linear, sixteen
 the square. A ratio above is measured again, since a busy machine can slow one of the two down.
 """
-import argparse
 import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import needed, parser_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper
-except ImportError:
-    print("skipped: no ONNX")
-    sys.exit(77)
 
 MOST = 8
 STACK = 256 << 10
@@ -95,8 +94,7 @@ def seconds(rankc, model, out, options):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--length", type=int, default=20_000)
     args = parser.parse_args()
     failed = 0

@@ -3,19 +3,17 @@
 
 What is drawn has the operator's distribution; plans of several ranks draw what one rank draws; each step draws other numbers,
 and a second start of the program draws the same. Bounds are five standard deviations of the tested mean."""
-import argparse
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import call, needed, parser_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     from onnx import TensorProto, helper
-except ImportError:
-    print("skipped: no ONNX")
-    sys.exit(77)
 
 ROWS, COLUMNS = 64, 96
 N = ROWS * COLUMNS
@@ -56,12 +54,6 @@ def write_model(path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8), path)
 
 
-def call(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=100)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
-
-
 def draw(args, work, program, warmup):
     """The outputs of the step after `warmup` others."""
     out = work / "out"
@@ -96,8 +88,7 @@ def check(args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rankc-drawn-") as work:
         failures = list(check(args, Path(work)))

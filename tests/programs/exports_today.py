@@ -12,7 +12,6 @@ ref is the graph in f64 on one rank with reference kernels. Three comparisons ho
     with PyTorch in place of one rank: max|one - ref| <= 2 max|pytorch - ref| + 8 eps max|ref|.
   - A plan equals one rank by that bound: max|plan - ref| <= 2 max|one - ref| + 8 eps max|ref|.
 Integers and booleans are equal. A plan is also proved by `rankc verify`. Exits 1 if an export is refused or not equal."""
-import argparse
 import collections
 import concurrent.futures
 import json
@@ -25,14 +24,17 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import given, parser_of  # noqa: E402
+
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "models"))
 import recognised  # noqa: E402
 
-PLANS = {"one": [], "tp 2": ["--pas", "tp:tensor=2"], "tp 4": ["--pas", "tp:tensor=4"], "pp 2": ["--pas", "pp:pipeline=2"],
-         "hybrid 8": ["--pas", "hybrid:tensor=2,data=2,pipeline=2"]}
+PLANS = ["one", "tp2", "tp4", "pp2", "tp2data2pp2"]
 KINDS = {**recognised.KINDS, "experts": ("ExpertMatMul",), "recurrences": ("Recurrence",)}
 EQUAL = "equal"
 
@@ -76,9 +78,7 @@ class Export:
         seconds = cpu_seconds() - before
         if plan:
             self.call("failed", "verify", "-q", out)
-        inputs = os.path.join(self.folder, "inputs")
-        given = [word for file in sorted(os.listdir(inputs)) for word in ("--input", f"{file[:-4]}={os.path.join(inputs, file)}")]
-        self.call("failed", "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1", *given)
+        self.call("failed", "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1", *given(os.path.join(self.folder, "inputs")))
         got = load(out + "/out")
         shutil.rmtree(out)
         return got, seconds
@@ -90,11 +90,11 @@ class Export:
 
     def check(self, name):
         """The largest error as a share of its bound, the share of weights, and the CPU seconds of the compilation."""
-        plan = PLANS[name]
+        plan = plan_of(name).options
         if self.ref is None:
             self.one, one_seconds = self.outputs("one", [])
             self.ref, _ = self.outputs("ref", [], "--dtype=f64", kernels="reference")
-        got, seconds = (self.one, one_seconds) if name == "one" else self.outputs(name.replace(" ", ""), plan)
+        got, seconds = (self.one, one_seconds) if name == "one" else self.outputs(name, plan)
         wanted = load(os.path.join(self.folder, "outputs"))
         if set(wanted) != set(got):
             raise Outcome("differs", f"outputs {sorted(got)}, expected {sorted(wanted)}")
@@ -221,13 +221,13 @@ def summary_of(results):
 def write_table(path, results):
     with open(path, "w") as page:
         page.write(HEAD.replace("{summary}", summary_of(results)) + "\n")
-        page.write("| export | error | " + " | ".join(list(PLANS)[1:]) + " | operators | compile |\n" + "|---" * (len(PLANS) + 3) + "|\n")
+        page.write("| export | error | " + " | ".join(PLANS[1:]) + " | operators | compile |\n" + "|---" * (len(PLANS) + 3) + "|\n")
         wrong = {}
         for name, plans in sorted(results.items()):
             one = plans.get("one", {})
             found = " ".join(f"{count} {LETTERS[kind]}" for kind, count in one.get("counts", {}).items() if count)
             error = f"{one['worst']:.2f}" if one.get("status") == EQUAL else f"**{one.get('status', '')}**"
-            cells = " | ".join(cell(plans, plan) for plan in list(PLANS)[1:])
+            cells = " | ".join(cell(plans, plan) for plan in PLANS[1:])
             page.write(f"| {name} | {error} | {cells} | {found} | {one.get('seconds', '')} |\n")
             for plan, result in plans.items():
                 if result["status"] != EQUAL:
@@ -239,10 +239,9 @@ def write_table(path, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--results", required=True, help="one JSON object per line; appended to")
-    parser.add_argument("--plans", nargs="+", choices=PLANS, default=list(PLANS))
+    parser.add_argument("--plans", nargs="+", choices=PLANS, default=PLANS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=int, default=300, help="seconds for each call of rankc")
     parser.add_argument("--table", help="write the page of all results in the file")

@@ -15,7 +15,6 @@ is the same in every run. With --table the counts of the sources under test (the
 are kept in a row of the table in that file: a sweep that is stopped at any point goes on behind the last case of its row.
 Prints a line per case that is not as promised, and exits 1 if there is any.
 """
-import argparse
 import multiprocessing
 import os
 import random
@@ -26,6 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import parser_of  # noqa: E402
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL = os.path.join(TESTS, "models", "gpt2")
@@ -223,15 +225,13 @@ class Sweep:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--table")
     parser.add_argument("--cases", type=int)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--late", type=float, default=0.1)
     parser.add_argument("sweep", choices=Sweep.CASES)
     args = parser.parse_args()
-    args.rankc = os.path.abspath(args.rankc)
     work = tempfile.mkdtemp(prefix="rankc-failures-")
     try:
         dims = [word for line in open(os.path.join(MODEL, "dims")) for word in ("--dim", line.strip())]

@@ -5,17 +5,15 @@ Protobuf libraries stop at 2 GB, so the file is written field by field; the tabl
 with a few rows in it. The rows must come out of one rank and of two that share the table. Exit 77 where there is not
 enough memory.
 """
-import argparse
 import os
-import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, needed, rankc_of, skip  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError:
-    print("skipped: no NumPy")
-    sys.exit(77)
 
 ROWS, COLUMNS = 36_000_000, 16  # 2.3 GB of f32
 PICKED = [0, 12_345_678, ROWS - 1]
@@ -104,28 +102,25 @@ def available_memory():
 
 def check(rankc, model, folder, options, rows):
     out = os.path.join(folder, "out")
-    subprocess.run([rankc, "compile", model, "-o", out, "-q", "--reuse=moo", *options], check=True)
-    subprocess.run([rankc, "run", out + "/" + os.path.basename(model)[:-5], "--input",
-                    "ids=" + os.path.join(folder, "ids.npy"), "--output-dir", out + "/y"], check=True)
+    call(rankc, "compile", model, "-o", out, "-q", "--reuse=moo", *options)
+    call(rankc, "run", out + "/" + os.path.basename(model)[:-5], "--input", "ids=" + os.path.join(folder, "ids.npy"), "--output-dir", out + "/y")
     got = np.load(out + "/y/y.npy")
     if not np.array_equal(got, rows):
         sys.exit(f"{model} {options}: {got} instead of {rows}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    args = parser.parse_args()
+    rankc = rankc_of(__doc__)
     if available_memory() < 8 << 30:
-        sys.exit(77)
+        skip("there is less than 8 GiB of memory")
     rows = np.random.default_rng(1).standard_normal((len(PICKED), COLUMNS)).astype("f4")
     with tempfile.TemporaryDirectory() as folder:
         np.save(os.path.join(folder, "ids.npy"), np.array(PICKED, "i8"))
         single = write_single(folder, rows)
-        check(args.rankc, single, folder, [], rows)
-        check(args.rankc, single, folder, ["--pas", "tp", "--plan-ngpus", "2"], rows)
+        check(rankc, single, folder, [], rows)
+        check(rankc, single, folder, ["--pas", "tp", "--plan-ngpus", "2"], rows)
         os.remove(single)
-        check(args.rankc, write_external(folder, rows), folder, [], rows)
+        check(rankc, write_external(folder, rows), folder, [], rows)
 
 
 if __name__ == "__main__":

@@ -4,21 +4,17 @@
 Instance `tp` of mlp.onnx and the model mlp_tp.onnx both have functions mlp_tp_..: a source that includes both headers is refused by
 the compiler. Linked from sources that include one each, the functions are those of one model, which refuses the directory of the
 other. Under another instance name both compute PyTorch's outputs (tests/models)."""
-import argparse
 import os
 import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "training"))
-from harness import call, expect, report  # noqa: E402
+from harness import call, expect, needed, rankc_of, report  # noqa: E402
 from nonfinite import flags  # noqa: E402
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 MODEL, PARTS = os.path.join(HERE, "..", "models", "mlp"), os.path.join(HERE, "linked")
 BOUND = 1e-5  # of the largest output: f32 sums of at most 61 terms
@@ -81,9 +77,7 @@ def alike(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True, type=os.path.abspath)
-    rankc = parser.parse_args().rankc
+    rankc = rankc_of(__doc__)
     sys.exit(report([(check.__name__, lambda work, check=check: check(rankc, work)) for check in (both, alike)]))
 
 

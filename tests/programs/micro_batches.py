@@ -3,27 +3,24 @@
 
 Stage by stage, the model has what a pipeline must handle: an output of an early stage, an input that a late stage reads, a value that
 skips a stage, an input without dimensions, and an output that is an input."""
-import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import call, needed, parser_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper
-except ImportError:
-    print("skipped: no ONNX")
-    sys.exit(77)
 
 BATCH, WIDTH, LAYERS, MOST = 4, 24, 6, 9
 # policy, micro-batches, further options
-PLANS = [("dp", 3), ("pp:pipeline=2", 1), ("pp:pipeline=2", 2), ("pp:pipeline=2", 8), ("pp:pipeline=3", 4, "--schedule", "inference"),
-         ("tp:tensor=2", 3), ("hybrid:tensor=2,pipeline=2", 4), ("hybrid:data=2,pipeline=2", MOST), ("pp:pipeline=4", MOST),
-         ("pp:pipeline=2@2", 3)]
-VERIFIED = [("hybrid:tensor=2,pipeline=2", 4)]
+PLANS = [("one", 3), ("pp2", 1), ("pp2", 2), ("pp2", 8), ("pp3", 4, "--schedule", "inference"), ("tp2", 3), ("tp2pp2", 4), ("data2pp2", MOST),
+         ("pp4", MOST), ("pp2dp2", 3)]
+VERIFIED = [("tp2pp2", 4)]
 WRONG = [(("--schedule", "1f1b"), 2, "--schedule needs --train"), (("--accumulate", "0"), 2, "--accumulate")]
 
 
@@ -64,7 +61,7 @@ class Check:
         self.rankc, self.target, self.work, self.failed = rankc, target, work, 0
 
     def call(self, *command):
-        return subprocess.run([self.rankc, *command], cwd=self.work, capture_output=True, text=True)
+        return call(self.rankc, *command, status=None, cwd=self.work)
 
     def expect(self, right, what):
         self.failed += not right
@@ -74,10 +71,8 @@ class Check:
     def run(self, weights, inputs, plan, micro, *options):
         """Compiles, verifies and runs the plan; a step is repeated, since slots are used again."""
         name = f"{plan}, {micro} micro-batches"
-        policy, _, units = plan.partition("@")
-        ranks = int(np.prod([int(axis.partition("=")[2]) for axis in policy.partition(":")[2].split(",") if axis])) * int(units or 1)
-        done = self.call("compile", "chain.onnx", "--pas", policy, "--runtime-ngpus", str(ranks), "--accumulate", str(micro), *options, "-o",
-                         "out", "-q", "--reuse=override", "--target", self.target)
+        done = self.call("compile", "chain.onnx", *plan_of(plan).options, "--accumulate", micro, *options, "-o", "out", "-q", "--reuse=override",
+                         "--target", self.target)
         self.expect(not done.returncode, f"{name}: compile\n{done.stderr[:600]}")
         if done.returncode:
             return
@@ -95,7 +90,7 @@ class Check:
         for options in [[], ["--numeric"]] if (plan, micro) in VERIFIED else []:
             done = self.call("verify", "out", *options)
             self.expect(not done.returncode, f"{name}: verify {options}\n{done.stderr[:600]}")
-        print(f"{name}: {ranks} ranks")
+        print(f"{name}: {plan_of(plan).world} ranks")
 
     def schedule(self):
         """`show` and the formula: of m micro-batches on p stages, p - 1 of m + p - 1 are waited for if stages take equally long."""
@@ -106,12 +101,11 @@ class Check:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        check = Check(str(Path(args.rankc).resolve()), args.target, Path(scratch))
+        check = Check(args.rankc, args.target, Path(scratch))
         weights = make(check.work / "chain.onnx")
         rng = np.random.default_rng(1)
         inputs = {name: rng.standard_normal((BATCH * MOST, WIDTH)).astype(np.float32) for name in ("x", "late")}

@@ -4,13 +4,14 @@
     numeric.py --rankc RANKC [--trained MODEL.onnx] MODEL_DIR[=DTYPE,..]...    directories of tests/models; default: every type
 
 Likewise for a program that trains in pipeline stages, of which the last one alone computes the loss."""
-import argparse
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, dims_of, parser_of  # noqa: E402
 
 DTYPES = ["f32", "f64", "bf16", "fp16"]
 
@@ -37,8 +38,7 @@ sys.exit(code)
 
 def inference(model, dtype):
     """Arguments of compile."""
-    dims = [word for dim in (model / "dims").read_text().split() for word in ("--dim", dim)]
-    return [str(model / "model.onnx"), "--pas", "tp:tensor=2", "--dtype", dtype, *dims]
+    return [str(model / "model.onnx"), "--pas", "tp:tensor=2", "--dtype", dtype, *dims_of(model)]
 
 
 def training(model):
@@ -46,7 +46,7 @@ def training(model):
 
 
 def verify(rankc, out):
-    return subprocess.run([rankc, "verify", out, "--numeric", "-q"], stderr=subprocess.PIPE, text=True)
+    return call(rankc, "verify", out, "--numeric", "-q", status=None)
 
 
 def spoil(out):
@@ -57,7 +57,7 @@ def spoil(out):
 
 
 def faults(rankc, arguments, out):
-    subprocess.run([rankc, "compile", *arguments, "-o", out, "-q"], check=True)
+    call(rankc, "compile", *arguments, "-o", out, "-q")
     done = verify(rankc, out)
     if done.returncode:
         yield f"refused, exit {done.returncode}: {done.stderr}"
@@ -68,8 +68,7 @@ def faults(rankc, arguments, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--trained", metavar="MODEL.onnx")
     parser.add_argument("models", nargs="+")
     args = parser.parse_args()
@@ -80,7 +79,7 @@ def main():
     bad = 0
     for name, arguments in cases.items():
         with tempfile.TemporaryDirectory() as directory:
-            for fault in faults(os.path.abspath(args.rankc), arguments, directory):
+            for fault in faults(args.rankc, arguments, directory):
                 bad += 1
                 print(f"{name}: {fault}")
     print(f"{len(cases)} cases, {bad} faults")

@@ -19,16 +19,16 @@ import os
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import needed, parser_of  # noqa: E402
+
 import backend
 from backend import Outcome, Test, np, numpy_helper, onnx
 
-try:
+with needed():
     from onnx import defs
     from onnx.reference import ReferenceEvaluator
     import ml_dtypes  # noqa: F401, the types that NumPy does not have
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 TYPES = onnx.TensorProto
 HALVES = {TYPES.FLOAT16: 2.0 ** -10, TYPES.BFLOAT16: 2.0 ** -7}
@@ -278,8 +278,7 @@ def table(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--data", required=True)
     parser.add_argument("--table", metavar="FILE")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

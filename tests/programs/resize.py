@@ -249,7 +249,7 @@ def main():
     cases = draw_cases(args.seed, args.cases)
     if args.reference:
         return compare_reference(cases)
-    rankc = os.path.abspath(args.rankc)
+    rankc = args.rankc
     parts = [cases[i:i + PER_MODEL] for i in range(0, len(cases), PER_MODEL)]
     return report((f"cases {i * PER_MODEL} to {i * PER_MODEL + len(part) - 1}", lambda work, part=part: check(rankc, work, part))
                   for i, part in enumerate(parts))

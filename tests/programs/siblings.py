@@ -4,7 +4,6 @@
     siblings.py --rankc RANKC [--target c|cuda] [DTYPE...]
 
 Rows of 8 elements are read as vectors on GPUs, of 7 one by one; one rank and three."""
-import argparse
 import os
 import sys
 
@@ -12,7 +11,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
 from elements import narrow, wide # noqa: E402
-from harness import Wrong, call, report # noqa: E402
+from harness import Failed, call, parser_of, plan_of, report # noqa: E402
 
 # The results of one kernel, after the tensor x = a * b; r is a column, c is a row.
 GRAPH = """rankc-ir 1
@@ -36,7 +35,7 @@ output %12 "zt"
 output %13 "wt"
 """
 BOUNDS = {"f32": 1e-6, "f64": 1e-14, "bf16": 3e-2, "fp16": 3e-3} # of the largest element; every step rounds
-PLANS = {"one rank": [], "three ranks": ["--pas", "data", "--plan-ngpus", "3"]}
+PLANS = ["one", "data3"]
 
 
 def expected(a, b, r, c):
@@ -48,7 +47,7 @@ def compile_siblings(args, path, plan):
     words = [args.rankc, "compile", f"{path}.rir", "-o", f"{path}.out", "-q", "--reuse", "override", "--target", args.target, *plan]
     made = [line for line in call(*words, "--dump-after", "fuse_siblings", "--no-build").stdout.splitlines() if " = Fused(" in line]
     if len(made) != 1 or made[0].split(" = ")[0].count("%") != 3:
-        raise Wrong(f"not one kernel of three results: {made}")
+        raise Failed(f"not one kernel of three results: {made}")
     call(*words, timeout=600)
 
 
@@ -62,25 +61,23 @@ def check(args, work, dtype):
             np.save(f"{work}/{name}.npy", value)
         with open(f"{work}/siblings.rir", "w") as out:
             out.write(GRAPH.format(dtype=dtype, columns=columns))
-        for plan, options in PLANS.items():
-            compile_siblings(args, f"{work}/siblings", options)
+        for plan in PLANS:
+            compile_siblings(args, f"{work}/siblings", plan_of(plan).options)
             call(args.rankc, "run", f"{work}/siblings.out", *(f"--input={name}={work}/{name}.npy" for name in given), "--comm", "loopback",
                  "--output-dir", f"{work}/results")
             for name, value in expected(*map(wide, given.values())).items():
                 apart = np.abs(wide(np.load(f"{work}/results/{name}.npy")) - value).max() / np.abs(value).max()
                 worst = max(worst, apart)
                 if not apart <= BOUNDS[dtype]:
-                    raise Wrong(f"rows of {columns}, {plan}: {name} differs by {apart:.1e} of the largest element")
+                    raise Failed(f"rows of {columns}, {plan}: {name} differs by {apart:.1e} of the largest element")
     return f"at most {worst:.1e} of the largest element"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", choices=("c", "cuda"), default="c")
     parser.add_argument("dtypes", nargs="*", default=list(BOUNDS), metavar="DTYPE")
     args = parser.parse_args()
-    args.rankc = os.path.abspath(args.rankc)
     return report((dtype, lambda work, dtype=dtype: check(args, work, dtype)) for dtype in args.dtypes)
 
 

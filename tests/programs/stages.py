@@ -3,19 +3,17 @@
 
 No two neighbouring stages have the same shapes, so the ranks are of many classes.
 """
-import argparse
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import call, needed, rankc_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper
-except ImportError:
-    print("skipped: no ONNX")
-    sys.exit(77)
 
 STAGES = 300
 
@@ -37,9 +35,7 @@ def make(path):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
-    rankc = str(Path(parser.parse_args().rankc).resolve())
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         weights = make(scratch / "deep.onnx")
@@ -47,10 +43,7 @@ def main():
         np.save(scratch / "x.npy", x)
         for command in (["compile", "deep.onnx", "--pas", "pp", "--plan-ngpus", str(STAGES), "-o", "out", "-q"],
                         ["run", "out", "--input", "x=x.npy", "--output-dir", "result", "--comm", "loopback", "--threads", "1"]):
-            done = subprocess.run([rankc, *command], cwd=scratch, capture_output=True, text=True)
-            if done.returncode:
-                print(f"FAILED: {command[0]}, exit {done.returncode}\n{done.stderr[:500]}")
-                return 1
+            call(rankc, *command, cwd=scratch)
         y, ref = np.load(scratch / "result" / "y.npy"), x.astype(np.float64)
         for w in weights:
             ref = ref @ w.astype(np.float64)

@@ -8,29 +8,27 @@ line). Every plan is checked twice:
   - against PyTorch's saved outputs: rtol 1e-4, atol 1e-5;
   - against one rank, by DESIGN 8's bound per tensor: max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|, ref = the graph in
     f64 on one rank with reference kernels of target c.
-Plans are "one", "dp2", "data2", "tp3": policy and ranks; a mesh, "tensor=2,pipeline=2"; or "rows2", the rule that cuts the
-first convolution by rows and with it what follows, but for reductions and products: no sum is cut, so reference kernels
-must give one rank's bits; or NAME, the rules in NAME.rules of the model directory. Prints a line per model and plan, and exits 1 if any fails.
+Plans are named as in rankc_plans.py, rule files lie in the model directory; and "rows2" is the rule that cuts the first convolution by rows
+and with it what follows, but for reductions and products: no sum is cut, so reference kernels must give one rank's bits. Prints a line per model and plan, and exits 1 if any fails.
 """
-import argparse
 import glob
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import Failed, call, dims_of, given, needed, parser_of  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 HEAD = """# Models under plans
 
-Written by `tests/programs/sweep.py --table`. Each model is compiled under each plan (tp2: `--pas tp --plan-ngpus 2`), run and
+Written by `tests/programs/sweep.py --table`. Each model is compiled under each plan (tp2: `--pas tp:tensor=2`), run and
 verified. The outputs of every entry with a number equal PyTorch's (rtol 1e-4, atol 1e-5); **failed** means that they do
 not. The number is the largest error divided by its bound, `2 max|one - ref| + 8 eps max|ref|`, where `one` is the result
 of one rank and `ref` that of the graph in f64 on one rank.
@@ -43,7 +41,7 @@ def row_rule(one, plan, ranks):
     nodes = json.load(open(glob.glob(one + "/*/_/plan.json")[0]))["nodes"]
     first = next((node["name"] for node in nodes if node["op"] == "Conv"), None)
     if first is None:
-        raise Failure("the model has no convolution")
+        raise Failed("the model has no convolution")
     path = f"{one}/{plan}.rules"
     with open(path, "w") as rules:
         rules.write(f'mesh tensor={ranks}\nmatch "{first}" split out0.2\n')
@@ -54,37 +52,11 @@ def row_rule(one, plan, ranks):
 
 def plan_options(plan, one, model):
     """Options of `rankc compile` for a plan's name; `one` is the directory of the program of one rank."""
-    if plan == "one":
-        return []
-    rules = os.path.join(model, plan + ".rules")
-    if os.path.exists(rules):
-        return ["--pas", "manual:" + rules]
-    if "=" in plan:
-        return ["--pas", "hybrid:" + plan]
-    policy, ranks = re.fullmatch(r"([a-z]+)(\d+)", plan).groups()
-    if policy == "rows":
-        return row_rule(one, plan, ranks)
-    return ["--pas", policy, "--runtime-ngpus" if policy == "dp" else "--plan-ngpus", ranks]
-
-
-def dims_of(model):
-    path = os.path.join(model, "dims")
-    lines = open(path).read().split() if os.path.exists(path) else []
-    return [option for line in lines for option in ("--dim", line)]
+    return row_rule(one, plan, plan[4:]) if plan.startswith("rows") else plan_of(plan, model).options
 
 
 def load(folder):
     return {f[:-4]: np.load(os.path.join(folder, f)) for f in sorted(os.listdir(folder)) if f.endswith(".npy")}
-
-
-class Failure(Exception):
-    pass
-
-
-def call(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if done.returncode:
-        raise Failure(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
 
 
 class Sweep:
@@ -96,17 +68,14 @@ class Sweep:
         name = os.path.basename(os.path.normpath(model))
         out = os.path.join(self.work, name, plan + "".join(extra))
         shutil.rmtree(out, ignore_errors=True)
-        call([self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q",
-              "--target", target or self.args.target, *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one"), model), *extra])
+        call(self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q", "--target", target or self.args.target,
+             *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one"), model), *extra)
         run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels or self.args.kernels, "--threads", "1"]
         if self.args.comm and plan != "one":
             run += ["--comm", self.args.comm]
-        inputs = os.path.join(model, "inputs")
-        for f in sorted(os.listdir(inputs)):
-            run += ["--input", f"{f[:-4]}={os.path.join(inputs, f)}"]
-        call(run)
+        call(*run, *given(os.path.join(model, "inputs")))
         if self.args.verify and plan != "one":
-            call([self.args.rankc, "verify", "--numeric", "-q", out])
+            call(self.args.rankc, "verify", "--numeric", "-q", out)
         return load(out + "/out")
 
     def note(self, model, plan, result):
@@ -136,12 +105,9 @@ class Sweep:
                     self.compare_bits(model, plan)
                 self.note(model, plan, f"{worst:.2f}")
                 print(f"ok   {model} {plan}  {worst:.2f} of the bound")
-            except Failure as failure:
+            except Failed as failure:
                 failures += 1
                 self.note(model, plan, "**failed**")
-                print(f"FAIL {model} {plan}: {failure}")
-            except subprocess.TimeoutExpired as failure:
-                failures += 1
                 print(f"FAIL {model} {plan}: {failure}")
             sys.stdout.flush()
         return failures
@@ -151,34 +117,33 @@ class Sweep:
         one, got = (self.run(model, p, kernels="reference") for p in ("one", plan))
         for name in one:
             if one[name].tobytes() != got[name].tobytes():
-                raise Failure(f"{name}: other bits than one rank's")
+                raise Failed(f"{name}: other bits than one rank's")
 
     @staticmethod
     def compare(want, exact, one, got):
-        """The largest error as a share of DESIGN 8's bound; Failure if an output is wrong."""
+        """The largest error as a share of DESIGN 8's bound; Failed if an output is wrong."""
         worst = 0.0
         if set(want) != set(got):
-            raise Failure(f"outputs {sorted(got)}, expected {sorted(want)}")
+            raise Failed(f"outputs {sorted(got)}, expected {sorted(want)}")
         for name, value in want.items():
             mine, ref = got[name], exact[name]
             if mine.shape != value.shape or mine.dtype != value.dtype:
-                raise Failure(f"{name}: {mine.dtype}{mine.shape}, expected {value.dtype}{value.shape}")
+                raise Failed(f"{name}: {mine.dtype}{mine.shape}, expected {value.dtype}{value.shape}")
             if not np.allclose(mine, value, rtol=1e-4, atol=1e-5, equal_nan=True):
-                raise Failure(f"{name}: differs from PyTorch by {np.abs(mine.astype('f8') - value.astype('f8')).max():g}")
+                raise Failed(f"{name}: differs from PyTorch by {np.abs(mine.astype('f8') - value.astype('f8')).max():g}")
             if value.dtype.kind != "f" or not value.size:
                 continue
             finite = np.isfinite(ref)
             distance = lambda x: np.abs(x.astype("f8") - ref)[finite].max() if finite.any() else 0.0
             bound = 2 * distance(one[name]) + 8 * np.finfo(value.dtype).eps * np.abs(ref[finite]).max(initial=0)
             if distance(mine) > bound:
-                raise Failure(f"{name}: error {distance(mine):g} is above the bound {bound:g}")
+                raise Failed(f"{name}: error {distance(mine):g} is above the bound {bound:g}")
             worst = max(worst, distance(mine) / bound if bound else 0)
         return worst
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c")
     parser.add_argument("--kernels", default="auto")
     parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")

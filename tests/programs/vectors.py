@@ -5,7 +5,6 @@ choice reads is loaded before it, and so is what one in the epilogue of a produc
     vectors.py --rankc RANKC [DTYPE...]
 
 Not asked of operators that call the C library (sin, pow ..) or divide whole numbers. Other compilers are not looked at."""
-import argparse
 import os
 import re
 import sys
@@ -15,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
-from harness import call, expect, report # noqa: E402
+from harness import call, expect, parser_of, report # noqa: E402
 
 F, B, I = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 SHAPE = [64, 512, 49] # threads share such loops, so gcc makes functions of them
@@ -115,11 +114,10 @@ def check_epilogue(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("dtypes", nargs="*", default=["f32", "bf16"], metavar="DTYPE")
     args = parser.parse_args()
-    rankc = os.path.abspath(args.rankc)
+    rankc = args.rankc
     cases = [("epilogue", lambda work: check_epilogue(rankc, work))]
     if "Free Software Foundation" not in call("cc", "--version").stdout:
         print("cc is not gcc: loops are not looked at")

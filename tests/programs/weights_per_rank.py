@@ -4,10 +4,11 @@
 
 --export writes the models to DIR first, with random weights; this needs torch and torchvision. A share is that of the rank
 with the most weights. Communication is that of a step."""
-import argparse
-import json
 import os
-import subprocess
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import json_of, parser_of  # noqa: E402
 
 PLANS = ["tp:tensor=2", "tp:tensor=2,prefer=memory", "tp:tensor=4", "tp:tensor=4,prefer=memory", "pp:pipeline=2", "pp:pipeline=2,prefer=memory"]
 
@@ -47,7 +48,7 @@ def export(folder):
 
 
 def measure(rankc, model, *options):
-    shown = json.loads(subprocess.run([rankc, "show", model, "--json", "-q", *options], capture_output=True, text=True, check=True).stdout)
+    shown = json_of(rankc, "show", model, "--json", "-q", *options)
     return max(rank["memory"]["weights"] for rank in shown["ranks"]), sum(item["bytes"] for item in shown["communication"])
 
 
@@ -62,8 +63,7 @@ def rows(rankc, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--models", required=True)
     parser.add_argument("--export", action="store_true")
     parser.add_argument("--table")

@@ -20,12 +20,14 @@ import argparse
 import json
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 import warnings
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, json_of, needed, outputs_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
     import onnxruntime
@@ -35,9 +37,6 @@ try:
     from onnxruntime.quantization import (CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic,
                                           quantize_static)
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 SAMPLES = 4
 TOKENS = 16
@@ -140,21 +139,11 @@ FORMS = {"f32": None, "qdq": static(QuantFormat.QDQ), "qoperator": static(QuantF
          "nbits8": nbits(8, True, QuantFormat.QOperator), "nbits4-qdq": nbits(4, True, QuantFormat.QDQ)}
 
 
-def call(command):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, NO_COLOR="1"))
-    if done.returncode:
-        raise RuntimeError(f"exit {done.returncode}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else ''}")
-    return done.stdout
-
-
 def run(rankc, model, work, inputs, plan):
     out = os.path.join(work, "out")
-    call([rankc, "compile", model, "-o", work, "-q", "--reuse", "override", *plan])
-    call([rankc, "run", work, "--threads", "1", "--output-dir", out,
-          *(f"--input={name}={path}" for name, path in inputs.items())])
-    with open(os.path.join(out, "outputs.json")) as file:
-        value = np.load(os.path.join(out, json.load(file)["outputs"][0]["file"]))
-    shown = json.loads(call([rankc, "show", "--json", work]))
+    call(rankc, "compile", model, "-o", work, "-q", "--reuse", "override", *plan)
+    call(rankc, "run", work, "--threads", "1", "--output-dir", out, *(f"--input={name}={path}" for name, path in inputs.items()))
+    value, shown = next(iter(outputs_of(out).values())), json_of(rankc, "show", "--json", work)
     return value, [rank["memory"]["weights"] for rank in shown["ranks"]], {node["op"] for node in shown["nodes"]}
 
 

@@ -7,37 +7,25 @@ DIR/NAME has model.onnx, its inputs, expected.npy (ONNX Runtime's first output, 
 of the inputs, the unit of the last quantisation and the bytes of the initializers; quantised.py --record writes them. On one
 rank and on two (tp) results must be within one unit, and the weights of one rank must take at most a tenth more than the
 initializers, plus 4 KiB for alignment. Exit status 77 without NumPy."""
-import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, json_of, needed, outputs_of, parser_of, read_json  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-
-
-def call(command):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, NO_COLOR="1", CFLAGS="-O1"))
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
-    return done.stdout
 
 
 def failures(rankc, directory, plan):
-    with open(os.path.join(directory, "expected.json")) as file:
-        expected = json.load(file)
+    expected, cflags = read_json(directory, "expected.json"), {"CFLAGS": "-O1"}
     inputs = [f"--input={name}={os.path.join(directory, name)}.npy" for name in expected["inputs"]]
     with tempfile.TemporaryDirectory(prefix="rankc-quantised-") as work:
-        call([rankc, "compile", os.path.join(directory, "model.onnx"), "-o", work, "-q", *plan])
-        call([rankc, "run", work, "--threads", "1", "--output-dir", os.path.join(work, "out"), *inputs])
-        with open(os.path.join(work, "out", "outputs.json")) as file:
-            value = np.load(os.path.join(work, "out", json.load(file)["outputs"][0]["file"]))
-        memory = [rank["memory"]["weights"] for rank in json.loads(call([rankc, "show", "--json", work]))["ranks"]]
+        call(rankc, "compile", os.path.join(directory, "model.onnx"), "-o", work, "-q", *plan, env=cflags)
+        call(rankc, "run", work, "--threads", "1", "--output-dir", os.path.join(work, "out"), *inputs)
+        value = next(iter(outputs_of(os.path.join(work, "out")).values()))
+        memory = [rank["memory"]["weights"] for rank in json_of(rankc, "show", "--json", work)["ranks"]]
     off = np.abs(value.astype("f8") - np.load(os.path.join(directory, "expected.npy"))).max() / expected["unit"]
     if not off <= 1.001:  # in f32, a step is not exactly one
         yield f"{off:.3f} units from ONNX Runtime"
@@ -46,8 +34,7 @@ def failures(rankc, directory, plan):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--models", required=True)
     args = parser.parse_args()
     names, failed = sorted(os.listdir(args.models)), 0

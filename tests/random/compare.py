@@ -8,19 +8,18 @@ import json
 import os
 import random
 import re
-import subprocess
+import sys
 
 import numpy as np
 
 from shuffle import shuffled
 
-PLANS = {
-    "one": [],
-    "tp2": ["--pas", "tp:tensor=2"],
-    "tp3": ["--pas", "tp:tensor=3"],
-    "data2": ["--pas", "data:data=2"],
-    "pp2": ["--pas", "pp:pipeline=2"],
-    "mesh": ["--pas", "hybrid:tensor=2,pipeline=2"],
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import rankc_test  # noqa: E402
+from rankc_plans import plan_of  # noqa: E402
+
+PLANS = ["one", "tp2", "tp3", "data2", "pp2", "tp2pp2", "search", "searched_stages"]
+SEARCHES = {
     "search": ["--pas", "autodist", "--plan-ngpus", "4", "--machine", "h100"],
     "searched_stages": ["--pas", "autodist", "--plan-ngpus", "3", "--require", "pipeline=3"],
 }
@@ -38,11 +37,10 @@ class Failure(Exception):
 
 
 def call(kind, command):
-    environment = dict(os.environ, NO_COLOR="1")
-    environment.setdefault("CFLAGS", "-O0")  # what is compiled once and run once need not be fast
+    quick = {"CFLAGS": os.environ.get("CFLAGS", "-O0")}  # what is compiled once and run once need not be fast
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
+        done = rankc_test.call(*command, status=None, timeout=SECONDS, env=quick)
+    except rankc_test.Failed:
         raise Failure(kind, f"takes longer than {SECONDS} s") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -76,7 +74,7 @@ class Case:
 
     def compile(self, rankc, plan, out, *options):
         call("compile", [rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o", out, "-q", "--reuse", "override",
-                         *PLANS[plan], *options])
+                         *(SEARCHES.get(plan) or plan_of(plan).options), *options])
 
     def run(self, rankc, plan, out):
         """Outputs by name."""

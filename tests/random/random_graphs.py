@@ -14,22 +14,20 @@ operator; the exit status is 1 if there was a difference. --record appends the c
 --cases runs what is there already: directories as record.py wrote them. That needs no ONNX and no ONNX Runtime, only NumPy.
 --shuffle puts the nodes of each model in an order that SEED gives, and expects the results of the model in order, to the bit.
 """
-import argparse
 import collections
 import concurrent.futures
 import datetime
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, needed, parser_of  # noqa: E402
+
+with needed():
     import compare
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 
 def check_case(args, case, plan, out):
@@ -140,7 +138,7 @@ def check_recorded(args, work):
 
 def record(args, counted, differences, seconds):
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    commit = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = call("git", "-C", root, "rev-parse", "--short", "HEAD", status=None).stdout.strip()
     with open(os.path.join(root, "docs", "robustness.md"), "a") as table:
         table.write(f"| {datetime.date.today()} | {commit} | random graphs, seed {args.seed}, {len(args.plans.split())} plans | "
                     f"{counted * len(args.plans.split())} | {seconds:.0f} |  | {differences} |\n")
@@ -167,8 +165,7 @@ def check_random(args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
@@ -184,7 +181,6 @@ def main():
     parser.add_argument("--cases", nargs="+")
     parser.add_argument("--shuffle", type=int)
     args = parser.parse_args()
-    args.rankc = os.path.abspath(args.rankc)
     work = args.work or tempfile.mkdtemp(prefix="rankc-random-")
     try:
         return check_recorded(args, work) if args.cases else check_random(args, work)

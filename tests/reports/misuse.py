@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from call import ENVIRONMENT, Failed, require, run
+from call import ENVIRONMENT, Failed, expect, run
 
 import numpy as np
 
@@ -24,23 +24,23 @@ def long_initializer(rankc, folder, work):
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
     np.save(x, np.ones((4, 8), "f4"))
     run(rankc, "compile", model, "-o", f"{work}/out", "-q")
-    require("8 8 8" in run(rankc, "run", f"{work}/out", "--input", f"x={x}"), "the sums are not 8")
+    expect("8 8 8" in run(rankc, "run", f"{work}/out", "--input", f"x={x}"), "the sums are not 8")
 
 
 def recomputed_boundary(rankc, folder, work):
     """Every plan of the report is planned, or refused as what it is: never by the check of layouts (E1101)."""
     with open(os.path.join(folder, "cmd"), encoding="utf-8") as file:
         lines = [shlex.split(line.replace("$L", shlex.join(LOSS)), comments=True) for line in file if line.startswith("rankc plan")]
-    require(len(lines) == 4, "four plans")
+    expect(len(lines) == 4, "four plans")
     for line in lines:
         said = run(rankc, *line[1:], cwd=folder, status=None)
-        require("E1101" not in said and "internal error" not in said, f"{shlex.join(line)}\n{said}")
+        expect("E1101" not in said and "internal error" not in said, f"{shlex.join(line)}\n{said}")
 
 
 def interrupted_start(rankc, folder, work):
     """SIGTERM to one of two ranks under MPICH while they start ends the other and mpirun."""
     mpirun = shutil.which("mpirun.mpich")
-    require(mpirun, "no mpirun.mpich")
+    expect(mpirun, "no mpirun.mpich")
     run(rankc, "compile", f"{folder}/mlp.onnx", "--dim", "batch=4", *LOSS, "--optimizer", "adamw:lr=0.01", "--pas", "tp", "--plan-ngpus", "2",
         "-o", f"{work}/out", "-q")
     x, labels, wrap, pid = (os.path.join(work, name) for name in ("x.npy", "labels.npy", "wrap.sh", "pid"))
@@ -84,7 +84,7 @@ def full_disk(rankc, folder, work):
     script = (f'mount -t tmpfs -o size=8k none "{work}/small" || exit 77; "{rankc}" ckpt reshard "{work}/ck/step-1" "{work}/out" "{work}/small/r" && exit 3;'
               f' ls -A "{work}/small"; mount -o remount,size=1m "{work}/small"; "{rankc}" ckpt reshard "{work}/ck/step-1" "{work}/out" "{work}/small/r" && echo second')
     said = run("unshare", "-m", "sh", "-c", script, status=None)
-    require("second" in said, said)
+    expect("second" in said, said)
 
 
 def dump_places(rankc, folder, work):
@@ -94,7 +94,7 @@ def dump_places(rankc, folder, work):
         shutil.copytree(f"{work}/out/mlp/_", f"{work}/{number}")
         run("/usr/bin/python3", "-B", f"{folder}/reseal.py", f"{work}/{number}", number)
         said = run(rankc, "run", f"{work}/{number}", "--input", f"x={folder}/x.npy", "--dump-tensors", "*", "--dump-dir", f"{work}/d{number}", status=None)
-        require("error[E" in said and "SIG" not in said, said)
+        expect("error[E" in said and "SIG" not in said, said)
 
 
 def linked(rankc, folder, work, source, directory):
@@ -112,7 +112,7 @@ def linked(rankc, folder, work, source, directory):
 def early_return(rankc, folder, work):
     program, train = linked(rankc, folder, work, f"{folder}/early.c", work)
     said = run(program, environment={"DIR": train}, status=None, limit=20)
-    require("E0905" in said, said)
+    expect("E0905" in said, said)
 
 
 def null_arguments(rankc, folder, work):
@@ -124,7 +124,7 @@ def null_arguments(rankc, folder, work):
         file.write(text.replace("$W/t/.rankc", f"{work}/t/.rankc").replace("$W", work))
     program, _ = linked(rankc, folder, work, source, f"{work}/t/.rankc")
     said = run(program, "0", "37", status=None, cwd=work, limit=200) + run(program, "100", "137", status=None, cwd=work, limit=200)
-    require("SIGNAL" not in said, "\n".join(line for line in said.splitlines() if "SIGNAL" in line))
+    expect("SIGNAL" not in said, "\n".join(line for line in said.splitlines() if "SIGNAL" in line))
 
 
 def division_by_zero(rankc, folder, work):
@@ -132,7 +132,7 @@ def division_by_zero(rankc, folder, work):
     np.save(f"{work}/b.npy", np.array([0, 2, 0, 0]))
     run(rankc, "compile", f"{folder}/n_div.onnx", "-o", f"{work}/o", "-q")
     said = run(rankc, "run", f"{work}/o", "--input", f"a={work}/a.npy", "--input", f"b={work}/b.npy", status=None)
-    require("error[E" in said and "zero" in said, said)
+    expect("error[E" in said and "zero" in said, said)
 
 
 def rival_compiles(rankc, folder, work):
@@ -145,7 +145,7 @@ def rival_compiles(rankc, folder, work):
         time.sleep(0.004 * trial)
         jobs[trial % 3].send_signal([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT][trial % 4])
         said = [job.communicate(timeout=60)[0] for job in jobs]
-        require(all(job.returncode == 0 for number, job in enumerate(jobs) if number != trial % 3), f"trial {trial}: {said}")
+        expect(all(job.returncode == 0 for number, job in enumerate(jobs) if number != trial % 3), f"trial {trial}: {said}")
         run(*compile_words, *kinds[trial % 3])
         left = sorted(name for name in os.listdir(f"{work}/o/mlp") if not re.fullmatch(r"_|\._\.lock", name))
-        require(not left, f"trial {trial}: {left} stay")
+        expect(not left, f"trial {trial}: {left} stay")

@@ -6,7 +6,6 @@
 A folder has a model, in_*.npy and out_*.npy (what PyTorch or ONNX Runtime computes), and `cmd` where options are needed; what a
 diagnostic says that an input must be known for is given by --bind. Other folders have a function of their own, which does what
 their `cmd` says: tables below. Prints a line for each and the counts; the exit status is 1 if one is not as it should be."""
-import argparse
 import concurrent.futures
 import functools
 import glob
@@ -17,15 +16,15 @@ import shlex
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import needed, parser_of  # noqa: E402
+
+with needed():
     import numpy as np
     import onnx
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 import misuse
 import training
-from call import HERE, Failed, require, run
+from call import HERE, Failed, expect, run
 
 # max|p - ref| <= 2^-18 max|ref| for 32-bit floats: a hundred roundings. The references are computed in the same type. A model with
 # weights of 16 bits rounds to them, also where its outputs are of 32.
@@ -105,7 +104,7 @@ def compiled(rankc, folder, work):
         if "error[E" not in said:
             return inputs
         asked = [name for name in re.findall(r"--bind ([^ =]+)=", said) if name in inputs]
-        require(asked, f"{shlex.join(words)}\n{said}")
+        expect(asked, f"{shlex.join(words)}\n{said}")
         options += ["--bind", f"{asked[0]}={inputs.pop(asked[0])}"]
 
 
@@ -121,13 +120,13 @@ def values(rankc, folder, work):
     operator = RECOGNISED.get(os.path.basename(folder))
     if operator:
         text = run(rankc, "plan", os.path.join(folder, "model.onnx"), "--dump-after", "recognise", "-q")
-        require(re.search(rf"\b\w*{operator}\b", text), f"no core operator {operator}")
+        expect(re.search(rf"\b\w*{operator}\b", text), f"no core operator {operator}")
 
 
 def refused(rankc, folder, work):
     status, words = REFUSED[os.path.basename(folder)]
     said = run(rankc, "compile", os.path.join(folder, "model.onnx"), "-o", work, "-q", *compile_options(folder), status=status)
-    require(words in said, f"nothing of {words!r} in:\n{said}")
+    expect(words in said, f"nothing of {words!r} in:\n{said}")
 
 
 def check(rankc, name):
@@ -142,11 +141,10 @@ def check(rankc, name):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    rankc = os.path.abspath(arguments.rankc)
+    rankc = arguments.rankc
     names = arguments.names or sorted(name for name in os.listdir(HERE) if re.match(r"[a-z]+-\d+-", name))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         problems = list(pool.map(functools.partial(check, rankc), names))

@@ -37,7 +37,7 @@ class Bench:
         self.program, self.work, self.options = program, work, list(options)
         self.model = os.path.join(work, "models", "model.onnx")
         self.out = os.path.join(work, "out")
-        self.environment = dict(os.environ)
+        self.environment = {}  # beside this process's
         self.build = False
         os.makedirs(os.path.dirname(self.model))
         if model:
@@ -365,7 +365,7 @@ def set_environment(**values):
     def change(bench):
         bench.environment.update(values)
         for name in [n for n, v in values.items() if v == "UNSET"]:
-            del bench.environment[name]
+            bench.environment[name] = None
     return change
 
 

@@ -13,14 +13,12 @@ import struct
 
 import numpy
 
-from harness import (HERE, MODELS, compile_command, dims_of, expect, flip_bit, instance, leftovers, parse, rankc, snapshot,
+from harness import (HERE, MODELS, compile_command, dims_of, expect, flip_bit, instance, leftovers, parse, plan_of, rankc, snapshot,
                      sweep)
 
 TRAINING = os.path.join(os.path.dirname(HERE), "training")
-PLANS = {"one rank": ["--pas", "dp"], "tp of 2": ["--pas", "tp", "--plan-ngpus", "2"],
-         "tp of 3": ["--pas", "tp", "--plan-ngpus", "3"], "pp of 2": ["--pas", "pp", "--plan-ngpus", "2"],
-         "tp 2, data 2": ["--pas", "hybrid:tensor=2,data=2"], "2 units": ["--pas", "dp", "--runtime-ngpus", "2"]}
-QUICK = dict(os.environ, CFLAGS="-O0")
+PLANS = ["one", "tp2", "tp3", "pp2", "tp2data2", "dp2"]
+QUICK = {"CFLAGS": "-O0"}
 TYPES = {"f32": "<f4", "f64": "<f8", "fp16": "<f2", "i64": "<i8", "i32": "<i4", "bool": "|b1", "u8": "|u1"}
 NAMES = {"f32": "F32", "f64": "F64", "fp16": "F16", "i64": "I64", "i32": "I32", "bool": "BOOL", "u8": "U8"}
 
@@ -112,7 +110,7 @@ def self_contained(name, plan, *options):
     def case(program, work):
         model = own_model(name, work)
         os.makedirs(f"{work}/elsewhere")
-        options_here = [*dims_of(os.path.join(MODELS, name, "model.onnx")), *PLANS[plan], *options]
+        options_here = [*dims_of(os.path.join(MODELS, name)), *plan_of(plan).options, *options]
         compiled(program, model, f"{work}/reference", *options_here)
         compiled(program, model, f"{work}/out", *options_here, "--weights", "copy")
         want = outputs(program, name, f"{work}/reference", f"{work}/want")
@@ -142,7 +140,7 @@ def training(case_name, plan, *options):
         with open(os.path.join(folder, "reference.json")) as file:
             reference = json.load(file)
         data = [word for i in reference["inputs"] for word in ("--data", f"{i}={folder}/{i}.npy")]
-        how = ["--train", *PLANS[plan], "--optimizer", "sgd:lr=0.05", *reference["options"], *options]
+        how = ["--train", *plan_of(plan).options, "--optimizer", "sgd:lr=0.05", *reference["options"], *options]
         compiled(program, model, f"{work}/reference", *how)
         compiled(program, model, f"{work}/out", *how, "--weights", "copy")
         want = losses(program, f"{work}/reference", data, f"{work}/want.jsonl")
@@ -159,7 +157,7 @@ def each_once(program, work):
     with open(model, "rb") as file:
         text = file.read()
     sizes = {}
-    for name, plan in PLANS.items():
+    for name, plan in ((name, plan_of(name).options) for name in PLANS):
         out = f"{work}/{name}"
         compiled(program, model, out, *plan, "--weights", "copy", "--no-build")
         sizes[name], total = check_slices(instance(out), text)
@@ -180,7 +178,7 @@ def parameters_of(text):
 def same_bytes(program, work):
     """Twice the same; and a switch between copy and reference is another plan key."""
     model = own_model("gpt2", work)
-    how = [*dims_of(os.path.join(MODELS, "gpt2", "model.onnx")), *PLANS["tp of 2"], "--no-build"]
+    how = [*dims_of(os.path.join(MODELS, "gpt2")), *plan_of("tp2").options, "--no-build"]
     for out in ("one", "two"):
         compiled(program, model, f"{work}/{out}", *how, "--weights", "copy")
     expect(snapshot(f"{work}/one") == snapshot(f"{work}/two"), "two compiles differ")
@@ -197,7 +195,7 @@ def same_bytes(program, work):
 def flipped(program, work):
     """A bit that flips in a slice is told by run, verify and compile; a header that lies is refused."""
     model = own_model("mlp", work)
-    command = compile_command(model, f"{work}/out", *PLANS["tp of 3"], "--weights", "copy")
+    command = compile_command(model, f"{work}/out", *plan_of("tp3").options, "--weights", "copy")
     rankc(program, *command, env=QUICK).must(0, reused="nothing")
     result = instance(f"{work}/out")
     path = f"{result}/weights/slices-1.safetensors"
@@ -233,14 +231,14 @@ def compiled_again(program, work):
     name = "gpt2"
     model = own_model(name, work)
     os.makedirs(f"{work}/elsewhere")
-    how = [*dims_of(os.path.join(MODELS, name, "model.onnx")), *PLANS["tp of 2"]]
+    how = [*dims_of(os.path.join(MODELS, name)), *plan_of("tp2").options]
     compiled(program, model, f"{work}/out", *how, "--weights", "copy")
     want = outputs(program, name, f"{work}/out", f"{work}/want")
     result = moved(f"{work}/out", work)
     rankc(program, *compile_command(model, f"{work}/x", *how, "--weights", "copy")).must(6, "E0601")
     text = f"{result}/graph.rir"
-    rankc(program, *compile_command(text, f"{work}/one", *PLANS["tp of 2"])).must(2, "E0201")
-    compiled(program, text, f"{work}/again", *PLANS["tp of 2"], "--weights", "copy")
+    rankc(program, *compile_command(text, f"{work}/one", *plan_of("tp2").options)).must(2, "E0201")
+    compiled(program, text, f"{work}/again", *plan_of("tp2").options, "--weights", "copy")
     expect(outputs(program, name, f"{work}/again", f"{work}/got") == want, "other outputs")
     rankc(program, "verify", f"{work}/again").must(0)
     rankc(program, "verify", "--numeric", result).must(0)
@@ -250,12 +248,12 @@ def from_reference(program, work):
     """graph.rir beside location.json is compiled from the model that this names, if it is there and as it was."""
     name = "gpt2"
     model = own_model(name, work)
-    how = [*dims_of(os.path.join(MODELS, name, "model.onnx")), *PLANS["tp of 2"]]
+    how = [*dims_of(os.path.join(MODELS, name)), *plan_of("tp2").options]
     compiled(program, model, f"{work}/out", *how)
     want = outputs(program, name, f"{work}/out", f"{work}/want")
     shutil.copytree(instance(f"{work}/out"), f"{work}/mine", symlinks=True)
     text = f"{work}/mine/graph.rir"
-    compiled(program, text, f"{work}/again", *PLANS["tp of 2"])
+    compiled(program, text, f"{work}/again", *plan_of("tp2").options)
     expect(outputs(program, name, f"{work}/again", f"{work}/got") == want, "other outputs")
     rankc(program, "verify", f"{work}/again").must(0)
     compiled(program, text, f"{work}/plain")
@@ -271,17 +269,17 @@ def from_reference(program, work):
 
 
 CASES = {f"{name}, {plan}": self_contained(name, plan)
-         for name, plans in (("mlp", PLANS), ("gpt2", ["tp of 3", "pp of 2", "tp 2, data 2"]), ("llama", ["tp of 2", "2 units"]),
-                             ("bert", ["tp of 3"]), ("swin", ["tp of 2"]), ("resnet_bn", ["tp of 2", "pp of 2"]))
+         for name, plans in (("mlp", PLANS), ("gpt2", ["tp3", "pp2", "tp2data2"]), ("llama", ["tp2", "dp2"]),
+                             ("bert", ["tp3"]), ("swin", ["tp2"]), ("resnet_bn", ["tp2", "pp2"]))
          for plan in plans}
 CASES |= {"bit flipped": flipped, "each once": each_once, "same bytes": same_bytes, "compiled again": compiled_again,
           "graph of a reference": from_reference,
-          "gpt2 in bf16, tp of 2": self_contained("gpt2", "tp of 2", "--dtype", "bf16"),
-          "mlp in f64, tp of 3": self_contained("mlp", "tp of 3", "--dtype", "f64"),
-          "training, one rank": training("mlp", "one rank"), "training, tp of 2": training("gpt2", "tp of 2"),
-          "training, tp 2, data 2": training("mlp", "tp 2, data 2"),
-          "training, frozen": training("gpt2", "tp of 2", "--param", "*wte*:frozen"),
-          "training, initialized": training("gpt2", "tp of 2", "--init", "*wte*=normal:std=.02")}
+          "gpt2 in bf16, tp2": self_contained("gpt2", "tp2", "--dtype", "bf16"),
+          "mlp in f64, tp3": self_contained("mlp", "tp3", "--dtype", "f64"),
+          "training, one": training("mlp", "one"), "training, tp2": training("gpt2", "tp2"),
+          "training, tp2data2": training("mlp", "tp2data2"),
+          "training, frozen": training("gpt2", "tp2", "--param", "*wte*:frozen"),
+          "training, initialized": training("gpt2", "tp2", "--init", "*wte*=normal:std=.02")}
 
 if __name__ == "__main__":
     sweep("results with copied weights", CASES, parse(__doc__))

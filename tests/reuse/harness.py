@@ -2,33 +2,24 @@
 
 A sweep is a list of cases by name. What is done is kept in --state, so that a sweep that was stopped goes on where it
 was; --sample runs a few, spread over all; --table appends the counts to a page. Needs nothing but Python."""
-import argparse
 import datetime
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402, F401
+from rankc_test import MODELS, SKIP, Failed, call, dims_of, expect, parser_of  # noqa: E402, F401
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODELS = os.path.join(os.path.dirname(HERE), "models")
-SKIP = 77
 OUTSIDE = ("location.json",)  # of byte-identity (DESIGN 5), as are build/ and lock files
-
-
-class Failure(Exception):
-    pass
 
 
 class Skipped(Exception):
     pass
-
-
-def expect(condition, text):
-    if not condition:
-        raise Failure(text)
 
 
 class Result:
@@ -48,18 +39,11 @@ class Result:
 
 
 def rankc(program, *arguments, timeout=120, **run):
-    return Result(subprocess.run([program, *arguments], capture_output=True, text=True, errors="replace",
-                                 timeout=timeout, **run))
+    return Result(call(program, *arguments, status=None, timeout=timeout, **run))
 
 
 def compile_command(model, out, *options):
     return ["compile", model, "-o", out, "--json", *options]
-
-
-def dims_of(model):
-    """Options for the symbolic dimensions of a model of tests/models."""
-    path = os.path.join(os.path.dirname(model), "dims")
-    return [o for line in (open(path).read().split() if os.path.exists(path) else []) for o in ("--dim", line)]
 
 
 def snapshot(directory):
@@ -102,15 +86,13 @@ def flip_bit(path, at, bit=0):
 
 def parse(description, *programs):
     """`programs`: options that name other programs a sweep needs."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(description)
     for program in programs:
         parser.add_argument(program)
     parser.add_argument("--state", help="file that remembers what was done")
     parser.add_argument("--sample", type=int, help="run so many cases, spread over all")
     parser.add_argument("--table", help="append the counts to this page")
     options = parser.parse_args()
-    options.rankc = os.path.abspath(options.rankc)
     return options
 
 
@@ -119,8 +101,7 @@ def spread(names, count):
 
 
 def revision():
-    done = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"], capture_output=True,
-                          text=True)
+    done = call("git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*", status=None)
     return done.stdout.strip() or "unknown"
 
 
@@ -138,7 +119,7 @@ def run_case(case, options):
         return "ok", ""
     except Skipped as reason:
         return "skipped", str(reason)
-    except (Failure, subprocess.TimeoutExpired, AssertionError) as reason:
+    except AssertionError as reason:
         return "failed", str(reason)
     finally:
         shutil.rmtree(work, ignore_errors=True)

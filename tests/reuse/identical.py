@@ -8,10 +8,9 @@ that is kept. All three must be equal, byte for byte, but for location.json.
 import os
 import shutil
 
-from harness import MODELS, compile_command, dims_of, expect, instance, parse, rankc, snapshot, sweep
+from harness import MODELS, compile_command, dims_of, expect, instance, parse, plan_of, rankc, snapshot, sweep
 
-PLANS = {"dp": [], "tp": ["--pas", "tp", "--plan-ngpus", "2"],
-         "mesh": ["--pas", "hybrid:tensor=2,data=2,pipeline=2"]}
+PLANS = ["one", "tp2", "tp2data2pp2"]
 ELSEWHERE = dict(os.environ, LC_ALL="de_DE.UTF-8", TZ="Pacific/Apia", HOME="/nowhere", TMPDIR="/nowhere",
                  OMP_NUM_THREADS="1", MALLOC_PERTURB_="165", PWD="/nowhere")
 
@@ -20,19 +19,19 @@ def identical(model, plan):
     def case(program, work):
         path = os.path.join(MODELS, model, "model.onnx")
         options = [*dims_of(path), "--no-build"]
-        here = rankc(program, *compile_command(path, f"{work}/a", *options, *PLANS[plan])).must(0, reused="nothing")
+        here = rankc(program, *compile_command(path, f"{work}/a", *options, *plan_of(plan).options)).must(0, reused="nothing")
         want = snapshot(instance(f"{work}/a"))
         expect(len(want) >= 7, f"only {len(want)} files: {here.stderr}")
 
         os.makedirs(f"{work}/very/deep/directory")
         shutil.copy(path, f"{work}/very/deep/model.onnx")
-        rankc(program, *compile_command("../model.onnx", "here", *options, *PLANS[plan]), env=ELSEWHERE,
+        rankc(program, *compile_command("../model.onnx", "here", *options, *plan_of(plan).options), env=ELSEWHERE,
               cwd=f"{work}/very/deep/directory").must(0, reused="nothing")
         expect(snapshot(instance(f"{work}/very/deep/directory/here")) == want, "differs elsewhere")
 
-        other = PLANS["tp" if plan == "dp" else "dp"]
+        other = plan_of("tp2" if plan == "one" else "one").options
         rankc(program, *compile_command(path, f"{work}/b", *options, *other)).must(0, reused="nothing")
-        rankc(program, *compile_command(path, f"{work}/b", *options, *PLANS[plan], "--reuse", "moo")).must(
+        rankc(program, *compile_command(path, f"{work}/b", *options, *plan_of(plan).options, "--reuse", "moo")).must(
             0, reused="graph")
         expect(snapshot(instance(f"{work}/b")) == want, "differs where the graph was kept")
     return case

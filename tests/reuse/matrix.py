@@ -8,9 +8,8 @@ it did, its exit status and error, and the bytes afterwards, against a compile i
 import json
 import os
 import shutil
-import subprocess
 
-from harness import MODELS, Skipped, compile_command, dims_of, expect, instance, parse, rankc, snapshot, sweep
+from harness import MODELS, Skipped, call, compile_command, dims_of, expect, instance, parse, rankc, snapshot, sweep
 
 MODEL = os.path.join(MODELS, "gpt2", "model.onnx")
 TRAINED = os.path.join(os.path.dirname(MODELS), "training", "mlp", "model.onnx")
@@ -179,7 +178,7 @@ def forge_hash(hash_file, directory, name):
     """Makes the manifest agree with what its file is now."""
     if not hash_file:
         raise Skipped("no --hash-file")
-    done = subprocess.run([hash_file, f"{directory}/{name}"], capture_output=True, text=True, check=True)
+    done = call(hash_file, f"{directory}/{name}")
     manifest = json.load(open(f"{directory}/manifest.json"))
     was = next(f["hash"] for f in manifest["files"] if f["path"] == name)
     edit(f"{directory}/manifest.json", lambda t: t.replace(was, done.stdout.strip()))

@@ -15,12 +15,12 @@ import signal
 import subprocess
 import time
 
-from harness import (MODELS, Failure, compile_command, dims_of, expect, instance, leftovers, parse, rankc, snapshot,
+from harness import (MODELS, Failed, compile_command, dims_of, expect, instance, leftovers, parse, plan_of, rankc, snapshot,
                      sweep)
 
 MODEL = os.path.join(MODELS, "gpt2", "model.onnx")
 DIMS = dims_of(MODEL)
-PLANS = ([], ["--pas", "tp", "--plan-ngpus", "2"], ["--pas", "pp", "--plan-ngpus", "2"])
+PLANS = [plan_of(name).options for name in ("one", "tp2", "pp2")]
 COMPILES, KILLS, PATIENCE = 8, 3, 60
 
 
@@ -134,7 +134,7 @@ def race(number):
                 return
             shutil.rmtree(work)  # all were too quick to be killed
             os.makedirs(work)
-        raise Failure("no owner was caught")
+        raise Failed("no owner was caught")
     return case
 
 

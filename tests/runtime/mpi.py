@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import Failed, call, expect  # noqa: E402
+
 from namespaces import Namespaces, NotAllowed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,7 +34,10 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
            "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
            "OMP_NUM_THREADS": "1"}
 LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM_.*|RANKC_.*)$")
-ENV = {**{name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}, **AS_ROOT}
+for set_by_launcher in filter(LAUNCHERS.match, list(os.environ)):
+    del os.environ[set_by_launcher]
+os.environ.update(AS_ROOT)
+ENV = os.environ
 PROGRAM = '"$@"'  # of a script of mpirun
 FATAL = ["abort", "abort of posted transfers", "different calls"]
 SAMPLE = ["openmpi conformance aa ", "openmpi conformance aab ", "openmpi inference aabb", "openmpi training ab --pas tp", "openmpi training aabb",
@@ -46,22 +52,6 @@ TRAINING = [("ab", ["--pas", "tp", "--plan-ngpus", "2"]),
             ("abab", ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"]),
             ("ab", ["--pas", "context:context=2,attention=heads"]),
             ("ab", ["--pas", "pp", "--plan-ngpus", "2", "--accumulate", "4", "--schedule", "1f1b"])]
-
-
-class Wrong(Exception):
-    pass
-
-
-def expect(condition, text):
-    if not condition:
-        raise Wrong(text)
-
-
-def call(*command, status=0):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENV)
-    if status is not None and done.returncode != status:
-        raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stdout}{done.stderr.strip()}")
-    return done
 
 
 # Of a launcher: words before the first rank, and words of a rank. Not MPICH: a program of one message hangs in MPI_Finalize
@@ -318,8 +308,8 @@ def callers(bench, mpi, hosts, _):
         call("make", "-s", "-C", program, "build/model.a")
         flags = call("make", "-s", "-C", program, "--eval", "print:;@echo $(RANKC_CFLAGS) -- $(RANKC_LIBS)", "print").stdout.split()
         libraries = flags[flags.index("--") + 1:]
-        done = subprocess.run([f"mpicc.{mpi}", "-std=gnu11", "-Wall", "-Wextra", "-fopenmp", f"-I{program}", *flags[:flags.index("--")], "-o", binary,
-                               source, "build/model.a", *libraries], cwd=program, capture_output=True, text=True, env=ENV)
+        done = call(f"mpicc.{mpi}", "-std=gnu11", "-Wall", "-Wextra", "-fopenmp", f"-I{program}", *flags[:flags.index("--")], "-o", binary,
+                    source, "build/model.a", *libraries, status=None, cwd=program)
         expect(done.returncode == 0, done.stderr)
         done = call(*launched(mpi, hosts, binary, program, given, *words))
         call(bench.rankc, "run", program, "--input", f"{name}={given}", "--output-dir", out, "--threads", "1")
@@ -392,7 +382,7 @@ class Bench:
         deadline = time.monotonic() + 30
         while not condition():
             if time.monotonic() > deadline:
-                raise Wrong(f"{what}: not within 30 s")
+                raise Failed(f"{what}: not within 30 s")
             time.sleep(0.005)
 
     def wait_for_ranks(self, program, n):
@@ -408,7 +398,7 @@ class Bench:
             if len(found) == n:
                 return sorted(found)
             time.sleep(0.05)
-        raise Wrong("the ranks have not begun")
+        raise Failed("the ranks have not begun")
 
 
 def cases(bench, test, mpi):
@@ -465,7 +455,7 @@ def main():
                 start, why = time.monotonic(), None
                 try:
                     case()
-                except (Wrong, OSError, subprocess.TimeoutExpired) as error:
+                except (Failed, OSError, subprocess.TimeoutExpired) as error:
                     failed, why = failed + 1, f"{type(error).__name__}: {error}"
                 print(f"{'FAILED' if why else 'ok'} {mpi} {name} ({time.monotonic() - start:.1f} s)\n{why or ''}".rstrip(), flush=True)
     return 1 if failed else 0

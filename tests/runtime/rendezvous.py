@@ -23,6 +23,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import Failed  # noqa: E402
+
 TINY = os.path.abspath(sys.argv[1])
 LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM_.*|RANKC_.*|TORCHELASTIC_.*|TINY_.*)$")
 CLEAN = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
@@ -32,10 +35,6 @@ MAGIC = b"rankc-2\0"
 NOBODY = 65534
 TOKEN = "a token of the user's own"
 DROPPED = r"rankc: warning\[E0907\]: closed the connection from 127\.0\.0\.1:\d+ at the rendezvous: "
-
-
-class Wrong(Exception):
-    pass
 
 
 class LeftOut(Exception):
@@ -107,7 +106,7 @@ class Caller:
                 return
             except (ConnectionRefusedError, ConnectionResetError):  # reset: the other stopped listening meanwhile
                 if time.monotonic() > until:
-                    raise Wrong("nobody listens") from None
+                    raise Failed("nobody listens") from None
                 time.sleep(0.01)
 
     def receive(self, count):
@@ -122,14 +121,14 @@ class Caller:
         """Says that it is a rank; the answer's proof, or b"" where the other hangs up."""
         challenge = self.receive(40)
         if challenge[:8] != MAGIC:
-            raise Wrong(f"rank 0 begins with {challenge}")
+            raise Failed(f"rank 0 begins with {challenge}")
         words = MAGIC + struct.pack("=ii", rank, world) + key + (nonce := os.urandom(32))
         code = hmac.new(token.encode(), b"hello\0" + challenge[8:] + nonce + words, "sha256").digest()
         self.socket.sendall(words + code)
         answer = self.receive(40)
         expected = hmac.new(token.encode(), b"proof\0" + challenge[8:] + nonce, "sha256").digest()
         if answer and answer != MAGIC + expected:
-            raise Wrong(f"rank 0 does not know the token: {answer}")
+            raise Failed(f"rank 0 does not know the token: {answer}")
         return answer
 
 
@@ -146,9 +145,9 @@ def check_outputs(work, ranks, job, name="out", warnings={}):
     """All went well; what ranks said matches the pattern in `warnings`, of others they said nothing."""
     codes, said = job.wait()
     if any(codes.values()) or any(not re.fullmatch(warnings.get(rank, ""), text) for rank, text in said.items()):
-        raise Wrong(f"exit codes {codes}, said {said}")
+        raise Failed(f"exit codes {codes}, said {said}")
     if work.outputs(name) != work.expected(ranks):
-        raise Wrong("outputs differ from those of one process")
+        raise Failed("outputs differ from those of one process")
 
 
 def check_failure(job, codes, pattern):
@@ -156,7 +155,7 @@ def check_failure(job, codes, pattern):
     got, said = job.wait()
     text = "".join(said.values())
     if got != codes or not re.fullmatch(rf"rankc: error\[{pattern}\n", text):
-        raise Wrong(f"exit codes {got}, wanted {codes}; said {said}, wanted {pattern}")
+        raise Failed(f"exit codes {got}, wanted {codes}; said {said}, wanted {pattern}")
 
 
 # ---- they meet ----
@@ -183,7 +182,7 @@ def file(work):
     job = Job(work, 3, lambda rank: {}, flags(3, "--rendezvous", f"file:{place}"), order=[1, 0, 2], pause=0.1)
     check_outputs(work, 3, job)
     if os.path.exists(place):
-        raise Wrong("the file is still there")
+        raise Failed("the file is still there")
 
 
 def file_of_an_earlier_job(work):
@@ -207,7 +206,7 @@ def address_alone(work):
     Caller(port, host).socket.close()
     with contextlib.suppress(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()
-        raise Wrong("rank 0 listens at 127.0.0.1, too")
+        raise Failed("rank 0 listens at 127.0.0.1, too")
     job.start(1)
     check_outputs(work, 2, job, warnings={0: r"(.*\n)?"})
 
@@ -238,7 +237,7 @@ def file_of_the_token(work):
     job.start(1)
     check_outputs(work, 2, job, warnings={0: r"(.*\n)?"})
     if not stat.S_ISREG(mode) or mode & 0o777 != 0o600 or os.path.exists(path):
-        raise Wrong(f"mode {mode:o}, there afterwards: {os.path.exists(path)}")
+        raise Failed(f"mode {mode:o}, there afterwards: {os.path.exists(path)}")
 
 
 def link_at_the_token(work):
@@ -250,7 +249,7 @@ def link_at_the_token(work):
     check_outputs(work, 2, Job(work, 2, torch_env(port, 2)))
     with open(victim) as file:
         if file.read() != "mine":
-            raise Wrong("the token was written through the link")
+            raise Failed("the token was written through the link")
 
 
 def threads(work):
@@ -259,13 +258,13 @@ def threads(work):
         job = Job(work, ranks, torch_env(free_port(), ranks, RANKC_TOKEN=TOKEN, **more), lambda rank: ["--json"], name=name)
         said = {rank: process.communicate(timeout=60) for rank, process in job.processes.items()}
         if any(process.returncode for process in job.processes.values()):
-            raise Wrong(said)
+            raise Failed(said)
         return json.loads(said[0][0])["threads"]
 
     cores = of_first("alone", 1)
     for local, expected in [("1", cores), ("2", max(1, cores // 2))]:
         if (got := of_first(f"local{local}", 2, LOCAL_WORLD_SIZE=local)) != expected:
-            raise Wrong(f"{got} threads for one of {local} ranks here, with {cores} cores")
+            raise Failed(f"{got} threads for one of {local} ranks here, with {cores} cores")
 
 
 # ---- strangers, who are dropped and named ----
@@ -278,7 +277,7 @@ def message_of_a_stranger(work):
     hello = b"rankc-1\0" + bytes(33) + b"0" * 32 + bytes(3) + struct.pack("=ii", 0, 2)
     stranger.socket.sendall(hello + bytes(64))
     if len(stranger.receive(500)) > 40:
-        raise Wrong("a stranger is told more than a nonce")
+        raise Failed("a stranger is told more than a nonce")
     job.start(1)
     check_outputs(work, 2, job, warnings={0: DROPPED + "it is not a rank of a compiled program of this version\n"})
 
@@ -287,7 +286,7 @@ def wrong_token(work):
     port = free_port()
     job = Job(work, 2, torch_env(port, 2), order=[0])
     if Caller(port).ask(1, 2, "0" * 32):
-        raise Wrong("let in with a wrong token")
+        raise Failed("let in with a wrong token")
     job.start(1)
     check_outputs(work, 2, job, warnings={0: DROPPED + "it does not know this job's token\n"})
 
@@ -298,7 +297,7 @@ def right_token(work):
     job = Job(work, 2, torch_env(port, 2, RANKC_TOKEN=TOKEN), order=[0])
     caller = Caller(port)
     if not caller.ask(1, 2, TOKEN):
-        raise Wrong("not let in with the token")
+        raise Failed("not let in with the token")
     check_failure(job, {0: 8}, r"E0902\]: rank 1 runs another program than rank 0, compiled from another model or with options that change results")
 
 
@@ -346,7 +345,7 @@ def slow_and_silent(work):
     check_outputs(work, 2, job)
     if not re.fullmatch(rf"{DROPPED}it sent \d+ of 112 bytes within 5 s\n"
                         rf"{DROPPED}it sent \d of 112 bytes (and hung up|within 5 s); 1 more since the last report\n", said):
-        raise Wrong(said)
+        raise Failed(said)
 
 
 def many_strangers(work):
@@ -360,7 +359,7 @@ def many_strangers(work):
             job.start(1)
         try:
             open_ones.append(Caller(port, patience=0 if 1 in job.processes else 10).socket)
-        except Wrong:
+        except Failed:
             break  # the job has begun
         with contextlib.suppress(OSError):
             open_ones[-1].sendall(words[i % 3])
@@ -371,10 +370,10 @@ def many_strangers(work):
     dropped = len(lines) + sum(int(number) - line.startswith("rankc: warning[E0907]: closed " + number)
                                for line in lines for number in re.findall(r"(\d+) more", line))
     if any(codes.values()) or said[1] or work.outputs("out") != work.expected(2):
-        raise Wrong(f"exit codes {codes}, said {said}")
+        raise Failed(f"exit codes {codes}, said {said}")
     strange = [line for line in lines if not re.match(r"rankc: warning\[E0907\]: closed ", line)]
     if strange or not count - 1500 <= dropped <= count or len(lines) > time.monotonic() - begin + 2:
-        raise Wrong(f"{dropped} were dropped: {said[0]}")
+        raise Failed(f"{dropped} were dropped: {said[0]}")
 
 
 def rank_of_another_job(work):
@@ -416,14 +415,14 @@ def memory(work):
     job.start(1)
     check_outputs(work, 2, job, warnings={0: r"(.*\n)?"})
     if "Permission denied" not in opened.stderr:
-        raise Wrong(f"{links}: {opened}")
+        raise Failed(f"{links}: {opened}")
 
 
 def launched(work, ranks, command, name):
     done = subprocess.run([*command, *work.command(name)], env={**CLEAN, "TINY_SHARDS": str(ranks)}, capture_output=True,
                           text=True, timeout=120)
     if done.returncode or work.outputs(name) != work.expected(ranks):
-        raise Wrong(f"exit {done.returncode}: {done.stdout}{done.stderr}")
+        raise Failed(f"exit {done.returncode}: {done.stdout}{done.stderr}")
 
 
 def open_mpi(work):
@@ -503,7 +502,7 @@ def token_of_another_user(work):
         fake.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             fake.accept()
-            raise Wrong("a rank calls without a token")
+            raise Failed("a rank calls without a token")
 
 
 def short_token(work):
@@ -548,7 +547,7 @@ def killed(victim):
         codes = {rank: -signal.SIGKILL if rank == victim else 9 for rank in range(3)}
         check_failure(job, codes, rf"E0911\]: rank {victim} ended before the job was complete(\n  --> .*)?")
         if time.monotonic() - begin > 10:
-            raise Wrong("the others took long to notice")
+            raise Failed("the others took long to notice")
     case.__name__ = f"rank_{victim}_is_killed"
     return case
 
@@ -586,7 +585,7 @@ def main():
                 print(f"{case.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
             except LeftOut as why:
                 print(f"{case.__name__}: left out, {why}", flush=True)
-            except (Wrong, OSError, subprocess.SubprocessError) as wrong:
+            except (Failed, OSError, subprocess.SubprocessError) as wrong:
                 failed += 1
                 print(f"{case.__name__}: FAILED: {wrong}", flush=True)
     return failed > 0

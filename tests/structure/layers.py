@@ -5,28 +5,20 @@
 
 Eight layers y = softmax(tanh(x w) + x + s), each with a weight and an input s of its own, so that a layer's function must
 read both from its table. On a pipeline of four the two stages in the middle are of equal layers: they share a source."""
-import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import call, manifest_of, needed, rankc_of  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 LAYERS, ROWS, WIDTH = 8, 30, 16
 # Plan: how many sources the ranks have.
-PLANS = {"dp": 1, "pp:pipeline=2": 2, "pp:pipeline=4": 3, "hybrid:tensor=2,pipeline=4": 3}
-
-
-def call(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+PLANS = {"one": 1, "pp2": 2, "pp4": 3, "tp2pp4": 3}
 
 
 def write_model(path, rng):
@@ -70,9 +62,9 @@ def check(rankc, work):
     one = None
     for number, (plan, sources) in enumerate(PLANS.items()):
         out = f"{work}/out{number}"
-        call(rankc, "compile", f"{work}/layers.rir", "--pas", plan, "-o", out, "-q")
+        call(rankc, "compile", f"{work}/layers.rir", *plan_of(plan).options, "-o", out, "-q")
         call(rankc, "verify", out, "-q")
-        manifest = json.load(open(f"{out}/layers/_/manifest.json"))
+        manifest = manifest_of(out)
         names = {rank["source"] for rank in manifest["classes"]}
         if len(names) != sources:
             raise SystemExit(f"{plan}: {len(names)} sources, expected {sources}")
@@ -88,11 +80,9 @@ def check(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    args = parser.parse_args()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory(prefix="rankc-layers-") as work:
-        return check(args.rankc, work)
+        return check(rankc, work)
 
 
 if __name__ == "__main__":

@@ -6,29 +6,21 @@
 Updates are applied between steps, in every layout a weight is loaded in (plan "mixed" loads it whole and in parts), and the
 plan is proven by `rankc verify`. Gradient
 descent computed in f64 is the reference; the bound is DESIGN 8's, with one rank's error as the error of f32."""
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import call, needed, rankc_of  # noqa: E402
+
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 STEPS, BATCH, INPUTS, OUTPUTS = 7, 12, 5, 3
 HEAD = b"8 bytes."  # the weight lies behind them in its file
-PLANS = {"one": [], "dp2": ["--runtime-ngpus", "2"], "data2": ["--pas", "data", "--plan-ngpus", "2"],
-         "data3": ["--pas", "data", "--plan-ngpus", "3"], "tp2": ["--pas", "tp", "--plan-ngpus", "2"],
-         "tp3": ["--pas", "tp", "--plan-ngpus", "3"], "mixed": []}
-
-
-def call(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+PLANS = ["one", "dp2", "data2", "data3", "tp2", "tp3", "mixed"]
 
 
 def write_inputs(work):
@@ -58,8 +50,8 @@ def descend(x, t, w, steps):
 def run(rankc, work, plan, steps, comm):
     out = os.path.join(work, plan)
     if not os.path.isdir(out):
-        model = "mixed" if plan == "mixed" else "linear_sgd"
-        call(rankc, "compile", os.path.join(work, model + ".rir"), "-o", out, "-q", *PLANS[plan])
+        model, options = ("mixed", []) if plan == "mixed" else ("linear_sgd", plan_of(plan).options)
+        call(rankc, "compile", os.path.join(work, model + ".rir"), "-o", out, "-q", *options)
         call(rankc, "verify", out, "-q")
     call(rankc, "run", out, "--input", f"x={work}/x.npy", "--input", f"t={work}/t.npy", "--kernels", "reference",
          "--threads", "1", "--comm", comm, "--repeat", str(steps), "--output-dir", out + "/out")
@@ -105,11 +97,9 @@ def check(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    args = parser.parse_args()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory(prefix="rankc-linear-") as work:
-        return check(args.rankc, work)
+        return check(rankc, work)
 
 
 if __name__ == "__main__":

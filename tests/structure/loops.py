@@ -5,24 +5,24 @@ values that lie elsewhere (other arenas, slots of micro-batches).
     loops.py --rankc RANKC --model LLAMA.onnx
 
 A comment names the module of each node; a function of layers says "layers.*" in place of a number."""
-import argparse
+import os
 import re
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import call, parser_of  # noqa: E402
 
 LAYERS = 4
 # The products of a layer, and plans under which the stages' bounds are those of layers.
 PRODUCTS = ["self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"]
-PLANS = {"dp": 1, "tp:tensor=2": 1, "pp:pipeline=2": 2}
+PLANS = {"one": 1, "tp2": 1, "pp2": 2}
 
 
 def source_of(rankc, model, plan, directory):
-    command = [rankc, "compile", model, "--train", "--loss", "cross_entropy", "--optimizer", "adamw", "--pas", plan, "-o",
-               directory, "--no-build", "-q"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+    call(rankc, "compile", model, "--train", "--loss", "cross_entropy", "--optimizer", "adamw", *plan_of(plan).options, "-o", directory, "--no-build",
+         "-q")
     return open(f"{directory}/llama/_/rank_0.c").read()
 
 
@@ -40,8 +40,7 @@ def check(text, phase, product, layers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--model", required=True)
     args = parser.parse_args()
     failed = 0

@@ -5,11 +5,12 @@ table of words, which both read, for each micro-batch or once a step (--tied-gra
 Beyond these, a few numbers of the norm.
 
     messages.py --rankc RANKC"""
-import argparse
 import itertools
-import json
-import subprocess
+import os
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import json_of, rankc_of  # noqa: E402
 
 TOKENS, WIDTH, WORDS, FLOAT = 1024, 768, 50257, 4
 NUMBERS = 100  # bytes of the numbers, at most
@@ -17,24 +18,19 @@ CASES = [(2, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (4, 8, "zb-h1"), (3, 6
 
 
 def sent(rankc, stages, micro_batches, schedule, tied):
-    command = [rankc, "plan", "--model-config", "gpt2", "--dim", "batch=1", "--pas", f"pp:pipeline={stages}", "--accumulate",
-               str(micro_batches), "--schedule", schedule, "--tied-gradients", tied, "--machine", "h100", "--json", "-q"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
-    return sum(c["bytes"] for c in json.loads(done.stdout)["communication"] if c["kind"] == "send_recv")
+    plan = json_of(rankc, "plan", "--model-config", "gpt2", "--dim", "batch=1", "--pas", f"pp:pipeline={stages}", "--accumulate",
+                   micro_batches, "--schedule", schedule, "--tied-gradients", tied, "--machine", "h100", "--json", "-q")
+    return sum(c["bytes"] for c in plan["communication"] if c["kind"] == "send_recv")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    args = parser.parse_args()
+    rankc = rankc_of(__doc__)
     failed = 0
     for (stages, micro_batches, schedule), tied in itertools.product(CASES, ("micro-batch", "step")):
         boundary, table = 2 * TOKENS * WIDTH * FLOAT, WORDS * WIDTH * FLOAT
         gradients = 1 if tied == "step" else micro_batches
         expected = micro_batches * (stages - 1) * boundary + (gradients + 1) * table
-        got = sent(args.rankc, stages, micro_batches, schedule, tied)
+        got = sent(rankc, stages, micro_batches, schedule, tied)
         if not expected <= got <= expected + NUMBERS:
             failed += 1
             print(f"{stages} stages, {micro_batches} micro-batches, {schedule}, {tied}: {got} bytes, not {expected}")

@@ -7,46 +7,35 @@ Every model of the tests (or those named) is compiled by both, under several pla
 Files must be equal byte for byte but for comments, #include lines, hashes, recorded sizes of files and symbols that were renamed.
 Exit status 1 if some are not.
 """
-import argparse
 import glob
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import call, dims_of, parser_of  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PLANS = {
-    "one": [],
-    "tp2": ["--pas", "tp", "--plan-ngpus", "2"],
-    "data3": ["--pas", "data", "--plan-ngpus", "3"],
-    "hybrid": ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"],
-    "pp2": ["--pas", "pp", "--plan-ngpus", "2"],
-}
-
-
-def sizes(model):
-    """Options of the dimensions that tests/models gives sizes for."""
-    path = os.path.join(os.path.dirname(model), "dims")
-    with open(path, encoding="utf-8") if os.path.exists(path) else open(os.devnull, encoding="utf-8") as file:
-        return [word for line in file.read().split() for word in ("--dim", line)]
+PLANS = ["one", "tp2", "data3", "tp2data2", "pp2"]
 
 
 def cases(models):
     """(name, arguments of compile) of all that is compared."""
     for model in models or sorted(glob.glob(ROOT + "/tests/models/*/model.onnx")):
         name = os.path.basename(os.path.dirname(model)) or model
-        for plan, options in PLANS.items():
+        for plan in PLANS:
             for target in ("c", "cuda"):
-                yield f"{name} {plan} {target}", [model, "--target", target, *sizes(model), *options]
+                yield f"{name} {plan} {target}", [model, "--target", target, *dims_of(model), *plan_of(plan).options]
     for model in [] if models else sorted(glob.glob(ROOT + "/tests/training/*/model.onnx")):
         name = os.path.basename(os.path.dirname(model))
-        for plan in ("one", "tp2", "data3", "hybrid"):
+        for plan in ("one", "tp2", "data3", "tp2data2"):
             for target in ("c", "cuda"):
                 for more in ([], ["--amp", "bf16", "--clip-grad-norm", "1", "--recompute", "full", "--accumulate", "2"]):
                     yield (f"{name} {plan} {target} train {' '.join(more[:2])}",
-                           [model, "--train", "--optimizer", "adamw", "--target", target, *PLANS[plan], *more])
+                           [model, "--train", "--optimizer", "adamw", "--target", target, *plan_of(plan).options, *more])
 
 
 def normal(text, renamed):
@@ -62,8 +51,7 @@ def normal(text, renamed):
 
 def generated(rankc, arguments, directory, renamed):
     """Normalised files by name; the diagnostics where it is refused."""
-    command = [rankc, "compile", *arguments, "--no-build", "-q", "-o", directory]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = call(rankc, "compile", *arguments, "--no-build", "-q", "-o", directory, status=None)
     if done.returncode:
         return {"exit status": f"{done.returncode}"}
     files = {}
@@ -85,7 +73,7 @@ def compare(args, name, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("models", nargs="*")

@@ -5,11 +5,13 @@
 
 The rows are those that --dump-after schedule prints, walked as Note [Repeated rows] in ir/step_table.h says: the repeated
 ones once more for each further micro-batch. The calls of the function are executed here."""
-import argparse
+import os
 import re
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of  # noqa: E402
 
 FURTHER = (0, 1, 2, 7)  # micro-batches beyond those that the schedule lists
 TRAINING = ["--train", "--loss", "cross_entropy", "--optimizer", "sgd:lr=0.1"]
@@ -25,11 +27,7 @@ CASES = [
 
 
 def rankc(args, words):
-    command = [args.rankc, "compile", args.model, *words, "-q"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
-    return done.stdout
+    return call(args.rankc, "compile", args.model, *words, "-q").stdout
 
 
 def tables(text):
@@ -99,8 +97,7 @@ def differs(expected, got):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--model", required=True)
     args = parser.parse_args()
     failed = checks = 0

@@ -6,7 +6,6 @@
 Every option that the program prints with --help is in CASES, with values that differ between two ranks, and what comes of it. The
 launchers are rankc itself, which starts a script in place of the program, the variables of torchrun, mpirun of each MPI that is
 installed, and the same with --comm mpi, under which a job takes a second: --every N goes through every Nth case alone."""
-import argparse
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import Wrong, call, data_of, expect, folder_of, model_of
+from harness import Failed, call, data_of, expect, folder_of, model_of, parser_of
 
 CLEAN = {name: value for name, value in os.environ.items()
          if not re.match(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|OMPI_.*|PMI.*|SLURM_.*|RANKC_.*)$", name)}
@@ -152,7 +151,7 @@ def ended(processes):
     try:
         said = [process.communicate(timeout=SOON)[1] for process in processes]
     except subprocess.TimeoutExpired:
-        raise Wrong(f"not ended within {SOON} s") from None
+        raise Failed(f"not ended within {SOON} s") from None
     finally:
         for process in processes:
             process.kill()
@@ -185,8 +184,7 @@ def check(bench, launcher, option, case):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--mpi", action="store_true", help="all MPIs that are installed; 77: none")
     parser.add_argument("launchers", nargs="*")
@@ -197,7 +195,7 @@ def main():
     if not launchers:
         return 77
     with tempfile.TemporaryDirectory(prefix="rankc-agreement-") as work:
-        bench = Bench(os.path.abspath(words.rankc), work)
+        bench = Bench(words.rankc, work)
         printed = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", call(bench.program, "--help").stdout, re.MULTILINE)
         missing = set(printed) ^ set(CASES)
         if missing:
@@ -208,7 +206,7 @@ def main():
             for option, case in every[place % words.every::words.every]:
                 try:
                     check(bench, launcher, option, case)
-                except Wrong as wrong:
+                except Failed as wrong:
                     failed += 1
                     print(f"FAILED: {wrong}", flush=True)
         print(f"{bench.jobs} jobs under {', '.join(launchers)}: {failed} failed")

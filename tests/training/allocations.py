@@ -8,19 +8,18 @@ what it calls of the C library. oneDNN does, in dnnl_sgemm: room to pack an oper
 and so does libgomp, for teams of threads. The anonymous memory that a rank maps is the arenas that `rankc show` prints, to the
 byte: each is mapped with one byte more, so that an empty one has an address. Those that other ranks reach are in the segment of
 the job if they are not all empty: that for communication, and that of gradients unless ZeRO cuts it."""
-import argparse
 import functools
 import glob
 import json
 import os
 import sys
 
-from harness import HERE, call, compile_case, data_of, expect, recorded, report
+from harness import HERE, call, compile_case, data_of, expect, parser_of, recorded, report
 
 OF_LIBRARIES = ("libdnnl", "libgomp", "libstdc++")  # that of oneDNN
 ARENAS = ("weights", "gradients", "optimizer", "activations", "communication", "scratch")
-TRAINED = [("dp@1", 1, 0), ("dp@2", 1, 0), ("tp:tensor=2@1", 1, 0), ("tp:tensor=2@2", 2, 0),
-           ("dp@3", 2, 1), ("data:data=2@2", 2, 2), ("dp@3", 1, 3), ("tp:tensor=2@2", 1, 3)]  # plan, micro-batches, ZeRO
+TRAINED = [("one", 1, 0), ("dp2", 1, 0), ("tp2", 1, 0), ("tp2dp2", 2, 0),
+           ("dp3", 2, 1), ("data2dp2", 2, 2), ("dp3", 1, 3), ("tp2dp2", 1, 3)]  # plan, micro-batches, ZeRO
 CASE, INFERRED = "gpt2", os.path.join(HERE, "..", "models", "gpt2_static")
 
 
@@ -91,8 +90,7 @@ def infers(rankc, count, policy, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--count", required=True)
     options = parser.parse_args()
     checks = [(f"training {plan}, {accumulate} micro-batches, ZeRO {zero}",

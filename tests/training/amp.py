@@ -13,23 +13,22 @@
   pure    --dtype bf16 and fp16, by DESIGN 8 against --dtype f64
   sums    --dtype bf16 and fp16: the gradients of many micro-batches are summed in f32, on pipeline stages and slices too
   static  a static scale changes f32 by rounding alone; a bf16 run without scaling goes on after skip_if_nonfinite"""
-import argparse
 import itertools
 import os
 import sys
 
-from harness import COMM, Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
+from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report
 
-PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "hybrid:tensor=2,data=2@1"]
+PLANS = ["one", "dp2", "tp2", "tp2data2"]
 MODELS, MICRO_BATCHES = ["gpt2", "llama", "cnn_bn", "mlp_dropout"], ["1", "4"]
 # Of a few images one ReLU that rounding turns on or off moves the gradient as much as all rounding does, and what follows with
 # it: these are compared over the first steps, of several micro-batches.
 IMAGES, IMAGE_STEPS = ["cnn", "cnn_bn"], 5
 EPOCH = 14 # micro-batches after which the samples are complete
 # Further plans that sum gradients, the type, and options.
-SUMMED = [["dp@2", "bf16", "--use-zero", "0"], ["dp@2", "fp16", "--use-zero", "3", "--param", "*:whole"],
-          ["data:data=2@1", "bf16", "--use-zero", "2"], ["pp:pipeline=2@1", "bf16", "--tied-gradients", "micro-batch"],
-          ["pp:pipeline=2@1", "bf16", "--tied-gradients", "step"]]
+SUMMED = [["dp2", "bf16", "--use-zero", "0"], ["dp2", "fp16", "--use-zero", "3", "--param", "*:whole"],
+          ["data2", "bf16", "--use-zero", "2"], ["pp2", "bf16", "--tied-gradients", "micro-batch"],
+          ["pp2", "bf16", "--tied-gradients", "step"]]
 EPS = {"fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
 
 
@@ -45,7 +44,7 @@ class Run:
         return [case for case in dict.fromkeys(itertools.chain(*lists)) if case in self.chosen]
 
     def __call__(self, case, plan, micro_batches, *options, steps=20, optimizer=None):
-        accumulate = int(micro_batches) // split_plan(plan)[1]
+        accumulate = int(micro_batches) // plan_of(plan).units
         compile_case(self.rankc, case, plan, accumulate, os.path.join(self.work, "out"),
                      [*(options or recorded(case)["options"]), *self.more], optimizer, target=self.target)
         return self.train(case, plan, micro_batches, steps)
@@ -54,7 +53,7 @@ class Run:
         """Trains what was compiled last, with as many micro-batches."""
         out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
         call(self.rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", str(steps), "--log", log, "--threads",
-             "1", "--accumulate", str(int(micro_batches) // split_plan(plan)[1]), *COMM[self.target])
+             "1", "--accumulate", str(int(micro_batches) // plan_of(plan).units), *COMM[self.target])
         return lines_of(log)
 
 
@@ -67,7 +66,7 @@ def apart(a, b):
 
 
 def fits(plans, micro_batches):
-    return [plan for plan in plans if int(micro_batches) % split_plan(plan)[1] == 0]
+    return [plan for plan in plans if int(micro_batches) % plan_of(plan).units == 0]
 
 
 def check_bf16(run, plans):
@@ -83,7 +82,7 @@ def check_bf16(run, plans):
                     ours = apart(column(metrics, key), steps[count]["f32"][key])
                     worst = max(worst, ours / theirs)
                     if not ours <= 2 * theirs:
-                        raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, autocast's by {theirs:g}")
+                        raise Failed(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, autocast's by {theirs:g}")
     return f"at most {worst:.2f} times autocast's difference"
 
 
@@ -96,7 +95,7 @@ def near_f64(run, plans, cases, dtype, amp, check_one=lambda case, metrics: None
         steps = IMAGE_STEPS if case in IMAGES else 20
         reference = {key: values[:steps] for key, values in recorded(case)["steps"][count]["f64"].items()
                      if key in ("loss", "grad_norm")}
-        one = run(case, "dp@1", count, "--amp", amp, steps=steps)
+        one = run(case, "one", count, "--amp", amp, steps=steps)
         check_one(case, one)
         for plan in fits(plans, count):
             metrics = run(case, plan, count, "--amp", amp, steps=steps)
@@ -105,7 +104,7 @@ def near_f64(run, plans, cases, dtype, amp, check_one=lambda case, metrics: None
                 bound = 8 * EPS[dtype] * max(expected)
                 worst = max(worst, ours / bound)
                 if not (of_one <= bound and ours <= 2 * of_one + bound):
-                    raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, one rank's by {of_one:g}")
+                    raise Failed(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, one rank's by {of_one:g}")
     return f"at most {worst:.2f} of 8 eps"
 
 
@@ -113,7 +112,7 @@ def check_fp16(run, plans):
     def scales(case, metrics):
         if column(metrics, "loss_scale") != [256.0 * 2 ** (step // 4) for step in range(len(metrics))] or \
                 any(column(metrics, "skipped")):
-            raise Wrong(f"{case}: scales {column(metrics, 'loss_scale')}")
+            raise Failed(f"{case}: scales {column(metrics, 'loss_scale')}")
     return near_f64(run, plans, run.cases(MODELS, IMAGES), "fp16", "fp16:init_scale=256,growth_interval=4", scales)
 
 
@@ -127,11 +126,11 @@ def check_scaled(run, plans):
             metrics = run("mlp_scaled", plan, count)
             for key in ("loss_scale", "skipped"):
                 if column(metrics, key) != expected[key]:
-                    raise Wrong(f"{plan}, {count} micro-batches: {key} {column(metrics, key)}, PyTorch {expected[key]}")
+                    raise Failed(f"{plan}, {count} micro-batches: {key} {column(metrics, key)}, PyTorch {expected[key]}")
             for key in ("loss", "grad_norm"):
                 for step, (ours, value) in enumerate(zip(column(metrics, key), expected[key])):
                     if (ours is None) != (value is None) or (ours is not None and abs(ours - value) > 1e-5 * abs(value)):
-                        raise Wrong(f"{plan}, {count} micro-batches: step {step + 1}: {key} {ours}, PyTorch {value}")
+                        raise Failed(f"{plan}, {count} micro-batches: step {step + 1}: {key} {ours}, PyTorch {value}")
     return "as GradScaler"
 
 
@@ -142,14 +141,14 @@ def check_pure(run, plans):
         def losses(plan, dtype):
             return column(run(case, plan, "4", "--dtype", dtype, optimizer="sgd:lr=0.02",
                               steps=IMAGE_STEPS if case in IMAGES else 8), "loss")
-        reference = losses("dp@1", "f64")
+        reference = losses("one", "f64")
         for dtype, eps in EPS.items():
-            one, bound = losses("dp@1", dtype), 8 * eps * max(reference)
+            one, bound = losses("one", dtype), 8 * eps * max(reference)
             for plan in plans:
                 ours = losses(plan, dtype)
                 worst = max(worst, apart(ours, reference) / bound)
                 if not (apart(one, reference) <= bound and apart(ours, reference) <= 2 * apart(one, reference) + bound):
-                    raise Wrong(f"{case} {plan} {dtype}: {ours}, in f64 {reference}")
+                    raise Failed(f"{case} {plan} {dtype}: {ours}, in f64 {reference}")
     return f"at most {worst:.2f} of 8 eps"
 
 
@@ -160,7 +159,7 @@ def check_sums(run, plans):
         few = run(case, plan, EPOCH, "--dtype", dtype, *options, steps=1, optimizer="sgd:lr=0")[0]["grad_norm"]
         many = run.train(case, plan, 16 * EPOCH, 1)[0]["grad_norm"]
         if not abs(many - few) <= 16 * EPOCH * 2.0 ** -24 * few:
-            raise Wrong(f"{case} {plan} {options} {dtype}: norm {few} of an epoch, {many} of many")
+            raise Failed(f"{case} {plan} {options} {dtype}: norm {few} of an epoch, {many} of many")
     return "the same norm"
 
 
@@ -170,13 +169,13 @@ def check_static(run, plans):
         metrics = run("mlp", plan, "4", "--amp", "fp16:loss_scale=256,deny=*")
         for key in ("loss", "grad_norm"):
             if apart(column(metrics, key), expected[key]) > 1e-5 * max(expected[key]):
-                raise Wrong(f"{plan}: {key} {column(metrics, key)}")
+                raise Failed(f"{plan}: {key} {column(metrics, key)}")
         if set(column(metrics, "loss_scale")) != {256.0}:
-            raise Wrong(f"{plan}: scales {column(metrics, 'loss_scale')}")
+            raise Failed(f"{plan}: scales {column(metrics, 'loss_scale')}")
     expected = recorded("mlp_scaled")["steps"]["1"]
-    metrics = run("mlp_scaled", "dp@1", "1", "--amp", "bf16:skip_if_nonfinite,deny=*")
+    metrics = run("mlp_scaled", "one", "1", "--amp", "bf16:skip_if_nonfinite,deny=*")
     if column(metrics, "skipped") != expected["skipped"] or "loss_scale" in metrics[0]:
-        raise Wrong(f"skipped {column(metrics, 'skipped')}")
+        raise Failed(f"skipped {column(metrics, 'skipped')}")
     return "within 1e-5; skipped as often"
 
 
@@ -184,15 +183,14 @@ CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.sta
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("--cases", default=" ".join([*MODELS, *IMAGES]), help="of bf16, fp16 and pure")
     parser.add_argument("--options", default="", help="further ones of `rankc compile`")
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
-    plans = options.plans.split(";")
+    plans = names_of(options.plans)
     return report((name, lambda work, name=name: CHECKS[name](Run(options, work), plans)) for name in options.checks)
 
 

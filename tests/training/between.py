@@ -6,17 +6,16 @@
 It gives what it gives elsewhere, although sums of gradients are under way when it begins. Gradients that are accumulated are reduced
 afterwards as if nothing had happened: their norm is that of a training step of the same micro-batches (dummies.c). Those of a single
 micro-batch are lost, and the reduction says so."""
-import argparse
 import functools
 import sys
 import tempfile
 
 from dummies import Bench
-from harness import call, expect, report, split_plan
+from harness import call, expect, plan_of, rankc_of, report
 
 SMALL = ["--reducer-bucket-cap-mb", "0.001"]  # sums begin with the first gradients
 CASES = [("gpt2", plan, accumulate, stage, SMALL) for plan, accumulate, stage in
-         (("dp@4", 1, 0), ("dp@4", 1, 1), ("dp@4", 1, 3), ("dp@2", 2, 1), ("data:data=2@2", 2, 3))]
+         (("dp4", 1, 0), ("dp4", 1, 1), ("dp4", 1, 3), ("dp2", 2, 1), ("data2dp2", 2, 3))]
 
 
 class Interrupted(Bench):
@@ -25,7 +24,7 @@ class Interrupted(Bench):
 
 def check(benches, case, _work):
     model, plan, accumulate, *_ = case
-    units, (interrupted, whole) = split_plan(plan)[1], benches
+    units, (interrupted, whole) = plan_of(plan).units, benches
     directory, program = interrupted.build(*case)
     inference, norm = call(program, directory, str(units), *interrupted.data[model]).stdout.split()
     expect(inference == "same", "the inference step is disturbed")
@@ -38,11 +37,9 @@ def check(benches, case, _work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    options = parser.parse_args()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory(prefix="rankc-between-") as one, tempfile.TemporaryDirectory(prefix="rankc-whole-") as other:
-        benches = Interrupted(options.rankc, one), Bench(options.rankc, other)
+        benches = Interrupted(rankc, one), Bench(rankc, other)
         return report((" ".join(map(str, case[:4])), functools.partial(check, benches, case)) for case in CASES)
 
 

@@ -7,7 +7,6 @@ Each check is a function here. A checkpoint is right if its files are those of a
 `rivals`, `kills` and `signals` draw --cases cases; case i is the same in every run. `failing` and `saving` go through every call
 of a save by one rank, and every --every-th by two. With --background checkpoints are written with --checkpoint-async, and must be the
 same; `saving` is not for that, since a signal during the last save comes after the last step."""
-import argparse
 import errno
 import fcntl
 import functools
@@ -21,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from harness import Wrong, call, expect, lines_of, report
+from harness import Failed, call, expect, lines_of, parser_of, report
 from runs import Bench, checkpoints, equal_folders, numbers
 
 SOON = 60  # seconds within which anything happens here, however busy the machine
@@ -99,7 +98,7 @@ def rivals(bench):
         try:
             check_rivals(ends, runs, directory)
             expect_right(directory, whole, [f"step-{step}" for step in range(2 if resumed else 1, STEPS + 1)])
-        except Wrong as wrong:
+        except Failed as wrong:
             broken.append(f"case {case}: {wrong}")
     expect(not broken, f"{len(broken)} of {bench.cases} trials are broken\n" + "\n".join(broken))
     return f"{bench.cases} trials, 0 broken"
@@ -317,8 +316,8 @@ def failing(bench):
             expect("E0611" in done.stderr and done.stderr.count("error[") == 1, where)
             try:
                 expect_right(directory, whole, [name for name in checkpoints(directory) if name == "step-4"] + ["step-2", "step-3"])
-            except Wrong as wrong:
-                raise Wrong(f"{where}{wrong}") from wrong
+            except Failed as wrong:
+                raise Failed(f"{where}{wrong}") from wrong
             again = program.train(4, "--checkpoint-dir", directory, "--resume", "2")
             expect(numbers(again) == numbers(lines[2:]), f"{where}: other numbers")
         expect(10 < moment < 199, f"{plan}: {moment} calls")
@@ -378,7 +377,7 @@ def signals(bench):
     """SIGTERM, SIGINT or SIGHUP, at any time, to the launcher, to the launcher and all ranks (Ctrl-C), or to one rank: the step under way ends
     on all ranks, is saved, exit 130."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and then stays so in programs
-    programs = {plan: bench.compile(plan, plan) for plan in ("one", "tp2", "hybrid")}
+    programs = {plan: bench.compile(plan, plan) for plan in ("one", "tp2", "tp2data2")}
     directory, shortest, longest = bench.path("signals"), 1 << 30, 0
     for case in range(bench.cases):
         dice = random.Random(f"signals {case}")
@@ -549,8 +548,7 @@ CHECKS = [rivals, locked, kills, planted, loaded, older, failing, full, kept, si
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--kill-at", required=True)
     parser.add_argument("--cases", type=int, default=8)
     parser.add_argument("--every", type=int, default=1)

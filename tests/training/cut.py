@@ -5,22 +5,18 @@
 
 Each check is a function here. A file that shrinks is an error with its name (E0604, exit 6), wherever it is cut, also inside
 the page that holds its new end: there a mapping would read zeros and say nothing."""
-import argparse
 import functools
 import os
 import subprocess
 import sys
 import time
 
-from harness import call, expect, report
+from harness import call, expect, needed, parser_of, report
 
-try:
+with needed():
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 ENDLESS = 1000000  # steps
 SAMPLES, WIDTH = 1500, 16
@@ -172,8 +168,7 @@ CHECKS = [data, inputs, weights, checkpoint, model]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--cut-at", required=True)
     parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
     options = parser.parse_args()

@@ -6,21 +6,17 @@
 Norms and losses of scale units with dummies are compared with those of one rank without ZeRO that is given the other micro-batches
 only. Both add the same gradients in another order: 1e-5, as tests/training/train.py allows. What a dummy holds would be seen: it is
 NaN where the model takes floats, and other tokens where it takes tokens. A step of dummies alone has the norm 0."""
-import argparse
 import functools
 import math
 import os
 import sys
 import tempfile
 
-from harness import HERE, call, expect, model_of, ranks_of, recorded, report, split_plan
+from harness import HERE, call, expect, model_of, needed, parser_of, plan_of, recorded, report
 from nonfinite import flags
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 BOUND = 1e-5
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -28,10 +24,10 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 STEPS = {1: "rdrr,dddr,rrrd,drdr,dddd", 2: "rdrrdrrr,rdrdrdrd,drrrrrdd,rrrrrrrr,dddddddd"}
 GROUPS = ["--zero-ngroups", "2"]
 # Model, plan, micro-batches of a unit, ZeRO stage, options.
-CASES = [*(("gpt2", "dp@4", accumulate, stage, options) for accumulate in STEPS for stage in range(4)
+CASES = [*(("gpt2", "dp4", accumulate, stage, options) for accumulate in STEPS for stage in range(4)
            for options in ([], GROUPS)[:2 if stage else 1]),
-         *(("gpt2", "data:data=2@4", 2, stage, []) for stage in (2, 3)),
-         *(("mlp", "dp@4", accumulate, stage, []) for accumulate in STEPS for stage in (0, 3))]
+         *(("gpt2", "data2dp4", 2, stage, []) for stage in (2, 3)),
+         *(("mlp", "dp4", accumulate, stage, []) for accumulate in STEPS for stage in (0, 3))]
 
 
 def without_dummies(steps):
@@ -62,12 +58,10 @@ class Bench:
 
     def build(self, model, plan, accumulate, stage, options):
         """A program of the compiled model; its directory and path."""
-        policy, units = split_plan(plan)
         self.built += 1
         out, program = os.path.join(self.work, f"{self.built}"), os.path.join(self.work, f"{self.built}.program")
-        call(self.rankc, "compile", model_of(model), "-o", out, "-q", "--no-build", "--train", "--pas", policy, "--runtime-ngpus",
-             str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--use-zero", str(stage), "--optimizer",
-             "sgd:lr=0.1,momentum=0.9", "--clip-grad-norm", "1", *options)
+        call(self.rankc, "compile", model_of(model), "-o", out, "-q", "--no-build", "--train", *plan_of(plan).options, "--accumulate", accumulate,
+             "--use-zero", stage, "--optimizer", "sgd:lr=0.1,momentum=0.9", "--clip-grad-norm", "1", *options)
         code = os.path.join(out, "model", "_")
         call("cc", "-O0", "-I", code, "-I", ROOT, os.path.join(HERE, self.source), os.path.join(code, "model.c"),
              os.path.join(code, "rank_0.c"), *flags(self.rankc), "-o", program)
@@ -81,7 +75,7 @@ class Bench:
     @functools.cached_property
     def alone(self):
         """By model, a program of one rank."""
-        return {model: self.build(model, "dp@1", 2, 0, []) for model in self.data}
+        return {model: self.build(model, "one", 2, 0, []) for model in self.data}
 
 
 def near(value, other):
@@ -90,7 +84,7 @@ def near(value, other):
 
 def check(bench, case, _work):
     model, plan, accumulate, stage, options = case
-    units, steps = split_plan(plan)[1], STEPS[accumulate]
+    units, steps = plan_of(plan).units, STEPS[accumulate]
     built = bench.build(*case)
     found = bench.run(built, model, units, steps)
     one = bench.run(bench.alone[model], model, 1, without_dummies(steps))
@@ -109,8 +103,7 @@ def check(bench, case, _work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("models", nargs="*", default=["gpt2", "mlp"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rankc-dummies-") as work:

@@ -9,7 +9,6 @@ torchvision transformers onnx onnxscript`. That is a command of its own, and no 
 exports (tests/training/exports). Losses and gradient norms are within train.py's bound of PyTorch's in f64, and rankc
 trains as many parameters as PyTorch counts; where its exporter has merged some, a note names them. Without PYTHON only
 the parameters of the recorded exports are counted."""
-import argparse
 import functools
 import json
 import os
@@ -17,10 +16,10 @@ import subprocess
 import sys
 import tempfile
 
-from harness import HERE, Wrong, call, expect, model_of, recorded, report
+from harness import HERE, call, expect, model_of, names_of, parser_of, recorded, report
 from train import check
 
-PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "data:data=2@1", "hybrid:tensor=2,data=2@1"]
+PLANS = ["one", "dp2", "tp2", "data2", "tp2data2"]
 
 
 def elements(shape):
@@ -79,7 +78,7 @@ def export_and_check(options, optimizer, folder, results):
                     "--forms", *options.forms, "--", *options.models], check=True)
     cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     runs = [(os.path.basename(case), optimizer, plan, functools.partial(check, options.rankc, "c", [], case, plan, counts=[1]))
-            for case in cases for plan in options.plans.split(";")]
+            for case in cases for plan in names_of(options.plans)]
     return report([(" ".join(key), kept(results, tuple(key), run)) for *key, run in runs]) | check_all_parameters(options.rankc, folder)
 
 
@@ -89,11 +88,10 @@ def check_all_parameters(rankc, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--python")
     parser.add_argument("--optimizers", default="sgd;adamw", help="separated by semicolons")
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("--forms", nargs="*", default=["default", "plain", "legacy"])
     parser.add_argument("--table", help="where to write a table of the results")
     parser.add_argument("models", nargs="*")
@@ -105,7 +103,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="rankc-exports-") as folder:
             failed |= export_and_check(options, optimizer, folder, results)
     if options.table:
-        write_table(options.table, options.plans.split(";"), results)
+        write_table(options.table, names_of(options.plans), results)
     return failed
 
 

@@ -6,7 +6,6 @@
 The sample trains 20 steps: losses, gradient norms and learning rates are PyTorch's in f64 within 1e-5, as in train.py. A run that is
 stopped after 8 steps and goes on from its checkpoint prints the same lines. batch.c shows what each rank is given, and outputs.c
 outputs beside the loss."""
-import argparse
 import functools
 import glob
 import os
@@ -14,26 +13,23 @@ import re
 import shutil
 import sys
 
-from harness import COMM, HERE, Wrong, call, expect, folder_of, model_of, ranks_of, recorded, report, split_plan
+from harness import COMM, HERE, Failed, call, expect, folder_of, model_of, needed, parser_of, plan_of, recorded, report
 from nonfinite import flags
 
-try:
+with needed():
     import onnx
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 BOUND = 1e-5
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SAMPLE = os.path.join(ROOT, "samples", "train", "fit.c")
 RANKS, OUTPUTS = os.path.join(HERE, "batch.c"), os.path.join(HERE, "outputs.c")
 # Plan, micro-batches of a unit, options.
-CASES = [("dp@1", 1, []), ("dp@1", 4, []), ("tp:tensor=2@1", 4, []), ("dp@3", 4, ["--use-zero", "3"]),
-         ("data:data=2@2", 1, ["--use-zero", "1"]), ("hybrid:tensor=2,pipeline=2@2", 4, ["--use-zero", "2"]),
-         ("pp:pipeline=2@1", 4, ["--schedule", "interleaved"]), ("pp:pipeline=2@1", 4, ["--schedule", "zb-h1"])]
+CASES = [("one", 1, []), ("one", 4, []), ("tp2", 4, []), ("dp3", 4, ["--use-zero", "3"]),
+         ("data2dp2", 1, ["--use-zero", "1"]), ("tp2pp2dp2", 4, ["--use-zero", "2"]),
+         ("pp2", 4, ["--schedule", "interleaved"]), ("pp2", 4, ["--schedule", "zb-h1"])]
 # Plan, options, ranks that compute the loss, the logits, and the first layer.
-GIVEN = [("dp@1", [], "1 1 1"), ("hybrid:tensor=2,pipeline=2@1", [], "2 2 2"),
-         ("pp:pipeline=2@1", ["--schedule", "interleaved"], "1 1 1"), ("pp:pipeline=2@1", ["--schedule", "zb-v"], "1 1 1"), ("pp:pipeline=2@1", ["--schedule", "gpipe"], "1 1 1")]
+GIVEN = [("one", [], "1 1 1"), ("tp2pp2", [], "2 2 2"),
+         ("pp2", ["--schedule", "interleaved"], "1 1 1"), ("pp2", ["--schedule", "zb-v"], "1 1 1"), ("pp2", ["--schedule", "gpipe"], "1 1 1")]
 LINE = re.compile(r"step (\d+): loss (\S+), gradient norm (\S+), learning rate (\S+)")
 
 
@@ -56,13 +52,12 @@ def model_parts(rankc, target, code):
 
 def build(rankc, target, source, plan, accumulate, options, work):
     """Compiles the recorded GPT-2 as gpt2, and the program with it; the directory of the first and the path of the second."""
-    (policy, units), reference = split_plan(plan), recorded("gpt2")
+    reference = recorded("gpt2")
     model, program = os.path.join(work, "gpt2.onnx"), os.path.join(work, "program")
     if not os.path.exists(model):
         shutil.copy(model_of("gpt2"), model)
-    call(rankc, "compile", model, "-o", work, "-q", "--no-build", "--train", "--target", target, "--pas", policy, "--runtime-ngpus",
-         str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--optimizer", reference["optimizer"],
-         "--clip-grad-norm", str(reference["clip_grad_norm"]), *options)
+    call(rankc, "compile", model, "-o", work, "-q", "--no-build", "--train", "--target", target, *plan_of(plan).options, "--accumulate", accumulate,
+         "--optimizer", reference["optimizer"], "--clip-grad-norm", reference["clip_grad_norm"], *options)
     code = os.path.join(work, "gpt2", "_")
     call("cc", "-O0", "-Wall", "-Werror", "-I", code, "-I", ROOT, source, *model_parts(rankc, target, code), "-o", program)
     return code, program
@@ -87,12 +82,12 @@ def check_pytorch(lines, expected):
             value = expected[key][number]
             worst = max(worst, abs(ours - value) / abs(value))
             if not worst <= BOUND:
-                raise Wrong(f"step {step}: {key} {ours}, PyTorch {value}")
+                raise Failed(f"step {step}: {key} {ours}, PyTorch {value}")
     return worst
 
 
 def check(rankc, target, plan, accumulate, options, work):
-    units, checkpoints = split_plan(plan)[1], os.path.join(work, "checkpoints")
+    units, checkpoints = plan_of(plan).units, os.path.join(work, "checkpoints")
     built = build(rankc, target, SAMPLE, plan, accumulate, options, work)
     lines = train(built, 20, units)
     worst = check_pytorch(lines, recorded("gpt2")["steps"][str(units * accumulate)]["f64"])
@@ -101,7 +96,7 @@ def check(rankc, target, plan, accumulate, options, work):
 
 
 def check_ranks(rankc, target, work):
-    plan = "hybrid:tensor=2,pipeline=2@2"
+    plan = "tp2pp2dp2"
     code, program = build(rankc, target, RANKS, plan, 4, ["--use-zero", "3"], work)
     call("cc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", code, "-I", ROOT, SAMPLE, RANKS, *flags(rankc))
     return call(program, code, *data_files()).stdout.strip()
@@ -110,15 +105,14 @@ def check_ranks(rankc, target, work):
 def check_outputs(rankc, target, plan, options, expected, work):
     add_outputs(os.path.join(work, "gpt2.onnx"))
     code, program = build(rankc, target, OUTPUTS, plan, 4, options, work)
-    ranks = ranks_of(split_plan(plan)[0])
+    ranks = plan_of(plan).ranks
     said = call(program, code, str(ranks), *data_files()).stdout.strip()
     expect(said == f"{expected} of {ranks} ranks, 0 wrong", said)
     return said
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
     parser.add_argument("checks", nargs="*", help="their names; else all")
     options = parser.parse_args()

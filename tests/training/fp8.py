@@ -13,15 +13,14 @@
   resumed  a run that goes on from a checkpoint has the numbers and files of one that was not stopped
   mixed    --amp bf16 and fp16 beside it
   told     what stays as it is, and what is refused"""
-import argparse
 import filecmp
 import os
 import re
 import sys
 
-from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, recorded, report, split_plan
+from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, names_of, parser_of, plan_of, recorded, report
 
-PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "data:data=2@1", "hybrid:tensor=2,data=2@1"]
+PLANS = ["one", "dp2", "tp2", "data2", "tp2data2"]
 KEYS = ("loss", "grad_norm")
 REFERENCE = {"c": [], "cuda": ["--kernels", "reference"]}
 FIRST = {"mlp_fp8": 10, "gpt2_fp8": 2, "llama_fp8": 2}  # steps
@@ -58,7 +57,7 @@ def differences(metrics, expected, key):
 
 def counts_of(case, plan):
     """Micro-batches a step, and how many of them a unit has."""
-    units = split_plan(plan)[1]
+    units = plan_of(plan).units
     return [(count, int(count) // units) for count in recorded(case)["steps"] if int(count) % units == 0]
 
 
@@ -90,9 +89,9 @@ def same(ours, one, target):
 
 def check_exact(run, plans):
     for case in ("gpt2_fp8", "mlp_fp8"):
-        one = numbers(run(case, "dp@1", 2, steps=8))
-        expect(numbers(run(case, "dp@2", 1, steps=8)) == one, f"{case}: two units differ from one")
-        again = numbers(run(case, "dp@1", 2, "--recompute", "full", steps=8))
+        one = numbers(run(case, "one", 2, steps=8))
+        expect(numbers(run(case, "dp2", 1, steps=8)) == one, f"{case}: two units differ from one")
+        again = numbers(run(case, "one", 2, "--recompute", "full", steps=8))
         expect(same(again, one, run.target), f"{case}: recomputed, it differs: {again}, not {one}")
     return "the same bits"
 
@@ -118,7 +117,7 @@ def check_mixed(run, plans):
     case, worst = "mlp_fp8", 0
     theirs = recorded(case)["steps"]["1"]
     effect = max(abs(a - b) / b for a, b in zip(theirs["plain"]["loss"], theirs["f32"]["loss"]))
-    for plan in [plan for plan in plans if split_plan(plan)[1] == 1]:
+    for plan in [plan for plan in plans if plan_of(plan).units == 1]:
         for amp in ("bf16", "fp16:init_scale=256"):
             metrics = run(case, plan, 1, "--amp", amp)
             apart = max(differences(metrics, theirs["f32"], "loss"))
@@ -161,14 +160,13 @@ CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.sta
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("--library", action="store_true", help="target cuda: products by the library, not by rankc's kernels")
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
-    plans = options.plans.split(";")
+    plans = names_of(options.plans)
     return report((name, lambda work, name=name: CHECKS[name](Run(options, work), plans)) for name in options.checks)
 
 

@@ -11,7 +11,6 @@ from PyTorch in f64 than BOUND times the largest gradient, and a plan is within 
     max|plan - f64| <= 2 max|one rank - f64| + 8 eps max|f64|
 
 with the same micro-batches. A gradient that is 0 but for rounding has the scale of the largest one of the module."""
-import argparse
 import concurrent.futures
 import functools
 import glob
@@ -19,17 +18,14 @@ import os
 import sys
 
 import harness
-from harness import HERE, Wrong, expect, ranks_of, report
+from harness import HERE, Failed, expect, names_of, needed, parser_of, plan_of, report
 from long_sequences import EPS, tensors_of
 
-try:
+with needed():
     import numpy
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 BOUND, RATE, ACCUMULATE = 1e-5, 2.0 ** 20, 2
-PLANS = ["dp@2", "tp:tensor=2@1", "data:data=2@1", "pp:pipeline=2@1", "dp@2+--use-zero 2"]
+PLANS = ["dp2", "tp2", "data2", "pp2", "dp2+use-zero=2"]
 ROUNDING = 1e-9  # of a gradient beside the largest one of the module: it is a sum of terms that cancel
 
 
@@ -37,13 +33,10 @@ class Program:
     """A module compiled under a plan, with the recorded gradients of its folder."""
 
     def __init__(self, rankc, folder, plan, work):
-        policy, _, rest = plan.partition("@")
-        units, _, options = rest.partition("+")
-        self.rankc, self.folder, self.plan, self.work, self.units = rankc, folder, plan, work, int(units)
+        self.rankc, self.folder, self.plan, self.work, self.units = rankc, folder, plan, work, plan_of(plan).units
         self.recorded = dict(numpy.load(os.path.join(folder, "gradients.npz")))
         harness.call(rankc, "compile", os.path.join(folder, "model.onnx"), "-o", f"{work}/out", "-q", "--reuse", "override", "--train",
-                     "--optimizer", f"sgd:lr={RATE}", "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * self.units),
-                     "--accumulate", str(ACCUMULATE), *options.split(), timeout=1200)
+                     "--optimizer", f"sgd:lr={RATE}", *plan_of(plan).options, "--accumulate", ACCUMULATE, timeout=1200)
         harness.call(rankc, "verify", f"{work}/out", "-q", timeout=1200)
 
     def reference(self, count):
@@ -94,7 +87,7 @@ def check_plan(plan, made, one, reference):
 
 def check(rankc, plans, folder, cells, work):
     """Fills cells by plan: the largest distance from f64 as a part of the largest gradient or of the bound."""
-    single = Program(rankc, folder, "dp@1", work)
+    single = Program(rankc, folder, "one", work)
     one = {count: single.gradients(count) for count in (ACCUMULATE, 2 * ACCUMULATE)}
     cells["one rank"] = f"{max(check_one(one[count], single.reference(count)) for count in one):.1e}"
     wrong = []
@@ -103,7 +96,7 @@ def check(rankc, plans, folder, cells, work):
             program = Program(rankc, folder, plan, work)
             count = ACCUMULATE * program.units
             cells[plan] = f"{check_plan(plan, program.gradients(count), one[count], program.reference(count)):.2f}"
-        except Wrong as why:
+        except Failed as why:
             cells[plan] = "**failed**"
             wrong.append(str(why))
     expect(not wrong, "\n".join(wrong))
@@ -132,15 +125,14 @@ def write_table(path, plans, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser = parser_of(__doc__)
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("--table", help="where to write a table of the results")
     parser.add_argument("--jobs", type=int, default=1, help="modules at a time [1]")
     parser.add_argument("folders", nargs="*")
     options = parser.parse_args()
     folders = options.folders or sorted(glob.glob(os.path.join(HERE, "gradients", "*")))
-    plans, results = options.plans.split(";"), {folder: {} for folder in folders}
+    plans, results = names_of(options.plans), {folder: {} for folder in folders}
     checks = [(os.path.basename(folder), functools.partial(check, options.rankc, plans, folder, results[folder])) for folder in folders]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         failed = any(list(pool.map(lambda one: report([one]), checks)))

@@ -6,12 +6,12 @@ divided likewise, so that no rank holds the whole parameter, or another part, be
 
 Checks the recorded models under tp with 2 and 3 ways for both targets, with and without --recompute full: also that attention of
 grouped heads is divided, and that recomputed copies of products and of attention are divided as their originals are."""
-import argparse
 import collections
-import json
 import os
-import subprocess
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import json_of, rankc_of  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = ["bert", "cnn", "cnn_bn", "experts", "gpt2", "llama", "resnet", "vit"]
@@ -24,10 +24,7 @@ def plan(rankc, model, target, ways, recompute):
     command = [rankc, "plan", f"{HERE}/{model}/model.onnx", "--train", "--json", "--target", target, "--pas", f"tp:tensor={ways}", "--recompute", recompute]
     if target == "cuda":
         command += ["--attention", "flash"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)
+    return json_of(*command)
 
 
 def copies(nodes):
@@ -38,9 +35,7 @@ def copies(nodes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = parser.parse_args().rankc
+    rankc = rankc_of(__doc__)
     wrong = []
     for model in MODELS:
         for target, ways in PLANS:

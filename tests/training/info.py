@@ -6,19 +6,15 @@
 Models whose training algorithm has Momentum or Adagrad of ai.onnx.preview.training are trained without --optimizer; their
 losses are those of the pseudo code in the operators' documentation, here in NumPy and f64. What is not exactly an optimizer of
 rankc's is refused by name. Weights are stored as float_data, as onnx.helper does."""
-import argparse
 import functools
 import sys
 
-from harness import call, expect, lines_of, report
+from harness import call, expect, lines_of, needed, rankc_of, report
 
-try:
+with needed():
     import numpy as np
     import onnx
     from onnx import helper
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 STEPS, BATCH, BOUND, RATE = 6, 4, 1e-5, 0.05
 DOMAIN = "ai.onnx.preview.training"
@@ -113,10 +109,8 @@ def refuses(rankc, name, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    options = parser.parse_args()
-    return report((f"{check.__name__} {name}", functools.partial(check, options.rankc, name))
+    rankc = rankc_of(__doc__)
+    return report((f"{check.__name__} {name}", functools.partial(check, rankc, name))
                   for check, names in ((trains, TRAINED), (refuses, REFUSED)) for name in names)
 
 

@@ -14,7 +14,6 @@ ring attention, which is that. Required is
     max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|
 
 over the losses of all steps, over the norms of all steps, and over the elements of each parameter."""
-import argparse
 import array
 import itertools
 import json
@@ -24,7 +23,7 @@ import struct
 import sys
 import tempfile
 
-from harness import HERE, call, expect, lines_of, ranks_of, report
+from harness import HERE, call, expect, lines_of, parser_of, plan_of, report
 
 MODEL = os.path.join(HERE, "..", "models", "llama", "model.onnx")
 BATCH, LENGTH, VOCAB, SAMPLES, ACCUMULATE = 2, 512, 97, 16, 2
@@ -99,8 +98,8 @@ def trained(rankc, steps, policy, units, accumulate, options, base):
     work = tempfile.mkdtemp(dir=base)
     out, log, kept, merged = (os.path.join(work, name) for name in ("out", "log.jsonl", "checkpoints", "merged.safetensors"))
     call(rankc, "compile", MODEL, "-o", out, "-q", "--reuse", "override", "--dim", f"batch={BATCH}", "--dim", f"seq={LENGTH}", "--train",
-         "--loss", "cross_entropy:logits=logits,labels=labels", "--optimizer", "sgd:lr=0.2", "--clip-grad-norm", "2", "--pas", policy,
-         "--runtime-ngpus", str(ranks_of(policy) * units), "--accumulate", str(accumulate), *options)
+         "--loss", "cross_entropy:logits=logits,labels=labels", "--optimizer", "sgd:lr=0.2", "--clip-grad-norm", "2",
+         *plan_of(f"{policy}@{units}").options, "--accumulate", str(accumulate), *options)
     call(rankc, "verify", out, "-q")
     call(rankc, "train", out, *write_data(work), "--steps", str(steps), "--kernels", "reference", "--threads", "1", "--log", log,
          "--checkpoint-dir", kept, timeout=1800)
@@ -114,7 +113,7 @@ def distance(values, reference):
 
 
 def compare(plan, one, reference):
-    """Raises Wrong for what is outside the bound; the largest differences of losses and of norms from one rank, relative."""
+    """Raises Failed for what is outside the bound; the largest differences of losses and of norms from one rank, relative."""
     expect(plan.keys() == one.keys() == reference.keys(), "not the same parameters")
     for name, wanted in reference.items():
         allowed = 2 * distance(one[name], wanted) + 8 * EPS * max(map(abs, wanted))
@@ -161,13 +160,11 @@ def write_table(path, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--product", action="store_true")
     parser.add_argument("--results", help="a file of lines, one per result")
     parser.add_argument("--table")
     o = parser.parse_args()
-    o.rankc = os.path.abspath(o.rankc)
     known, results, done = {}, {}, {}
     if o.results and os.path.exists(o.results):
         done = {tuple(line["row"]): line["result"] for line in lines_of(o.results)}

@@ -5,7 +5,6 @@
 
 Each case is a linear layer, or one with a loss of PyTorch's behind it, exported here; it is trained for three steps by SGD
 under several plans. Loss and gradient norm of every step are within 1e-5 of PyTorch's in f64."""
-import argparse
 import functools
 import os
 import re
@@ -13,18 +12,15 @@ import sys
 import warnings
 
 import harness
-from harness import Wrong, lines_of, report
+from harness import Failed, lines_of, names_of, needed, parser_of, plan_of, report
 
-try:
+with needed():
     import numpy as np
     import torch
     from torch.nn import functional
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 BOUND, STEPS, BATCH, INPUTS, RATE = 1e-5, 3, 6, 5, 0.05
-PLANS = ["dp", "tp:tensor=3", "data:data=2", "hybrid:tensor=2,data=2"]
+PLANS = ["one", "tp3", "data2", "tp2data2"]
 
 
 class Layer(torch.nn.Module):
@@ -188,7 +184,7 @@ def check(rankc, name, plans, work):
     model, arguments, target, expected = prepare(name, work)
     out, log, worst = os.path.join(work, "out"), os.path.join(work, "log.jsonl"), 0
     for plan in plans:
-        harness.call(rankc, "compile", model, "-o", out, "-q", "--reuse", "override", "--train", "--pas", plan,
+        harness.call(rankc, "compile", model, "-o", out, "-q", "--reuse", "override", "--train", *plan_of(plan).options,
             "--optimizer", f"sgd:lr={RATE}", *arguments)
         harness.call(rankc, "train", out, "--data", f"x={work}/x.npy", "--data", f"{target}={work}/{target}.npy",
             "--steps", str(STEPS), "--log", log, "--threads", "1")
@@ -197,7 +193,7 @@ def check(rankc, name, plans, work):
                 difference = abs(line[key] - value) / (abs(value) or 1)
                 worst = max(worst, difference)
                 if not difference <= BOUND:
-                    raise Wrong(f"{plan}: step {step + 1}: {key} {line[key]}, PyTorch {value}")
+                    raise Failed(f"{plan}: step {step + 1}: {key} {line[key]}, PyTorch {value}")
     return f"{worst:.1e}"
 
 
@@ -207,15 +203,15 @@ def check_target_out_of_range(rankc, work):
     labels = np.load(f"{work}/{target}.npy")
     labels[BATCH + 3] = 7
     np.save(f"{work}/{target}.npy", labels)
-    for plan in ("dp", "data:data=2"):
-        harness.call(rankc, "compile", model, "-o", f"{work}/out", "-q", "--reuse", "override", "--train", "--pas", plan,
+    for plan in ("one", "data2"):
+        harness.call(rankc, "compile", model, "-o", f"{work}/out", "-q", "--reuse", "override", "--train", *plan_of(plan).options,
             "--accumulate", "3", *arguments)
         done = harness.call(rankc, "train", f"{work}/out", "--data", f"x={work}/x.npy", "--data",
                             f"{target}={work}/{target}.npy", status=3)
         expected = ("error[E0382]: label 7 at [3] is outside of the 7 classes",
                     f"step 1 read samples {BATCH} to {2 * BATCH - 1} of the run; the data has {STEPS * BATCH}")
         if not all(text in done.stderr for text in expected):
-            raise Wrong(f"{plan}: {done.stderr.strip()}")
+            raise Failed(f"{plan}: {done.stderr.strip()}")
     return "ok"
 
 
@@ -246,18 +242,17 @@ def check_untrained(rankc, work):
         named = {name for note in notes for name in re.findall("'([^']+)'", note.partition("them:")[2])}
         expected = {name for name in untrained if name.partition(".")[0] not in frozen}
         if len(notes) != bool(expected) or named != expected:
-            raise Wrong(f"{frozen}: {named}, PyTorch {expected}: {done.stderr}")
+            raise Failed(f"{frozen}: {named}, PyTorch {expected}: {done.stderr}")
     return "ok"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser = parser_of(__doc__)
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES, "out of range", "untrained"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    plans = options.plans.split(";")
+    plans = names_of(options.plans)
     special = {"out of range": functools.partial(check_target_out_of_range, options.rankc),
                "untrained": functools.partial(check_untrained, options.rankc)}
     return report((name, special.get(name) or functools.partial(check, options.rankc, name, plans)) for name in options.names)

@@ -2,13 +2,12 @@
 """What the training interface of C cannot take, it refuses with a status (misuse.c).
 
     misuse.py --rankc RANKC"""
-import argparse
 import os
 import re
 import sys
 import tempfile
 
-from harness import HERE, call, expect, model_of, report
+from harness import HERE, call, expect, model_of, rankc_of, report
 from nonfinite import flags
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -48,11 +47,9 @@ def refused(rankc, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    options = parser.parse_args()
+    rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory(prefix="rankc-misuse-") as work:
-        return report([("misuse", lambda _: refused(options.rankc, work))])
+        return report([("misuse", lambda _: refused(rankc, work))])
 
 
 if __name__ == "__main__":

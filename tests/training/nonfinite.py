@@ -4,37 +4,25 @@
     nonfinite.py --rankc RANKC [NAME...]
 
 Each check is a function here; models and PyTorch's numbers are from record_nonfinite.py."""
-import argparse
 import functools
-import json
 import math
 import os
-import subprocess
 import sys
 
 import harness
-from harness import HERE, call, data_of, expect, model_of, ranks_of, report, split_plan
+from harness import HERE, call, data_of, expect, model_of, needed, parser_of, plan_of, read_json, report
 from train import tensors_of
 
-try:
+with needed():
     import numpy as np
     import onnx
     import onnx.numpy_helper
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
-PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "data:data=2@1"]
+PLANS = ["one", "dp2", "tp2", "data2"]
 BOUND = 1e-6  # of what PyTorch computes in f32
 
 
-class Bench:
-    def __init__(self, rankc, work):
-        self.rankc, self.work = rankc, work
-
-    def path(self, name):
-        return os.path.join(self.work, name)
-
+class Bench(harness.Bench):
     def compile(self, case, *options):
         """The directory of the case's program."""
         model = self.path("model.onnx")
@@ -53,8 +41,7 @@ class Bench:
 
 
 def recorded(case):
-    with open(os.path.join(HERE, "nonfinite", f"{case}.json")) as file:
-        return json.load(file)
+    return read_json(HERE, "nonfinite", f"{case}.json")
 
 
 def words(option, files):
@@ -64,8 +51,8 @@ def words(option, files):
 def flags(rankc):
     """Of a C compiler, to link with this build's runtime."""
     build = os.path.dirname(os.path.dirname(os.path.abspath(rankc)))
-    said = subprocess.run(["pkg-config", "--static", "--cflags", "--libs", "rankc-rt"], capture_output=True, text=True, check=True,
-                          env={**os.environ, "PKG_CONFIG_PATH": os.path.join(build, "meson-uninstalled")})
+    said = call("pkg-config", "--static", "--cflags", "--libs", "rankc-rt",
+                env={"PKG_CONFIG_PATH": os.path.join(build, "meson-uninstalled")})
     return ["-I" + os.path.join(build, "frontend", "include"), *said.stdout.split()]
 
 
@@ -99,9 +86,9 @@ def ended(bench):
         expect(not os.path.isdir(kept) or not os.listdir(kept), "there is a checkpoint")
 
 
-def said_of(bench, case, policy, units, files, *options):
+def said_of(bench, case, plan, files, *options):
     """What a run of one step says."""
-    out = bench.compile(case, "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units), *options)
+    out = bench.compile(case, *plan_of(plan).options, *options)
     return call(bench.rankc, "train", out, *words("--data", files), "--steps", "1", "--threads", "1", status=9).stderr
 
 
@@ -111,13 +98,13 @@ def named(bench):
     for case in "log", "quotient", "softmax":
         reference = recorded(case)
         for plan in PLANS:
-            said = said_of(bench, case, *split_plan(plan), doubled(bench, reference))
+            said = said_of(bench, case, plan, doubled(bench, reference))
             place, _, loop = said.partition("help:")
             expect("error[E0914]" in said and " step 1 " in said and "on rank 0" in said, f"{case} {plan}: {said}")
             expect(f"node '{reference['first']}'" in place or f"'{reference['first']}'" in loop, f"{case} {plan}: {said}")
             expect("gradient of" not in said, f"{case} {plan}: {said}")
     for case in "root", "infinite":
-        said = said_of(bench, case, "dp", 1, bench.data(recorded(case)))
+        said = said_of(bench, case, "one", bench.data(recorded(case)))
         expect("gradient of node" in said, said)
 
 
@@ -135,10 +122,10 @@ def given(bench):
     x = np.load(files["x"])
     x[5, 1] = np.nan
     np.save(files["x"], x)
-    for plan, rank in ("dp@1", 0), ("dp@2", 1), ("tp:tensor=2@2", 2):
-        said = said_of(bench, "root", *split_plan(plan), files, *(["--accumulate", "2"] if plan == "dp@1" else []))
+    for plan, rank in ("one", 0), ("dp2", 1), ("tp2dp2", 2):
+        said = said_of(bench, "root", plan, files, *(["--accumulate", "2"] if plan == "one" else []))
         expect("input 'x'" in said and f"on rank {rank}" in said, f"{plan}: {said}")
-    said = said_of(bench, "parameter", "dp", 1, doubled(bench, recorded("parameter")))
+    said = said_of(bench, "parameter", "one", doubled(bench, recorded("parameter")))
     expect("parameter 'other', before the step" in said, said)
 
 
@@ -174,8 +161,7 @@ CHECKS = [updated, ended, named, given, sliced]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
     options = parser.parse_args()
 

@@ -9,7 +9,6 @@ recomputation none, full, as far as 8 ranks go. What is in --results is not run 
 
 The plan without stages is compared with one rank that sees the same micro-batches: equal without a tensor axis, ZeRO 0 and 1 with
 units, and ZeRO 2 and 3, as far as the order of additions is the same; else within BOUND."""
-import argparse
 import glob
 import itertools
 import json
@@ -17,7 +16,7 @@ import os
 import sys
 import tempfile
 
-from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, recorded, report
+from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, parser_of, recorded, report
 
 ACCUMULATE, STEPS, BOUND, MOST_RANKS = 4, 10, 1e-5, 8
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "chimera"]
@@ -356,15 +355,13 @@ def write_table(o, path, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
     parser.add_argument("--product", action="store_true")
     parser.add_argument("--results", help="a file of lines, one per result")
     parser.add_argument("--table")
     parser.add_argument("cases", nargs="*")
     o = parser.parse_args()
-    o.rankc = os.path.abspath(o.rankc)
     known, results = {}, {}
     if o.results and os.path.exists(o.results):
         results = {tuple(line["row"]): line["result"] for line in lines_of(o.results)}

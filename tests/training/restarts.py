@@ -6,7 +6,6 @@
 GPT-2 is trained on four ranks under each of PLANS. After a random time a random rank gets SIGKILL, N times in all, in as many runs as
 that takes. Losses, gradient norms, learning rates and the files of the last checkpoint must be those of a run that nothing disturbed,
 bit for bit. The table has the times from a kill to the end of the last rank, and from the restart to the end of the next step."""
-import argparse
 import os
 import random
 import shutil
@@ -14,22 +13,19 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-from harness import Wrong, compile_case, data_of, expect, lines_of, report
+from harness import compile_case, data_of, expect, lines_of, parser_of, report
 from runs import equal_folders
 
-PLANS = ["tp:tensor=2@2", "dp@4+zero", "hybrid:tensor=2,pipeline=2@1"]
+PLANS = ["tp2dp2", "dp4+use-zero=1", "tp2pp2"]
 STEPS, EVERY, MOST = 300, 4, 5  # steps of a run, steps between checkpoints, kills of a run
 SOON = 300
 
 
 def compiled(rankc, plan, work):
-    plan, _, zero = plan.partition("+")
     out = f"{work}/program"
-    options = ["--use-zero", "1"] if zero else []
-    compile_case(rankc, "gpt2", plan, 4, out, options)
+    compile_case(rankc, "gpt2", plan, 4, out, [])
     return f"{out}/model/_"
 
 
@@ -120,7 +116,7 @@ def check(rankc, plan, kills, chance, rows):
 def gives_up(rankc):
     """The run ends where no restart is left, and at once where ranks ended by themselves: a loss that is not finite, wrong options."""
     def run_all(work):
-        directory = compiled(rankc, "dp@4", work)
+        directory = compiled(rankc, "dp4", work)
         run = start(rankc, directory, work, "--restarts", "1")
         for _ in range(2):
             wait(lambda: len(ranks(run)) == 4, run, "four ranks")
@@ -149,14 +145,13 @@ def table(rows, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=2, help="of each plan")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--table")
     options = parser.parse_args()
     chance, rows = random.Random(options.seed), []
-    rankc = os.path.abspath(options.rankc)
+    rankc = options.rankc
     failed = report([(plan, check(rankc, plan, options.kills, chance, rows)) for plan in PLANS] + [("gives up", gives_up(rankc))])
     if options.table and not failed:
         table(rows, options.table)

@@ -4,14 +4,13 @@
     roles.py --rankc RANKC [CHECK..]
 
 The models and what PyTorch says of them: roles/record.py."""
-import argparse
 import functools
 import json
 import math
 import os
 import sys
 
-from harness import HERE, call, expect, lines_of, report
+from harness import HERE, call, expect, lines_of, parser_of, report
 
 FOLDER = os.path.join(HERE, "roles")
 LOSS = ["--train", "--loss", "cross_entropy:logits=logits,labels=labels"]
@@ -205,8 +204,7 @@ CASES += [("options", "dynamo"), ("options", "dynamo_plain"), ("keys", "dynamo")
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     options = parser.parse_args()
     chosen = [(check, name) for check, name in CASES if not options.checks or check in options.checks]

@@ -3,32 +3,31 @@
 
     statistics.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [CHECK...]
 
-A plan is "policy" or "policy OPTIONS", of one unit. Losses, gradient norms and the loss in evaluation are within 1e-5 of
+A plan is of one unit. Losses, gradient norms and the loss in evaluation are within 1e-5 of
 PyTorch's in f64, running statistics of a checkpoint within 1e-5 of their largest value.
 
   own      each unit has its own statistics in training; evaluation and checkpoints have those of unit 0
   shared   --sync-batch-norm: all units have the statistics of their micro-batches together, as torch.nn.SyncBatchNorm
   resumed  evaluation after a resumed run is that of one that was not stopped, bit for bit"""
-import argparse
 import os
 import sys
 
-from harness import COMM, Wrong, call, compile_case, data_of, lines_of, ranks_of, recorded, report
+from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report
 from train import BOUND, tensors_of
 
-PLANS = ["dp", "data:data=2", "dp --use-zero 3", "tp:tensor=2", "pp:pipeline=3 --use-zero 1"]
+PLANS = ["one", "data2", "one+use-zero=3", "tp2", "pp3+use-zero=1"]
 CASES = ["cnn_bn", "resnet", "mlp_batch_norm"]
 
 
 class Bench:
     def __init__(self, options, work):
-        self.rankc, self.target, self.plans, self.work = options.rankc, options.target, options.plans.split(";"), work
+        self.rankc, self.target, self.plans, self.work = options.rankc, options.target, names_of(options.plans), work
 
     def compile(self, case, plan, run, *options):
-        policy, *more = plan.split()
-        compile_case(self.rankc, case, f"{policy}@{run['units']}", run["accumulate"], os.path.join(self.work, "out"),
-                     [*recorded(case)["options"], *more, *options], target=self.target)
-        return ranks_of(policy) * run["units"]
+        units = plan_of(plan)._replace(units=run["units"])
+        compile_case(self.rankc, case, units, run["accumulate"], os.path.join(self.work, "out"), [*recorded(case)["options"], *options],
+                     target=self.target)
+        return units.world
 
     def train(self, case, steps, *options):
         """The metrics. The loss in evaluation is taken after the last step."""
@@ -40,7 +39,7 @@ class Bench:
 
 def compare(what, ours, theirs, scale):
     if not abs(ours - theirs) <= BOUND * scale:
-        raise Wrong(f"{what}: {ours}, PyTorch {theirs}")
+        raise Failed(f"{what}: {ours}, PyTorch {theirs}")
 
 
 def statistics_of(folder, names):
@@ -90,7 +89,7 @@ def check_resumed(bench):
         parts = ["--checkpoint-dir", os.path.join(bench.work, f"parts {plan}")]
         found = bench.train("cnn_bn", 2, *parts)[-1:] + bench.train("cnn_bn", 4, *parts, "--resume", "latest")[-1:]
         if found != [line for line in whole if "eval_loss" in line]:
-            raise Wrong(f"{plan}: {found}, not stopped {whole}")
+            raise Failed(f"{plan}: {found}, not stopped {whole}")
     return "the same bits"
 
 
@@ -98,10 +97,9 @@ CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.sta
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
     return report((name, lambda work, name=name: CHECKS[name](Bench(options, work))) for name in options.checks)

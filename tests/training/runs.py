@@ -4,7 +4,6 @@
     runs.py --rankc RANKC [--kill-at KILL_AT.so] [--every N] [NAME...]
 
 Each check is a function here. What is resumed gives the very numbers and files of the run that was not stopped."""
-import argparse
 import filecmp
 import functools
 import itertools
@@ -16,13 +15,9 @@ import shutil
 import struct
 import sys
 
-from harness import HERE, call, data_of, expect, folder_of, lines_of, model_of, ranks_of, recorded, report
+from harness import HERE, call, data_of, expect, folder_of, lines_of, model_of, parser_of, plan_of, recorded, report
 from long_sequences import write_npy
 
-PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
-         "tp2dp2": ("tp:tensor=2", 4), "data2": ("data:data=2", 2), "dp3": ("dp", 3), "data2dp2": ("data:data=2", 4), "tp3": ("tp:tensor=3", 3),
-         "pp2": ("pp:pipeline=2", 2), "pp2tp2": ("hybrid:tensor=2,pipeline=2", 4),
-         "hybrid2": ("hybrid:tensor=2,data=2", 8), "nest4": (f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest4.rules", 4)}
 GPT2 = os.path.join(HERE, "..", "models", "gpt2", "model.onnx") # of any number of positions up to 16
 ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
 
@@ -46,11 +41,8 @@ class Bench:
         return call(self.rankc, *words, env=env, status=status)
 
     def compile(self, name, plan="one", case="mlp", options=ADAMW, accumulate=1):
-        return self.compile_for(name, *PLANS[plan], options, accumulate, case)
-
-    def compile_for(self, name, policy, ranks, options, accumulate, case="mlp"):
-        self.call("compile", model_of(case), "-o", self.path(name), "-q", "--train", "--pas", policy, "--runtime-ngpus", str(ranks),
-                  "--accumulate", str(accumulate), *options)
+        self.call("compile", model_of(case), "-o", self.path(name), "-q", "--train", *plan_of(plan, HERE).options, "--accumulate", accumulate,
+                  *options)
         return Program(self, name, case)
 
 
@@ -97,7 +89,7 @@ def checkpoints(directory):
 def resume(bench):
     """A run that goes on from a checkpoint is the run that was not stopped, bit for bit."""
     for plan, accumulate, shuffle, case in (("one", 1, [], "mlp"), ("one", 2, ["--shuffle", "7"], "mlp"),
-                                            ("hybrid", 1, [], "gpt2"), ("tp2dp2", 2, ["--shuffle", "7"], "mlp"),
+                                            ("tp2data2", 1, [], "gpt2"), ("tp2dp2", 2, ["--shuffle", "7"], "mlp"),
                                             ("nest4", 1, [], "mlp")):
         program = bench.compile(f"{plan}{accumulate}", plan, accumulate=accumulate, case=case)
         whole, parts = bench.path(f"whole-{plan}{accumulate}"), bench.path(f"parts-{plan}{accumulate}")
@@ -119,7 +111,7 @@ def parts(bench):
     bound = 1e-5  # cuts change the order of sums; SGD keeps the difference at rounding
     options = ["--optimizer", "sgd:lr=0.01,momentum=0.9"]
     expected = {}
-    for plan in ("one", "tp2", "hybrid", "nest4"):
+    for plan in ("one", "tp2", "tp2data2", "nest4"):
         program, directory = bench.compile(f"parts-{plan}", plan, options=options), bench.path(f"parts-{plan}.ckpt")
         program.train(3, "--checkpoint-dir", directory)
         for kind in ("parameters", "optimizer"):
@@ -293,7 +285,7 @@ def broadcast(bench):
     """--broadcast-weights, by which only the first scale unit reads weights, changes nothing: parts that ranks divide, slices of ZeRO,
     stages, weights of the model and copied ones."""
     for plan, options in (("tp2dp2", ["--use-zero", "3"]), ("tp2dp2", ["--weights", "copy"]), ("dp3", ["--use-zero", "3", "--weights", "copy"]),
-                          ("hybrid2", ["--use-zero", "1"])):
+                          ("tp2data2dp2", ["--use-zero", "1"])):
         program = bench.compile(f"broadcast-{plan}-{len(options)}{options[-1]}", plan, "gpt2", [*ADAMW, *options])
         plain, shared = bench.path("plain"), bench.path("shared")
         lines = program.train(1, "--checkpoint-dir", plain)
@@ -359,8 +351,9 @@ def units(bench):
     another number it is the same program, byte for byte, but for the default in location.json."""
     reference = recorded("mlp")
     options = ["--optimizer", reference["optimizer"]]
-    for pas, size in (("dp", 1), ("tp:tensor=2", 2)):
-        few, many = (bench.compile_for(f"{size}-for-{n}", pas, n * size, options, accumulate=2) for n in (1, 4))
+    for plan in "one", "tp2":
+        size = plan_of(plan).ranks
+        few, many = (bench.compile(f"{plan}-for-{n}", plan_of(plan)._replace(units=n), options=options, accumulate=2) for n in (1, 4))
         for folder, _, names in os.walk(few.directory):
             for name in names:
                 if name != "location.json" and not name.startswith(".lock-"):
@@ -369,9 +362,9 @@ def units(bench):
                     expect(filecmp.cmp(one, other, shallow=False), f"{other} depends on the number of units")
         for n, accumulate in ((1, 2), (2, 2), (3, 1), (4, 2), (4, 3)):
             lines = few.train(5, "--runtime-ngpus", str(n * size), "--accumulate", str(accumulate))
-            near(lines, reference["steps"][str(n * accumulate)]["f64"]["loss"][:5], f"{pas}, {n} units")
+            near(lines, reference["steps"][str(n * accumulate)]["f64"]["loss"][:5], f"{plan}, {n} units")
             if (n, accumulate) == (4, 2):
-                expect(numbers(many.train(5)) == numbers(lines), f"{pas}: the default is not four units")
+                expect(numbers(many.train(5)) == numbers(lines), f"{plan}: the default is not four units")
         expect(many.show()["runtime_ngpus"] == 4 * size and few.show()["runtime_ngpus"] == size, "show")
     program = [f"{few.directory}/model/_/build/train", "--steps", "1", *few.data()]
     said = call(*program, "--rank", "0", "--world", "3", status=8).stderr
@@ -443,8 +436,8 @@ def restaged(bench):
     for accumulate in 1, 2:
         ways = {stage: ["--use-zero", stage] for stage in "0123"}
         ways |= {"fsdp": [], "groups": ["--use-zero", "2", "--zero-ngroups", "2"], "again": ["--recompute", "full", "--use-async-reducer", "0"]}
-        programs = {name: bench.compile_for(f"restaged-{accumulate}-{name}", "fsdp" if name == "fsdp" else "dp", 2, [*ADAMW, *words],
-                                            accumulate, "gpt2") for name, words in ways.items()}
+        programs = {name: bench.compile(f"restaged-{accumulate}-{name}", "fsdp@2" if name == "fsdp" else "dp2", "gpt2", [*ADAMW, *words],
+                                        accumulate) for name, words in ways.items()}
         whole, parts = bench.path(f"restaged-{accumulate}.whole"), bench.path(f"restaged-{accumulate}.parts")
         order = ["0", "1", "2", "3", "0", "fsdp", "again", "groups"]
         expected = numbers(programs["0"].train(len(order), "--checkpoint-dir", whole))
@@ -518,7 +511,7 @@ def initial(bench):
     options = ["--init", "*=uniform:low=-0.3,high=0.1", "--init", "*.weight=normal:std=0.02", "--init", "*1.weight=xavier_uniform",
                "--init", "*.0.bias=constant:value=0.5", "--init", "*.2.weight=kaiming_normal:seed=3"]
     expected = None
-    for plan in ("one", "dp2", "tp2", "hybrid"):
+    for plan in ("one", "dp2", "tp2", "tp2data2"):
         program, directory = bench.compile(f"initial-{plan}", plan, options=options), bench.path(f"initial-{plan}.ckpt")
         bench.call("verify", program.directory, "-q")
         program.train(1, "--lr", "0", "--checkpoint-dir", directory)
@@ -582,7 +575,7 @@ def accumulated(bench):
 
 def other_build(bench):
     """A rankc with a byte more at its end, and its runtime."""
-    build, tool = os.path.dirname(os.path.dirname(os.path.abspath(bench.rankc))), bench.path("tool")
+    build, tool = os.path.dirname(os.path.dirname(bench.rankc)), bench.path("tool")
     shutil.copytree(os.path.join(build, "frontend", "include"), os.path.join(tool, "frontend", "include"))
     os.makedirs(os.path.join(tool, "runtime"))
     for name in "frontend/rankc", "runtime/librankc-rt.a":
@@ -609,7 +602,7 @@ def rebuilt(bench):
 
 # Slices of 3 ranks are of unequal size. Where ZeRO 2 and 3 reduce gradients along a data axis and over scale units, they add in
 # another order than ZeRO 0 and 1.
-ZERO_PLANS = {"dp2": False, "dp3": False, "data2": False, "data2dp2": True, "hybrid2": True}
+ZERO_PLANS = {"dp2": False, "dp3": False, "data2": False, "data2dp2": True, "tp2data2dp2": True}
 
 
 def saved(program, steps, directory):
@@ -653,7 +646,7 @@ def without_hashes(said):
 def loaded(bench):
     """A rank under ZeRO 3 loads its slices of what it would load without: from the model, from weights/, or made by --init."""
     made = ["--init", "*=normal:std=0.02"]
-    for plan in ("dp3", "hybrid2"):
+    for plan in ("dp3", "tp2data2dp2"):
         for name, options in (("reference", []), ("copy", ["--weights", "copy"]), ("made", made), ("copied", [*made, "--weights", "copy"])):
             kept = []
             for zero in "0", "3":
@@ -667,7 +660,7 @@ def loaded(bench):
 # Layouts of the same run: plan, micro-batches per scale unit, options. Each step has two micro-batches.
 LAYOUTS = {"one": ("one", 2, []), "tp2": ("tp2", 2, []), "tp3": ("tp3", 2, []), "nest4": ("nest4", 2, []), "data2": ("data2", 2, []),
            "zero2": ("dp2", 1, ["--use-zero", "2"]), "zero3": ("dp2", 1, ["--use-zero", "3"]),
-           "tp2zero1": ("tp2dp2", 1, ["--use-zero", "1"]), "pp2": ("pp2", 2, []), "pp2tp2": ("pp2tp2", 2, [])}
+           "tp2zero1": ("tp2dp2", 1, ["--use-zero", "1"]), "pp2": ("pp2", 2, []), "tp2pp2": ("tp2pp2", 2, [])}
 
 
 def moved(bench):
@@ -677,7 +670,7 @@ def moved(bench):
     for case in "mlp", "gpt2":
         programs, runs = {}, {}
         for name, (plan, accumulate, options) in LAYOUTS.items():
-            if case == "gpt2" and name not in ("one", "tp2", "zero3", "pp2tp2"):
+            if case == "gpt2" and name not in ("one", "tp2", "zero3", "tp2pp2"):
                 continue
             programs[name] = bench.compile(f"{case}-{name}", plan, case, ["--optimizer", "adamw:lr=0.001", *options], accumulate)
             runs[name] = programs[name].train(6, "--checkpoint-dir", bench.path(f"{case}-{name}.ckpt"), "--checkpoint-every", "3")
@@ -712,7 +705,7 @@ def mirrored(bench):
         data += ["--data", f"{name}={bench.path(name)}.npy"]
     programs, runs = {}, {}
     for name, (policy, units, options) in POSITIONS.items():
-        bench.call("compile", GPT2, "-o", bench.path(name), "-q", "--train", "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units),
+        bench.call("compile", GPT2, "-o", bench.path(name), "-q", "--train", *plan_of(f"{policy}@{units}").options,
                    "--dim", "batch=1", "--dim", "seq=16", "--accumulate", str(2 // units), "--loss", "cross_entropy:logits=logits,labels=labels",
                    "--optimizer", "adamw:lr=0.001", *options)
         programs[name] = Program(bench, name, None)
@@ -743,7 +736,7 @@ def converted(bench):
     """rankc ckpt: a checkpoint written for another plan is the one that is loaded under that plan, bit for bit; merged parameters are
     those that the files describe; a changed bit is found, and its tensor named."""
     programs = {name: bench.compile(name, plan, "gpt2", ["--optimizer", "adamw:lr=0.001", *options], accumulate)
-                for name, (plan, accumulate, options) in LAYOUTS.items() if name in ("tp2", "tp3", "pp2tp2", "tp2zero1")}
+                for name, (plan, accumulate, options) in LAYOUTS.items() if name in ("tp2", "tp3", "tp2pp2", "tp2zero1")}
     for source, program in programs.items():
         kept = bench.path(f"{source}.ckpt")
         program.train(2, "--checkpoint-dir", kept)
@@ -793,8 +786,7 @@ CHECKS = [resume, rebuilt, parts, killed, damaged, flipped, format_1, broadcast,
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--kill-at")
     parser.add_argument("--every", type=int, default=1, help="killed: calls of a save in the background that are passed over, plus 1")
     parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])

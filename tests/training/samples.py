@@ -8,16 +8,15 @@
   single     of a batch of one sample, a file of one sample is that of all
   refused    files that have not the shape, or tensors that differ; names of no input
   inferred   --accumulate takes the input once"""
-import argparse
 import json
-import os
 import sys
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from harness import call, expect, lines_of, report
+import harness
+from harness import call, expect, lines_of, parser_of, report
 
 BATCH, WIDTH, SAMPLES = 2, 8, 16
 RANDOM = np.random.default_rng(1)
@@ -58,13 +57,7 @@ FOUND = {
 }
 
 
-class Bench:
-    def __init__(self, rankc, work):
-        self.rankc, self.work = rankc, work
-
-    def path(self, name):
-        return os.path.join(self.work, name)
-
+class Bench(harness.Bench):
     def array(self, name, values):
         np.save(self.path(name), values)
         return self.path(name)
@@ -157,8 +150,7 @@ CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.sta
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
     return report((name, lambda work, name=name: CHECKS[name](Bench(options.rankc, work))) for name in options.checks)

@@ -6,13 +6,12 @@ segment, each with its own slot. The accumulation order is the same, so losses a
 
 The table is written into the text IR after the last pass, which is compiled on. A run is the model's own program, under
 the table that rankc fills; the others are compared with it."""
-import argparse
 import os
 import re
 import shutil
 import sys
 
-from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, ranks_of, recorded, report, split_plan
+from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, names_of, parser_of, plan_of, recorded, report
 
 ACCUMULATE, STEPS = 4, 5
 FILLED = re.compile(r"schedule (\d+) micro_batches=1 slots=1 repeat=0\.\.2\n(?:run .*\n){4}")
@@ -35,9 +34,8 @@ TABLES = {
 
 def write_text(rankc, target, case, plan, options, work):
     """Options for every compile of the text IR after the last pass, and the text, with weights in the model's file."""
-    policy, units = split_plan(plan)
     reference = recorded(case)
-    words = ["--train", "--target", target, "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
+    words = ["--train", "--target", target, *plan_of(plan).options, "--optimizer", reference["optimizer"],
              "--accumulate", str(ACCUMULATE), *reference["options"], *options]
     if reference["clip_grad_norm"]:
         words += ["--clip-grad-norm", str(reference["clip_grad_norm"])]
@@ -89,16 +87,15 @@ def check(rankc, target, case, plan, options, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
-    parser.add_argument("--plans", default="dp@1;tp:tensor=2@1;data:data=2@1;dp@2")
+    parser.add_argument("--plans", default="one;tp2;data2;dp2")
     parser.add_argument("--options", default="", help="of every compile, separated by spaces")
     parser.add_argument("case")
     args = parser.parse_args()
-    rankc = os.path.abspath(args.rankc)
+    rankc = args.rankc
     return report((f"{args.case} {plan}", lambda work, plan=plan: check(rankc, args.target, args.case, plan, args.options.split(), work))
-                  for plan in args.plans.split(";"))
+                  for plan in names_of(args.plans))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ of fewer layers.
 
 A layer then needs 4 reduce-scatters and 6 all-gathers in a micro-batch: one of each before and behind attention and the MLP, in both
 phases, and two gathers of what the backward phase reads again, of which a rank keeps only its part (section 4.2.2)."""
-import argparse
 import json
 import os
 import sys
 import tempfile
 
-from harness import Wrong, call, expect
+from harness import Failed, call, expect, rankc_of
 
 SIZES = {
     "gpt2": {"model_type": "gpt2", "n_embd": 64, "n_head": 8, "vocab_size": 64, "n_positions": 512},
@@ -52,29 +51,27 @@ def layer(rankc, model, pas, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    options = parser.parse_args()
+    rankc = rankc_of(__doc__)
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="rankc-check-") as work:
         for model in SIZES:
-            one = layer(options.rankc, model, ["dp"], work)
+            one = layer(rankc, model, ["dp"], work)
             print(f"{model} one rank: {one:.0f} bytes of activations per layer")
             for pas in (["tp:tensor=2", "--sequence-parallel"], ["tp:tensor=4", "--sequence-parallel"], ["context:context=2"],
                         ["context:context=4"], ["hybrid:tensor=2,context=2", "--sequence-parallel"]):
                 try:
                     ways = 4 if "4" in pas[0] or "," in pas[0] else 2
-                    got = layer(options.rankc, model, pas, work)
+                    got = layer(rankc, model, pas, work)
                     print(f"{model} {' '.join(pas)}: {got:.0f} bytes, {got * ways / one:.3f} of one rank's / {ways}")
                     near = NEAR["context" if "context" in pas[0] else "tensor"]
                     expect(abs(got * ways / one - 1) < near, f"not within {near}")
-                except Wrong as why:
+                except Failed as why:
                     wrong += 1
                     print(f"{model} {' '.join(pas)}: FAILED: {why}")
-            counts = collectives(options.rankc, model, work)
+            counts = collectives(rankc, model, work)
             print(f"{model} tp:tensor=2 --sequence-parallel: {counts} all-gathers and reduce-scatters of a layer")
             wrong += counts != (6, 4)
-            whole = layer(options.rankc, model, ["tp:tensor=4"], work)
+            whole = layer(rankc, model, ["tp:tensor=4"], work)
             print(f"{model} tp:tensor=4: {whole * 4 / one:.3f} of one rank's / 4")
             wrong += not whole * 4 / one > 1.3 # what sequence parallelism is for
     sys.exit(wrong > 0)

@@ -9,7 +9,6 @@ Losses, gradient norms and learning rates are within 1e-5 of PyTorch's in f64 at
 verify` proves. So is the loss in evaluation after the last step, and so are running statistics, where the case has them and
 there is one unit: others have statistics of their own. A plan is "policy@units"; each unit has 1 or 4 micro-batches a step, or
 what --accumulate says."""
-import argparse
 import functools
 import glob
 import json
@@ -17,12 +16,12 @@ import os
 import struct
 import sys
 
-from harness import COMM, Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
+from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report
 
 CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "mlp_batch_norm", "cnn", "cnn_bn",
          "cnn_bn_13", "resnet", "vit", "recurrent", "bert", "gpt2", "llama"]
-PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@1",
-         "hybrid:tensor=2,data=2@1", "tp:tensor=2@2"]
+PLANS = ["one", "dp2", "dp3", "tp2", "tp4", "data2",
+         "tp2data2", "tp2dp2"]
 BOUND = 1e-5
 
 
@@ -62,7 +61,7 @@ def differences(metrics, expected, whole, tensors):
     steps = [line for line in metrics if "loss" in line]
     for key in ("loss", "grad_norm", "lr"):
         if len(steps) != len(expected[key]):
-            raise Wrong(f"{len(steps)} steps")
+            raise Failed(f"{len(steps)} steps")
         for step, (line, value) in enumerate(zip(steps, expected[key])):
             yield f"step {step + 1}: {key}", line[key], value, value
     if "eval_loss" not in expected or (expected["running"] and not whole):
@@ -77,7 +76,7 @@ def differences(metrics, expected, whole, tensors):
 
 def check(rankc, target, options, case, plan, work, counts=(1, 4)):
     """Largest relative difference of any step; counts: of micro-batches a unit has per step."""
-    reference, (_, units), worst = recorded(case), split_plan(plan), 0
+    reference, units, worst = recorded(case), plan_of(plan).units, 0
     for accumulate in counts:
         micro_batches = units * accumulate
         expected = reference["steps"][str(micro_batches)]["f64"]
@@ -86,7 +85,7 @@ def check(rankc, target, options, case, plan, work, counts=(1, 4)):
             difference = abs(ours - value) / (abs(scale) or 1)
             worst = max(worst, difference)
             if not difference <= BOUND:
-                raise Wrong(f"{micro_batches} micro-batches: {name} {ours}, PyTorch {value}")
+                raise Failed(f"{micro_batches} micro-batches: {name} {ours}, PyTorch {value}")
     return f"{worst:.1e}"
 
 
@@ -108,16 +107,15 @@ def write_table(path, cases, plans, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c", choices=COMM)
     parser.add_argument("--options", default="", help="further ones of `rankc compile`")
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("--accumulate", type=int, nargs="*", default=[1, 4])
     parser.add_argument("--table", help="where to write a table of the results")
     parser.add_argument("cases", nargs="*", default=CASES)
     options = parser.parse_args()
-    plans, results = options.plans.split(";"), {}
+    plans, results = names_of(options.plans), {}
 
     def run(case, plan, work):
         results[case, plan] = check(options.rankc, options.target, options.options.split(), case, plan, work, options.accumulate)

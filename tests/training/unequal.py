@@ -5,12 +5,11 @@ checkpoint of such ranks is resumed under a plan of equal stages and the other w
     unequal.py --rankc RANKC [--target c|cuda] [--all] [CASE...]
 
 Without --all: the first plans of each case, NUMBER of gpt2 and two of the others."""
-import argparse
 import os
 import shutil
 import sys
 
-from harness import COMM, call, compile_case, data_of, expect, lines_of, ranks_of, recorded, report, split_plan
+from harness import COMM, call, compile_case, data_of, expect, lines_of, parser_of, plan_of, recorded, report
 
 STEPS, BOUND, NUMBER = 10, 1e-5, 11
 # Plan, micro-batches of a unit, further options. The gradients of stages with fewer ranks are received by several, and sent to one.
@@ -47,19 +46,19 @@ def losses(o, case, plan, accumulate, options, work):
 
 def check(o, case, row, work):
     plan, accumulate, *options = row
-    units = split_plan(plan)[1]
-    wanted = losses(o, case, "dp@1", accumulate * units, [], work)
+    units = plan_of(plan).units
+    wanted = losses(o, case, "one", accumulate * units, [], work)
     got = losses(o, case, plan, accumulate, options, work)
     worst = max(abs(a - b) / abs(b) for x, y in zip(got, wanted) for a, b in zip(x, y))
     expect(len(got) == len(wanted) == STEPS and worst <= BOUND, f"{worst:.1e} from one rank: {got} instead of {wanted}")
-    return f"{ranks_of(split_plan(plan)[0])} ranks, {units} units: {worst:.1e} from one rank"
+    return f"{plan_of(plan).ranks} ranks, {units} units: {worst:.1e} from one rank"
 
 
 def checkpoints(o, work):
     reference = recorded("gpt2")
     out, steps = {name: os.path.join(work, name) for name in ("equal", "unequal")}, {}
     common = [*data_of("gpt2", reference["inputs"]), "--kernels", "reference", "--threads", "1", "-q"]
-    for name, plan in (("equal", "hybrid:tensor=2,pipeline=2@1"), ("unequal", "hybrid:tensor=2@0,data=2@1,pipeline=2@1")):
+    for name, plan in (("equal", "tp2pp2"), ("unequal", "hybrid:tensor=2@0,data=2@1,pipeline=2@1")):
         compile_case(o.rankc, "gpt2", plan, 2, out[name])
         call(o.rankc, "train", out[name], *common, "--steps", "4", "--checkpoint-dir", out[name] + ".ck")
         call(o.rankc, "train", out[name], *common, "--steps", "8", "--log", out[name] + ".log")
@@ -82,13 +81,11 @@ def checkpoints(o, work):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--target", default="c")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("cases", nargs="*")
     o = parser.parse_args()
-    o.rankc = os.path.abspath(o.rankc)
     checks = [(f"{case} {' '.join(map(str, row))}", lambda work, case=case, row=row: check(o, case, row, work))
               for case, rows in PLANS.items() if not o.cases or case in o.cases
               for row in (rows if o.all else rows[:NUMBER if case == "gpt2" else 2])]

@@ -12,8 +12,7 @@ what the formulas of the ZeRO paper give (arXiv 1910.02054, section 3.1), which 
 sums of gradients (2) and of parameters (3) by the number of ranks that would hold them alike (expected_memory).
 Stage 3 with --zero-prefetch has the bits of --zero-prefetch 0 at every distance; what a larger distance costs is communication memory.
 
-A plan is "policy@units", the policy one of rankc's, or manual:FILE, rules. A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip"."""
-import argparse
+A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip"."""
 import concurrent.futures
 import fnmatch
 import functools
@@ -23,28 +22,25 @@ import os
 import sys
 import tempfile
 
-from harness import Wrong, call, expect, lines_of, model_of, ranks_of, recorded, report, split_plan
+from harness import Failed, call, expect, lines_of, model_of, names_of, needed, parser_of, plan_of, recorded, report
 
-try:
+with needed():
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
-PLANS = ["dp@2", "dp@3", "dp@4", "dp@8", "tp:tensor=2@1", "tp:tensor=2@2", "tp:tensor=2@4", "data:data=2@1", "data:data=2@2",
-         "data:data=2@4", "hybrid:tensor=2,data=2@1", "hybrid:tensor=2,data=2@2"]
+PLANS = ["dp2", "dp3", "dp4", "dp8", "tp2", "tp2dp2", "tp2dp4", "data2", "data2dp2",
+         "data2dp4", "tp2data2", "tp2data2dp2"]
 CASES = ["1", "4", "4+clip+recompute", "4+amp"]
 OPTIONS = {"clip": ["--clip-grad-norm", "0.5"], "amp": ["--amp", "bf16"], "recompute": ["--recompute", "full"],
            "frozen": ["--param", "*mlp*:frozen"], "whole": ["--param", "*mlp*:whole"]}
 # Model, plan, case, stages: what --quick checks.
-QUICK = [("gpt2", "dp@3", "2+clip", (1, 2, 3)), ("gpt2", "dp@2", "1+amp", (1, 3)), ("llama", "tp:tensor=2@2", "2", (1, 3)),
-         ("llama", "context:context=2@2", "2", (1, 3)),
+QUICK = [("gpt2", "dp3", "2+clip", (1, 2, 3)), ("gpt2", "dp2", "1+amp", (1, 3)), ("llama", "tp2dp2", "2", (1, 3)),
+         ("llama", "context2dp2", "2", (1, 3)),
          ("gpt2", f"manual:{os.path.dirname(os.path.abspath(__file__))}/nest_tokens.rules@2", "1", (0, 3)),
-         ("gpt2", "data:data=2@2", "2", (1, 2, 3)), ("llama", "dp@2", "2+frozen", (2, 3)), ("gpt2", "dp@2", "1+whole", (3,))]
+         ("gpt2", "data2dp2", "2", (1, 2, 3)), ("llama", "dp2", "2+frozen", (2, 3)), ("gpt2", "dp2", "1+whole", (3,))]
 # Model, plan, case: those of --zero-prefetch; --quick checks the quick ones with the first distances.
-PREFETCH = [(model, plan, case) for model in ("gpt2", "llama") for plan in ("dp@2", "dp@4", "data:data=2@2", "tp:tensor=2@2")
+PREFETCH = [(model, plan, case) for model in ("gpt2", "llama") for plan in ("dp2", "dp4", "data2dp2", "tp2dp2")
             for case in ("1", "4", "4+clip+recompute", "4+amp")]
-QUICK_PREFETCH, DISTANCES = [("gpt2", "data:data=2@2", "2+recompute"), ("llama", "dp@4", "1+amp")], (0, 1, 2, 8, 1000)
+QUICK_PREFETCH, DISTANCES = [("gpt2", "data2dp2", "2+recompute"), ("llama", "dp4", "1+amp")], (0, 1, 2, 8, 1000)
 VOCABULARY = {"gpt2": 101, "llama": 97}
 STEPS, BATCH, BOUND, NORM_BOUND, BF16_EPS = 6, 2, 1e-5, 1e-12, 2.0 ** -7
 ALIGNMENT, GRAIN, THRESHOLD = 64, 16, 1024  # bytes; elements; elements
@@ -148,7 +144,7 @@ class Bench:
             np.save(f"{self.work}/{model}/{name}.npy", random.integers(0, tokens, (97, *shape)))
 
     def one(self, model, micro_batches, *options, dtype="f32"):
-        return self.submit(model, "dp@1", micro_batches, 0, *options, *(["--dtype", dtype] if dtype != "f32" else []))
+        return self.submit(model, "one", micro_batches, 0, *options, *(["--dtype", dtype] if dtype != "f32" else []))
 
     def submit(self, *key):
         if key not in self.runs:
@@ -156,9 +152,8 @@ class Bench:
         return self.runs[key]
 
     def train(self, out, model, plan, accumulate, stage, *options):
-        policy, units = split_plan(plan)
-        call(self.rankc, "compile", model_of(model), "-o", out, "-q", "--train", "--pas", policy, "--runtime-ngpus",
-             str(ranks_of(policy) * units), "--accumulate", str(accumulate), "--use-zero", str(stage), "--optimizer",
+        call(self.rankc, "compile", model_of(model), "-o", out, "-q", "--train", *plan_of(plan).options, "--accumulate", accumulate,
+             "--use-zero", stage, "--optimizer",
              recorded(model)["optimizer"], *options)
         data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={self.work}/{model}/{name}.npy")]
         call(self.rankc, "train", out, *data, "--steps", str(STEPS), "--log", out + ".log", "--threads", "1")
@@ -186,7 +181,7 @@ def amp_share(got, one, ref):
 
 def compare(bench, model, plan, case, stage):
     """What the table says of the run: "exact" or the largest relative difference."""
-    (policy, units), (accumulate, names) = split_plan(plan), words_of(case)
+    (policy, units, _), (accumulate, names) = plan_of(plan), words_of(case)
     options = [word for name in names for word in OPTIONS[name]]
     got = bench.submit(model, plan, accumulate, stage, *options).result()
     one = bench.one(model, units * accumulate, *options).result()
@@ -212,7 +207,7 @@ def compare(bench, model, plan, case, stage):
 
 def check_memory(bench, model, plan, case, stage):
     """The run's memory, that which is expected, and the paper's formula."""
-    units, (accumulate, names) = split_plan(plan)[1], words_of(case)
+    units, (accumulate, names) = plan_of(plan).units, words_of(case)
     options = [word for name in names for word in OPTIONS[name]]
     got = bench.submit(model, plan, accumulate, stage, *options).result().memory
     whole = bench.submit(model, plan, accumulate, 0, *options).result().manifest
@@ -228,7 +223,7 @@ def check_memory(bench, model, plan, case, stage):
 def cases_of(options):
     if options.quick:
         return [(*case, stage) for *case, stages in QUICK for stage in stages]
-    return [(model, plan, case, stage) for model in options.models.split() for plan in options.plans.split(";")
+    return [(model, plan, case, stage) for model in options.models.split() for plan in names_of(options.plans)
             for case in options.cases.split() for stage in map(int, options.stages.split())]
 
 
@@ -255,11 +250,11 @@ def run_case(bench, tables, key, _work):
         try:
             table[key] = check(bench, *key)
             said.append(table[key] if check is compare else "memory as expected")
-        except Wrong as wrong:
+        except Failed as wrong:
             said.append(f"{'memory' if check is check_memory else 'FAILED'}: {wrong}")
     text = "; ".join(said)
     if any(word in text for word in ("FAILED", "memory: ")):
-        raise Wrong(text)
+        raise Failed(text)
     return text
 
 
@@ -270,18 +265,18 @@ def write_tables(path, options, equal, memory, prefetched):
         table.write("\n## Losses\n\n" + LOSSES + f"\n| model | plan | ranks | micro-batches, options | {' | '.join('stage ' + s for s in stages)} |\n"
                     f"|{'---|' * (4 + len(stages))}\n")
         for model, plan, case in dict.fromkeys(key[:3] for key in cases_of(options)):
-            policy, units = split_plan(plan)
+            policy, units, _ = plan_of(plan)
             accumulate, names = words_of(case)
             cells = " | ".join(equal.get((model, plan, case, int(stage)), "**failed**") for stage in stages)
-            table.write(f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {ranks_of(policy) * units} | "
+            table.write(f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {plan_of(plan).world} | "
                         f"{', '.join([str(accumulate), *names])} | {cells} |\n")
         table.write("\n## Memory\n\n" + MEMORY + "\n| model | plan | ranks | stage | weights | gradients | optimizer | sum | formula |\n"
                     f"|{'---|' * 9}\n")
         for model, plan, case, stage in cases_of(options):
             if case != "4":
                 continue
-            policy, units = split_plan(plan)
-            row = f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {ranks_of(policy) * units} | {stage} | "
+            policy, units, _ = plan_of(plan)
+            row = f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {plan_of(plan).world} | {stage} | "
             if (model, plan, case, stage) not in memory:
                 table.write(row + "**failed** | | | | |\n")
                 continue
@@ -291,10 +286,10 @@ def write_tables(path, options, equal, memory, prefetched):
         table.write("\n## Prefetch\n\n" + PREFETCHED + f"\n| model | plan | ranks | micro-batches, options | losses | "
                     f"{' | '.join(map(str, DISTANCES))} |\n|{'---|' * (5 + len(DISTANCES))}\n")
         for model, plan, case in PREFETCH:
-            policy, units = split_plan(plan)
+            policy, units, _ = plan_of(plan)
             accumulate, names = words_of(case)
             found = prefetched.get((model, plan, case))
-            table.write(f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {ranks_of(policy) * units} | "
+            table.write(f"| {model} | {policy}, {units} unit{'s' * (units > 1)} | {plan_of(plan).world} | "
                         f"{', '.join([str(accumulate), *names])} | {'equal' if found else '**failed**'} | "
                         f"{' | '.join(map(str, found or [''] * len(DISTANCES)))} |\n")
 
@@ -327,11 +322,10 @@ the longer they take memory.
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few cases of each kind")
     parser.add_argument("--models", default=" ".join(VOCABULARY))
-    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("--stages", default="0 1 2 3")
     parser.add_argument("--cases", default=" ".join(CASES))
     parser.add_argument("--table", help="where to write tables of the results")

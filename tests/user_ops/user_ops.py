@@ -1,39 +1,29 @@
 """Operators that a user declares (--ops): the model of samples/operators against PyTorch (record.py), wrong declarations, reuse.
 
     user_ops.py --rankc RANKC [NAME...]"""
-import argparse
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import rankc_test  # noqa: E402
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import Failed, parser_of, printed  # noqa: E402
 
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE = os.path.join(HERE, "..", "..", "samples", "operators")
 STAND_IN = {"NVCC": os.path.join(HERE, "..", "cuda", "host", "nvcc"), "NVCCFLAGS": "-O0", "CFLAGS": "-O1"}
-PLANS = ["dp", "tp:tensor=2", "tp:tensor=3", "data:data=2", "hybrid:tensor=2,data=2", "pp:pipeline=2"]
+PLANS = ["one", "tp2", "tp3", "data2", "tp2data2", "pp2"]
 
 
-class Wrong(Exception):
-    pass
-
-
-class Bench:
-    def __init__(self, rankc, work):
-        self.rankc, self.work = rankc, work
-
-    def path(self, name):
-        return os.path.join(self.work, name)
-
-    def call(self, *words, status=0, env=None):
-        done = subprocess.run([self.rankc, *words], capture_output=True, text=True, env={**os.environ, **(env or {})}, timeout=300)
-        if done.returncode != status:
-            raise Wrong(f"exit {done.returncode}, not {status}: rankc {' '.join(words)}\n{done.stdout}{done.stderr}")
-        return done.stdout + done.stderr
+class Bench(rankc_test.Bench):
+    def call(self, *words, **how):
+        return "".join(printed(self.rankc, *words, **how))
 
     def compile(self, *words, ops=os.path.join(SAMPLE, "pool.ops"), env=None, status=0):
         return self.call("compile", os.path.join(SAMPLE, "pool.onnx"), "--shape", "x=4,6,8", "-q", "-o", self.path("out"), "--ops", ops, *words,
@@ -54,35 +44,35 @@ def edit(path, old, new):
     with open(path) as file:
         text = file.read()
     if old not in text:
-        raise Wrong(f"{path} has no '{old}'")
+        raise Failed(f"{path} has no '{old}'")
     with open(path, "w") as file:
         file.write(text.replace(old, new))
 
 
 def close(x, y, tolerance, what):
     if not np.allclose(x, y, rtol=tolerance, atol=tolerance):
-        raise Wrong(f"{what}: {x} is not {y}")
+        raise Failed(f"{what}: {x} is not {y}")
 
 
 def infer(bench):
     expected = np.load(os.path.join(HERE, "y.npy"))
     for plan in PLANS:
-        bench.compile("--pas", plan, "--reuse", "moo")
+        bench.compile(*plan_of(plan).options, "--reuse", "moo")
         close(bench.run(), expected, 1e-6, plan)
-        bench.call("verify", bench.path("out"), *(["--numeric"] if plan == PLANS[1] else []), "-q")
+        bench.call("verify", bench.path("out"), *(["--numeric"] if plan == "tp2" else []), "-q")
 
 
 def single(bench):
     """An operator that has a kernel for f32 only computes in f32 in the reference of verify --numeric, which is of f64."""
     folder = bench.sample()
     edit(f"{folder}/pool.ops", 'c="pool.h" cuda="pool.cuh" kernels="f32 f64" \\\n', 'c="pool.h" cuda="pool.cuh" kernels="f32" \\\n')
-    bench.compile("--pas", PLANS[1], ops=f"{folder}/pool.ops")
+    bench.compile(*plan_of("tp2").options, ops=f"{folder}/pool.ops")
     close(bench.run(), np.load(os.path.join(HERE, "y.npy")), 1e-6, "f32 only")
     bench.call("verify", bench.path("out"), "--numeric", "-q")
 
 
 def cuda(bench):
-    bench.compile("--pas", "tp:tensor=2", "--target", "cuda", env=STAND_IN)
+    bench.compile(*plan_of("tp2").options, "--target", "cuda", env=STAND_IN)
     close(bench.run("--comm", "loopback"), np.load(os.path.join(HERE, "y.npy")), 1e-6, "cuda")
 
 
@@ -90,8 +80,8 @@ def train(bench):
     with open(os.path.join(HERE, "reference.json")) as file:
         reference = json.load(file)
     data = [word for name in ("x", "target") for word in ("--data", f"{name}={HERE}/{name}.npy")]
-    for plan in ("dp", "tp:tensor=2", "data:data=2"):
-        bench.compile("--pas", plan, "--reuse", "moo", "--train", "--loss", "mse", "--optimizer", f"sgd:lr={reference['lr']}")
+    for plan in ("one", "tp2", "data2"):
+        bench.compile(*plan_of(plan).options, "--reuse", "moo", "--train", "--loss", "mse", "--optimizer", f"sgd:lr={reference['lr']}")
         bench.call("train", bench.path("out"), *data, "--steps", str(len(reference["loss"])), "--log", bench.path("log"), "-q")
         with open(bench.path("log")) as log:
             lines = [json.loads(line) for line in log]
@@ -104,7 +94,7 @@ def text(bench):
     """graph.rir of the result, with the kernels beside it, is an input itself; without them it can be planned."""
     bench.compile()
     graph = bench.path("out/pool/_/graph.rir")
-    bench.call("compile", graph, "-o", bench.path("again"), "-q", "--pas", "tp:tensor=2")
+    bench.call("compile", graph, "-o", bench.path("again"), "-q", *plan_of("tp2").options)
     bench.call("run", bench.path("again"), "--input", "x=" + os.path.join(SAMPLE, "x.npy"), "--output-dir", bench.path("y"))
     close(np.load(bench.path("y/y.npy")), np.load(os.path.join(HERE, "y.npy")), 1e-6, "text")
     shutil.copy(graph, bench.path("alone.rir"))
@@ -120,7 +110,7 @@ def reuse(bench):
         with open(f"{folder}/{name}", "a") as file:
             file.write("\n" if name != "pool.ops" else 'operator "acme::More" types="f->f" expr="x"\n')
         if "operators: was" not in bench.compile("--no-build", ops=f"{folder}/pool.ops", status=8):
-            raise Wrong(f"{name}: not named")
+            raise Failed(f"{name}: not named")
         shutil.copy(f"{SAMPLE}/{name}", folder)
     edit(bench.path("out/pool/_/operators/pool.h"), "sum", "som")
     bench.call("verify", bench.path("out"), status=8)
@@ -131,11 +121,11 @@ def pattern(bench):
     folder = bench.sample()
     with open(f"{folder}/pool.ops", "a") as file:
         file.write('operator "acme::Sum" types="ff->f" expr="a + b" pattern="Add(x0, x1)"\n')
-    for plan in "dp", "tp:tensor=2":
+    for plan in "one", "tp2":
         words = ["compile", os.path.join(SAMPLE, "pool.onnx"), "--shape", "x=4,6,8", "-o", bench.path("out"), "--ops", f"{folder}/pool.ops", "-v"]
-        said = bench.call(*words, "--pas", plan, "--reuse", "moo")
+        said = bench.call(*words, *plan_of(plan).options, "--reuse", "moo")
         if not re.search(r"matches of the pattern: 2\n *--> acme::Sum", said):
-            raise Wrong(said)
+            raise Failed(said)
         close(bench.run(), np.load(os.path.join(HERE, "y.npy")), 1e-6, plan)
         bench.call("verify", bench.path("out"), "-q")
 
@@ -143,7 +133,7 @@ def pattern(bench):
 def check(bench):
     out = bench.call("ops", "--check", os.path.join(SAMPLE, "pool.ops"))
     if not re.search(r"Pool: types f64 f32; splits b t c; gradient", out) or "computes what its pattern does" not in out:
-        raise Wrong(out)
+        raise Failed(out)
 
 
 # What is changed in the sample, and what the check says of it.
@@ -163,7 +153,7 @@ def faults(bench):
         edit(f"{folder}/{file}", old, new)
         said = bench.call("ops", "--check", f"{folder}/pool.ops", status=6 if says == "E0621" else 8)
         if not re.search(says, said):
-            raise Wrong(f"{name}: {said}")
+            raise Failed(f"{name}: {said}")
         shutil.rmtree(folder)
 
 
@@ -222,7 +212,7 @@ def hostile(bench):
     bench.call("ops", "--check", bench.path("f.ops"), status=6)  # f.h does not exist
     bench.call("ops", "--check", bench.work, status=6)
     if wrong:
-        raise Wrong("\n".join(wrong))
+        raise Failed("\n".join(wrong))
 
 
 def nodes(bench):
@@ -231,35 +221,34 @@ def nodes(bench):
     edit(f"{folder}/pool.ops", 'types="ff->f" dims="b t+, b t c -> b c"', 'types="ff->f" dims="b t+, b c -> b c"')
     said = bench.compile(ops=f"{folder}/pool.ops", status=3)
     if "E0378" not in said and "E0331" not in said and "shapes do not fit" not in said:
-        raise Wrong(said)
+        raise Failed(said)
     shutil.rmtree(folder)
     folder = bench.sample()
     edit(f"{folder}/pool.ops", ' cuda="pool.cuh"', "")
     if "declares no kernel for target cuda" not in bench.compile("--target", "cuda", "--no-build", ops=f"{folder}/pool.ops", status=4):
-        raise Wrong("a target without kernel")
+        raise Failed("a target without kernel")
     edit(f"{folder}/pool.ops", 'attrs="cap:f=30"', 'attrs="top:f=30"')
     edit(f"{folder}/pool.ops", "cap * tanh(x / cap)", "top * tanh(x / top)")
     edit(f"{folder}/pool.ops", "y / cap", "y / top")
     edit(f"{folder}/pool.ops", "Div(x0, cap#)), cap#", "Div(x0, top#)), top#")
     if "has no attribute 'cap'" not in bench.compile(ops=f"{folder}/pool.ops", status=3):
-        raise Wrong("an attribute that is not declared")
+        raise Failed("an attribute that is not declared")
 
 
 CASES = {case.__name__: case for case in (infer, single, train, cuda, text, reuse, pattern, check, faults, hostile, nodes)}
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     failed = 0
     for name in options.names or CASES:
         with tempfile.TemporaryDirectory(prefix="rankc-user-ops-") as work:
             try:
-                CASES[name](Bench(os.path.abspath(options.rankc), work))
+                CASES[name](Bench(options.rankc, work))
                 print(f"{name}: right")
-            except Wrong as why:
+            except Failed as why:
                 failed += 1
                 print(f"{name}: {why}")
     sys.exit(failed > 0)

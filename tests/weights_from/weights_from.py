@@ -3,35 +3,26 @@
     weights_from.py --rankc RANKC [NAME...]
 
 Outputs are compared with those that PyTorch gave (tests/models), or bit for bit with the model that has the values itself."""
-import argparse
 import json
 import os
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import rankc_test  # noqa: E402
+from rankc_test import Failed, expect, needed, parser_of, printed  # noqa: E402
+
 import numpy as np
 
-try:
+with needed():
     import onnx
     from onnx import numpy_helper
-except ImportError:
-    sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS, EXPORTS = os.path.join(HERE, "..", "models"), os.path.join(HERE, "..", "training", "exports")
 TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int64": "I64", "bool": "BOOL"}
-
-
-class Wrong(Exception):
-    pass
-
-
-def expect(condition, text):
-    if not condition:
-        raise Wrong(text)
 
 
 def header_of(tensors):
@@ -52,17 +43,9 @@ def write(path, tensors, header=None, length=None, data=None):
     return path
 
 
-class Bench:
-    def __init__(self, rankc, work):
-        self.rankc, self.work = rankc, work
-
-    def path(self, name):
-        return os.path.join(self.work, name)
-
-    def call(self, *words, status=0):
-        done = subprocess.run([self.rankc, *words], capture_output=True, text=True, timeout=300)
-        expect(done.returncode == status, f"exit {done.returncode}, not {status}: rankc {' '.join(words)}\n{done.stdout}{done.stderr}")
-        return done.stdout + done.stderr
+class Bench(rankc_test.Bench):
+    def call(self, *words, **how):
+        return "".join(printed(self.rankc, *words, **how))
 
     def save(self, model, name="model.onnx"):
         onnx.save(model, self.path(name))
@@ -311,17 +294,16 @@ CASES = {case.__name__: case for case in (pytorch, sharded, converted, transpose
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     failed = 0
     for name in options.names or CASES:
         with tempfile.TemporaryDirectory(prefix="rankc-weights-") as work:
             try:
-                CASES[name](Bench(os.path.abspath(options.rankc), work))
+                CASES[name](Bench(options.rankc, work))
                 print(f"{name}: right")
-            except Wrong as why:
+            except Failed as why:
                 failed += 1
                 print(f"{name}: {why}")
     sys.exit(failed > 0)

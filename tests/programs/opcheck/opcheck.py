@@ -14,24 +14,22 @@ with others, of which only the whole is to be compared: a library sums each shap
 The programs of cuts are large: --quick, as the test suite has it, compiles them without optimization, and so without the vector code
 that the C compiler makes of their loops; the whole and the stages are compiled with -O1 in any case.
 Prints a line per failure and the counts; the exit status is 1 if there is a failure, 77 without NumPy or PyTorch."""
-import argparse
 import concurrent.futures
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import typing
 import zlib
 
-try:
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+from rankc_test import call, needed, parser_of, read_json  # noqa: E402
+
+with needed():
     import numpy as np
     from reference import DTYPES, REFERENCE, bits_of_bf16, round_to_bf16
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
 
 PROGRAMS = ["cut3", "cut2", "stages", "whole"]
 
@@ -133,18 +131,11 @@ def attributes_of(text):
 
 # Programs
 
-def call(command, **more):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, **more)
-    if done.returncode:
-        raise SystemExit(f"exit {done.returncode}: {' '.join(command[:4])}\n{done.stderr.strip()}")
-    return done.stdout
-
-
 class Programs:
     def __init__(self, args, work):
         self.args, self.work, self.names = args, work, args.programs.split()
-        call([args.generate, work, args.set])
-        self.samples = json.load(open(os.path.join(work, "samples.json")))
+        call(args.generate, work, args.set)
+        self.samples = read_json(work, "samples.json")
         self.arguments = os.path.join(work, "arguments")
         with open(self.arguments, "w") as out:
             for i, name in enumerate(self.samples["inputs"]):
@@ -158,20 +149,20 @@ class Programs:
         out = os.path.join(self.work, "out")
         # rankc's default, -O3, takes the C compiler long and compiles the same loops
         level = "-O0" if self.args.quick and name.startswith(("cut", "nest")) else "-O1"
-        call([self.args.rankc, "compile", os.path.join(self.work, name + ".rir"), "-o", out, "-q",
-              "--target", self.args.target], env={"CFLAGS": level, **os.environ})
+        call(self.args.rankc, "compile", os.path.join(self.work, name + ".rir"), "-o", out, "-q", "--target", self.args.target,
+             env={"CFLAGS": os.environ.get("CFLAGS", level)}, timeout=900)
         directory = os.path.join(out, name, "_")
         inputs = self.inputs_of(directory)
-        call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", self.args.kernels,
-              "--threads", "1", "--comm", "loopback", "@" + inputs])
-        listed = json.load(open(directory + "/out/outputs.json"))["outputs"]
+        call(self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", self.args.kernels, "--threads", "1", "--comm",
+             "loopback", "@" + inputs)
+        listed = read_json(directory, "out", "outputs.json")["outputs"]
         values = {entry["name"]: load(os.path.join(directory, "out", entry["file"]), entry["dtype"]) for entry in listed}
         sources = [open(os.path.join(directory, f)).read() for f in os.listdir(directory) if f.startswith("rank_")]
         return values, "".join(sources)
 
     def inputs_of(self, directory):
         """The --input arguments of a program; not every program has all inputs."""
-        names = {port["name"] for port in json.load(open(directory + "/manifest.json"))["inputs"]}
+        names = {port["name"] for port in read_json(directory, "manifest.json")["inputs"]}
         path = os.path.join(directory, "build", "arguments")
         with open(path, "w") as out:
             out.writelines(line for line in open(self.arguments) if re.match(r"--input (.*\.\d)=", line)[1] in names)
@@ -258,8 +249,7 @@ def check(programs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--generate", required=True)
     parser.add_argument("--set", default="full", choices=["full", "halves"])
     parser.add_argument("--target", default="c")
