@@ -3,7 +3,8 @@
 #
 # A transcript has lines "$ COMMAND", each followed by what the command prints (stdout, then stderr) and, unless that is
 # 0, its exit code as "[2]". Lines "# ..." are remarks. Commands run in the transcript's directory; `rankc` is the program
-# under test; $TMP is a directory of the test's own, shown as TMP. --bless writes what the commands print now.
+# under test; $TMP is a directory of the test's own, shown as TMP. --bless writes what the commands print now. A difference
+# ends with the commands that it is of.
 set -eu
 
 rankc=$(realpath "$1")
@@ -43,5 +44,12 @@ done <"$golden" >"$actual"
 if [ "$mode" = --bless ]; then
     cp "$actual" "$golden"
 else
-    diff -u "$golden" "$actual"
+    diff -u "$golden" "$actual" || {
+        awk -v name="$(basename "$golden")" '
+            FNR == 1 { file++; n = 0 }
+            /^\$ / { command[++n] = $0 }
+            { text[file, n] = text[file, n] $0 "\n" }
+            END { for (i = 1; i in command; i++) if (text[1, i] != text[2, i]) print "FAILED: " name ": " command[i] }' "$golden" "$actual"
+        exit 1
+    }
 fi

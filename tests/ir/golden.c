@@ -82,7 +82,7 @@ static bool run_one(struct strbuf *blessed, const struct example *example, const
 
 int golden_run(const struct golden *golden, const char *path, golden_fn fn) {
     struct arena arena;
-    struct strbuf blessed;
+    struct strbuf blessed, names;
     int differing = 0;
     arena_init(&arena, 0, NULL);
     const char *file = arena_printf(&arena, "%s/%s", golden->root, path);
@@ -91,10 +91,14 @@ int golden_run(const struct golden *golden, const char *path, golden_fn fn) {
     if (!(rest = cut_at(head, "=== "))) give_up("no cases", file);
     strbuf_init(&blessed, &arena);
     strbuf_puts(&blessed, head);
+    strbuf_init(&names, &arena);
     while (rest) {
         struct example example = next_example(&rest, file);
-        differing += !run_one(&blessed, &example, file, fn, golden->bless);
+        if (run_one(&blessed, &example, file, fn, golden->bless)) continue;
+        differing++;
+        strbuf_printf(&names, "FAILED: %s: '%s'\n", path, example.name);
     }
+    fputs(strbuf_text(&names), stderr);
     if (golden->bless)
         write_all(file, &blessed);
     else if (!differing && strcmp(before, strbuf_text(&blessed)) != 0)

@@ -27,8 +27,8 @@ struct golden golden_options(int argc, char **argv);
 /* Text made of a case's input, in the arena. */
 typedef const char *(*golden_fn)(struct arena *arena, const char *input);
 
-/* Runs all cases of root/path; the number of those that differ, each of which is printed. The file as a whole must be
- * what --bless would write. */
+/* Runs all cases of root/path; the number of those that differ, each of which is printed, and named in a line FAILED.
+ * The file as a whole must be what --bless would write. */
 int golden_run(const struct golden *golden, const char *path, golden_fn fn);
 
 /* Calls `visit` with each case's name and input; for tests that have no text to compare. */
