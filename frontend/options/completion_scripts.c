@@ -82,8 +82,10 @@ static void put_bash_verb(const struct script *script, enum verb verb) {
     struct strbuf *out = script->out;
     const char *operands = operand_words(script, verb);
     strbuf_printf(out, "    %s)\n        options='", verb_rows[verb].name);
-    for (int i = 0, n = 0; i < OPTIONS; i++)
-        if (is_offered(&option_rows[i], verb)) strbuf_printf(out, "%s--%s", n++ ? " " : "", option_rows[i].name);
+    for (int i = 0, n = 0; i < OPTIONS; i++) {
+        const struct option *row = &option_rows[option_order[i]];
+        if (is_offered(row, verb)) strbuf_printf(out, "%s--%s", n++ ? " " : "", row->name);
+    }
     strbuf_puts(out, "'\n");
     if (operands) strbuf_printf(out, "        operands='%s'\n", operands);
     strbuf_puts(out, "        ;;\n");
@@ -198,7 +200,7 @@ static void put_zsh_verb(const struct script *script, enum verb verb) {
     const char *operands = operand_words(script, verb);
     strbuf_printf(out, "    %s)\n        _arguments \\\n", verb_rows[verb].name);
     for (int i = 0; i < OPTIONS; i++)
-        if (is_offered(&option_rows[i], verb)) put_zsh_option(script, &option_rows[i]);
+        if (is_offered(&option_rows[option_order[i]], verb)) put_zsh_option(script, &option_rows[option_order[i]]);
     if (operands)
         strbuf_printf(out, "            '1:word:(%s)'\n        ;;\n", operands);
     else
@@ -324,7 +326,8 @@ static void put_fish(const struct script *script) {
             strbuf_printf(out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -f -a '%s'\n", verb_rows[v].name,
                           operands);
         for (int i = 0; i < OPTIONS; i++)
-            if (is_offered(&option_rows[i], (enum verb)v)) put_fish_option(script, (enum verb)v, &option_rows[i]);
+            if (is_offered(&option_rows[option_order[i]], (enum verb)v))
+                put_fish_option(script, (enum verb)v, &option_rows[option_order[i]]);
     }
 }
 

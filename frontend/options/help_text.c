@@ -3,10 +3,25 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { LEFT_COLUMNS = 34, LINE_COLUMNS = 100 };
+enum { LEFT_COLUMNS = 34, LINE_COLUMNS = 100, FEW_OPTIONS = 14 };
 
 bool help_shows(const struct option *row, enum verb verb) {
     return option_of_verb(row, verb) && !row->later;
+}
+
+void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct strbuf *out, const char *text),
+                      void (*option)(struct strbuf *out, const struct option *row)) {
+    const enum option_id *next = option_order;
+    int shown = 0;
+    for (int i = 0; i < OPTIONS; i++) shown += help_shows(&option_rows[i], verb);
+    if (shown <= FEW_OPTIONS) title(out, "Options");
+    for (const struct section *section = option_sections; section->n; next += section->n, section++)
+        for (int i = 0, listed = 0; i < section->n; i++) {
+            const struct option *row = &option_rows[next[i]];
+            if (!help_shows(row, verb)) continue;
+            if (!listed++ && shown > FEW_OPTIONS) title(out, section->title);
+            option(out, row);
+        }
 }
 
 /* ---- text ---- */
@@ -116,19 +131,25 @@ void help_examples(struct strbuf *out, enum verb verb) {
 
 /* ---- rankc help ---- */
 
+static void put_title(struct strbuf *out, const char *text) {
+    strbuf_printf(out, "\n%s:\n", text);
+}
+
+static void put_verb(struct strbuf *out, const struct verb_row *verb) {
+    const char *space = *verb->operand ? " " : "";
+    if (verb->later) return;
+    put_item(out, arena_printf(out->arena, "  %s%s%s", verb->name, space, verb->operand), verb->help);
+}
+
 void help_overview(struct strbuf *out) {
     strbuf_puts(out, "usage: rankc VERB ... ; rankc VERB --help\n\n");
     put_sentence(out, "rankc compiles an ONNX model into one program per rank of a parallel job, and runs the job");
-    strbuf_puts(out, "\nVerbs:\n");
-    for (int i = 0; i < VERBS; i++) {
-        const struct verb_row *verb = &verb_rows[i];
-        if (verb->later) continue;
-        const char *space = *verb->operand ? " " : "";
-        put_item(out, arena_printf(out->arena, "  %s%s%s", verb->name, space, verb->operand), verb->help);
+    const enum verb *next = verb_order;
+    for (const struct section *section = verb_sections; section->n; next += section->n, section++) {
+        put_title(out, section->title);
+        for (int i = 0; i < section->n; i++) put_verb(out, &verb_rows[next[i]]);
     }
-    strbuf_puts(out, "\nOptions:\n");
-    for (int i = 0; i < OPTIONS; i++)
-        if (help_shows(&option_rows[i], VERB_HELP)) put_option(out, &option_rows[i]);
+    help_each_option(out, VERB_HELP, put_title, put_option);
     strbuf_puts(out, "\nAn argument @FILE is replaced by the arguments in FILE; # begins a comment.\n");
 }
 
@@ -143,9 +164,7 @@ void help_verb(struct strbuf *out, enum verb verb) {
         const char *left = arena_printf(out->arena, "  %s %s", action->name, action->operands);
         if (action->verb == verb) put_item(out, left, action->help);
     }
-    strbuf_puts(out, "\nOptions:\n");
-    for (int i = 0; i < OPTIONS; i++)
-        if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);
+    help_each_option(out, verb, put_title, put_option);
     if (!*later) return;
     strbuf_putc(out, '\n');
     help_put_wrapped(out, arena_printf(out->arena, "Not supported yet: %s.", later), 0, 0);

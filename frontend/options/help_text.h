@@ -48,6 +48,10 @@ void help_put_wrapped(struct strbuf *out, const char *text, size_t column, size_
 /* Shared by the above. */
 /* True if the option is listed under the verb. */
 bool help_shows(const struct option *row, enum verb verb);
+/* Lists the verb's options in the order of their sections: `option` is called for each, `title` before those of a
+ * section, once ("Options") for a verb that has few. */
+void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct strbuf *out, const char *text),
+                      void (*option)(struct strbuf *out, const struct option *row));
 /* The explanation of an option, with its default in brackets. */
 const char *help_option_text(const struct option *row, struct arena *arena);
 /* Names the options and words of the verb that are not supported yet; "" if there are none. */

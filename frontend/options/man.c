@@ -53,6 +53,11 @@ static void put_section(struct strbuf *out, const char *title) {
     strbuf_printf(out, ".SH %s\n", title);
 }
 
+/* Of options; those of a verb that has few need no title beside the section's. */
+static void put_subsection(struct strbuf *out, const char *title) {
+    if (strcmp(title, "Options") != 0) strbuf_printf(out, ".SS %s\n", title);
+}
+
 static void put_sentence(struct strbuf *out, const char *text) {
     char *sentence = arena_printf(out->arena, "%s.", text);
     sentence[0] = (char)toupper((unsigned char)sentence[0]);
@@ -158,9 +163,10 @@ void help_man(struct strbuf *out) {
                        "argument @FILE is replaced by the arguments in FILE, which are separated by white space and "
                        "may be quoted; # at the beginning of an argument begins a comment, up to the end of the line.");
     put_section(out, "VERBS");
-    for (int i = 0; i < VERBS; i++)
-        if (!verb_rows[i].later)
-            put_tag(out, arena_printf(out->arena, "rankc-%s(1)", verb_rows[i].name), "", verb_rows[i].help);
+    for (int i = 0; i < VERBS; i++) {
+        const struct verb_row *row = &verb_rows[verb_order[i]];
+        if (!row->later) put_tag(out, arena_printf(out->arena, "rankc-%s(1)", row->name), "", row->help);
+    }
     put_section(out, "OPTIONS OF EVERY VERB");
     for (int i = 0; i < OPTIONS; i++)
         if (help_shows(&option_rows[i], VERB_HELP) && help_shows(&option_rows[i], VERB_COMPILE))
@@ -186,8 +192,7 @@ void help_man_verb(struct strbuf *out, enum verb verb) {
         if (action_rows[i].verb == verb)
             put_tag(out, action_rows[i].name, action_rows[i].operands, action_rows[i].help);
     put_section(out, "OPTIONS");
-    for (int i = 0; i < OPTIONS; i++)
-        if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);
+    help_each_option(out, verb, put_subsection, put_option);
     if (*later) put_section(out, "NOT SUPPORTED YET");
     if (*later) put_paragraph(out, arena_printf(out->arena, "%s.", later));
     put_files(out, verb);

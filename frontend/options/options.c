@@ -50,6 +50,28 @@ const struct option option_rows[OPTIONS] = {
 #include "frontend/options/options.def"
 };
 
+const enum option_id option_order[] = {
+#define SECTION(TITLE, ...) __VA_ARGS__,
+#include "frontend/options/options.def"
+};
+
+const struct section option_sections[] = {
+#define SECTION(TITLE, ...) {TITLE, (int)(sizeof((enum option_id[]){__VA_ARGS__}) / sizeof(enum option_id))},
+#include "frontend/options/options.def"
+    {NULL, 0},
+};
+
+const enum verb verb_order[] = {
+#define VERB_SECTION(TITLE, ...) __VA_ARGS__,
+#include "frontend/options/options.def"
+};
+
+const struct section verb_sections[] = {
+#define VERB_SECTION(TITLE, ...) {TITLE, (int)(sizeof((enum verb[]){__VA_ARGS__}) / sizeof(enum verb))},
+#include "frontend/options/options.def"
+    {NULL, 0},
+};
+
 /* Every field has the type of its row's kind. */
 #define OPTION_FLAG_TYPE   bool
 #define OPTION_TEXT_TYPE   const char *

@@ -287,7 +287,17 @@ struct choice_row {
     bool later;
 };
 
+/* A title and the number of rows that are listed under it. */
+struct section {
+    const char *title;
+    int n;
+};
+
 extern const struct option option_rows[OPTIONS];
+extern const enum option_id option_order[OPTIONS]; /* as the sections list them */
+extern const struct section option_sections[];     /* ended by a section of 0 */
+extern const enum verb verb_order[VERBS];
+extern const struct section verb_sections[]; /* ended by a section of 0 */
 extern const struct verb_row verb_rows[VERBS];
 extern const struct action_row action_rows[ACTIONS];
 extern const struct choice_row choice_rows[CHOICES];

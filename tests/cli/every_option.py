@@ -766,7 +766,7 @@ def quiet(b):
 def options_of(b):
     """Each option with the verbs that list it."""
     found = {}
-    for verb in re.findall(r"^  ([a-z]+) ", b.call("help").stdout.split("Verbs:")[1], re.M):
+    for verb in re.findall(r"^  ([a-z]+) ", b.call("help").stdout.split("Options:")[0], re.M):
         for name in re.findall(r"^ {2,6}(?:-\w, )?--([a-z0-9-]+)", b.call(verb, "--help").stdout, re.M):
             found.setdefault(name, []).append(verb)
     return found

@@ -251,6 +251,21 @@ static void no_option_is_accepted_and_ignored(void **state) {
     }
 }
 
+/* Help lists every option and verb, each once. */
+static void sections_have_all(void **state) {
+    (void)state;
+    int options[OPTIONS] = {0}, verbs[VERBS] = {0}, listed = 0;
+    for (int i = 0; i < OPTIONS; i++) options[option_order[i]]++;
+    for (int i = 0; i < VERBS; i++) verbs[verb_order[i]]++;
+    for (int i = 0; i < OPTIONS; i++)
+        if (options[i] != 1) fail_msg("--%s is in %d sections", option_rows[i].name, options[i]);
+    for (int i = 0; i < VERBS; i++)
+        if (verbs[i] != 1) fail_msg("%s is in %d sections", verb_rows[i].name, verbs[i]);
+    for (int i = 0; option_sections[i].n; i++) listed += option_sections[i].n;
+    for (int i = 0; verb_sections[i].n; i++) listed += verb_sections[i].n;
+    assert_int_equal(listed, OPTIONS + VERBS);
+}
+
 static void help_needs_nothing_else(void **state) {
     (void)state;
     PARSE(p, "compile", "--help");
@@ -430,6 +445,7 @@ int main(void) {
         cmocka_unit_test(bad_rank_counts_are_E0204),
         cmocka_unit_test(what_is_not_there_yet_is_refused_with_4),
         cmocka_unit_test(no_option_is_accepted_and_ignored),
+        cmocka_unit_test(sections_have_all),
         cmocka_unit_test(help_needs_nothing_else),
         cmocka_unit_test(how_to_print_is_known_after_an_error),
         cmocka_unit_test(names_from_the_user_are_printable_in_errors),

@@ -108,7 +108,7 @@ embed/embed embedded-two/gpt2/_ "$tokens" 2>said && fail 'it ran without its wei
 grep -q "location.json.*in the program's directory 'embedded-two/gpt2/_'" said || fail "$(cat said)"
 
 # Manual pages: one for each verb, which groff takes without a warning.
-for verb in $(rankc help | sed -n '/^Verbs:/,/^Options:/s/^  \([a-z][a-z]*\) .*/\1/p'); do
+for verb in $(rankc help | sed -n '/^usage:/,/^Options:/s/^  \([a-z][a-z]*\) .*/\1/p'); do
     [ -f "$prefix/share/man/man1/rankc-$verb.1" ] || fail "no manual page of $verb"
 done
 if command -v groff >/dev/null; then
