@@ -14,12 +14,12 @@ import os
 import re
 import sys
 
+from stand_in import STAND_IN, build_cudnn, by_type, call, has_cudnn, needed # noqa: E402
+from elements import narrow, wide # noqa: E402
+
 with needed():
     import numpy as np
     import torch
-
-from stand_in import STAND_IN, build_cudnn, by_type, call, has_cudnn, needed # noqa: E402
-from elements import narrow, wide # noqa: E402
 
 LOWEST = -3.402823466e38
 # heads, kv heads, t, s, d, e, masks and attributes

@@ -10,11 +10,11 @@ import functools
 import os
 import sys
 
-with needed():
-    import numpy as np
-
 from stand_in import STAND_IN, TESTS, by_type, call, needed # noqa: E402
 from elements import narrow, wide # noqa: E402
+
+with needed():
+    import numpy as np
 
 # m, k, n, trans_a, trans_b
 SHAPES = [(5, 7, 9, 0, 0), (1, 1, 1, 0, 1), (6, 3, 8, 0, 1), (17, 33, 16, 1, 0), (3, 5, 24, 0, 0),

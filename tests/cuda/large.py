@@ -7,10 +7,10 @@ Rows of multiples of 16 bytes and others, with NaN and infinities; columns long 
 many times the same."""
 import sys
 
+from stand_in import by_type, call, needed # noqa: E402
+
 with needed():
     import numpy as np
-
-from stand_in import by_type, call, needed # noqa: E402
 
 # operator with attributes, and inputs: shapes of floats, "rows<extent>[count]" of indices
 NODES = [

@@ -14,11 +14,11 @@ import socket
 import subprocess
 import sys
 
-with needed():
-    import numpy as np
-
 from program import LOOPBACK, infer, train # noqa: E402
 from stand_in import HERE, STAND_IN, Failed, build_library, call, needed, parser_of, report, skip # noqa: E402
+
+with needed():
+    import numpy as np
 
 BOUND, STEPS = 1e-5, 5
 # A model or a case, ranks, options.

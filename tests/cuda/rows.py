@@ -8,11 +8,11 @@ with those of their weights: of rows that a warp holds, several, and none, odd o
 infinities among them, masked rows, and LayerNorm of rows far from 0. By one rank, and by three that have uneven parts."""
 import sys
 
-with needed():
-    import numpy as np
-
 from stand_in import by_type, call, needed # noqa: E402
 from elements import narrow, wide # noqa: E402
+
+with needed():
+    import numpy as np
 
 SHAPES = [(2, 3, 1), (4, 1, 3), (3, 5, 5), (1, 7, 17), (2, 3, 64), (1, 6, 96), (5, 7, 768), (1, 3, 1023), (2, 2, 4096), (1, 0, 5), (1, 3, 0)]
 LONG = [(1, 2, 50257), (1, 70, 8)] # rows that are read again in every pass; columns of several chunks
