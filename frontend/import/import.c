@@ -10,96 +10,11 @@
 
 enum { MAX_ERRORS = 50 }; /* the walk ends after so many, since further errors are likely to be consequences */
 
-int scope_find(const struct scope *scope, const char *name) {
-    for (; scope; scope = scope->outer) {
-        int value = map_get(&scope->ids, name, strlen(name));
-        if (value >= 0) return value - NO_ID_BELOW;
-    }
-    return UNDEFINED;
-}
-
-void scope_define(struct scope *scope, const char *name, int id) {
-    map_put(&scope->ids, name, strlen(name), id + NO_ID_BELOW);
-}
-
 static struct scope *scope_new(struct arena *arena, const struct scope *outer) {
     struct scope *scope = ARENA_NEW(arena, struct scope);
     map_init(&scope->ids, arena);
     scope->outer = outer;
     return scope;
-}
-
-const char *lower_where(const struct lower *lower) {
-    const struct import *import = lower->import;
-    return arena_printf(import->arena, "%s%s", onnx_where_node(import->model, lower->node, lower->index),
-                        provenance_text(import->arena, import->graph, lower->builder.node));
-}
-
-/* Attributes; inside a function they may refer to an attribute of the call (ref_attr_name) ------------------------ */
-
-static const Onnx__AttributeProto *find_attribute(const struct frame *frame, const Onnx__NodeProto *node,
-                                                  const char *name) {
-    for (size_t i = 0; i < node->n_attribute; i++) {
-        const Onnx__AttributeProto *attribute = node->attribute[i];
-        if (strcmp(onnx_text(attribute->name), name) != 0) continue;
-        const char *refers = onnx_text(attribute->ref_attr_name);
-        if (!*refers) return attribute;
-        for (int k = 0; k < frame->nbound; k++)
-            if (strcmp(frame->bound[k].name, refers) == 0) return frame->bound[k].attribute;
-    }
-    return NULL;
-}
-
-bool lower_made_by(const struct lower *lower, const char *producer) {
-    return strcmp(onnx_text(lower->import->model->proto->producer_name), producer) == 0;
-}
-
-int64_t lower_random_key(struct lower *lower, int64_t seed) {
-    return (int64_t)((uint64_t)seed << 32 | (uint32_t)lower->import->random_operators++);
-}
-
-const Onnx__AttributeProto *lower_attribute(const struct lower *lower, const char *name) {
-    return find_attribute(lower->frame, lower->node, name);
-}
-
-/* Sequences ------------------------------------------------------------------------------------------------------- */
-
-bool lower_is_sequence(int id) {
-    return id >= SEQUENCES;
-}
-
-int import_sequence(struct import *import, int n, const int *items, bool nothing) {
-    struct sequence sequence = {n, arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items), nothing};
-    VEC_PUSH(import->arena, &import->sequences, sequence);
-    return SEQUENCES + import->sequences.n - 1;
-}
-
-int lower_sequence(struct lower *lower, int n, const int *items) {
-    return import_sequence(lower->import, n, items, false);
-}
-
-int lower_nothing(struct lower *lower) {
-    return import_sequence(lower->import, 0, NULL, true);
-}
-
-bool lower_is_nothing(const struct lower *lower, int id) {
-    return lower_is_sequence(id) && lower->import->sequences.at[id - SEQUENCES].nothing;
-}
-
-const int *lower_items(const struct lower *lower, int sequence, int *n) {
-    const struct sequence *found = &lower->import->sequences.at[sequence - SEQUENCES];
-    *n = found->n;
-    return found->items;
-}
-
-int lower_sparse(struct lower *lower, const Onnx__SparseTensorProto *proto) {
-    return import_sparse(lower->import, proto, lower->builder.node, lower_where(lower));
-}
-
-int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
-    return import_tensor(
-        lower->import, proto,
-        arena_printf(lower->import->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n), false);
 }
 
 /* Finishing a node ------------------------------------------------------------------------------------------------ */
@@ -110,7 +25,7 @@ static void finish_node(struct import *import, const struct frame *frame, struct
     for (int i = 0; i < lower->noutputs; i++) {
         const char *name = onnx_text(lower->node->output[i]);
         int id = status < 0 ? POISONED : lower->outputs[i];
-        if (id >= 0 && !lower_is_sequence(id)) id = amounts_fold(import, id);
+        if (id >= 0 && !lower_is_sequence(id)) id = amounts_fold(&import->lowering, id);
         if (!*name) continue;
         if (id == LEFT_OUT) {
             lower_unsupported(lower, "output %d", i);
@@ -133,8 +48,8 @@ static void place_errors(struct import *import, const struct lower *lower, int f
 
 /* Entering subgraphs and functions -------------------------------------------------------------------------------- */
 
-static struct frame *push(struct lower *lower, struct scope *scope, Onnx__NodeProto *const *nodes, size_t nnodes) {
-    struct import *import = lower->import;
+static struct frame *push(struct import *import, struct lower *lower, struct scope *scope,
+                          Onnx__NodeProto *const *nodes, size_t nnodes) {
     struct frame *frame = ARENA_NEW(import->arena, struct frame);
     *frame = *lower->frame;
     frame->up = import->frame;
@@ -154,36 +69,24 @@ static struct frame *push(struct lower *lower, struct scope *scope, Onnx__NodePr
     return frame;
 }
 
-int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
-    struct import *import = lower->import;
+/* Enters what the node's lowering has asked for. */
+static void enter_subgraph(struct import *import, struct lower *lower) {
+    const struct subgraph *subgraph = lower->enters;
     const Onnx__GraphProto *graph = subgraph->graph;
     struct scope *scope = scope_new(import->arena, lower->frame->scope);
-    if ((int)graph->n_input != subgraph->ninputs)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, but %d are given",
-                           graph->n_input, subgraph->ninputs);
+    lower->enters = NULL;
     import_initializers(import, graph, scope);
     for (size_t i = 0; i < graph->n_input; i++)
         scope_define(scope, onnx_text(graph->input[i]->name), subgraph->inputs[i]);
-    struct frame *frame = push(lower, scope, graph->node, graph->n_node);
+    struct frame *frame = push(import, lower, scope, graph->node, graph->n_node);
     const char **results = ARENA_ARRAY(import->arena, const char *, graph->n_output + 1);
     for (size_t i = 0; i < graph->n_output; i++) results[i] = onnx_text(graph->output[i]->name);
     frame->nresults = (int)graph->n_output;
     frame->results = results;
-    if (subgraph->taken) {
-        struct taken *taken = arena_copy(import->arena, subgraph->taken, sizeof *taken);
-        taken->outer = frame->taken;
-        frame->taken = taken;
-    }
+    if (subgraph->taken) frame->taken = subgraph->taken;
     frame->done = subgraph->done;
     frame->failed = subgraph->failed;
     frame->state = subgraph->state;
-    return 0;
-}
-
-int lower_if_taken(struct lower *lower, int x, int value) {
-    for (const struct taken *taken = lower->frame->taken; taken && x >= 0; taken = taken->outer)
-        x = emit3(lower, OP_Where, taken->condition, taken->value ? x : value, taken->value ? value : x);
-    return x;
 }
 
 static int function_done(struct lower *lower, void *state, int n, const int *values) {
@@ -195,20 +98,19 @@ static int function_done(struct lower *lower, void *state, int n, const int *val
 /* The values of the function's attributes in this call: those given, else the function's defaults. */
 static void bind_attributes(struct frame *frame, struct lower *lower, const Onnx__FunctionProto *function) {
     size_t most = function->n_attribute + function->n_attribute_proto;
-    struct bound_attribute *bound = ARENA_ARRAY(lower->import->arena, struct bound_attribute, most + 1);
+    struct bound_attribute *bound = ARENA_ARRAY(lower->arena, struct bound_attribute, most + 1);
     frame->nbound = 0;
     for (size_t i = 0; i < most; i++) {
         bool fallback = i >= function->n_attribute;
         const Onnx__AttributeProto *preset = fallback ? function->attribute_proto[i - function->n_attribute] : NULL;
         const char *name = onnx_text(fallback ? preset->name : function->attribute[i]);
-        const Onnx__AttributeProto *given = find_attribute(lower->frame, lower->node, name);
+        const Onnx__AttributeProto *given = lower_attribute(lower, name);
         if (given || preset) bound[frame->nbound++] = (struct bound_attribute){name, given ? given : preset};
     }
     frame->bound = bound;
 }
 
-static int enter_function(struct lower *lower, const Onnx__FunctionProto *function) {
-    struct import *import = lower->import;
+static int enter_function(struct import *import, struct lower *lower, const Onnx__FunctionProto *function) {
     if (lower->node->n_input > function->n_input || lower->node->n_output > function->n_output)
         return lower_error(lower, 331, EXIT_MALFORMED,
                            "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
@@ -217,7 +119,7 @@ static int enter_function(struct lower *lower, const Onnx__FunctionProto *functi
     struct scope *scope = scope_new(import->arena, NULL);
     for (size_t i = 0; i < function->n_input; i++)
         scope_define(scope, onnx_text(function->input[i]), (int)i < lower->ninputs ? lower->inputs[i] : LEFT_OUT);
-    struct frame *frame = push(lower, scope, function->node, function->n_node);
+    struct frame *frame = push(import, lower, scope, function->node, function->n_node);
     frame->nopsets = function->n_opset_import;
     frame->opsets = function->opset_import;
     frame->nresults = (int)function->n_output;
@@ -263,7 +165,8 @@ static void leave(struct import *import, struct frame *frame) {
         status = fail(import, frame, lower);
     else if (!status)
         status = frame->done(lower, frame->state, frame->nresults, values);
-    if (!status) status = import_pass_counts(lower, first);
+    if (!status && lower->enters) enter_subgraph(import, lower);
+    if (!status) status = lower_pass_counts(lower, first);
     if (!lower->entered) finish_node(import, lower->frame, lower, status);
 }
 
@@ -305,7 +208,7 @@ static int find_inputs(struct lower *lower) {
 }
 
 static const char *count_text(struct lower *lower, int least, int most) {
-    struct arena *arena = lower->import->arena;
+    struct arena *arena = lower->arena;
     const char *plural = least == 1 && most == 1 ? "" : "s";
     if (least == most) return arena_printf(arena, "%d input%s", least, plural);
     if (most == ONNX_MANY) return arena_printf(arena, "at least %d input%s", least, plural);
@@ -339,40 +242,37 @@ static int check_sequences(struct lower *lower) {
     return 0;
 }
 
-/* Lowers a MAP row: one elementwise core operator with the same inputs and attributes. */
-static int lower_map(struct lower *lower) {
-    struct attr attrs[4];
-    int n = 0, ndim;
-    struct onnx_attr attr;
-    if (lower->ninputs == 2) {
-        struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
-        int64_t dims[RT_MAX_NDIM];
-        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
-            return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    }
-    for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
-        const char *name = arena_copy(lower->import->arena, attr.name, attr.length);
-        attrs[n] = attr_of_float(name, lower_float(lower, name));
-    }
-    return lower_result(lower, emit(lower, lower->op->core->id, lower->ninputs, lower->inputs, n, attrs));
-}
-
-static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) {
-    int before = lower->builder.diags->all.n;
+static int visit(struct import *import, struct lower *lower, const Onnx__FunctionProto *function) {
+    int before = import->diags->all.n;
     if (find_inputs(lower) < 0) {
         if (!function) lower_check_attributes(lower);
         return -1;
     }
-    if (function) return enter_function(lower, function);
+    if (function) return enter_function(import, lower, function);
     int status = check_counts(lower);
     if (lower_check_attributes(lower) < 0 || status < 0 || check_sequences(lower) < 0) return -1;
-    int first = lower->import->graph->nodes.n;
-    if (import_check_counted(lower) < 0) return -1;
+    int first = import->graph->nodes.n;
+    if (lower_check_counted(lower) < 0) return -1;
     status = lower->op->core ? lower_map(lower) : lower->op->lower(lower);
-    if (!status) status = import_pass_counts(lower, first);
-    if (status < 0 && lower->builder.diags->all.n == before) BUG("%s failed without a diagnostic", lower->op->name);
-    if (status < 0) place_errors(lower->import, lower, before);
+    if (!status && lower->enters) enter_subgraph(import, lower);
+    if (!status) status = lower_pass_counts(lower, first);
+    if (status < 0 && import->diags->all.n == before) BUG("%s failed without a diagnostic", lower->op->name);
+    if (status < 0) place_errors(import, lower, before);
     return status;
+}
+
+/* The node's attributes; inside a function those of the call that they refer to (ref_attr_name), NULL if the call does
+ * not give them. */
+static const Onnx__AttributeProto **attributes_of(struct arena *arena, const struct frame *frame,
+                                                  const Onnx__NodeProto *node) {
+    const Onnx__AttributeProto **attributes = ARENA_ARRAY(arena, const Onnx__AttributeProto *, node->n_attribute + 1);
+    for (size_t i = 0; i < node->n_attribute; i++) {
+        const char *refers = onnx_text(node->attribute[i]->ref_attr_name);
+        attributes[i] = *refers ? NULL : node->attribute[i];
+        for (int k = frame->nbound - 1; k >= 0 && *refers; k--)
+            if (strcmp(frame->bound[k].name, refers) == 0) attributes[i] = frame->bound[k].attribute;
+    }
+    return attributes;
 }
 
 static void import_node(struct import *import, struct frame *frame) {
@@ -380,28 +280,28 @@ static void import_node(struct import *import, struct frame *frame) {
     const char *domain = onnx_domain(node->domain);
     int64_t version = opset_version(frame, domain);
     struct lower lower = {.builder = {import->graph, import->diags, node_name(import, frame, node)},
-                          .import = import,
+                          .arena = import->arena,
+                          .shared = &import->lowering,
                           .frame = frame,
+                          .taken = frame->taken,
                           .node = node,
+                          .attributes = attributes_of(import->arena, frame, node),
                           .index = frame->at++,
                           .version = (int)(version > INT_MAX ? INT_MAX : version),
-                          .float_dtype = import->options->dtype,
-                          .train = import->options->train,
-                          .sync_batch_norm = import->options->train && import->options->sync_batch_norm,
                           .ninputs = (int)node->n_input,
                           .noutputs = (int)node->n_output,
                           .first_tensor = import->graph->tensors.n};
     lower.inputs = ARENA_ARRAY(import->arena, int, lower.ninputs + 1);
     lower.outputs = ARENA_ARRAY(import->arena, int, lower.noutputs + 1);
     for (int i = 0; i < lower.noutputs; i++) lower.outputs[i] = LEFT_OUT;
-    import_provenance(&lower);
+    import_provenance(import, &lower);
     const struct onnx_op *row = NULL;
     lower.op = import_find_user(import, domain, onnx_text(node->op_type));
     const Onnx__FunctionProto *function = lower.op ? NULL : find_function(import, node);
     if (!function && !lower.op) lower.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
     bool missing = !function && (!lower.op || lower.op->refused);
     if (missing) import_missing(import, node, lower.op ? lower.op : row, lower.version, lower_where(&lower));
-    int status = missing ? -1 : lower_node(&lower, function);
+    int status = missing ? -1 : visit(import, &lower, function);
     if (!lower.entered) finish_node(import, frame, &lower, status);
 }
 
@@ -454,18 +354,22 @@ static bool opset_is_known(const Onnx__ModelProto *proto) {
 int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
                  const struct import_options *options, struct graph **out) {
     const Onnx__GraphProto *proto = model->proto->graph;
-    struct import import = {.arena = arena, .diags = diags, .model = model, .options = options};
-    struct graph *graph = import.graph = ARENA_NEW(arena, struct graph);
+    struct graph *graph = ARENA_NEW(arena, struct graph);
+    struct import import = {.arena = arena, .diags = diags, .model = model, .graph = graph, .options = options};
+    import.lowering = (struct lowering){.arena = arena,
+                                        .diags = diags,
+                                        .model = model,
+                                        .graph = graph,
+                                        .operators = options->operators,
+                                        .float_dtype = options->dtype,
+                                        .sync_batch_norm = options->train && options->sync_batch_norm};
+    lowering_init(&import.lowering);
     graph_init(graph, arena, rt_path_name(model->path));
     graph->train = options->train;
     import_exporter(&import);
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
     map_init(&import.shared, arena);
-    map_init(&import.counts, arena);
-    map_init(&import.amount_index, arena);
-    map_init(&import.bounds, arena);
-    map_init(&import.equal, arena);
     index_functions(&import);
     import_index_user(&import);
     if (!opset_is_known(model->proto)) return -1;

@@ -127,6 +127,9 @@ void import_binds(struct sizes *sizes, struct scope *scope) {
         const Onnx__ValueInfoProto *info = import->ports.at[k];
         bool fits = !bind->numbers || numbers_of(sizes, info, bind->numbers, &given) == 0;
         fits = fits && bind_input(sizes, info, &given) == 0;
-        scope_define(scope, bind->input, fits ? import_constant(import, bind->input, &given) : POISONED);
+        scope_define(scope, bind->input,
+                     fits ? lowering_constant(&import->lowering, bind->input, given.dtype, given.ndim, given.dims,
+                                              given.data, given.dtype)
+                          : POISONED);
     }
 }

@@ -171,7 +171,8 @@ void import_boundaries(struct import *import, struct scope *scope) {
             items[k] = scope_find(scope, onnx_text(import->ports.at[boundary->first + k]->name));
             known = known && items[k] >= 0;
         }
-        if (known) id = import_sequence(import, boundary->nothing ? 0 : boundary->n, items, boundary->nothing);
+        if (known)
+            id = lowering_sequence(&import->lowering, boundary->nothing ? 0 : boundary->n, items, boundary->nothing);
         scope_define(scope, boundary->name, id);
     }
 }
@@ -179,7 +180,7 @@ void import_boundaries(struct import *import, struct scope *scope) {
 /* Outputs ---------------------------------------------------------------------------------------------------------- */
 
 static int add_output(struct import *import, const char *name, int id, const char *where) {
-    for (int i = 0; import->sequences.n && i < import->graph->output_names.n; i++)
+    for (int i = 0; import->lowering.sequences.n && i < import->graph->output_names.n; i++)
         if (strcmp(import->graph->output_names.at[i], name) == 0)
             return diag_error(import->diags, 404, EXIT_UNSUPPORTED, where,
                               "a tensor of the sequence would be output %s, but the model has such an output",
@@ -198,6 +199,25 @@ static int add_sequence(struct import *import, const char *name, const struct se
     return 0;
 }
 
+/* Adds the counts of outputs to the outputs. */
+static void count_outputs(struct import *import) {
+    struct graph *graph = import->graph;
+    const int n = graph->outputs.n;
+    for (int i = 0; i < n; i++) {
+        const struct counted *counted = lowering_counted(&import->lowering, graph->outputs.at[i]);
+        if (!counted) continue;
+        int at = n;
+        while (at < graph->outputs.n && graph->outputs.at[at] != counted->count) at++;
+        if (at == graph->outputs.n) {
+            VEC_PUSH(graph->arena, &graph->outputs, counted->count);
+            VEC_PUSH(graph->arena, &graph->output_names,
+                     arena_printf(graph->arena, "%s.count", graph->output_names.at[i]));
+        }
+        struct counted_output output = {i, counted->dim, at};
+        VEC_PUSH(graph->arena, &graph->counted, output);
+    }
+}
+
 int import_outputs(struct import *import, const struct scope *scope) {
     const Onnx__GraphProto *proto = import->model->proto->graph;
     struct map seen;
@@ -210,13 +230,13 @@ int import_outputs(struct import *import, const struct scope *scope) {
         else if (id == UNDEFINED)
             diag_error(import->diags, 325, EXIT_MALFORMED, where, "no node computes the graph output");
         else if (lower_is_sequence(id))
-            add_sequence(import, name, &import->sequences.at[id - SEQUENCES], where);
+            add_sequence(import, name, &import->lowering.sequences.at[id - SEQUENCES], where);
         else if (id >= 0)
             add_output(import, name, id, where);
     }
     if (proto->n_output && !import->graph->outputs.n && !import->diags->errors)
         diag_error(import->diags, 404, EXIT_UNSUPPORTED, import->model->place,
                    "no output has a tensor: all are empty sequences or optionals without a value");
-    import_count_outputs(import);
+    count_outputs(import);
     return import->diags->errors ? -1 : 0;
 }

@@ -17,7 +17,7 @@ static const char *const of_module[] = {"addmm",       "batch_norm",        "con
                                         "mm",          "native_layer_norm", "rms_norm",   NULL};
 
 static const char *property(const struct lower *lower, const char *key) {
-    const char *full = arena_printf(lower->import->arena, "pkg.torch.onnx.%s", key);
+    const char *full = arena_printf(lower->arena, "pkg.torch.onnx.%s", key);
     return onnx_property(lower->node->metadata_props, lower->node->n_metadata_props, full);
 }
 
@@ -65,7 +65,7 @@ static bool is_call(const struct lower *lower, struct piece call) {
 /* What the node computes in its module: the call's name if it is the result of the call, else the operator. "" if it is
  * what the module is for: the call is in a module of PyTorch, which has no other. */
 static const char *word_of(const struct lower *lower, struct piece call) {
-    struct arena *arena = lower->import->arena;
+    struct arena *arena = lower->arena;
     struct piece class, operator;
     const char *stem = copy(arena, without_number(call));
     last_items(property(lower, "class_hierarchy"), &class, &operator);
@@ -128,7 +128,7 @@ static bool find_frame(const char *text, struct trace *found) {
 }
 
 static void read_trace(const struct lower *lower, struct provenance *from) {
-    struct arena *arena = lower->import->arena;
+    struct arena *arena = lower->arena;
     struct trace trace = {0};
     if (!find_frame(property(lower, "stack_trace"), &trace)) return;
     const char *function = copy(arena, trace.function);
@@ -139,28 +139,28 @@ static void read_trace(const struct lower *lower, struct provenance *from) {
 }
 
 /* Nodes that onnxscript's optimizer makes have no metadata: they are of the module whose result they read. */
-static void inherit(const struct lower *lower) {
-    const struct graph *graph = lower->import->graph;
+static void inherit(const struct import *import, const struct lower *lower) {
+    const struct graph *graph = lower->builder.graph;
     const char *name = lower->ninputs ? onnx_text(lower->node->input[0]) : "";
-    const int id = *name ? scope_find(lower->frame->scope, name) : UNDEFINED;
+    const int id = *name ? scope_find(import->frame->scope, name) : UNDEFINED;
     if (!graph->provenances.n || id < 0 || lower_is_sequence(id) || graph->tensors.at[id].producer < 0) return;
     const struct provenance *of = provenance_of(graph, graph->nodes.at[graph->tensors.at[id].producer].name, NULL);
     if (!of) return;
     struct provenance from = *of;
     from.node = lower->builder.node;
-    from.word = lower_case(lower->import->arena, onnx_text(lower->node->op_type));
-    provenance_add(lower->import->graph, &from);
+    from.word = lower_case(lower->arena, onnx_text(lower->node->op_type));
+    provenance_add(lower->builder.graph, &from);
 }
 
-void import_provenance(const struct lower *lower) {
+void import_provenance(struct import *import, const struct lower *lower) {
     const char *scopes = property(lower, "name_scopes");
     struct piece scope, call;
-    if (!*scopes) return inherit(lower);
+    if (!*scopes) return inherit(import, lower);
     last_items(scopes, &scope, &call);
-    struct provenance from = {.node = lower->builder.node, .scope = copy(lower->import->arena, scope)};
+    struct provenance from = {.node = lower->builder.node, .scope = copy(lower->arena, scope)};
     from.word = word_of(lower, call);
     read_trace(lower, &from);
-    provenance_add(lower->import->graph, &from);
+    provenance_add(lower->builder.graph, &from);
 }
 
 static int default_opset(const Onnx__ModelProto *proto) {

@@ -3,23 +3,12 @@
 #define FRONTEND_IMPORT_IMPORT_STATE_H
 
 #include "frontend/import/import.h"
-#include "frontend/lower/amounts.h"
-#include "frontend/lower/onnx_lower.h"
-#include "frontend/lower/onnx_ops.h"
+#include "frontend/lower/lowering.h"
 
 /* The values that nodes of a graph can read, by name. Subgraphs also see those of the graphs around them. */
 struct scope {
     struct map ids; /* name -> id + NO_ID_BELOW */
     const struct scope *outer;
-};
-
-/* Ids of values: a tensor's id from 0 on, SEQUENCES + index for a sequence, or a negative constant. */
-enum {
-    LEFT_OUT = -1,   /* an optional input or output that the node does not have */
-    POISONED = -2,   /* not computed because of an error that was reported */
-    UNDEFINED = -3,  /* no value has that name */
-    NO_ID_BELOW = 2, /* added to ids in a struct map, whose values must not be negative */
-    SEQUENCES = 1 << 30
 };
 
 /* A graph input that is not a tensor: its tensors are n of the import's ports, from `first` on. */
@@ -28,12 +17,6 @@ struct boundary {
     int first, n;
     bool nothing;  /* an optional without a value */
     bool poisoned; /* not resolved because of an error that was reported */
-};
-
-struct sequence {
-    int n;
-    const int *items;
-    bool nothing; /* an optional without a value */
 };
 
 /* The value of a function's attribute in one call; nodes of the function refer to it by `name`. */
@@ -74,11 +57,12 @@ struct missing {
 };
 
 struct import {
-    struct arena *arena;
+    struct lowering lowering;
+    struct arena *arena; /* this, diags, model and graph are those of the lowering */
     struct diags *diags;
     struct onnx_model *model;
-    const struct import_options *options;
     struct graph *graph;
+    const struct import_options *options;
     struct map rows;                   /* onnx_op_index */
     struct onnx_op *user_rows;         /* by index of options->operators */
     struct map user_index;             /* "domain::type" -> index of user_rows */
@@ -87,28 +71,13 @@ struct import {
     VEC(struct boundary) boundaries;
     struct map declared; /* value name -> index of its declaration in infos */
     VEC(const Onnx__ValueInfoProto *) infos;
-    int nfixed;        /* the first infos are graph inputs and outputs, whose declared types must hold */
-    struct map counts; /* ids of values: Note [Counted values] in import_counts.c */
-    VEC(struct counted) counted;
-    int passed; /* nodes whose results are known to be counted or not */
-    /* Note [Amounts] in amounts.h: */
-    struct map amount_index;            /* tensor -> index in amounts */
-    VEC(const struct amount *) amounts; /* one per element of the tensor */
-    struct map bounds;                  /* root -> index in bound */
-    VEC(int64_t) bound;                 /* the most that a root can be */
-    VEC(struct amount_sum) sums;        /* that are known */
-    struct map equal;                   /* text of a node's computation -> the first tensor of it */
-    VEC(int) first_equal;               /* tensor -> the first tensor of equal value */
-    int numbered;                       /* nodes in `equal` */
+    int nfixed; /* the first infos are graph inputs and outputs, whose declared types must hold */
     struct {
         int count;
         const char *where, *text; /* of the first */
     } undeclared;                 /* values that are not as the model declares them */
     struct frame *frame;          /* the innermost */
     int64_t walked;               /* nodes so far */
-    int random_operators;         /* so far */
-    int nchwc_block;              /* lower_nchwc_block, once it is known; else 0 */
-    VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
     int unsupported;    /* nodes in `missing` so far */
@@ -122,18 +91,10 @@ struct import {
 int scope_find(const struct scope *scope, const char *name);
 void scope_define(struct scope *scope, const char *name, int id);
 
-/* Adds a sequence, or an optional without a value, and returns its id. */
-int import_sequence(struct import *import, int n, const int *items, bool nothing);
-
 /* import_values.c, import_marks.c: values that no node computes, and declarations of values. --------------------- */
 
 /* Defines graph inputs, bound inputs and initializers in `scope`: 0, or -1 after diagnostics. */
 int import_values(struct import *import, struct scope *scope);
-/* Adds an initializer or constant to the graph as a tensor of that name; POISONED after a diagnostic. may_be_weight:
- * large float tensors become WEIGHTs. */
-int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight);
-/* The same of a sparse tensor, which becomes a dense constant; errors are at `where`. */
-int import_sparse(struct import *import, const Onnx__SparseTensorProto *proto, const char *name, const char *where);
 /* Defines the initializers of a graph in `scope`, but those that it has already. */
 void import_initializers(struct import *import, const Onnx__GraphProto *graph, struct scope *scope);
 /* When training: sets the weight's mark and sources from the model's metadata and training_info. */
@@ -147,9 +108,6 @@ void import_trained(struct import *import);
  * warning says so. E342 for an output of another element type. 0 or -1. */
 int import_check_declared(struct import *import, const char *name, int tensor);
 void import_report_undeclared(struct import *import);
-
-/* Adds a tensor to the graph as a constant; POISONED if it is too large. */
-int import_constant(struct import *import, const char *name, const struct rt_tensor *tensor);
 
 /* import_bind.c: inputs that --bind makes constants. --------------------------------------------------------------- */
 
@@ -166,22 +124,6 @@ void import_boundaries(struct import *import, struct scope *scope);
 /* Sets the outputs of the graph. */
 int import_outputs(struct import *import, const struct scope *scope);
 
-/* import_counts.c: values whose size depends on data (Note [Counted values] there). -------------------------------- */
-
-/* NULL: the size of the tensor does not depend on data. */
-const struct counted *import_counted(const struct import *import, int id);
-/* E410 if the node's operator does not take its counted operands. Brings operands that broadcast to the same bounds. */
-int import_check_counted(struct lower *lower);
-/* Finds which results of the nodes so far are counted. */
-void import_find_counts(struct import *import);
-/* The same; E410 if one of the nodes from `first` on cannot be computed on valid indices alone. */
-int import_pass_counts(struct lower *lower, int first);
-/* import_amounts.c: a constant in place of an integer tensor or bool whose elements are known (Note [Amounts] in
- * amounts.h), other tensors as they are. */
-int amounts_fold(struct import *import, int tensor);
-/* Adds the counts of outputs to the outputs. */
-void import_count_outputs(struct import *import);
-
 /* import_signature.c: the parameters of the PyTorch module that was exported. ------------------------------------- */
 
 /* Collects them from the signature in the metadata. Call it before the first import_mark. */
@@ -192,7 +134,7 @@ void import_compare_signature(struct import *import);
 /* import_provenance.c: where nodes come from (ir/provenance.h). ---------------------------------------------------- */
 
 /* Records what the model says about the node's module and source line. */
-void import_provenance(const struct lower *lower);
+void import_provenance(struct import *import, const struct lower *lower);
 /* Records what wrote the model, and its operator set. */
 void import_exporter(struct import *import);
 

@@ -4,35 +4,6 @@
 
 #include "ir/user.h"
 
-/* Emits the operator with the node's inputs and attributes. */
-static int lower_user(struct lower *lower) {
-    struct import *import = lower->import;
-    struct graph *graph = import->graph;
-    const struct graph *declared = import->options->operators;
-    struct user_op *user = declared->operators.at[lower->op - import->user_rows];
-    struct attr attrs[USER_ATTRS];
-    struct user_attr attr;
-    const char *why;
-    int n = 0, outputs[USER_OUTPUTS];
-    for (const char *rest = user->attrs; (rest = user_next_attr(rest, &attr, &why));) {
-        const char *key = arena_strdup(graph->arena, attr.name);
-        int length;
-        if (!attr.fallback && !lower_given(lower, key)) continue;
-        if (attr.kind == 'I') {
-            const int64_t *ints = lower_ints(lower, key, &length);
-            attrs[n++] = attr_of_ints(key, length, ints);
-        } else {
-            attrs[n++] = attr.kind == 'i' ? attr_of_int(key, lower_int(lower, key))
-                                          : attr_of_float(key, lower_float(lower, key));
-        }
-    }
-    graph_declare(graph, user, declared->operators.at, declared->operators.n);
-    if (build_op(&lower->builder, &user->op, lower->ninputs, lower->inputs, user_outputs(user), outputs, n, attrs) < 0)
-        return -1;
-    for (int o = 0; o < lower->noutputs; o++) lower->outputs[o] = outputs[o];
-    return 0;
-}
-
 /* Operators with a pattern are declared in the graph, for pass recognise, whether nodes have them or not. */
 void import_index_user(struct import *import) {
     const struct graph *declared = import->options->operators;
@@ -40,7 +11,7 @@ void import_index_user(struct import *import) {
     if (!declared) return;
     import->user_rows = ARENA_ARRAY(import->arena, struct onnx_op, declared->operators.n + 1);
     for (int i = 0; i < declared->operators.n; i++) {
-        const struct user_op *user = declared->operators.at[i];
+        struct user_op *user = declared->operators.at[i];
         import->user_rows[i] = (struct onnx_op){.domain = "",
                                                 .name = user->op.name,
                                                 .since = 1,
@@ -48,10 +19,10 @@ void import_index_user(struct import *import) {
                                                 .in_max = user_inputs(user),
                                                 .out_max = user_outputs(user),
                                                 .attrs = user->attrs,
-                                                .lower = lower_user};
+                                                .lower = lower_user,
+                                                .user = user};
         map_put(&import->user_index, user->model, strlen(user->model), i);
-        if (user->pattern)
-            graph_declare(import->graph, declared->operators.at[i], declared->operators.at, declared->operators.n);
+        if (user->pattern) graph_declare(import->graph, user, declared->operators.at, declared->operators.n);
     }
 }
 

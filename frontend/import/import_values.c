@@ -8,25 +8,6 @@
 
 /* Initializers and constants -------------------------------------------------------------------------------------- */
 
-static enum rt_dtype imported_type(const struct import *import, enum rt_dtype dtype) {
-    bool change = rt_dtype_is_float(dtype) && import->options->dtype != RT_DTYPE_NONE;
-    return change ? import->options->dtype : dtype;
-}
-
-static int add_const(struct import *import, const char *name, enum rt_dtype stored, int ndim, const int64_t *dims,
-                     const void *data) {
-    enum rt_dtype dtype = imported_type(import, stored);
-    int64_t count;
-    if (!rt_product(dims, ndim, &count)) return POISONED;
-    void *values = arena_alloc(import->arena, (size_t)count + 1, rt_dtype_bytes(dtype));
-    if (count) rt_retype(values, dtype, data, stored, (size_t)count);
-    return graph_add_const(import->graph, name, dtype, ndim, dims, values);
-}
-
-int import_constant(struct import *import, const char *name, const struct rt_tensor *tensor) {
-    return add_const(import, name, tensor->dtype, tensor->ndim, tensor->dims, tensor->data);
-}
-
 /* True for the types of quantised weights: integers of at most 16 bits, and codes. */
 static bool is_quantised(enum rt_dtype dtype) {
     return rt_dtype_bytes(dtype) <= 2 && dtype != RT_BOOL && !rt_dtype_is_float(dtype);
@@ -42,7 +23,8 @@ static bool is_weight(const struct import *import, const struct onnx_tensor *ten
 /* A weight of type `dtype`, stored as `stored`. */
 static int add_weight(struct import *import, const struct onnx_tensor *tensor, const char *name, enum rt_dtype dtype,
                       enum rt_dtype stored, const int64_t *dims) {
-    int id = graph_add_tensor(import->graph, TENSOR_WEIGHT, name, imported_type(import, dtype), tensor->ndim, dims);
+    int id = graph_add_tensor(import->graph, TENSOR_WEIGHT, name, lowering_type(&import->lowering, dtype), tensor->ndim,
+                              dims);
     struct tensor *weight = &import->graph->tensors.at[id];
     weight->data = tensor->data;
     weight->stored = (struct stored){tensor->file, tensor->offset, stored};
@@ -53,28 +35,15 @@ enum { PACKED_COUNT = 1024 }; /* fewer packed elements become a constant, one pe
 
 /* Elements of fewer than 8 bits. A weight stays packed: it becomes a tensor of bytes and an Unpack. That needs whole
  * bytes in every row. */
-static int import_packed(struct import *import, const struct onnx_tensor *tensor, const char *name,
-                         bool may_be_weight) {
+static int import_packed(struct import *import, const struct onnx_tensor *tensor, const char *name) {
     struct build builder = {import->graph, import->diags, name};
     int64_t dims[RT_MAX_NDIM], row = tensor->ndim ? tensor->dims[tensor->ndim - 1] * tensor->bits : 0;
-    if (!may_be_weight || !tensor->in_file || tensor->count < PACKED_COUNT || row % 8 || import->options->train) {
-        unsigned char *codes = arena_alloc(import->arena, (size_t)tensor->count + 1, 1);
-        rt_unpack(codes, tensor->data, tensor->dtype, 0, (size_t)tensor->count);
-        return add_const(import, name, tensor->dtype, tensor->ndim, tensor->dims, codes);
-    }
+    if (!tensor->in_file || tensor->count < PACKED_COUNT || row % 8 || import->options->train)
+        return lowering_tensor(&import->lowering, name, tensor);
     for (int d = 0; d < tensor->ndim; d++) dims[d] = d < tensor->ndim - 1 ? tensor->dims[d] : row / 8;
     const struct attr to = attr_of_text("to", rt_dtypes[tensor->dtype].name);
     int packed = add_weight(import, tensor, name, RT_U8, RT_U8, dims);
     return build(&builder, OP_Unpack, 1, &packed, 1, &to);
-}
-
-/* Adds a constant in the type that the model declares. */
-static int add_value(struct import *import, const char *name, const struct onnx_tensor *tensor) {
-    void *values = arena_alloc(import->arena, (size_t)tensor->count + 1, rt_dtype_bytes(tensor->declared));
-    if (tensor->dtype == tensor->declared)
-        return add_const(import, name, tensor->dtype, tensor->ndim, tensor->dims, tensor->data);
-    if (tensor->count) rt_retype(values, tensor->declared, tensor->data, tensor->dtype, (size_t)tensor->count);
-    return add_const(import, name, tensor->declared, tensor->ndim, tensor->dims, values);
 }
 
 /* Note [Shared weights]
@@ -122,11 +91,12 @@ static int share(struct import *import, const struct onnx_tensor *tensor, int we
     return tensor->transposed ? add_transposed(import, tensor, weight) : weight;
 }
 
-int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight) {
+/* The value of an initializer; POISONED after a diagnostic. Large float tensors become WEIGHTs. */
+static int import_initializer(struct import *import, const Onnx__TensorProto *proto, const char *name) {
     struct onnx_tensor tensor;
     if (onnx_tensor(import->model, proto, NULL, &tensor) < 0) return POISONED;
-    if (tensor.count && tensor.bits < 8) return import_packed(import, &tensor, name, may_be_weight);
-    if (!may_be_weight || !is_weight(import, &tensor)) return add_value(import, name, &tensor);
+    if (tensor.count && tensor.bits < 8) return import_packed(import, &tensor, name);
+    if (!is_weight(import, &tensor)) return lowering_tensor(&import->lowering, name, &tensor);
     const int shared = find_shared(import, &tensor);
     if (shared >= 0) return shared;
     int64_t dims[RT_MAX_NDIM] = {0};
@@ -136,23 +106,24 @@ int import_tensor(struct import *import, const Onnx__TensorProto *proto, const c
     return share(import, &tensor, id);
 }
 
-int import_sparse(struct import *import, const Onnx__SparseTensorProto *proto, const char *name, const char *where) {
+static int import_sparse(struct import *import, const Onnx__SparseTensorProto *proto, const char *name) {
     struct onnx_tensor tensor;
-    return onnx_sparse(import->model, proto, where, &tensor) < 0 ? POISONED : add_value(import, name, &tensor);
+    const char *where = onnx_where(import->model, "initializer", name);
+    if (onnx_sparse(import->model, proto, where, &tensor) < 0) return POISONED;
+    return lowering_tensor(&import->lowering, name, &tensor);
 }
 
 void import_initializers(struct import *import, const Onnx__GraphProto *graph, struct scope *scope) {
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
         if (map_get(&scope->ids, name, strlen(name)) < 0) /* else it is bound */
-            scope_define(scope, name, import_tensor(import, graph->initializer[i], name, true));
+            scope_define(scope, name, import_initializer(import, graph->initializer[i], name));
     }
     for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
         const Onnx__SparseTensorProto *sparse = graph->sparse_initializer[i];
         const char *name = onnx_text(sparse->values->name);
         if (map_get(&scope->ids, name, strlen(name)) < 0)
-            scope_define(scope, name,
-                         import_sparse(import, sparse, name, onnx_where(import->model, "initializer", name)));
+            scope_define(scope, name, import_sparse(import, sparse, name));
     }
 }
 
@@ -228,7 +199,8 @@ static int import_input(struct sizes *sizes, int at) {
     int64_t dims[RT_MAX_NDIM];
     const int ndim = input_type(sizes, info, &dtype) ? input_dims(sizes, at, dims) : -1;
     if (ndim < 0) return POISONED;
-    return graph_add_tensor(import->graph, TENSOR_INPUT, info->name, imported_type(import, dtype), ndim, dims);
+    return graph_add_tensor(import->graph, TENSOR_INPUT, info->name, lowering_type(&import->lowering, dtype), ndim,
+                            dims);
 }
 
 static void import_inputs(struct sizes *sizes, struct scope *scope) {
@@ -272,7 +244,7 @@ static const char *declared_type(struct import *import, const Onnx__TypeProto__T
 static bool has_declared_type(const struct import *import, const Onnx__TypeProto__Tensor *type,
                               const struct tensor *tensor) {
     enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
-    return dtype != RT_DTYPE_NONE && imported_type(import, dtype) == tensor->dtype;
+    return dtype != RT_DTYPE_NONE && lowering_type(&import->lowering, dtype) == tensor->dtype;
 }
 
 /* A dimension whose size depends on data may be declared with a size up to the bound. */
@@ -293,7 +265,7 @@ int import_check_declared(struct import *import, const char *name, int id) {
     const Onnx__TypeProto__Tensor *type = sizes_tensor_type(import->infos.at[at]);
     struct tensor tensor = import->graph->tensors.at[id];
     bool right_type = has_declared_type(import, type, &tensor);
-    if (right_type && has_declared_shape(type, &tensor, import_counted(import, id))) return 0;
+    if (right_type && has_declared_shape(type, &tensor, lowering_counted(&import->lowering, id))) return 0;
     const char *where = place_of(import, "value", name);
     const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
                                     tensor_type(import->arena, &tensor));

@@ -4,7 +4,7 @@
  * Exported models compute with shapes: Shape of a counted value, Gather, Concat with constants, a minimum, Add; the
  * result is an operand of Reshape, Slice or TopK. An amount says what is known of one element of such a tensor: it is
  * offset + the sum of its terms, and lies in [least, most]. A term is a factor times a root, an element of a tensor.
- * Amounts follow from the nodes that compute the tensor (import_amounts.c); an element that they do not explain is a
+ * Amounts follow from the nodes that compute the tensor (amounts.c); an element that they do not explain is a
  * root itself. Two sizes are equal if the difference of their amounts is 0. */
 #ifndef FRONTEND_LOWER_AMOUNTS_H
 #define FRONTEND_LOWER_AMOUNTS_H
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct import;
+struct lowering;
 
 struct amount_term {
     int tensor, element;
@@ -34,21 +34,21 @@ struct amount_sum {
 enum { AMOUNTS = 1024 /* elements of a tensor whose amounts are found */ };
 
 /* The amounts of the tensor's elements, in row-major order; NULL for a tensor of more than AMOUNTS elements. */
-const struct amount *amounts_of(struct import *import, int tensor);
+const struct amount *amounts_of(struct lowering *lowering, int tensor);
 
 /* Records the amount of a tensor of one element that was built from it. */
-void amounts_set(struct import *import, int tensor, const struct amount *amount);
+void amounts_set(struct lowering *lowering, int tensor, const struct amount *amount);
 
 struct amount amount_of_number(int64_t number);
 /* a + factor * b */
-struct amount amount_plus(struct import *import, const struct amount *a, int64_t factor, const struct amount *b);
+struct amount amount_plus(struct lowering *lowering, const struct amount *a, int64_t factor, const struct amount *b);
 /* True if a <= b is certain. */
-bool amount_at_most(struct import *import, const struct amount *a, const struct amount *b);
-bool amount_equal(struct import *import, const struct amount *a, const struct amount *b);
+bool amount_at_most(struct lowering *lowering, const struct amount *a, const struct amount *b);
+bool amount_equal(struct lowering *lowering, const struct amount *a, const struct amount *b);
 
 /* Records that the element of the tensor lies in [0, most]. */
-void amounts_bound(struct import *import, int tensor, int element, int64_t most);
+void amounts_bound(struct lowering *lowering, int tensor, int element, int64_t most);
 /* Records that the n parts add up to `total`. */
-void amounts_sum(struct import *import, int n, const struct amount *parts, const struct amount *total);
+void amounts_sum(struct lowering *lowering, int n, const struct amount *parts, const struct amount *total);
 
 #endif

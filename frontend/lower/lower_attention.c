@@ -27,9 +27,16 @@ static int split_heads(struct lower *lower, int x, const char *count) {
     if (tensor.ndim == 4) return x;
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
         return lower_error(lower, 378, EXIT_MALFORMED, "%s cannot be divided into %s = %lld heads",
-                           tensor_type(lower->builder.graph->arena, &tensor), count, (long long)heads);
+                           lower_type(lower, &tensor), count, (long long)heads);
     int64_t shape[] = {tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads};
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
+}
+
+int emit_joined_heads(struct lower *lower, int x) {
+    if (x < 0) return -1;
+    const struct tensor heads = lower_tensor(lower, x);
+    const int64_t shape[] = {heads.dims[0], heads.dims[2], heads.dims[1] * heads.dims[3]};
+    return emit_reshape(lower, emit_transpose(lower, x, (int64_t[]){0, 2, 1, 3}), 3, shape);
 }
 
 /* Prepends the keys or values of past steps. */
@@ -39,8 +46,7 @@ static int with_past(struct lower *lower, int input, int x) {
     return emit_concat(lower, 2, 2, (int[]){lower->inputs[input], x});
 }
 
-/* Grouped-query attention: repeats each head of keys or values for its group of adjacent query heads. */
-static int repeat_heads(struct lower *lower, int x, int64_t heads) {
+int emit_repeated_heads(struct lower *lower, int x, int64_t heads) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     const int64_t *d = tensor.dims;
@@ -93,12 +99,6 @@ static void add_bias(struct lower *lower, struct attention *attention, int bias)
     attention->bias = attention->bias < 0 ? bias : emit2(lower, OP_Add, attention->bias, bias);
 }
 
-static int places(struct lower *lower, int64_t n, int64_t first, int ndim, const int64_t *dims) {
-    int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) values[i] = first + i;
-    return emit_ints(lower, (int)n, values, ndim, dims);
-}
-
 /* Only where `allowed` is true do scores stay. */
 static int add_condition(struct lower *lower, struct attention *attention, int allowed) {
     if (!attention->core)
@@ -112,13 +112,10 @@ static int add_condition(struct lower *lower, struct attention *attention, int a
 static int add_mask(struct lower *lower, struct attention *attention) {
     struct tensor mask = lower_input(lower, 3);
     int id = lower->inputs[3], last = mask.ndim - 1;
-    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     if (mask.ndim < 1 || mask.ndim > 4 || mask.dims[last] > attention->kv_length)
         return lower_misfit(lower, attention->k, id);
-    end[last] = attention->kv_length - mask.dims[last];
-    struct attr attrs[] = {attr_of_ints("begin", mask.ndim, begin), attr_of_ints("end", mask.ndim, end)};
-    if (end[last])
-        id = emit(lower, OP_Pad, 2, (int[]){id, emit_like(lower, id, mask.dtype == RT_BOOL ? 0 : -INFINITY)}, 2, attrs);
+    const int64_t more = attention->kv_length - mask.dims[last];
+    if (more) id = emit_padded(lower, id, last, 0, more, mask.dtype == RT_BOOL ? 0 : -INFINITY);
     if (id < 0) return -1;
     if (mask.dtype == RT_BOOL) return add_condition(lower, attention, id);
     add_bias(lower, attention, emit_cast(lower, id, lower_dtype(lower, attention->q)));
@@ -128,10 +125,9 @@ static int add_mask(struct lower *lower, struct attention *attention) {
 /* The position of each query among the keys: a constant of shape (length, 1); with an external cache (input 6, the
  * number of valid keys of each batch element) computed, with shape (batch, 1, length, 1). */
 static int query_places(struct lower *lower, const struct attention *attention) {
-    int64_t column[] = {attention->q_length, 1};
-    if (!lower_has(lower, 6)) return places(lower, attention->q_length, attention->past, 2, column);
+    if (!lower_has(lower, 6)) return emit_places(lower, attention->past, attention->q_length, 2, 0);
     struct tensor valid = lower_input(lower, 6);
-    int at = places(lower, attention->q_length, -attention->q_length, 2, column);
+    int at = emit_places(lower, -attention->q_length, attention->q_length, 2, 0);
     return emit2(lower, OP_Add, emit_reshape(lower, lower->inputs[6], 4, (int64_t[]){valid.dims[0], 1, 1, 1}), at);
 }
 
@@ -144,8 +140,7 @@ static void add_window(struct lower *lower, struct attention *attention, int64_t
         attention->window = before >= 0 ? before + 1 + ahead : 0;
         return;
     }
-    int query = query_places(lower, attention),
-        key = places(lower, attention->kv_length, 0, 2, (int64_t[]){1, attention->kv_length});
+    int query = query_places(lower, attention), key = emit_places(lower, 0, attention->kv_length, 2, 1);
     int distance = emit2(lower, OP_Sub, key, query), allowed = -1;
     if (after >= 0) allowed = emit_with(lower, OP_LessOrEqual, distance, (double)after);
     if (before >= 0) {
@@ -171,7 +166,7 @@ static int build_masks(struct lower *lower, struct attention *attention) {
     if (!lower_has(lower, 6)) return 0;
     int64_t n = lower_input(lower, 6).dims[0];
     int valid = emit_reshape(lower, lower->inputs[6], 4, (int64_t[]){n, 1, 1, 1});
-    int key = places(lower, attention->kv_length, 0, 2, (int64_t[]){1, attention->kv_length});
+    int key = emit_places(lower, 0, attention->kv_length, 2, 1);
     return add_condition(lower, attention, emit2(lower, OP_Less, key, valid)) < 0 ? -1 : 0;
 }
 
@@ -179,10 +174,9 @@ static int build_masks(struct lower *lower, struct attention *attention) {
 
 /* Sets the weights of queries that may attend to no key to 0, where softmax would give NaN. */
 static int clear_masked_rows(struct lower *lower, const struct attention *attention, int weights) {
-    bool axes[RT_MAX_NDIM] = {false};
     if (!attention->may_mask_rows || weights < 0 || attention->bias < 0) return weights;
-    axes[lower_ndim(lower, attention->bias) - 1] = true;
-    int most = emit_reduce(lower, OP_ReduceMax, attention->bias, axes, true);
+    const int last = lower_ndim(lower, attention->bias) - 1;
+    int most = emit_reduce_along(lower, OP_ReduceMax, attention->bias, last, true);
     int masked = emit_with(lower, OP_Equal, most, -INFINITY);
     return emit3(lower, OP_Where, masked, emit_like(lower, weights, 0), weights);
 }
@@ -202,7 +196,7 @@ static int scores_and_weights(struct lower *lower, struct attention *attention) 
     struct tensor q = lower_tensor(lower, attention->q);
     double scale = lower_given(lower, "scale") ? lower_float(lower, "scale") : 1 / sqrt((double)q.dims[3]);
     double cap = lower_float(lower, "softcap");
-    int step[4], k = repeat_heads(lower, attention->k, q.dims[1]);
+    int step[4], k = emit_repeated_heads(lower, attention->k, q.dims[1]);
     step[0] = emit_matmul(lower, emit_with(lower, OP_Mul, attention->q, scale), k, false, true);
     if (cap > 0) step[0] = emit_with(lower, OP_Mul, emit1(lower, OP_Tanh, emit_with(lower, OP_Div, step[0], cap)), cap);
     step[1] = step[0];
@@ -217,8 +211,8 @@ static int scores_and_weights(struct lower *lower, struct attention *attention) 
 
 static int composition(struct lower *lower, struct attention *attention) {
     int weights = scores_and_weights(lower, attention);
-    return emit_matmul(lower, weights, repeat_heads(lower, attention->v, lower_tensor(lower, attention->q).dims[1]),
-                       false, false);
+    const int v = emit_repeated_heads(lower, attention->v, lower_tensor(lower, attention->q).dims[1]);
+    return emit_matmul(lower, weights, v, false, false);
 }
 
 static int core_operator(struct lower *lower, const struct attention *attention) {
@@ -246,10 +240,7 @@ int lower_attention(struct lower *lower) {
     if ((attention.v = emit_cast(lower, attention.v, lower_dtype(lower, attention.q))) < 0) return -1;
     int y = attention.core ? core_operator(lower, &attention) : composition(lower, &attention);
     if (lower_wants(lower, 1)) lower->outputs[1] = attention.k;
-    if (!attention.flat || y < 0) return lower_result(lower, y);
-    struct tensor heads = lower_tensor(lower, y);
-    int64_t shape[] = {heads.dims[0], heads.dims[2], heads.dims[1] * heads.dims[3]};
-    return lower_result(lower, emit_reshape(lower, emit_transpose(lower, y, (int64_t[]){0, 2, 1, 3}), 3, shape));
+    return lower_result(lower, attention.flat ? emit_joined_heads(lower, y) : y);
 }
 
 /* Rotary embedding ------------------------------------------------------------------------------------------------ */

@@ -1,7 +1,21 @@
-/* Checks a node's attributes against its row in onnx_ops.def. */
+/* The attributes column of onnx_ops.def, and the check of a node's attributes against it. */
 #include <string.h>
 
 #include "frontend/lower/onnx_lower.h"
+
+const char *onnx_next_attr(const char *text, struct onnx_attr *attr) {
+    if (!*text) return NULL;
+    *attr = (struct onnx_attr){.name = text, .length = strcspn(text, ":")};
+    const char *at = text + attr->length + 1;
+    attr->kind = *at++;
+    attr->required = *at == '!';
+    if (*at == '=') {
+        attr->fallback = at + 1;
+        attr->fallback_length = strcspn(at + 1, " ");
+    }
+    at += strcspn(at, " ");
+    return *at ? at + 1 : at;
+}
 
 static bool find_attr(const struct onnx_op *op, const char *name, struct onnx_attr *attr) {
     for (const char *rest = op->attrs; (rest = onnx_next_attr(rest, attr));)
@@ -44,7 +58,7 @@ static bool holds(const Onnx__AttributeProto *attribute, char kind) {
 
 static int check_attribute(struct lower *lower, const char *name, const Onnx__AttributeProto *attribute) {
     struct onnx_attr attr;
-    const char *quoted = diag_quote(lower->builder.diags, name);
+    const char *quoted = lower_quote(lower, name);
     if (!find_attr(lower->op, name, &attr))
         return lower_error(lower, 334, EXIT_MALFORMED, "%s has no attribute %s", lower->op->name, quoted);
     if (!attribute) return 0;
@@ -65,7 +79,7 @@ int lower_check_attributes(struct lower *lower) {
     }
     struct onnx_attr attr;
     for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr));) {
-        const char *name = arena_copy(lower->builder.graph->arena, attr.name, attr.length);
+        const char *name = arena_copy(lower->arena, attr.name, attr.length);
         if (attr.required && !lower_given(lower, name))
             status = lower_error(lower, 336, EXIT_MALFORMED, "%s needs attribute '%s'", lower->op->name, name);
     }

@@ -1,6 +1,7 @@
 /* Operators that create values, conversions of type, and compositions of elementwise operators. */
 #include "frontend/lower/lower_counted.h"
 #include "frontend/lower/lower_quantise.h"
+#include "frontend/lower/lowering.h"
 #include "frontend/read/onnx_data.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ int lower_identity(struct lower *lower) {
 static int dropped(struct lower *lower, int x, double ratio, int64_t key) {
     struct graph *graph = lower->builder.graph;
     struct attr attrs[] = {attr_of_float("ratio", ratio), attr_of_int("key", key)};
-    int training = lower->train ? graph_control(graph, RT_TRAINING) : build_scalar(&lower->builder, RT_F64, 1);
+    int training =
+        lower->builder.graph->train ? graph_control(graph, RT_TRAINING) : build_scalar(&lower->builder, RT_F64, 1);
     int inputs[] = {x, training, graph_control(graph, RT_STEP), graph_control(graph, RT_MICRO)};
     return x < 0 ? -1 : emit(lower, OP_Dropout, 4, inputs, 2, attrs);
 }
@@ -30,14 +32,14 @@ static int read_dropout(struct lower *lower, double *ratio, bool *drops) {
     *ratio = 0.5;
     if (lower->op->since < 12) {
         *ratio = lower_float(lower, "ratio");
-        training = lower->train && (lower->op->since > 6 || !lower_int(lower, "is_test"));
+        training = lower->builder.graph->train && (lower->op->since > 6 || !lower_int(lower, "is_test"));
     }
     if (lower_has(lower, 2) && lower_known_float(lower, 2, "training_mode", &training) < 0) return -1;
     if (lower_has(lower, 1) && lower_known_float(lower, 1, "ratio", ratio) < 0) return -1;
     if (!(*ratio >= 0 && *ratio < 1))
         return lower_error(lower, 387, EXIT_MALFORMED, "ratio %g is not in [0, 1)", *ratio);
     *drops = training != 0 && *ratio != 0;
-    if (*drops && !lower->train)
+    if (*drops && !lower->builder.graph->train)
         diag_remark(lower->builder.diags, lower_where(lower), "elements are dropped: training_mode is true");
     return 0;
 }
@@ -78,7 +80,7 @@ static enum rt_dtype cast_type(struct lower *lower) {
 static int cast_to(struct lower *lower, enum rt_dtype dtype) {
     const char *mode = lower_text(lower, "round_mode");
     if (strcmp(mode, "up") != 0 && strcmp(mode, "down") != 0 && strcmp(mode, "nearest") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown round_mode %s", diag_quote(lower->builder.diags, mode));
+        return lower_unknown(lower, "round_mode", mode);
     return lower_result(lower, emit_converted(lower, lower->inputs[0], dtype, lower_int(lower, "saturate") != 0, mode));
 }
 
@@ -100,10 +102,7 @@ int lower_cast_like(struct lower *lower) {
 
 static int constant(struct lower *lower, enum rt_dtype dtype, int ndim, int64_t n, const void *values,
                     enum rt_dtype from) {
-    enum rt_dtype to = lower_float_type(lower, dtype);
-    void *bytes = arena_alloc(lower->builder.graph->arena, (size_t)n + 1, rt_dtype_bytes(to));
-    if (n) rt_retype(bytes, to, values, from, (size_t)n);
-    return graph_add_const(lower->builder.graph, lower->builder.node, to, ndim, &n, bytes);
+    return lowering_constant(lower->shared, lower->builder.node, dtype, ndim, &n, values, from);
 }
 
 int lower_constant(struct lower *lower) {
@@ -209,7 +208,7 @@ static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
                            bound[2]);
     if (count > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %g elements is too long", count);
     int64_t n = count < 0 ? 0 : (int64_t)count;
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, n + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = bound[0] + (double)i * bound[2];
     return constant(lower, dtype, 1, n, values, RT_F64);
 }
@@ -227,7 +226,7 @@ static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     if (__builtin_sub_overflow(last, start, &span)) return lower_error(lower, 505, EXIT_LIMIT, "the range is too long");
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
     if (n > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %lld elements is too long", (long long)n);
-    int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+    int64_t *values = ARENA_ARRAY(lower->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;
     const int y = constant(lower, dtype, 1, n, values, RT_I64);
     if (!limit->n) return y;

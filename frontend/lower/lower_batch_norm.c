@@ -1,5 +1,5 @@
 /* BatchNormalization: with running statistics, and in training mode with those of the batch. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lowering.h"
 
 #include <string.h>
 
@@ -36,7 +36,7 @@ static int by_running(struct lower *lower, const struct batch_norm *norm) {
 
 /* `batch` while the program trains, `running` in evaluation. No gradient flows to `running`. */
 static int in_training(struct lower *lower, int batch, int running) {
-    if (!lower->train) return batch;
+    if (!lower->builder.graph->train) return batch;
     int training = emit_with(lower, OP_Greater, graph_control(lower->builder.graph, RT_TRAINING), 0);
     return emit3(lower, OP_Where, training, batch,
                  emit_cast(lower, emit1(lower, OP_Detach, running), lower_dtype(lower, batch)));
@@ -74,7 +74,7 @@ static struct statistics of_batch(struct lower *lower, const struct batch_norm *
     const int x = emit_cast(lower, lower->inputs[0], wide(norm->x.dtype));
     struct statistics statistics = {.total = -1, .count = 1};
     for (int d = 0; d < norm->x.ndim; d++) statistics.count *= d == 1 ? 1 : (double)norm->x.dims[d];
-    if (lower->sync_batch_norm)
+    if (lower->shared->sync_batch_norm)
         statistics.total = build_unit_sum(&lower->builder, build_scalar(&lower->builder, RT_F64, statistics.count));
     statistics.mean = mean_of(lower, &statistics, x);
     int centred = emit2(lower, OP_Sub, x, statistics.mean);
@@ -97,7 +97,7 @@ static int normalised(struct lower *lower, const struct batch_norm *norm, int me
  * is "pytorch" is trained with the unbiased variance, as PyTorch would train it. */
 static double bias_of(const struct lower *lower, const struct statistics *statistics) {
     const double count = statistics->total < 0 ? statistics->count : 1;
-    return lower->train && count > 1 && lower_made_by(lower, "pytorch") ? count / (count - 1) : 1;
+    return lower->builder.graph->train && count > 1 && lower_made_by(lower, "pytorch") ? count / (count - 1) : 1;
 }
 
 /* The same for a number of elements that is known at run time. */
@@ -119,7 +119,7 @@ static struct update *find_update(struct lower *lower, int weight) {
 /* Stores `value` as the new value of a weight after the step, unless the batch has dummy micro-batches alone. */
 static int keep(struct lower *lower, const struct statistics *statistics, int weight, int value) {
     struct graph *graph = lower->builder.graph;
-    if (value < 0 || !lower->train || lower_tensor(lower, weight).kind != TENSOR_WEIGHT) return value;
+    if (value < 0 || !lower->builder.graph->train || lower_tensor(lower, weight).kind != TENSOR_WEIGHT) return value;
     struct update *update = find_update(lower, weight);
     const int samples = statistics->total < 0 ? graph_control(graph, RT_REAL) : statistics->total;
     int real = emit_with(lower, OP_Greater, samples, 0);
@@ -171,7 +171,7 @@ static int by_batch(struct lower *lower, const struct batch_norm *norm) {
  * mode. Only the node's name tells: it contains the ATen operator, _native_batch_norm_legit_functional in training mode
  * and _native_batch_norm_legit_no_training in evaluation mode. */
 static bool was_training(const struct lower *lower) {
-    return lower->train && lower_made_by(lower, "pytorch") &&
+    return lower->builder.graph->train && lower_made_by(lower, "pytorch") &&
            strstr(onnx_text(lower->node->name), "_native_batch_norm_legit_functional");
 }
 
@@ -186,7 +186,7 @@ static bool trains(const struct lower *lower) {
  * be a running statistic as well: the statistic becomes a new weight of the node. */
 static void separate(struct lower *lower, int statistic, int parameter, const char *name) {
     struct graph *graph = lower->builder.graph;
-    if (!lower->train || lower->inputs[statistic] != lower->inputs[parameter]) return;
+    if (!lower->builder.graph->train || lower->inputs[statistic] != lower->inputs[parameter]) return;
     struct tensor shared = lower_input(lower, parameter);
     if (shared.kind != TENSOR_WEIGHT) return;
     int own = graph_add_tensor(graph, TENSOR_WEIGHT, arena_printf(graph->arena, "%s.%s", lower->builder.node, name),
@@ -199,7 +199,7 @@ static void separate(struct lower *lower, int statistic, int parameter, const ch
 /* Marks running statistics as buffers, which training does not update by gradients. In evaluation mode the output
  * depends on them, so without the mark they would be taken for parameters. */
 static void mark_statistics(const struct lower *lower) {
-    for (int i = 3; i < 5 && lower->train; i++) {
+    for (int i = 3; i < 5 && lower->builder.graph->train; i++) {
         struct tensor *tensor = &lower->builder.graph->tensors.at[lower->inputs[i]];
         if (tensor->kind == TENSOR_WEIGHT && !tensor->mark) tensor->mark = MARK_BUFFER;
     }

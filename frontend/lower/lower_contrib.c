@@ -90,7 +90,7 @@ int emit_activation(struct lower *lower, int x, int nvalues, const double *value
             attrs[k] = attr_of_float(row->parameter[k], k < nvalues ? values[k] : row->fallback[k]);
         return emit(lower, row->op, 1, &x, row->n, attrs);
     }
-    return lower_unsupported(lower, "activation %s", diag_quote(lower->builder.diags, name));
+    return lower_unsupported(lower, "activation %s", lower_quote(lower, name));
 }
 
 /* Products --------------------------------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ int lower_gemm_fast_gelu(struct lower *lower) {
 /* Normalises `x` over its last dimension, with inputs `scale` and `bias` of the node (bias: only LayerNorm's). */
 static int normalised(struct lower *lower, enum op_id op, int x, int scale, int bias) {
     if (x < 0) return -1;
-    int given[] = {x, lower->inputs[scale], bias >= 0 && lower_has(lower, bias) ? lower->inputs[bias] : -1};
+    int given[] = {x, lower->inputs[scale], bias >= 0 ? lower_id(lower, bias) : -1};
     int *inputs = lower->inputs, ninputs = lower->ninputs;
     lower->inputs = given;
     lower->ninputs = 3;
@@ -174,11 +174,10 @@ static int embedding(struct lower *lower, int table, int input) {
 /* The number of ones in each row of the mask, as i32; 0 without a mask. */
 static int mask_index(struct lower *lower) {
     int64_t batch = lower_input(lower, 0).dims[0];
-    bool axes[RT_MAX_NDIM] = {false, true};
     if (!lower_has(lower, 7)) return emit_expand(lower, build_scalar(&lower->builder, RT_I32, 0), 1, &batch);
     if (lower_ndim(lower, lower->inputs[7]) != 2) return lower_misfit(lower, lower->inputs[0], lower->inputs[7]);
     int ones = emit_cast(lower, emit_with(lower, OP_Equal, lower->inputs[7], 1), RT_I32);
-    return emit_reduce(lower, OP_ReduceSum, ones, axes, false);
+    return emit_reduce_along(lower, OP_ReduceSum, ones, 1, false);
 }
 
 /* EmbedLayerNormalization: inputs word ids, segment ids, tables of words, positions and segments, scale, bias, mask,

@@ -20,55 +20,34 @@ int heads_apart(struct lower *lower, int x, int64_t heads) {
     struct tensor tensor = lower_tensor(lower, x);
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
         return lower_error(lower, 378, EXIT_MALFORMED, "%s cannot be divided into %lld heads",
-                           tensor_type(lower->builder.graph->arena, &tensor), (long long)heads);
+                           lower_type(lower, &tensor), (long long)heads);
     int64_t shape[] = {tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads};
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
-}
-
-int positions_from(struct lower *lower, int64_t first, int64_t n, int ndim, const int64_t *shape) {
-    int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) values[i] = first + i;
-    return emit_ints(lower, (int)n, values, ndim, shape);
 }
 
 int padded_keys(struct lower *lower, int x, int64_t extent, double value) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     int last = tensor.ndim - 1;
-    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     if (last < 0 || tensor.dims[last] > extent)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s is longer than the %lld keys",
-                           tensor_type(lower->builder.graph->arena, &tensor), (long long)extent);
+        return lower_error(lower, 378, EXIT_MALFORMED, "%s is longer than the %lld keys", lower_type(lower, &tensor),
+                           (long long)extent);
     if (tensor.dims[last] == extent || tensor.dims[last] == 1) return x;
-    end[last] = extent - tensor.dims[last];
-    struct attr attrs[] = {attr_of_ints("begin", tensor.ndim, begin), attr_of_ints("end", tensor.ndim, end)};
-    return emit(lower, OP_Pad, 2, (int[]){x, emit_like(lower, x, value)}, 2, attrs);
+    return emit_padded(lower, x, last, 0, extent - tensor.dims[last], value);
 }
 
 int write_cache(struct lower *lower, int past, int fresh, int at, int64_t length) {
     if (past < 0 || fresh < 0 || at < 0) return -1;
     struct tensor old = lower_tensor(lower, past), new = lower_tensor(lower, fresh);
-    int64_t batch = new.dims[0], heads = new.dims[1], steps = new.dims[2], begin[4] = {0},
-            end[4] = {0, 0, length - old.dims[2], 0};
+    const int64_t batch = new.dims[0], heads = new.dims[1], steps = new.dims[2];
     if (old.ndim != 4 || old.dims[0] != batch || old.dims[1] != heads || old.dims[3] != new.dims[3])
         return lower_misfit(lower, past, fresh);
-    struct attr pad[] = {attr_of_ints("begin", 4, begin), attr_of_ints("end", 4, end)};
-    if (end[2]) past = emit(lower, OP_Pad, 2, (int[]){past, emit_like(lower, past, 0)}, 2, pad);
+    if (length != old.dims[2]) past = emit_padded(lower, past, 2, 0, length - old.dims[2], 0);
     int first = emit_reshape(lower, at, 4, (int64_t[]){batch, 1, 1, 1});
-    int rows = emit2(lower, OP_Add, first, positions_from(lower, 0, steps, 4, (int64_t[]){1, 1, steps, 1}));
+    int rows = emit2(lower, OP_Add, first, emit_places(lower, 0, steps, 4, 2));
     rows = emit_expand(lower, rows, 4, (int64_t[]){batch, heads, steps, 1});
     struct attr attrs[] = {attr_of_int("batch_dims", 2), attr_of_int("depth", 1)};
     return past < 0 || rows < 0 ? -1 : emit(lower, OP_ScatterND, 3, (int[]){past, rows, fresh}, 2, attrs);
-}
-
-/* Repeats each head of keys or values for the adjacent query heads that share it. */
-static int repeated(struct lower *lower, int x, int64_t heads) {
-    if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(lower, x);
-    const int64_t *d = tensor.dims;
-    if (d[1] == heads) return x;
-    x = emit_expand(lower, emit_unsqueeze(lower, x, 2), 5, (int64_t[]){d[0], d[1], heads / d[1], d[2], d[3]});
-    return emit_reshape(lower, x, 4, (int64_t[]){d[0], heads, d[2], d[3]});
 }
 
 /* Softmax over the keys and one more, whose score is the sink of the head and whose share is left out. */
@@ -95,7 +74,7 @@ int emit_heads(struct lower *lower, struct heads *heads) {
     if (heads->q < 0 || heads->k < 0 || heads->v < 0) return -1;
     if (!heads_fit(lower, heads)) return lower_misfit(lower, heads->q, heads->k);
     const struct tensor q = lower_tensor(lower, heads->q);
-    int x = emit_matmul(lower, heads->q, repeated(lower, heads->k, q.dims[1]), false, true);
+    int x = emit_matmul(lower, heads->q, emit_repeated_heads(lower, heads->k, q.dims[1]), false, true);
     x = emit_with(lower, OP_Mul, x, heads->scale);
     if (heads->cap > 0)
         x = emit_with(lower, OP_Mul, emit1(lower, OP_Tanh, emit_with(lower, OP_Div, x, heads->cap)), heads->cap);
@@ -103,11 +82,8 @@ int emit_heads(struct lower *lower, struct heads *heads) {
     if (heads->keep >= 0) x = emit3(lower, OP_Where, heads->keep, x, emit_like(lower, x, -INFINITY));
     heads->scores = x;
     heads->shares = heads->sink >= 0 ? softmax_with_sink(lower, heads, x) : emit_softmax(lower, OP_Softmax, x, 3);
-    int y = emit_matmul(lower, heads->shares, repeated(lower, heads->v, q.dims[1]), false, false);
-    if (y < 0) return -1;
-    struct tensor apart = lower_tensor(lower, y);
-    int64_t shape[] = {apart.dims[0], apart.dims[2], apart.dims[1] * apart.dims[3]};
-    return emit_reshape(lower, emit_transpose(lower, y, (int64_t[]){0, 2, 1, 3}), 3, shape);
+    const int v = emit_repeated_heads(lower, heads->v, q.dims[1]);
+    return emit_joined_heads(lower, emit_matmul(lower, heads->shares, v, false, false));
 }
 
 /* Masks ------------------------------------------------------------------------------------------------------------ */
@@ -122,7 +98,7 @@ static int filter(struct lower *lower, int like, int allowed) {
  * has twice as many elements. */
 static int allowed_range(struct lower *lower, int mask, int64_t batch, int64_t keys) {
     struct tensor tensor = lower_tensor(lower, mask);
-    int at = positions_from(lower, 0, keys, 4, (int64_t[]){1, 1, 1, keys});
+    int at = emit_places(lower, 0, keys, 4, 3);
     int bounds = emit_cast(lower, mask, RT_I64);
     int end = emit_reshape(lower, emit_piece(lower, bounds, 0, 0, 1, batch), 4, (int64_t[]){batch, 1, 1, 1});
     int allowed = emit2(lower, OP_Less, at, end);
@@ -156,8 +132,8 @@ static void add_bias(struct lower *lower, struct heads *heads, int bias) {
 /* Hides the keys after each query; `past` keys come before the queries' own. */
 static void see_causal(struct lower *lower, struct heads *heads, int64_t past) {
     int64_t steps = lower_tensor(lower, heads->q).dims[2], keys = lower_tensor(lower, heads->k).dims[2];
-    int query = positions_from(lower, past, steps, 2, (int64_t[]){steps, 1});
-    heads->keep = emit2(lower, OP_LessOrEqual, positions_from(lower, 0, keys, 2, (int64_t[]){1, keys}), query);
+    int query = emit_places(lower, past, steps, 2, 0);
+    heads->keep = emit2(lower, OP_LessOrEqual, emit_places(lower, 0, keys, 2, 1), query);
 }
 
 /* MultiHeadAttention ----------------------------------------------------------------------------------------------- */
@@ -243,9 +219,9 @@ static int append_in_buffer(struct lower *lower, const struct operands *in, stru
     int at = emit_expand(lower, first, 1, &batch);
     heads->k = write_cache(lower, in->past[0], heads->k, at, keys);
     heads->v = write_cache(lower, in->past[1], heads->v, at, keys);
-    int query = emit2(lower, OP_Add, emit_reshape(lower, first, 2, (int64_t[]){1, 1}),
-                      positions_from(lower, 0, steps, 2, (int64_t[]){steps, 1}));
-    heads->keep = emit2(lower, OP_LessOrEqual, positions_from(lower, 0, keys, 2, (int64_t[]){1, keys}), query);
+    int query =
+        emit2(lower, OP_Add, emit_reshape(lower, first, 2, (int64_t[]){1, 1}), emit_places(lower, 0, steps, 2, 0));
+    heads->keep = emit2(lower, OP_LessOrEqual, emit_places(lower, 0, keys, 2, 1), query);
     return heads->keep < 0 || heads->k < 0 || heads->v < 0 ? -1 : 0;
 }
 
@@ -284,34 +260,30 @@ static int multi_head_attention(struct lower *lower, const struct operands *in) 
     return lower_result(lower, y);
 }
 
-static int operand(const struct lower *lower, int input) {
-    return lower_has(lower, input) ? lower->inputs[input] : -1;
-}
-
 int lower_multi_head_attention(struct lower *lower) {
-    const struct operands in = {.query = operand(lower, 0),
-                                .key = operand(lower, 1),
-                                .value = operand(lower, 2),
-                                .bias = operand(lower, 3),
-                                .mask = operand(lower, 4),
-                                .scores_bias = operand(lower, 5),
-                                .past = {operand(lower, 6), operand(lower, 7)},
-                                .past_length = operand(lower, 8),
-                                .indirection = operand(lower, 9),
+    const struct operands in = {.query = lower_id(lower, 0),
+                                .key = lower_id(lower, 1),
+                                .value = lower_id(lower, 2),
+                                .bias = lower_id(lower, 3),
+                                .mask = lower_id(lower, 4),
+                                .scores_bias = lower_id(lower, 5),
+                                .past = {lower_id(lower, 6), lower_id(lower, 7)},
+                                .past_length = lower_id(lower, 8),
+                                .indirection = lower_id(lower, 9),
                                 .unidirectional = lower_int(lower, "unidirectional") != 0};
     return multi_head_attention(lower, &in);
 }
 
 int lower_decoder_attention(struct lower *lower) {
-    const struct operands in = {.query = operand(lower, 0),
-                                .key = operand(lower, 1),
-                                .value = operand(lower, 2),
-                                .mask = operand(lower, 3),
-                                .scores_bias = operand(lower, 4),
-                                .past = {operand(lower, 5), operand(lower, 6)},
-                                .past_length = operand(lower, 7),
-                                .indirection = operand(lower, 9),
-                                .bias = operand(lower, 10)};
+    const struct operands in = {.query = lower_id(lower, 0),
+                                .key = lower_id(lower, 1),
+                                .value = lower_id(lower, 2),
+                                .mask = lower_id(lower, 3),
+                                .scores_bias = lower_id(lower, 4),
+                                .past = {lower_id(lower, 5), lower_id(lower, 6)},
+                                .past_length = lower_id(lower, 7),
+                                .indirection = lower_id(lower, 9),
+                                .bias = lower_id(lower, 10)};
     return multi_head_attention(lower, &in);
 }
 
@@ -368,16 +340,13 @@ int emit_merged_attention(struct lower *lower, const struct merged *merged) {
 
 /* Inputs: input (batch, steps, c), merged weights (c, widths of q, k and v), bias, mask, past, bias of scores. */
 int lower_contrib_attention(struct lower *lower) {
-    struct merged merged = {-1, {0}, -1, -1, -1};
+    struct merged merged = {-1, {0}, lower_id(lower, 3), lower_id(lower, 4), lower_id(lower, 5)};
     if (lower_has(lower, 6)) return lower_unsupported(lower, "past_sequence_length");
     if (lower_ndim(lower, lower->inputs[0]) != 3 || lower_ndim(lower, lower->inputs[1]) != 2)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (read_widths(lower, lower_input(lower, 1).dims[1], merged.widths) < 0) return -1;
     merged.projected = emit_matmul(lower, lower->inputs[0], lower->inputs[1], false, false);
     if (lower_has(lower, 2)) merged.projected = emit2(lower, OP_Add, merged.projected, lower->inputs[2]);
-    if (lower_has(lower, 3)) merged.mask = lower->inputs[3];
-    if (lower_has(lower, 4)) merged.past = lower->inputs[4];
-    if (lower_has(lower, 5)) merged.scores_bias = lower->inputs[5];
     return emit_merged_attention(lower, &merged);
 }
 
@@ -392,7 +361,7 @@ int lower_contrib_rotary(struct lower *lower) {
         return lower_unsupported(lower, "packing or scale");
     if (at.ndim != 2) {
         int64_t length = x.ndim == 4 ? x.dims[2] : x.ndim == 3 ? x.dims[1] : 0;
-        int row = positions_from(lower, 0, length, 2, (int64_t[]){1, length});
+        int row = emit_places(lower, 0, length, 2, 1);
         positions = emit2(lower, OP_Add, emit_reshape(lower, positions, 2, (int64_t[]){1, 1}), row);
         positions = emit_expand(lower, positions, 2, (int64_t[]){x.dims[0], length});
     }

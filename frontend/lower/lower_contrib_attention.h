@@ -21,8 +21,6 @@ int emit_heads(struct lower *lower, struct heads *heads);
 
 /* (batch, length, heads x size) as (batch, heads, length, size); E378 if it does not divide. */
 int heads_apart(struct lower *lower, int x, int64_t heads);
-/* i64 first, first + 1, .. with the given shape of n elements. */
-int positions_from(struct lower *lower, int64_t first, int64_t n, int ndim, const int64_t *shape);
 /* Pads the last dimension of x at the end to `extent`. */
 int padded_keys(struct lower *lower, int x, int64_t extent, double value);
 

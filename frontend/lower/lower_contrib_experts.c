@@ -61,11 +61,10 @@ static int read_shapes(struct lower *lower, struct mixture *m) {
 /* The weights of the chosen experts, (tokens, chosen); their numbers become m->index. */
 static int choose_experts(struct lower *lower, struct mixture *m) {
     const int all = emit_softmax(lower, OP_Softmax, lower->inputs[SCORES], 1);
-    const struct attr top[] = {attr_of_int("axis", 1), attr_of_int("k", m->chosen), attr_of_int("largest", 1)};
-    m->index = all < 0 ? -1 : emit(lower, OP_TopK, 1, &all, 3, top);
-    const int weights = m->index < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){all, m->index}, 1, top);
+    m->index = emit_top(lower, all, 1, m->chosen, true);
+    const int weights = emit_gather_elements(lower, all, m->index, 1);
     if (!lower_int(lower, "normalize_routing_weights")) return weights;
-    return emit2(lower, OP_Div, weights, emit_reduce(lower, OP_ReduceSum, weights, (bool[]){false, true}, true));
+    return emit2(lower, OP_Div, weights, emit_reduce_along(lower, OP_ReduceSum, weights, 1, true));
 }
 
 /* Rows (tokens, chosen, columns) by the weights of their experts, plus the bias. */
@@ -106,8 +105,7 @@ static int activated(struct lower *lower, const struct mixture *m, int rows) {
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
         if (strcmp(name, activations[i].name) == 0) return emit1(lower, activations[i].op, up);
     if (strcmp(name, "identity") == 0) return up;
-    return lower_error(lower, 335, EXIT_MALFORMED, "unknown activation_type %s",
-                       diag_quote(lower->builder.diags, name));
+    return lower_unknown(lower, "activation_type", name);
 }
 
 int lower_mixture_of_experts(struct lower *lower) {
@@ -120,6 +118,6 @@ int lower_mixture_of_experts(struct lower *lower) {
                                  (int64_t[]){m.tokens, m.chosen, m.hidden});
     const int result = product(lower, &m, activated(lower, &m, rows), DOWN);
     const int weighed = emit2(lower, OP_Mul, result, emit_unsqueeze(lower, weights, 2));
-    const int sum = emit_reduce(lower, OP_ReduceSum, weighed, (bool[]){false, true, false}, false);
+    const int sum = emit_reduce_along(lower, OP_ReduceSum, weighed, 1, false);
     return lower_result(lower, emit_reshape(lower, sum, x.ndim, x.dims));
 }

@@ -57,7 +57,7 @@ static int read_operands(struct lower *lower, struct group_query *call) {
     bool packed = !lower_has(lower, KEY);
     if (n < 1 || kv < 1 || n % kv || all.ndim != 3 || (packed && all.dims[2] % (n + 2 * kv)))
         return lower_error(lower, 378, EXIT_MALFORMED, "%s does not fit %lld query heads and %lld key heads",
-                           tensor_type(lower->builder.graph->arena, &all), (long long)n, (long long)kv);
+                           lower_type(lower, &all), (long long)n, (long long)kv);
     for (int i = 0; i < 3; i++) {
         int64_t width = packed ? all.dims[2] / (n + 2 * kv) * count[i] : 0;
         int x = packed ? emit_piece(lower, lower->inputs[QUERY], 2, first, 1, width) : lower->inputs[QUERY + i];
@@ -103,8 +103,7 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
 
 /* The position of each query, (1 or batch, steps). In a prompt, they count from 0 or from the first given position. */
 static int query_positions(struct lower *lower, const struct group_query *call) {
-    int64_t row[] = {1, call->steps};
-    int counted = positions_from(lower, 0, call->steps, 2, row);
+    const int counted = emit_places(lower, 0, call->steps, 2, 1);
     if (lower_has(lower, POSITIONS) && lower_ndim(lower, lower->inputs[POSITIONS]) != 2)
         return lower_misfit(lower, lower->inputs[QUERY], lower->inputs[POSITIONS]);
     if (!lower_has(lower, POSITIONS) && call->prompt) return counted;
@@ -166,13 +165,13 @@ static int cached(struct lower *lower, const struct group_query *call, int input
  * local_window_size at most so many. (1 or batch, 1, steps or 1, keys). */
 static int visible(struct lower *lower, const struct group_query *call) {
     int64_t window = lower_int(lower, "local_window_size");
-    int key = positions_from(lower, 0, call->total, 4, (int64_t[]){1, 1, 1, call->total});
+    int key = emit_places(lower, 0, call->total, 4, 3);
     if (!lower_int(lower, "causal")) {
         int last =
             emit_reshape(lower, emit_cast(lower, lower->inputs[LENGTHS], RT_I64), 4, (int64_t[]){call->batch, 1, 1, 1});
         return emit2(lower, OP_LessOrEqual, key, last);
     }
-    int query = positions_from(lower, 0, call->steps, 4, (int64_t[]){1, 1, call->steps, 1});
+    int query = emit_places(lower, 0, call->steps, 4, 2);
     if (!call->prompt)
         query = emit2(lower, OP_Add, emit_reshape(lower, call->at, 4, (int64_t[]){call->batch, 1, 1, 1}), query);
     int seen = emit2(lower, OP_LessOrEqual, key, query);
@@ -204,7 +203,7 @@ int lower_group_query_attention(struct lower *lower) {
     heads->k = emit_piece(lower, heads->k, 2, 0, 1, call.total);
     heads->v = emit_piece(lower, heads->v, 2, 0, 1, call.total);
     heads->cap = lower_float(lower, "softcap");
-    heads->bias = lower_has(lower, BIAS) ? lower->inputs[BIAS] : -1;
+    heads->bias = lower_id(lower, BIAS);
     if ((heads->keep = visible(lower, &call)) < 0) return -1;
     heads->sink = sinks(lower);
     return lower_result(lower, emit_heads(lower, heads));

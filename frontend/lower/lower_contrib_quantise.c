@@ -4,10 +4,6 @@
 #include "frontend/lower/lower_contrib_attention.h"
 #include "frontend/lower/lower_quantise.h"
 
-static int given(const struct lower *lower, int input) {
-    return lower_has(lower, input) ? lower->inputs[input] : -1;
-}
-
 /* Images ----------------------------------------------------------------------------------------------------------- */
 
 /* Lowers the node by `plain`, the lowering for images with channels second; those of input 0 and of the result are
@@ -37,15 +33,15 @@ int lower_qattention(struct lower *lower) {
     if (lower_ndim(lower, in[INPUT]) != 3 || lower_ndim(lower, in[WEIGHT]) != 2)
         return lower_misfit(lower, in[INPUT], in[WEIGHT]);
     const int sums =
-        emit_int_matmul(lower, in[INPUT], given(lower, INPUT_ZERO), in[WEIGHT], given(lower, WEIGHT_ZERO), false);
+        emit_int_matmul(lower, in[INPUT], lower_id(lower, INPUT_ZERO), in[WEIGHT], lower_id(lower, WEIGHT_ZERO), false);
     const int scale = emit2(lower, OP_Mul, emit_scalar(lower, in[INPUT_SCALE]), emit_scalar(lower, in[WEIGHT_SCALE]));
     if (sums < 0 || scale < 0) return -1;
     const int product = emit2(lower, OP_Mul, emit_cast(lower, sums, lower_dtype(lower, scale)), scale);
     const int64_t width = lower_input(lower, WEIGHT).dims[1] / 3;
     const struct merged merged = {.projected = emit2(lower, OP_Add, product, in[BIAS]),
                                   .widths = {width, width, width},
-                                  .mask = given(lower, MASK),
-                                  .past = given(lower, PAST),
+                                  .mask = lower_id(lower, MASK),
+                                  .past = lower_id(lower, PAST),
                                   .scores_bias = -1};
     if (lower_input(lower, WEIGHT).dims[1] % 3) return lower_misfit(lower, in[INPUT], in[WEIGHT]);
     return emit_merged_attention(lower, &merged);

@@ -38,7 +38,7 @@ static int refuse_condition(struct lower *lower, int condition, const char *what
 }
 
 static int types_differ(struct lower *lower, int condition, const struct tensor *a, const struct tensor *b) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     return refuse_condition(lower, condition,
                             arena_printf(arena, "a value is %s or %s", tensor_type(arena, a), tensor_type(arena, b)));
 }
@@ -58,7 +58,7 @@ static int select_value(struct lower *lower, int condition, int yes, int no) {
     if (both) a = lower_items(lower, yes, &n), b = lower_items(lower, no, &m);
     if (!both || n != m || lower_is_nothing(lower, yes) || lower_is_nothing(lower, no))
         return refuse_condition(lower, condition, "the length of a sequence differs");
-    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int *items = ARENA_ARRAY(lower->arena, int, n + 1);
     for (int i = 0; i < n; i++)
         if ((items[i] = select_one(lower, condition, a[i], b[i])) < 0) return -1;
     return lower_sequence(lower, n, items);
@@ -128,7 +128,7 @@ static int unless_any(struct lower *lower, int refused, int value) {
     if (!lower_is_sequence(value)) return unless(lower, refused, value);
     if (lower_is_nothing(lower, value)) return value;
     const int *found = lower_items(lower, value, &n);
-    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int *items = ARENA_ARRAY(lower->arena, int, n + 1);
     for (int i = 0; i < n; i++)
         if ((items[i] = unless(lower, refused, found[i])) < 0) return -1;
     return lower_sequence(lower, n, items);
@@ -148,8 +148,7 @@ static int take_other(struct lower *lower, const struct choice *choice, const ch
                  misfit, condition, chosen ? "true" : "false");
     diag_note(diags, "%s: %s", first->where, first->text);
     lower_help_bind(lower, lower->inputs[0]);
-    lower->builder.node =
-        arena_printf(lower->builder.graph->arena, "%s: %s does not fit its operands", choice->name, misfit);
+    lower->builder.node = arena_printf(lower->arena, "%s: %s does not fit its operands", choice->name, misfit);
     const int refused = chosen ? choice->condition : emit1(lower, OP_Not, choice->condition);
     for (int i = 0; i < lower->noutputs; i++)
         if ((lower->outputs[i] = unless_any(lower, refused, values[i])) < 0) return -1;
@@ -180,7 +179,7 @@ static int else_failed(struct lower *lower, void *state, const struct failure *f
 
 static int enter_else(struct lower *lower, struct choice *choice) {
     const struct taken taken = {choice->condition, false, NULL};
-    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.else", choice->name);
+    lower->builder.node = arena_printf(lower->arena, "%s.else", choice->name);
     return enter_branch(lower, "else_branch",
                         (struct subgraph){.taken = &taken, .done = else_done, .failed = else_failed, .state = choice});
 }
@@ -188,7 +187,7 @@ static int enter_else(struct lower *lower, struct choice *choice) {
 static int then_done(struct lower *lower, void *state, int n, const int *values) {
     struct choice *choice = state;
     if (check_results(lower, n) < 0 || refuse_updates(lower, choice->updates) < 0) return -1;
-    choice->yes = arena_copy(lower->builder.graph->arena, values, (size_t)(n + 1) * sizeof *values);
+    choice->yes = arena_copy(lower->arena, values, (size_t)(n + 1) * sizeof *values);
     return enter_else(lower, choice);
 }
 
@@ -206,7 +205,7 @@ int lower_if(struct lower *lower) {
     if (lower_want(lower, 0, false) < 0) return -1;
     if (known_int(lower, lower->inputs[0], &known))
         return enter_branch(lower, known ? "then_branch" : "else_branch", (struct subgraph){.done = branch_done});
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     struct choice *choice = ARENA_NEW(arena, struct choice);
     choice->name = lower->builder.node;
     choice->updates = lower->builder.graph->updates.n;
@@ -221,7 +220,7 @@ int lower_if(struct lower *lower) {
 
 /* Joins results of iterations along a new dimension `axis`, of the first iteration first or last. */
 static int stack(struct lower *lower, int n, const int *values, int axis, bool reversed) {
-    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int *items = ARENA_ARRAY(lower->arena, int, n + 1);
     for (int t = 0; t < n; t++) {
         int value = values[reversed ? n - 1 - t : t];
         if (lower_is_sequence(value)) return lower_error(lower, 341, EXIT_MALFORMED, "a scan output is a sequence");
@@ -266,7 +265,7 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
     } else if (!declared_result(lower, nothing->body->output[result], &tensor)) {
         diags_append(lower->builder.diags, &nothing->failure->diags);
         diag_note(lower->builder.diags, "%s has no iterations, and its body no declared shape of result %d",
-                  diag_quote(lower->builder.diags, lower->builder.node), result);
+                  lower_quote(lower, lower->builder.node), result);
         return -1;
     }
     if (tensor.ndim == RT_MAX_NDIM)
@@ -275,7 +274,7 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
     memmove(tensor.dims + axis + 1, tensor.dims + axis, (size_t)(tensor.ndim - axis) * sizeof *tensor.dims);
     tensor.dims[axis] = 0;
     return graph_add_const(lower->builder.graph, lower->builder.node, tensor.dtype, tensor.ndim + 1, tensor.dims,
-                           arena_alloc(lower->builder.graph->arena, 1, 1));
+                           arena_alloc(lower->arena, 1, 1));
 }
 
 static int too_many_trips(struct lower *lower) {
@@ -299,11 +298,11 @@ struct loop {
 
 /* Enters the body for the next iteration. */
 static int enter_iteration(struct lower *lower, struct loop *loop, struct subgraph subgraph) {
-    int *inputs = ARENA_ARRAY(lower->builder.graph->arena, int, loop->ncarried + 2);
+    int *inputs = ARENA_ARRAY(lower->arena, int, loop->ncarried + 2);
     inputs[0] = emit_ints(lower, 1, &loop->trip, 0, NULL);
     inputs[1] = build_scalar(&lower->builder, RT_BOOL, 1);
     for (int i = 0; i < loop->ncarried; i++) inputs[2 + i] = loop->carried[i];
-    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.%lld", loop->name, (long long)loop->trip);
+    lower->builder.node = arena_printf(lower->arena, "%s.%lld", loop->name, (long long)loop->trip);
     const struct taken taken = {loop->active, true, NULL};
     subgraph.graph = loop->body;
     if (loop->active >= 0) subgraph.taken = &taken;
@@ -427,7 +426,7 @@ static int loop_bounds(struct lower *lower, struct loop *loop, int64_t *conditio
     if (lower_has(lower, 0) && !known_int(lower, lower->inputs[0], &loop->trips)) {
         const struct amount *trips = lower_is_sequence(lower->inputs[0]) || lower_ndim(lower, lower->inputs[0])
                                          ? NULL
-                                         : amounts_of(lower->import, lower->inputs[0]);
+                                         : amounts_of(lower->shared, lower->inputs[0]);
         if (!trips || trips->most > MAX_TRIPS) return refuse_trips(lower);
         loop->trips = trips->most > 0 ? trips->most : 0;
         loop->limit = emit_amount(lower, trips);
@@ -438,7 +437,7 @@ static int loop_bounds(struct lower *lower, struct loop *loop, int64_t *conditio
 }
 
 int lower_loop(struct lower *lower) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     struct loop *loop = ARENA_NEW(arena, struct loop);
     int64_t condition = 1;
     if (lower->ninputs < 2)
@@ -555,7 +554,7 @@ static int scan_done(struct lower *lower, void *state, int n, const int *values)
 }
 
 static int scan_step(struct lower *lower, struct scan *scan) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     int *inputs = ARENA_ARRAY(arena, int, scan->nstates + scan->nscanned + 1);
     for (int i = 0; i < scan->nstates; i++) {
         if (!scan->trip) scan->states[i] = of_element(lower, scan, scan->first + i);
@@ -581,7 +580,7 @@ static int scan_step(struct lower *lower, struct scan *scan) {
 static const int64_t *scan_list(struct lower *lower, const char *name, int count) {
     int n;
     const int64_t *list = lower_ints(lower, name, &n);
-    if (!list) return ARENA_ARRAY(lower->builder.graph->arena, int64_t, count + 1);
+    if (!list) return ARENA_ARRAY(lower->arena, int64_t, count + 1);
     if (n == count) return list;
     lower_error(lower, 384, EXIT_MALFORMED, "%s has %d values, not %d", name, n, count);
     return NULL;
@@ -590,7 +589,7 @@ static const int64_t *scan_list(struct lower *lower, const char *name, int count
 static int read_lists(struct lower *lower, struct scan *scan) {
     bool old = lower->op->since < 9;
     int in = scan->nscanned, out = scan->nscans;
-    const int64_t *none = ARENA_ARRAY(lower->builder.graph->arena, int64_t, (in > out ? in : out) + 1);
+    const int64_t *none = ARENA_ARRAY(lower->arena, int64_t, (in > out ? in : out) + 1);
     scan->in_axis = old ? none : scan_list(lower, "scan_input_axes", in);
     scan->in_reversed = scan_list(lower, old ? "directions" : "scan_input_directions", in);
     scan->out_axis = old ? none : scan_list(lower, "scan_output_axes", out);
@@ -622,7 +621,7 @@ static int read_extents(struct lower *lower, struct scan *scan) {
 }
 
 int lower_scan(struct lower *lower) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     struct scan *scan = ARENA_NEW(arena, struct scan);
     int64_t scanned = lower_int(lower, "num_scan_inputs");
     *scan = (struct scan){.name = lower->builder.node, .batched = lower->op->since < 9};
@@ -679,7 +678,7 @@ static int map_step(struct lower *lower, struct sequence_map *map) {
         for (int i = 0; i < lower->noutputs; i++) lower->outputs[i] = lower_sequence(lower, map->n, map->items[i]);
         return 0;
     }
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     int n, *inputs = ARENA_ARRAY(arena, int, lower->ninputs + 1);
     for (int i = 0; i < lower->ninputs; i++) {
         int id = lower->inputs[i];
@@ -693,7 +692,7 @@ static int map_step(struct lower *lower, struct sequence_map *map) {
 
 /* ONNX SequenceMap-17 */
 int lower_sequence_map(struct lower *lower) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     struct sequence_map *map = ARENA_NEW(arena, struct sequence_map);
     *map = (struct sequence_map){.name = lower->builder.node, .body = lower_attribute(lower, "body")->g};
     if (lower_want(lower, 0, true) < 0) return -1;

@@ -62,8 +62,7 @@ static int read_auto_pad(struct lower *lower, enum auto_pad *how) {
     static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
     const char *text = lower_text(lower, "auto_pad");
     for (*how = 0; *how < AUTO_PADS && strcmp(text, names[*how]) != 0;) ++*how;
-    if (*how == AUTO_PADS)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown auto_pad %s", diag_quote(lower->builder.diags, text));
+    if (*how == AUTO_PADS) return lower_unknown(lower, "auto_pad", text);
     return 0;
 }
 
@@ -131,8 +130,7 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
     *groups = lower_int(lower, "group");
     if (*groups < 1 || x.dims[1] % *groups || weights.dims[0] % *groups)
         return lower_error(lower, 373, EXIT_MALFORMED, "%lld groups do not fit %lld channels and weights %s",
-                           (long long)*groups, (long long)x.dims[1],
-                           tensor_type(lower->builder.graph->arena, &weights));
+                           (long long)*groups, (long long)x.dims[1], lower_type(lower, &weights));
     if (transposed ? weights.dims[0] != x.dims[1] : weights.dims[1] != x.dims[1] / *groups)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (read_list(lower, "kernel_shape", window->n, 0, given) < 0) return -1;
@@ -141,7 +139,7 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
         if (lower_given(lower, "kernel_shape") && given[d] != window->extent[d])
             return lower_error(lower, 372, EXIT_MALFORMED,
                                "kernel_shape is %lld in dimension %d, but the weights are %s", (long long)given[d],
-                               SPATIAL + d, tensor_type(lower->builder.graph->arena, &weights));
+                               SPATIAL + d, lower_type(lower, &weights));
     }
     return 0;
 }
@@ -282,7 +280,7 @@ static int columns_first(struct lower *lower, int places, const struct tensor *x
 static int emit_indices(struct lower *lower, int x, const struct window *window) {
     const struct tensor t = lower_tensor(lower, x);
     int64_t dims[RT_MAX_NDIM], planes = t.dims[0] * t.dims[1], elements = extent_between(&t, SPATIAL, t.ndim);
-    int64_t *first = ARENA_ARRAY(lower->builder.graph->arena, int64_t, planes + 1);
+    int64_t *first = ARENA_ARRAY(lower->arena, int64_t, planes + 1);
     for (int d = 0; d < t.ndim; d++) dims[d] = d < SPATIAL ? t.dims[d] : 1;
     for (int64_t plane = 0; plane < planes; plane++) first[plane] = plane * elements;
     int places = pool(lower, OP_MaxPoolPlaces, x, window, false);
@@ -343,15 +341,13 @@ int lower_max_unpool(struct lower *lower) {
 }
 
 /* Weights (channels k, 1, window..) that put element i of each k to place i of the window. */
-static int emit_places(struct lower *lower, const struct window *window, int64_t channels, int64_t k,
-                       enum rt_dtype dtype) {
+static int emit_unfolding(struct lower *lower, const struct window *window, int64_t channels, int64_t k,
+                          enum rt_dtype dtype) {
     int64_t dims[RT_MAX_NDIM] = {channels * k, 1};
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, channels *k *k + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, channels *k *k + 1);
     for (int64_t i = 0; i < channels * k; i++) values[i * k + i % k] = 1;
     for (int d = 0; d < window->n; d++) dims[SPATIAL + d] = window->extent[d];
-    struct graph *graph = lower->builder.graph;
-    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
-    return emit_cast(lower, graph_add_const(graph, name, RT_F64, SPATIAL + window->n, dims, values), dtype);
+    return emit_floats(lower, dtype, SPATIAL + window->n, dims, values);
 }
 
 /* The columns of Col2Im: `k` elements of each block, in dimension 1. */
@@ -367,8 +363,9 @@ static int emit_folded(struct lower *lower, const struct columns *columns, int x
     int count = window_attrs(columns->window, attrs);
     if (x < 0) return -1;
     attrs[count++] = attr_of_int("group", columns->channels);
-    const int operands[] = {emit_reshape(lower, x, SPATIAL + columns->window->n, columns->shape),
-                            emit_places(lower, columns->window, columns->channels, columns->k, lower_dtype(lower, x))};
+    const int operands[] = {
+        emit_reshape(lower, x, SPATIAL + columns->window->n, columns->shape),
+        emit_unfolding(lower, columns->window, columns->channels, columns->k, lower_dtype(lower, x))};
     if (operands[0] < 0 || operands[1] < 0) return -1;
     return emit(lower, OP_ConvTranspose, 2, operands, count, attrs);
 }
@@ -401,7 +398,7 @@ int lower_col2im(struct lower *lower) {
     if (n > MAX_SPATIAL) return lower_unsupported(lower, "an image of %d dimensions", n);
     if (n < 1 || n != nblock || x.ndim != 3)
         return lower_error(lower, 378, EXIT_MALFORMED, "image_shape and block_shape do not fit each other or %s",
-                           tensor_type(lower->builder.graph->arena, &x));
+                           lower_type(lower, &x));
     window.n = n;
     for (int d = 0; d < n; d++) window.extent[d] = block[d];
     if (read_steps(lower, &window) < 0 || read_pads(lower, &window) < 0) return -1;
@@ -416,7 +413,7 @@ int lower_col2im(struct lower *lower) {
     }
     if (k > 1 << 12 || x.dims[1] % k || x.dims[2] != blocks)
         return lower_error(lower, 378, EXIT_MALFORMED, "%s does not have %lld blocks of %lld elements",
-                           tensor_type(lower->builder.graph->arena, &x), (long long)blocks, (long long)k);
+                           lower_type(lower, &x), (long long)blocks, (long long)k);
     shape[1] = x.dims[1];
     const struct columns columns = {&window, shape, x.dims[1] / k, k};
     return lower_result(lower, rt_dtype_is_float(x.dtype) ? emit_folded(lower, &columns, lower->inputs[0])

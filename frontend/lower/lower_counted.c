@@ -5,12 +5,12 @@
 /* Sizes ------------------------------------------------------------------------------------------------------------ */
 
 struct amount lower_amount(struct lower *lower, int scalar) {
-    return amounts_of(lower->import, scalar)[0];
+    return amounts_of(lower->shared, scalar)[0];
 }
 
 struct amount lower_moved(struct lower *lower, const struct amount *a, int64_t number) {
     const struct amount b = amount_of_number(number);
-    return amount_plus(lower->import, a, 1, &b);
+    return amount_plus(lower->shared, a, 1, &b);
 }
 
 struct amount lower_extent(struct lower *lower, int x, int dim) {
@@ -38,14 +38,14 @@ int emit_amount(struct lower *lower, const struct amount *amount) {
     }
     if (!amount->n) return emit_ints(lower, 1, &amount->offset, 0, NULL);
     if (amount->offset) sum = emit2(lower, OP_Add, sum, emit_ints(lower, 1, &amount->offset, 0, NULL));
-    if (sum >= 0) amounts_set(lower->import, sum, amount);
+    if (sum >= 0) amounts_set(lower->shared, sum, amount);
     return sum;
 }
 
 const struct amount *lower_amounts(struct lower *lower, int input, const char *what, int *n) {
     const struct tensor tensor = lower_input(lower, input);
     const struct amount *amounts =
-        rt_dtype_is_float(tensor.dtype) ? NULL : amounts_of(lower->import, lower->inputs[input]);
+        rt_dtype_is_float(tensor.dtype) ? NULL : amounts_of(lower->shared, lower->inputs[input]);
     *n = (int)tensor_elements(&tensor);
     for (int i = 0; amounts && i < *n; i++)
         if (amounts[i].n && (amounts[i].most >= AMOUNT_LIMIT || amounts[i].least <= -AMOUNT_LIMIT)) amounts = NULL;
@@ -62,7 +62,7 @@ static struct amount not_negative(struct lower *lower, const struct amount *a) {
 struct amount lower_steps(struct lower *lower, const struct amount *end, int64_t start, int64_t step) {
     const struct amount zero = amount_of_number(0);
     struct amount span = lower_moved(lower, end, -start);
-    if (step < 0) span = amount_plus(lower->import, &zero, -1, &span);
+    if (step < 0) span = amount_plus(lower->shared, &zero, -1, &span);
     span = not_negative(lower, &span);
     const int64_t by = step < 0 ? -step : step;
     if (by == 1) return span;
@@ -132,7 +132,7 @@ int lower_fit_along(struct lower *lower, int n, int *operands, const int *dims) 
         const int64_t extent = operands[i] < 0 || dims[i] < 0 ? 1 : lower_tensor(lower, operands[i]).dims[dims[i]];
         if (extent == 1) continue;
         const struct amount own = lower_extent(lower, operands[i], dims[i]);
-        if (first >= 0 && !amount_equal(lower->import, &size, &own)) {
+        if (first >= 0 && !amount_equal(lower->shared, &size, &own)) {
             if (!size.n && !own.n) return 0; /* a misfit, which the lowering reports */
             return refuse_sizes(lower, dims[i], &size, &own);
         }
@@ -152,7 +152,7 @@ int lower_fit_along(struct lower *lower, int n, int *operands, const int *dims) 
 }
 
 int lower_fit(struct lower *lower, int n, int *operands, int except) {
-    int ndim = 0, *dims = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int ndim = 0, *dims = ARENA_ARRAY(lower->arena, int, n + 1);
     for (int i = 0; i < n; i++)
         if (operands[i] >= 0 && lower_ndim(lower, operands[i]) > ndim) ndim = lower_ndim(lower, operands[i]);
     for (int d = 0; d < ndim; d++) {
@@ -163,12 +163,6 @@ int lower_fit(struct lower *lower, int n, int *operands, int except) {
 }
 
 /* Indices ---------------------------------------------------------------------------------------------------------- */
-
-static int iota(struct lower *lower, int64_t n) {
-    int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) values[i] = i;
-    return emit_ints(lower, (int)n, values, 1, &n);
-}
 
 int lower_from_begin(struct lower *lower, int index, const struct amount *extent) {
     if (!extent->n || index < 0) return index;
@@ -186,7 +180,7 @@ int lower_run(struct lower *lower, int x, int dim, int first, const struct amoun
     const int64_t extent = lower_tensor(lower, x).dims[dim];
     const int64_t most = size->most < extent ? (size->most > 0 ? size->most : 0) : extent;
     if (!extent || !most) return first_of(lower, x, dim, 0);
-    const int at = clamped(lower, emit2(lower, OP_Add, iota(lower, most), first), extent);
+    const int at = clamped(lower, emit2(lower, OP_Add, emit_places(lower, 0, most, 1, 0), first), extent);
     return lower_sized(lower, emit_gather(lower, x, at, dim), dim, size);
 }
 
@@ -194,7 +188,7 @@ int lower_run(struct lower *lower, int x, int dim, int first, const struct amoun
 
 /* The positions of the joined operands' elements: those of valid ones first, in their order. */
 static int positions_of_valid(struct lower *lower, int axis, int n, const int *operands) {
-    int *flags = ARENA_ARRAY(lower->builder.graph->arena, int, n);
+    int *flags = ARENA_ARRAY(lower->arena, int, n);
     for (int i = 0; i < n; i++) {
         const int64_t extent = lower_tensor(lower, operands[i]).dims[axis];
         const struct counted *found = lower_counted(lower, operands[i]);
@@ -204,13 +198,11 @@ static int positions_of_valid(struct lower *lower, int axis, int n, const int *o
     }
     const int all = emit_cast(lower, emit_concat(lower, 0, n, flags), RT_I32);
     if (all < 0) return -1;
-    const struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("k", lower_tensor(lower, all).dims[0]),
-                                 attr_of_int("largest", 1)};
-    return emit(lower, OP_TopK, 1, &all, 3, attrs);
+    return emit_top(lower, all, 0, lower_tensor(lower, all).dims[0], true);
 }
 
 int lower_join(struct lower *lower, int axis, int n, const int *operands) {
-    int *parts = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1), npart = 0;
+    int *parts = ARENA_ARRAY(lower->arena, int, n + 1), npart = 0;
     struct amount total = amount_of_number(0);
     bool gaps = false, counts = false;
     for (int i = 0; i < n; i++) {
@@ -223,7 +215,7 @@ int lower_join(struct lower *lower, int axis, int n, const int *operands) {
         const struct amount size = lower_extent(lower, parts[i], axis);
         gaps = gaps || counts;
         counts = counts || size.n;
-        total = amount_plus(lower->import, &total, 1, &size);
+        total = amount_plus(lower->shared, &total, 1, &size);
     }
     if (!counts) return emit_concat(lower, axis, npart, parts);
     const int order = gaps ? positions_of_valid(lower, axis, npart, parts) : -1;
@@ -237,11 +229,8 @@ int lower_join(struct lower *lower, int axis, int n, const int *operands) {
 
 /* x with zeros behind, up to `extent` indices of dimension dim. */
 static int padded(struct lower *lower, int x, int dim, int64_t extent) {
-    const struct tensor tensor = lower_tensor(lower, x);
-    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
-    end[dim] = extent - tensor.dims[dim];
-    const struct attr attrs[] = {attr_of_ints("begin", tensor.ndim, begin), attr_of_ints("end", tensor.ndim, end)};
-    return end[dim] ? emit(lower, OP_Pad, 2, (int[]){x, emit_like(lower, x, 0)}, 2, attrs) : x;
+    const int64_t more = extent - lower_tensor(lower, x).dims[dim];
+    return more ? emit_padded(lower, x, dim, 0, more, 0) : x;
 }
 
 /* The only dimension along which the sizes of a and b differ or depend on data; -1: none, -2: several, or their types
@@ -294,8 +283,8 @@ struct rows {
  * i * step + j of the flat tensor; `step` is an i64 scalar. */
 static int gather_rows(struct lower *lower, int x, int64_t elements, int64_t rows, int64_t width, int step) {
     const int64_t column[] = {rows, 1}, row[] = {1, width}, n = rows * width;
-    const int i = emit_reshape(lower, iota(lower, rows), 2, column),
-              j = emit_reshape(lower, iota(lower, width), 2, row);
+    const int i = emit_reshape(lower, emit_places(lower, 0, rows, 1, 0), 2, column),
+              j = emit_reshape(lower, emit_places(lower, 0, width, 1, 0), 2, row);
     const int at = clamped(lower, emit2(lower, OP_Add, emit2(lower, OP_Mul, i, step), j), elements);
     return emit_gather(lower, emit_reshape(lower, x, 1, &elements), emit_reshape(lower, at, 1, &n), 0);
 }
@@ -303,7 +292,7 @@ static int gather_rows(struct lower *lower, int x, int64_t elements, int64_t row
 /* The valid elements of rows, `valid` of each, in front. */
 static int compacted(struct lower *lower, int x, const struct rows *from, int valid) {
     const int64_t width = from->bound * from->columns, n = from->rows * width;
-    const int some = emit_with(lower, OP_Max, valid, 1), j = iota(lower, n);
+    const int some = emit_with(lower, OP_Max, valid, 1), j = emit_places(lower, 0, n, 1, 0);
     const int row = emit2(lower, OP_Div, j, some), column = emit2(lower, OP_Mod, j, some);
     const int at = emit2(lower, OP_Add, emit_with(lower, OP_Mul, row, (double)width), column);
     return emit_gather(lower, emit_reshape(lower, x, 1, &n), clamped(lower, at, n), 0);
@@ -321,7 +310,7 @@ static bool solve(struct lower *lower, const struct amount *elements, int64_t ot
 static int64_t ratio_of(struct lower *lower, const struct amount *a, const struct amount *b) {
     if (!b->n || !a->n || a->terms[0].factor % b->terms[0].factor) return 0;
     const int64_t ratio = a->terms[0].factor / b->terms[0].factor;
-    const struct amount rest = amount_plus(lower->import, a, -ratio, b);
+    const struct amount rest = amount_plus(lower->shared, a, -ratio, b);
     return rest.n || rest.offset ? 0 : ratio;
 }
 
@@ -332,7 +321,7 @@ int lower_reshaped(struct lower *lower, int x, int ndim, const struct amount *sh
     const struct amount count = lower_amount(lower, counted->count);
     const struct rows from = {extent_between(&tensor, 0, counted->dim), tensor.dims[counted->dim],
                               extent_between(&tensor, counted->dim + 1, tensor.ndim), counted->dim};
-    const struct amount elements = amount_plus(lower->import, &zero, from.rows * from.columns, &count);
+    const struct amount elements = amount_plus(lower->shared, &zero, from.rows * from.columns, &count);
     int64_t dims[RT_MAX_NDIM], others = 1;
     int dynamic = -1;
     for (int d = 0; d < ndim; d++) {

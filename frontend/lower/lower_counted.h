@@ -1,4 +1,4 @@
-/* What lowerings do with values whose size depends on data (Note [Counted values] in import_counts.c), and with sizes
+/* What lowerings do with values whose size depends on data (Note [Counted values] in counts.c), and with sizes
  * that are known up to such a size (Note [Amounts] in amounts.h). */
 #ifndef FRONTEND_LOWER_LOWER_COUNTED_H
 #define FRONTEND_LOWER_LOWER_COUNTED_H

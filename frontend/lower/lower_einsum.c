@@ -288,7 +288,7 @@ static int combine(struct lower *lower, struct part *a, struct part *b, const bo
 }
 
 int lower_einsum(struct lower *lower) {
-    struct part *parts = ARENA_ARRAY(lower->builder.graph->arena, struct part, lower->ninputs);
+    struct part *parts = ARENA_ARRAY(lower->arena, struct part, lower->ninputs);
     struct term result;
     if (parse(lower, parts, &result) < 0) return -1;
     int uses[LABELS] = {0};

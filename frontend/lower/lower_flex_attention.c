@@ -6,23 +6,15 @@
 #include <string.h>
 
 struct flex {
-    int v, repeats;
+    int v;
+    int64_t heads;
     int given;           /* to the subgraph */
     enum rt_dtype dtype; /* of the inputs and the result */
     const char *name;
 };
 
-/* Grouped-query attention: each head of keys or values serves `repeats` adjacent heads of q. */
-static int repeat_heads(struct lower *lower, int x, int64_t repeats) {
-    const struct tensor t = lower_tensor(lower, x);
-    const int64_t *d = t.dims;
-    if (repeats == 1) return x;
-    x = emit_expand(lower, emit_unsqueeze(lower, x, 2), 5, (int64_t[]){d[0], d[1], repeats, d[2], d[3]});
-    return emit_reshape(lower, x, 4, (int64_t[]){d[0], d[1] * repeats, d[2], d[3]});
-}
-
 static int finish(struct lower *lower, const struct flex *flex, int weights) {
-    const int v = repeat_heads(lower, flex->v, flex->repeats);
+    const int v = emit_repeated_heads(lower, flex->v, flex->heads);
     return lower_result(lower, emit_matmul(lower, emit_cast(lower, weights, flex->dtype), v, false, false));
 }
 
@@ -33,7 +25,7 @@ static int check_modified(struct lower *lower, const struct flex *flex, int n, c
     if (n == 1 && y.ndim == x.ndim && y.dtype == x.dtype && memcmp(x.dims, y.dims, 4 * sizeof *x.dims) == 0)
         return values[0];
     return lower_error(lower, 378, EXIT_MALFORMED, "a subgraph of FlexAttention has one output, like its input %s",
-                       tensor_type(lower->builder.graph->arena, &x));
+                       lower_type(lower, &x));
 }
 
 static int weights_done(struct lower *lower, void *state, int n, const int *values) {
@@ -45,9 +37,9 @@ static int weights_done(struct lower *lower, void *state, int n, const int *valu
 
 static int enter(struct lower *lower, const char *graph, int input, struct flex *flex,
                  int (*done)(struct lower *lower, void *state, int n, const int *values)) {
-    int *inputs = ARENA_ARRAY(lower->builder.graph->arena, int, 1);
+    int *inputs = ARENA_ARRAY(lower->arena, int, 1);
     inputs[0] = flex->given = input;
-    lower->builder.node = arena_printf(lower->builder.graph->arena, "%s.%s", flex->name, graph);
+    lower->builder.node = arena_printf(lower->arena, "%s.%s", flex->name, graph);
     return lower_enter(
         lower,
         &(struct subgraph){
@@ -70,20 +62,19 @@ static int scores_done(struct lower *lower, void *state, int n, const int *value
 
 int lower_flex_attention(struct lower *lower) {
     const struct tensor q = lower_input(lower, 0), k = lower_input(lower, 1), v = lower_input(lower, 2);
-    struct flex *flex = ARENA_NEW(lower->builder.graph->arena, struct flex);
+    struct flex *flex = ARENA_NEW(lower->arena, struct flex);
     if (q.ndim != 4 || k.ndim != 4 || k.dims[1] < 1 || q.dims[1] % k.dims[1] || q.dims[3] != k.dims[3])
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (v.ndim != 4 || v.dims[1] != k.dims[1] || v.dims[2] != k.dims[2])
         return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
-    *flex = (struct flex){
-        .v = lower->inputs[2], .repeats = (int)(q.dims[1] / k.dims[1]), .dtype = q.dtype, .name = lower->builder.node};
+    *flex = (struct flex){.v = lower->inputs[2], .heads = q.dims[1], .dtype = q.dtype, .name = lower->builder.node};
     enum rt_dtype work = q.dtype == RT_F64 ? RT_F64 : lower_float_type(lower, RT_F32);
     if (lower_given(lower, "softmax_precision"))
         work = lower_float_type(lower, rt_dtype_by_onnx((int)lower_int(lower, "softmax_precision")));
     if (!rt_dtype_is_float(work)) return lower_unsupported(lower, "this softmax_precision");
     const double scale = lower_given(lower, "scale") ? lower_float(lower, "scale") : 1 / sqrt((double)q.dims[3]);
     int scores =
-        emit_matmul(lower, lower->inputs[0], repeat_heads(lower, lower->inputs[1], flex->repeats), false, true);
+        emit_matmul(lower, lower->inputs[0], emit_repeated_heads(lower, lower->inputs[1], q.dims[1]), false, true);
     scores = emit_cast(lower, emit_with(lower, OP_Mul, scores, scale), work);
     if (scores < 0) return -1;
     if (lower_given(lower, "score_mod")) return enter(lower, "score_mod", scores, flex, scores_done);

@@ -10,7 +10,7 @@ static int split_heads(struct lower *lower, int x, int64_t heads) {
     const struct tensor tensor = lower_tensor(lower, x);
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
         return lower_error(lower, 378, EXIT_MALFORMED, "%s cannot be divided into %lld heads",
-                           tensor_type(lower->builder.graph->arena, &tensor), (long long)heads);
+                           lower_type(lower, &tensor), (long long)heads);
     return emit_reshape(lower, x, 4, (int64_t[]){tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads});
 }
 
@@ -29,9 +29,7 @@ static int read_rule(struct lower *lower, int64_t heads, int *operands) {
     static const char *const rules[] = {"linear", "gated", "delta", "gated_delta"};
     size_t i = 0;
     while (i < sizeof rules / sizeof *rules && strcmp(rules[i], rule) != 0) i++;
-    if (i == sizeof rules / sizeof *rules)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown update_rule %s",
-                           diag_quote(lower->builder.diags, rule));
+    if (i == sizeof rules / sizeof *rules) return lower_unknown(lower, "update_rule", rule);
     if (gated != lower_has(lower, 4) || delta != lower_has(lower, 5))
         return lower_error(lower, 385, EXIT_MALFORMED, "update_rule %s needs %s decay and %s beta", rule,
                            gated ? "a" : "no", delta ? "a" : "no");

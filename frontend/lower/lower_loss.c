@@ -291,7 +291,7 @@ static int emit_class_loss(struct lower *lower, bool logits) {
                               .logits = logits,
                               .axis = 1,
                               .target = lower->inputs[1],
-                              .weights = lower_has(lower, 2) ? lower->inputs[2] : -1,
+                              .weights = lower_id(lower, 2),
                               .ignores = lower_given(lower, "ignore_index"),
                               .reduction = loss_reduction(lower_text(lower, "reduction"))};
     if (loss.reduction == LOSS_REDUCTIONS) return lower_error(lower, 335, EXIT_MALFORMED, "unknown reduction");

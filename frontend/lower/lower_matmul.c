@@ -94,7 +94,6 @@ int lower_det(struct lower *lower) {
     const struct tensor x = lower_input(lower, 0);
     const int n = x.ndim - 2;
     if (n < 0 || x.dims[n] != x.dims[n + 1] || x.dims[n] < 1)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s is not a square matrix",
-                           tensor_type(lower->builder.graph->arena, &x));
+        return lower_error(lower, 378, EXIT_MALFORMED, "%s is not a square matrix", lower_type(lower, &x));
     return lower_result(lower, emit1(lower, OP_Det, lower->inputs[0]));
 }

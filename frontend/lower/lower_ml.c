@@ -28,7 +28,7 @@ int ml_constant(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_
 /* The floats of an attribute as doubles, *n of them. */
 static const double *floats_of(struct lower *lower, const char *name, int *n) {
     const float *given = lower_floats(lower, name, n);
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, *n + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, *n + 1);
     for (int i = 0; i < *n; i++) values[i] = (double)given[i];
     return values;
 }
@@ -78,7 +78,7 @@ int lower_binarizer(struct lower *lower) {
 /* Inputs side by side, each with as many features as attribute inputdimensions says: others are cut off, missing ones
  * are 0. */
 int lower_feature_vectorizer(struct lower *lower) {
-    int n, *parts = ARENA_ARRAY(lower->builder.graph->arena, int, lower->ninputs);
+    int n, *parts = ARENA_ARRAY(lower->arena, int, lower->ninputs);
     const int64_t *wanted = lower_ints(lower, "inputdimensions", &n);
     if (n != lower->ninputs) return wrong_number(lower, "inputdimensions", n, lower->ninputs);
     for (int i = 0; i < n; i++) {
@@ -124,16 +124,14 @@ int lower_imputer(struct lower *lower) {
 int lower_normalizer(struct lower *lower) {
     const char *norm = lower_text(lower, "norm");
     const int x = emit_cast(lower, lower->inputs[0], ml_score_type(lower)), ndim = lower_input(lower, 0).ndim;
-    bool axes[RT_MAX_NDIM] = {false};
     int size;
     if (ndim < 1 || ndim > 2) return lower_error(lower, 378, EXIT_MALFORMED, "samples have %d dimensions", ndim);
-    axes[ndim - 1] = true;
     if (strcmp(norm, "MAX") == 0)
-        size = emit_reduce(lower, OP_ReduceMax, x, axes, true);
+        size = emit_reduce_along(lower, OP_ReduceMax, x, ndim - 1, true);
     else if (strcmp(norm, "L1") == 0)
-        size = emit_reduce(lower, OP_ReduceSum, emit1(lower, OP_Abs, x), axes, true);
+        size = emit_reduce_along(lower, OP_ReduceSum, emit1(lower, OP_Abs, x), ndim - 1, true);
     else if (strcmp(norm, "L2") == 0)
-        size = emit_root(lower, emit_reduce(lower, OP_ReduceSum, emit2(lower, OP_Mul, x, x), axes, true));
+        size = emit_root(lower, emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, x, x), ndim - 1, true));
     else
         return lower_error(lower, 385, EXIT_MALFORMED, "norm is not MAX, L1 or L2");
     size = emit3(lower, OP_Where, emit_with(lower, OP_Equal, size, 0), emit_like(lower, size, 1), size);
@@ -156,25 +154,21 @@ static int find_key(struct lower *lower, int x, int keys) {
     struct tensor key = lower_tensor(lower, keys);
     const int ndim = lower_ndim(lower, x);
     const int64_t n = key.dims[0];
-    int64_t *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    bool axes[RT_MAX_NDIM + 1] = {false};
     if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM - 1);
-    for (int64_t i = 0; i < n; i++) places[i] = i;
-    axes[ndim] = true;
     const int one = emit_unsqueeze(lower, x, ndim);
     int same = emit2(lower, OP_Equal, one, keys);
     if (rt_dtype_is_float(key.dtype))
         same =
             emit2(lower, OP_Or, same, emit2(lower, OP_And, emit1(lower, OP_IsNaN, one), emit1(lower, OP_IsNaN, keys)));
-    const int place =
-        emit3(lower, OP_Where, same, emit_ints(lower, (int)n, places, 1, &n), emit_ints(lower, 1, &n, 0, NULL));
-    return emit_reduce(lower, OP_ReduceMin, place, axes, false);
+    const int none = emit_ints(lower, 1, &n, 0, NULL);
+    const int place = emit3(lower, OP_Where, same, emit_places(lower, 0, n, 1, 0), none);
+    return emit_reduce_along(lower, OP_ReduceMin, place, ndim, false);
 }
 
 /* The list that one of the attributes PREFIX_int64s, PREFIX_floats and PREFIX_tensor gives, as a vector; -1 after a
  * diagnostic. */
 static int list_of(struct lower *lower, const char *prefix) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     const char *ints = arena_printf(arena, "%s_int64s", prefix), *floats = arena_printf(arena, "%s_floats", prefix),
                *tensor = arena_printf(arena, "%s_tensor", prefix);
     int n;
@@ -231,7 +225,7 @@ int lower_one_hot_encoder(struct lower *lower) {
     if (n > 1 << 12)
         return lower_error(lower, 505, EXIT_LIMIT, "%d categories, but at most %d are supported", n, 1 << 12);
     const int64_t rows = n + (lower_int(lower, "zeros") != 0), shape[] = {rows, n};
-    double *table = ARENA_ARRAY(lower->builder.graph->arena, double, rows *n);
+    double *table = ARENA_ARRAY(lower->arena, double, rows *n);
     for (int i = 0; i < n; i++) table[i * n + i] = 1;
     const int x = emit_cast(lower, lower->inputs[0], RT_I64);
     const int index = find_key(lower, x, emit_ints(lower, n, categories, 1, (int64_t[]){n}));
@@ -257,12 +251,11 @@ int ml_transform(struct lower *lower, const char *text) {
 
 /* Softmax of the scores that are not 0; the others become 0, or nearly so. */
 static int softmax_without_zeros(struct lower *lower, int s) {
-    const bool axes[RT_MAX_NDIM] = {false, true};
-    const int most = emit_reduce(lower, OP_ReduceMax, s, axes, true);
+    const int most = emit_reduce_along(lower, OP_ReduceMax, s, 1, true);
     const int counts = emit_with(lower, OP_Greater, emit1(lower, OP_Abs, s), 1e-7);
     const int e = emit1(lower, OP_Exp, emit2(lower, OP_Sub, s, most));
-    const int sum =
-        emit_reduce(lower, OP_ReduceSum, emit3(lower, OP_Where, counts, e, emit_like(lower, e, 0)), axes, true);
+    const int counted = emit3(lower, OP_Where, counts, e, emit_like(lower, e, 0));
+    const int sum = emit_reduce_along(lower, OP_ReduceSum, counted, 1, true);
     const int rest = emit2(lower, OP_Mul, s, emit1(lower, OP_Exp, emit1(lower, OP_Neg, most)));
     return emit2(lower, OP_Div, emit3(lower, OP_Where, counts, e, rest), sum);
 }
@@ -315,10 +308,7 @@ int ml_exceeds(struct lower *lower, int score, double limit) {
 }
 
 int ml_best(struct lower *lower, int scores) {
-    const int64_t last = 1;
-    const struct attr attrs[] = {attr_of_ints("axes", 1, &last), attr_of_int("keepdims", 0),
-                                 attr_of_int("select_last", 0)};
-    return scores < 0 ? -1 : emit(lower, OP_ArgMax, 1, &scores, 3, attrs);
+    return emit_arg_max(lower, scores, 1, false);
 }
 
 int ml_both(struct lower *lower, int score, bool signs) {

@@ -11,15 +11,14 @@ static int kernel(struct lower *lower, int x, int vectors, const char *type) {
     int n;
     const float *given = lower_floats(lower, "kernel_params", &n);
     double gamma = 0, coef0 = 0, degree = 0;
-    const bool axes[RT_MAX_NDIM] = {false, true};
     if (n != 0 && n != 3)
         return lower_error(lower, 385, EXIT_MALFORMED, "kernel_params are not gamma, coef0 and degree");
     if (n) gamma = (double)given[0], coef0 = (double)given[1], degree = (double)given[2];
     const int dot = emit_matmul(lower, x, vectors, false, true);
     if (strcmp(type, "LINEAR") == 0) return dot;
     if (strcmp(type, "RBF") == 0) { /* exp(-gamma |x - v|^2) */
-        const int xx = emit_reduce(lower, OP_ReduceSum, emit2(lower, OP_Mul, x, x), axes, true);
-        const int vv = emit_reduce(lower, OP_ReduceSum, emit2(lower, OP_Mul, vectors, vectors), axes, false);
+        const int xx = emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, x, x), 1, true);
+        const int vv = emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, vectors, vectors), 1, false);
         const int distance = emit2(lower, OP_Sub, emit2(lower, OP_Add, xx, vv), emit_with(lower, OP_Mul, dot, 2));
         return emit1(lower, OP_Exp, emit_with(lower, OP_Mul, emit_with(lower, OP_Max, distance, 0), -gamma));
     }
@@ -78,7 +77,7 @@ static int table(struct lower *lower, int64_t rows, int64_t columns, const doubl
 }
 
 static double *zeros(struct lower *lower, int64_t n) {
-    return ARENA_ARRAY(lower->builder.graph->arena, double, n + 1);
+    return ARENA_ARRAY(lower->arena, double, n + 1);
 }
 
 /* The weight of each support vector in the score of each pair: (vectors, pairs). */
@@ -120,12 +119,6 @@ static int most_votes(struct lower *lower, const struct pairs *pairs, int scores
  * 0.005 / classes. In random trials with 2 to 10 classes none took more than 4; ROUNDS are written out, and a sample
  * keeps what it has once its error is small enough. */
 
-static int row_sum(struct lower *lower, int x, int axis, bool keepdims) {
-    bool axes[RT_MAX_NDIM] = {false};
-    axes[axis] = true;
-    return emit_reduce(lower, OP_ReduceSum, x, axes, keepdims);
-}
-
 /* Column i of (n, classes): (n, 1). */
 static int column(struct lower *lower, int x, int64_t i) {
     return emit_piece(lower, x, 1, i, 1, 1);
@@ -153,11 +146,11 @@ static void improve(struct lower *lower, struct rounds *r, int64_t i, int64_t cl
 
 static void run_round(struct lower *lower, struct rounds *r, int64_t classes) {
     const int before = r->p;
-    const bool axes[RT_MAX_NDIM] = {false, true};
-    r->qp = row_sum(lower, emit2(lower, OP_Mul, r->q, emit_unsqueeze(lower, before, 1)), 2, false);
-    r->pqp = row_sum(lower, emit2(lower, OP_Mul, before, r->qp), 1, true);
-    const int error =
-        emit_reduce(lower, OP_ReduceMax, emit1(lower, OP_Abs, emit2(lower, OP_Sub, r->qp, r->pqp)), axes, true);
+    r->qp =
+        emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, r->q, emit_unsqueeze(lower, before, 1)), 2, false);
+    r->pqp = emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, before, r->qp), 1, true);
+    const int differ = emit1(lower, OP_Abs, emit2(lower, OP_Sub, r->qp, r->pqp));
+    const int error = emit_reduce_along(lower, OP_ReduceMax, differ, 1, true);
     const int ends = emit_with(lower, OP_Less, error, 0.005 / (double)classes);
     for (int64_t i = 0; i < classes; i++) improve(lower, r, i, classes);
     r->p = emit3(lower, OP_Where, ends, before, r->p);
@@ -185,7 +178,7 @@ static int probabilities(struct lower *lower, const struct pairs *pairs, int sco
         emit2(lower, OP_Add, emit_matmul(lower, first, table(lower, pairs->n, square, of_first), false, false),
               emit_matmul(lower, second, table(lower, pairs->n, square, of_second), false, false)),
         3, shape);
-    const int diagonal = row_sum(lower, emit2(lower, OP_Mul, r, r), 1, false);
+    const int diagonal = emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, r, r), 1, false);
     const int products = emit2(lower, OP_Mul, r, emit_transpose(lower, r, (int64_t[]){0, 2, 1}));
     const int q = emit2(lower, OP_Sub,
                         emit2(lower, OP_Mul, emit_unsqueeze(lower, diagonal, 1), table(lower, k, k, eye)), products);
@@ -209,8 +202,8 @@ static int linear_machine(struct lower *lower, int x, const char *ints, int64_t 
     bool positive = true;
     const float *given = lower_floats(lower, "coefficients", &n);
     for (int i = 0; i < n; i++) positive = positive && given[i] >= 0;
-    const bool axes[RT_MAX_NDIM] = {false, true}, wants_proba = count(lower, "prob_a", true) > 0;
-    const int most = emit_reduce(lower, OP_ReduceMax, scores, axes, false), best = ml_best(lower, scores);
+    const bool wants_proba = count(lower, "prob_a", true) > 0;
+    const int most = emit_reduce_along(lower, OP_ReduceMax, scores, 1, false), best = ml_best(lower, scores);
     if (wants_proba) return ml_pick_labels(lower, ints, best);
     const int is_second = emit_with(lower, positive ? OP_GreaterOrEqual : OP_Greater, most, positive ? 0.5 : 0);
     const int64_t one = 1;

@@ -39,10 +39,10 @@ static int malformed(struct lower *lower, const char *what) {
 }
 
 static double *doubles(struct lower *lower, int64_t n) {
-    return ARENA_ARRAY(lower->builder.graph->arena, double, n + 1);
+    return ARENA_ARRAY(lower->arena, double, n + 1);
 }
 static int64_t *integers(struct lower *lower, int64_t n) {
-    return ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+    return ARENA_ARRAY(lower->arena, int64_t, n + 1);
 }
 
 /* The numbers of attribute NAME (floats) or TENSOR, *n of them; NULL after a diagnostic. */
@@ -85,7 +85,7 @@ static void forest_init(struct lower *lower, struct forest *f, int64_t n, int64_
     f->missing = doubles(lower, n);
     f->yes = integers(lower, n);
     f->no = integers(lower, n);
-    f->mode = ARENA_ARRAY(lower->builder.graph->arena, uint8_t, n + 1);
+    f->mode = ARENA_ARRAY(lower->arena, uint8_t, n + 1);
     f->weight = doubles(lower, n * targets);
     f->has = doubles(lower, n * targets);
     f->root = integers(lower, n);
@@ -230,13 +230,12 @@ static int goes_to_yes(struct lower *lower, const struct forest *f, const struct
 /* The leaf (samples, trees) of each sample in each tree. */
 static int leaves(struct lower *lower, const struct forest *f, int x) {
     const int64_t shape[] = {lower_tensor(lower, x).dims[0], f->ntrees};
-    const struct attr axis = attr_of_int("axis", 1);
     const struct tables tables = make_tables(lower, f);
     int node = emit_expand(lower, emit_ints(lower, (int)f->ntrees, f->root, 1, &f->ntrees), 2, shape);
     for (int64_t level = 0; level < f->levels && node >= 0; level++) {
         const int feature = emit_gather(lower, tables.feature, node, 0);
-        if (feature < 0) return -1;
-        const int value = emit(lower, OP_GatherElements, 2, (int[]){x, feature}, 1, &axis);
+        const int value = emit_gather_elements(lower, x, feature, 1);
+        if (value < 0) return -1;
         const int is = goes_to_yes(lower, f, &tables, node, value);
         node =
             emit3(lower, OP_Where, is, emit_gather(lower, tables.yes, node, 0), emit_gather(lower, tables.no, node, 0));
@@ -249,12 +248,11 @@ static int aggregate(struct lower *lower, const struct forest *f, int leaf, enum
     static const enum op_id op[] = {
         [AVERAGE] = OP_ReduceSum, [SUM] = OP_ReduceSum, [MIN] = OP_ReduceMin, [MAX] = OP_ReduceMax};
     const int64_t shape[] = {f->n, f->targets};
-    const bool axes[RT_MAX_NDIM] = {false, true};
     const double none = f->aggregate == MIN ? INFINITY : f->aggregate == MAX ? -INFINITY : 0;
     double *table = doubles(lower, f->n * f->targets);
     for (int64_t i = 0; i < f->n * f->targets; i++) table[i] = f->has[i] != 0 ? f->weight[i] : none;
     const int weights = emit_gather(lower, ml_constant(lower, dtype, 2, shape, table), leaf, 0);
-    int y = emit_reduce(lower, op[f->aggregate], weights, axes, false);
+    int y = emit_reduce_along(lower, op[f->aggregate], weights, 1, false);
     if (none != 0 && f->sparse)
         y = emit3(lower, OP_Where, emit_with(lower, OP_Equal, y, none), emit_like(lower, y, 0), y);
     return f->aggregate == AVERAGE ? emit_with(lower, OP_Div, y, (double)f->ntrees) : y;
@@ -283,7 +281,7 @@ static int get_node(const struct map *map, int64_t tree, int64_t node) {
 
 /* Attributes whose names begin with "class" or "target": which leaf adds how much to which target. */
 static int read_weights(struct lower *lower, struct forest *f, const struct map *nodes, const char *of) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     int64_t n;
     const double *weights = numbers(lower, arena_printf(arena, "%s_weights", of),
                                     lower->version < 3 ? NULL : arena_printf(arena, "%s_weights_as_tensor", of), &n);
@@ -300,9 +298,9 @@ static int read_weights(struct lower *lower, struct forest *f, const struct map 
 
 /* The root of each tree: its first node that is nobody's child. */
 static int find_roots(struct lower *lower, struct forest *f, const int64_t *trees) {
-    bool *is_child = ARENA_ARRAY(lower->builder.graph->arena, bool, f->n + 1);
+    bool *is_child = ARENA_ARRAY(lower->arena, bool, f->n + 1);
     struct map has_root;
-    map_init(&has_root, lower->builder.graph->arena);
+    map_init(&has_root, lower->arena);
     for (int64_t i = 0; i < f->n; i++) {
         if (f->mode[i] == LEAF) continue;
         if (f->yes[i] < 0 || f->no[i] < 0) return malformed(lower, "there is no such node");
@@ -355,7 +353,7 @@ static int read_forest(struct lower *lower, struct forest *f, const char *of, in
     f->compared = lower_input(lower, 0).dtype == RT_F64 ? RT_F64 : ml_score_type(lower);
     *x = ml_samples(lower, f->compared);
     lower_ints(lower, "nodes_treeids", &n);
-    map_init(&nodes, lower->builder.graph->arena);
+    map_init(&nodes, lower->arena);
     if (*x < 0 || set_targets(lower, f, n, targets) < 0 || read_nodes(lower, f, &nodes) < 0) return -1;
     return read_weights(lower, f, &nodes, of) < 0 ? -1 : finish(lower, f, lower_tensor(lower, *x).dims[1]);
 }

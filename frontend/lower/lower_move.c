@@ -44,12 +44,12 @@ struct slice_lists {
  * they are gathered. */
 static struct amount slice_bound(struct lower *lower, const struct amount *bound, const struct amount *extent) {
     struct amount at = *bound;
-    if (!bound->n && bound->offset < 0) at = amount_plus(lower->import, extent, 1, bound);
+    if (!bound->n && bound->offset < 0) at = amount_plus(lower->shared, extent, 1, bound);
     const struct amount zero = amount_of_number(0);
-    if (amount_at_most(lower->import, extent, &at)) return *extent;
-    if (!amount_at_most(lower->import, &at, extent))
+    if (amount_at_most(lower->shared, extent, &at)) return *extent;
+    if (!amount_at_most(lower->shared, &at, extent))
         at = lower_amount(lower, emit2(lower, OP_Min, emit_amount(lower, &at), emit_amount(lower, extent)));
-    if (amount_at_most(lower->import, &zero, &at)) return at;
+    if (amount_at_most(lower->shared, &zero, &at)) return at;
     return lower_amount(lower, emit_with(lower, OP_Max, emit_amount(lower, &at), 0));
 }
 
@@ -72,7 +72,7 @@ static int slice_counted(struct lower *lower, int x, int axis, const struct amou
         return lower_sized(lower, emit_piece(lower, x, axis, most ? begin : 0, most > 1 ? step : 1, most), axis, &size);
     }
     if (step != 1) return lower_unsupported(lower, "a step from a start that depends on data");
-    struct amount size = amount_plus(lower->import, &last, -1, &first);
+    struct amount size = amount_plus(lower->shared, &last, -1, &first);
     if (size.least < 0) size = lower_amount(lower, emit_with(lower, OP_Max, emit_amount(lower, &size), 0));
     return lower_run(lower, x, axis, emit_amount(lower, &first), &size);
 }
@@ -113,7 +113,7 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
 }
 
 static const struct amount *numbers(struct lower *lower, const int64_t *values, int n) {
-    struct amount *amounts = ARENA_ARRAY(lower->builder.graph->arena, struct amount, n + 1);
+    struct amount *amounts = ARENA_ARRAY(lower->arena, struct amount, n + 1);
     for (int i = 0; i < n; i++) amounts[i] = amount_of_number(values[i]);
     return amounts;
 }
@@ -180,12 +180,12 @@ static void record_sizes(struct lower *lower, int axis, int n, const struct amou
     const int64_t bound = lower_input(lower, 0).dims[axis];
     for (int i = 0; i < n; i++)
         if (sizes[i].n == 1 && !sizes[i].offset && sizes[i].terms[0].factor == 1)
-            amounts_bound(lower->import, sizes[i].terms[0].tensor, sizes[i].terms[0].element, bound);
-    amounts_sum(lower->import, n, sizes, &extent);
+            amounts_bound(lower->shared, sizes[i].terms[0].tensor, sizes[i].terms[0].element, bound);
+    amounts_sum(lower->shared, n, sizes, &extent);
 }
 
 int lower_split_at(struct lower *lower, int axis, int n, int *pieces) {
-    const struct amount *sizes = amounts_of(lower->import, lower->inputs[1]);
+    const struct amount *sizes = amounts_of(lower->shared, lower->inputs[1]);
     const struct tensor tensor = lower_input(lower, 1);
     struct amount start = amount_of_number(0);
     int known;
@@ -195,10 +195,10 @@ int lower_split_at(struct lower *lower, int axis, int n, int *pieces) {
                            (long long)tensor_elements(&tensor), n);
     record_sizes(lower, axis, n, sizes);
     for (int i = 0; i < n; i++) {
-        const struct amount size = amounts_of(lower->import, lower->inputs[1])[i]; /* now with its bound */
+        const struct amount size = amounts_of(lower->shared, lower->inputs[1])[i]; /* now with its bound */
         pieces[i] = lower_run(lower, lower->inputs[0], axis, emit_amount(lower, &start), &size);
         if (pieces[i] < 0) return -1;
-        start = amount_plus(lower->import, &start, 1, &size);
+        start = amount_plus(lower->shared, &start, 1, &size);
     }
     return 0;
 }
@@ -208,7 +208,7 @@ int lower_split(struct lower *lower) {
     int axis, n;
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     const struct counted *counted = lower_counted(lower, lower->inputs[0]);
-    int64_t *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, lower->noutputs), start = 0;
+    int64_t *sizes = ARENA_ARRAY(lower->arena, int64_t, lower->noutputs), start = 0;
     const bool given = lower->op->since >= 13 ? lower_has(lower, 1) : lower_given(lower, "split");
     const bool known = lower->op->since < 13 || !given || build_known_ints(lower->builder.graph, lower->inputs[1], &n);
     if (!known) return lower_split_at(lower, axis, lower->noutputs, lower->outputs);
@@ -290,11 +290,9 @@ int lower_gather_elements(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
-    struct attr attr = attr_of_int("axis", axis);
     const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
     const int at = lower_from_begin(lower, index_type(lower, lower_masked_index(lower, lower->inputs[1])), &extent);
-    return lower_result(lower,
-                        at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &attr));
+    return lower_result(lower, emit_gather_elements(lower, lower->inputs[0], at, axis));
 }
 
 /* The values of attribute reduction, and their core operators. */
@@ -313,7 +311,7 @@ static const struct scatter *scatter_of(struct lower *lower) {
     const char *reduction = lower_text(lower, "reduction");
     for (size_t i = 0; i < sizeof scatters / sizeof *scatters; i++)
         if (strcmp(scatters[i].reduction, reduction) == 0) return &scatters[i];
-    lower_error(lower, 335, EXIT_MALFORMED, "unknown reduction %s", diag_quote(lower->builder.diags, reduction));
+    lower_unknown(lower, "reduction", reduction);
     return NULL;
 }
 
@@ -337,17 +335,13 @@ static int emit_scatter(struct lower *lower, const struct scatter *scatter, enum
 static int scatter_counted(struct lower *lower, const struct scatter *scatter, enum op_id op, int axis, int at,
                            int outside, struct attr attr) {
     struct tensor x = lower_input(lower, 0);
-    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     const struct amount size = lower_extent(lower, lower->inputs[0], axis);
     const struct counted *index = lower_counted(lower, at), *updates = lower_counted(lower, lower->inputs[2]);
     const struct counted *known = lower_counted(lower, lower->inputs[0]);
     if ((known && known->dim != axis) || !index || !updates || index->dim != updates->dim)
         return lower_error(lower, 410, EXIT_UNSUPPORTED,
                            "indices and updates do not have the same size, which depends on data");
-    end[axis] = 1;
-    struct attr pad[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    const int whole = lower_all_valid(lower, lower->inputs[0]);
-    int data = emit(lower, OP_Pad, 2, (int[]){whole, emit_like(lower, whole, 0)}, 2, pad);
+    const int data = emit_padded(lower, lower_all_valid(lower, lower->inputs[0]), axis, 0, 1, 0);
     int y = emit_scatter(lower, scatter, op, data, lower_masked(lower, at, outside), attr);
     lower_set_counted(lower, y, NULL);
     return y < 0 ? -1 : lower_sized(lower, emit_piece(lower, y, axis, 0, 1, x.dims[axis]), axis, &size);
@@ -408,7 +402,7 @@ static int rows_of_counted(struct lower *lower, int index, int first, int64_t de
     const int at = emit_cast(lower, index, RT_I64);
     if (at < 0 || !counted || counted->dim < first || counted->dim >= first + depth) return at;
     const int64_t column = counted->dim - first;
-    int64_t *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, depth);
+    int64_t *places = ARENA_ARRAY(lower->arena, int64_t, depth);
     places[column] = 1;
     const int extent = emit2(lower, OP_Mul, emit_ints(lower, (int)depth, places, 1, &depth), counted->count);
     return emit3(lower, OP_Where, emit_with(lower, OP_Less, at, 0), emit2(lower, OP_Add, at, extent), at);
@@ -426,9 +420,8 @@ int lower_gather_nd(struct lower *lower) {
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
     int at = rows_of_counted(lower, lower_masked_index(lower, lower->inputs[1]), (int)batch, depth);
     if (at >= 0 && batch == 0 && depth == 1) { /* whole slices: Gather, which ranks can divide along the dimension */
-        struct attr axis = attr_of_int("axis", 0);
         at = emit_reshape(lower, at, index.ndim - 1, lower_tensor(lower, at).dims);
-        return lower_result(lower, at < 0 ? -1 : emit(lower, OP_Gather, 2, (int[]){lower->inputs[0], at}, 1, &axis));
+        return lower_result(lower, emit_gather(lower, lower->inputs[0], at, 0));
     }
     return lower_result(lower, at < 0 ? -1 : emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
 }
@@ -450,7 +443,7 @@ int lower_scatter_nd(struct lower *lower) {
     const int at = rows_of_counted(lower, lower->inputs[1], 0, depth);
     if (at < 0) return -1;
     if (scatters_counted(lower)) {
-        int64_t *outside = ARENA_ARRAY(lower->builder.graph->arena, int64_t, depth);
+        int64_t *outside = ARENA_ARRAY(lower->arena, int64_t, depth);
         outside[0] = x.dims[0];
         const int place = emit_ints(lower, (int)depth, outside, 1, &depth);
         return lower_result(lower, scatter_counted(lower, scatter, scatter->nd, 0, at, place, attr));
@@ -459,14 +452,6 @@ int lower_scatter_nd(struct lower *lower) {
 }
 
 /* Sequences ------------------------------------------------------------------------------------------------------- */
-
-/* 0, 1, .. along dimension `axis`, of extent n, of a tensor that broadcasts to `ndim` dimensions. */
-static int emit_places(struct lower *lower, int ndim, int axis, int64_t n) {
-    int64_t shape[RT_MAX_NDIM], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) places[i] = i;
-    for (int d = 0; d < ndim; d++) shape[d] = d == axis ? n : 1;
-    return emit_ints(lower, (int)n, places, ndim, shape);
-}
 
 /* Input `input`, a number per index of dimension `axis` of extent n, in a shape that broadcasts to `ndim`
  * dimensions. */
@@ -486,14 +471,12 @@ int lower_reverse_sequence(struct lower *lower) {
         lower_axis(lower, lower_int(lower, "batch_axis"), x.ndim, &batch) < 0)
         return -1;
     if (time == batch) return lower_error(lower, 384, EXIT_MALFORMED, "time_axis is batch_axis");
-    int at = emit_places(lower, x.ndim, time, x.dims[time]);
+    int at = emit_places(lower, 0, x.dims[time], x.ndim, time);
     int length = emit_numbers(lower, 1, x.ndim, batch, x.dims[batch]);
     int turned = emit2(lower, OP_Sub, emit_with(lower, OP_Sub, length, 1), at);
     int from = emit3(lower, OP_Where, emit2(lower, OP_Less, at, length), turned, at);
     from = emit_expand(lower, emit_cast(lower, from, RT_I32), x.ndim, x.dims);
-    struct attr attr = attr_of_int("axis", time);
-    return lower_result(lower,
-                        from < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], from}, 1, &attr));
+    return lower_result(lower, emit_gather_elements(lower, lower->inputs[0], from, time));
 }
 
 /* ONNX TensorScatter-24: the update replaces steps of the cache from write_indices of the batch on, or from 0; in mode
@@ -510,7 +493,7 @@ int lower_tensor_scatter(struct lower *lower) {
     for (int d = 0; fits && d < cache.ndim; d++)
         fits = d == axis ? update.dims[d] <= cache.dims[d] : update.dims[d] == cache.dims[d];
     if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    int at = emit_places(lower, cache.ndim, axis, update.dims[axis]);
+    int at = emit_places(lower, 0, update.dims[axis], cache.ndim, axis);
     if (lower_has(lower, 2)) at = emit2(lower, OP_Add, at, emit_numbers(lower, 2, cache.ndim, 0, cache.dims[0]));
     if (circular && cache.dims[axis]) at = emit_with(lower, OP_Mod, at, (double)cache.dims[axis]);
     at = emit_expand(lower, emit_cast(lower, at, RT_I32), update.ndim, update.dims);
@@ -534,14 +517,12 @@ int lower_one_hot(struct lower *lower) {
     struct tensor values = lower_input(lower, 2);
     if (values.ndim != 1 || values.dims[0] != 2)
         return lower_error(lower, 384, EXIT_MALFORMED, "values must have two elements");
-    int64_t n = (int64_t)depth, shape[RT_MAX_NDIM + 1], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n);
-    for (int64_t i = 0; i < n; i++) places[i] = i;
-    for (int d = 0; d <= ndim; d++) shape[d] = d == axis ? n : 1;
+    const int64_t n = (int64_t)depth;
     if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM);
     index = emit_unsqueeze(lower, emit_cast(lower, index, RT_I64), axis);
     index =
         emit3(lower, OP_Where, emit_with(lower, OP_Less, index, 0), emit_with(lower, OP_Add, index, (double)n), index);
-    int hot = emit2(lower, OP_Equal, index, emit_ints(lower, (int)n, places, ndim + 1, shape));
+    int hot = emit2(lower, OP_Equal, index, emit_places(lower, 0, n, ndim + 1, axis));
     int off = emit_squeeze(lower, emit_piece(lower, lower->inputs[2], 0, 0, 1, 1), 0);
     int on = emit_squeeze(lower, emit_piece(lower, lower->inputs[2], 0, 1, 1, 1), 0);
     return lower_result(lower, emit3(lower, OP_Where, hot, on, off));
@@ -567,7 +548,7 @@ static int pad_by_picks(struct lower *lower, char mode, const int64_t *begin, co
         if (!begin[d] && !end[d]) continue;
         if (n < 0 || n > 1 << 28 || !x.dims[d])
             return lower_error(lower, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
-        int64_t *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+        int64_t *places = ARENA_ARRAY(lower->arena, int64_t, n + 1);
         for (int64_t i = 0; i < n; i++) places[i] = pad_source(mode, i - begin[d], x.dims[d]);
         y = emit_gather(lower, y, emit_ints(lower, (int)n, places, 1, &n), d);
     }
@@ -609,8 +590,7 @@ int lower_pad(struct lower *lower) {
     const char *mode = lower_text(lower, "mode");
     int known = 0, pads = 0;
     while (known < 4 && strcmp(mode, modes[known]) != 0) known++;
-    if (known == 4)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s", diag_quote(lower->builder.diags, mode));
+    if (known == 4) return lower_unknown(lower, "mode", mode);
     if (pad_amounts(lower, x.ndim, begin, end) < 0) return -1;
     for (int d = 0; d < x.ndim; d++) pads += begin[d] || end[d];
     if (!pads) return lower_result(lower, lower->inputs[0]);

@@ -51,7 +51,7 @@ static int read_attributes(struct lower *lower, struct vectorizer *v) {
 
 /* Counts of all n-grams in rows x (n, c): (n, ngrams) of f32; n-grams of sizes that are not wanted count 0. */
 static int count_all(struct lower *lower, const struct vectorizer *v, int x, int64_t rows) {
-    int *parts = ARENA_ARRAY(lower->builder.graph->arena, int, v->nsizes + 1), nparts = 0;
+    int *parts = ARENA_ARRAY(lower->arena, int, v->nsizes + 1), nparts = 0;
     const struct attr distances = attr_of_int("distances", v->distances);
     for (int size = 1; size <= v->nsizes; size++) {
         const int64_t first = v->starts[size - 1], items = pool_end(v, size) - first;
@@ -74,7 +74,7 @@ static int weigh(struct lower *lower, const struct vectorizer *v, int counts) {
     if (strcmp(lower_text(lower, "mode"), "IDF") == 0)
         counts = emit_cast(lower, emit_with(lower, OP_Greater, counts, 0), RT_F32);
     if (!v->weights) return counts;
-    float *weights = ARENA_ARRAY(lower->builder.graph->arena, float, v->ngrams);
+    float *weights = ARENA_ARRAY(lower->arena, float, v->ngrams);
     memcpy(weights, v->weights, (size_t)v->ngrams * sizeof *weights);
     const int64_t n = v->ngrams;
     return emit2(lower, OP_Mul, counts,
@@ -101,12 +101,9 @@ int lower_tf_idf(struct lower *lower) {
     int mode = 0;
     if (lower_given(lower, "pool_strings")) return lower_unsupported(lower, "n-grams of strings");
     while (mode < 3 && strcmp(modes[mode], lower_text(lower, "mode")) != 0) mode++;
-    if (mode == 3)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s",
-                           diag_quote(lower->builder.diags, lower_text(lower, "mode")));
+    if (mode == 3) return lower_unknown(lower, "mode", lower_text(lower, "mode"));
     if (x.ndim != 1 && x.ndim != 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s is neither a row nor a matrix",
-                           tensor_type(lower->builder.graph->arena, &x));
+        return lower_error(lower, 378, EXIT_MALFORMED, "%s is neither a row nor a matrix", lower_type(lower, &x));
     if (read_attributes(lower, &v) < 0) return -1;
     const int64_t rows = x.ndim == 2 ? x.dims[0] : 1, shape[] = {rows, x.dims[x.ndim - 1]};
     const int words = emit_cast(lower, emit_reshape(lower, lower->inputs[0], 2, shape), RT_I64);

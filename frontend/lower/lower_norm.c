@@ -27,8 +27,7 @@ static int check_parameter(struct lower *lower, int parameter, const struct tens
     for (int d = 0; fits && d < tensor.ndim; d++) fits = tensor.dims[d] == 1 || tensor.dims[d] == x->dims[lead + d];
     if (fits) return 0;
     return lower_error(lower, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
-                       tensor_type(lower->builder.graph->arena, &tensor), tensor_type(lower->builder.graph->arena, x),
-                       axis);
+                       lower_type(lower, &tensor), lower_type(lower, x), axis);
 }
 
 /* True if the parameter differs along dimensions before `axis`, which the core operators do not support. */
@@ -60,7 +59,7 @@ static int emit_core(struct lower *lower, enum op_id op, int axis, int64_t exten
 }
 
 int emit_normalised(struct lower *lower, enum op_id op, int axis) {
-    const int scale = lower->inputs[1], bias = lower_has(lower, 2) ? lower->inputs[2] : -1;
+    const int scale = lower->inputs[1], bias = lower_id(lower, 2);
     const enum rt_dtype dtype = lower_dtype(lower, scale); /* of the result */
     if (rt_dtype_bytes(dtype) > rt_dtype_bytes(lower_input(lower, 0).dtype))
         lower->inputs[0] = emit_cast(lower, lower->inputs[0], dtype);
@@ -115,8 +114,7 @@ int emit_channels(struct lower *lower, int input, const struct tensor *like) {
     struct tensor tensor = lower_input(lower, input);
     if (tensor.ndim != 1 || like->ndim < 2 || tensor.dims[0] != like->dims[1])
         return lower_error(lower, 385, EXIT_MALFORMED, "input %d %s does not have one value per channel of %s", input,
-                           tensor_type(lower->builder.graph->arena, &tensor),
-                           tensor_type(lower->builder.graph->arena, like));
+                           lower_type(lower, &tensor), lower_type(lower, like));
     return emit_per_channel(lower, lower->inputs[input], like->ndim);
 }
 
@@ -141,7 +139,7 @@ int emit_group_norm(struct lower *lower, int image, int64_t groups, bool per_cha
     bool axes[RT_MAX_NDIM];
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
         return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups do not divide the channels of %s",
-                           (long long)groups, tensor_type(lower->builder.graph->arena, &x));
+                           (long long)groups, lower_type(lower, &x));
     flag_from(axes, 2);
     struct tensor grouped = {.ndim = 3,
                              .dims = {x.dims[0], groups, x.dims[0] ? extent_between(&x, 1, x.ndim) / groups : 0}};
@@ -174,14 +172,12 @@ int lower_mean_variance(struct lower *lower) {
 
 /* ONNX LpNormalization-22: results are 0 if all elements are. */
 int lower_lp_norm(struct lower *lower) {
-    bool axes[RT_MAX_NDIM] = {false};
     int axis, x = lower->inputs[0];
     int64_t p = lower_int(lower, "p");
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, x), &axis) < 0) return -1;
     if (p != 1 && p != 2) return lower_error(lower, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
-    axes[axis] = true;
     int terms = p == 1 ? emit1(lower, OP_Abs, x) : emit2(lower, OP_Mul, x, x);
-    int norm = emit_reduce(lower, OP_ReduceSum, terms, axes, true);
+    int norm = emit_reduce_along(lower, OP_ReduceSum, terms, axis, true);
     if (p == 2) norm = emit_root(lower, norm);
     int none = emit2(lower, OP_Equal, norm, emit_like(lower, x, 0));
     return lower_result(lower, emit2(lower, OP_Div, x, emit3(lower, OP_Where, none, emit_like(lower, x, 1), norm)));
@@ -194,12 +190,9 @@ int lower_lrn(struct lower *lower) {
     int64_t size = lower_int(lower, "size");
     if (x.ndim < 2 || size < 1 || size > 1024)
         return lower_error(lower, 384, EXIT_MALFORMED, "invalid size %lld for %s", (long long)size,
-                           tensor_type(lower->builder.graph->arena, &x));
-    int64_t begin[RT_MAX_NDIM] = {0, (size - 1) / 2}, end[RT_MAX_NDIM] = {0, size / 2};
-    struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    int square = emit2(lower, OP_Mul, lower->inputs[0], lower->inputs[0]), zero = emit_like(lower, lower->inputs[0], 0);
-    if (square < 0) return -1;
-    int padded = emit(lower, OP_Pad, 2, (int[]){square, zero}, 2, attrs),
+                           lower_type(lower, &x));
+    int square = emit2(lower, OP_Mul, lower->inputs[0], lower->inputs[0]);
+    int padded = emit_padded(lower, square, 1, (size - 1) / 2, size / 2, 0),
         sum = emit_piece(lower, padded, 1, 0, 1, x.dims[1]);
     for (int64_t i = 1; i < size; i++) sum = emit2(lower, OP_Add, sum, emit_piece(lower, padded, 1, i, 1, x.dims[1]));
     int base = emit_with(lower, OP_Mul, sum, lower_float(lower, "alpha") / (double)size);

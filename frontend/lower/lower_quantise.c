@@ -40,8 +40,7 @@ static int arrange(struct lower *lower, int values, const struct tensor *x, cons
     if (!how->block) {
         if (tensor.ndim != 1 || tensor.dims[0] != x->dims[axis])
             return lower_error(lower, 378, EXIT_MALFORMED, "%s does not fit dimension %d of %s",
-                               tensor_type(lower->builder.graph->arena, &tensor), axis,
-                               tensor_type(lower->builder.graph->arena, x));
+                               lower_type(lower, &tensor), axis, lower_type(lower, x));
         for (int d = 0; d < x->ndim; d++) shape[d] = d == axis ? x->dims[d] : 1;
         return emit_reshape(lower, values, x->ndim, shape);
     }
@@ -50,8 +49,7 @@ static int arrange(struct lower *lower, int values, const struct tensor *x, cons
         fits = tensor.dims[d] == (d == axis ? (x->dims[d] + how->block - 1) / how->block : x->dims[d]);
     if (!fits)
         return lower_error(lower, 378, EXIT_MALFORMED, "%s does not fit blocks of %lld along dimension %d of %s",
-                           tensor_type(lower->builder.graph->arena, &tensor), (long long)how->block, axis,
-                           tensor_type(lower->builder.graph->arena, x));
+                           lower_type(lower, &tensor), (long long)how->block, axis, lower_type(lower, x));
     if (x->dims[axis] % how->block || x->ndim == RT_MAX_NDIM)
         return repeat_blocks(lower, values, axis, how->block, x->dims[axis]);
     *blocks = tensor.dims[axis];
@@ -187,14 +185,14 @@ static int output_type(struct lower *lower, const char *name, enum rt_dtype othe
 }
 
 static struct quantised read_quantised(const struct lower *lower) {
-    struct quantised how = {lower->inputs[1], lower_has(lower, 2) ? lower->inputs[2] : -1, 1, 0};
+    struct quantised how = {lower->inputs[1], lower_id(lower, 2), 1, 0};
     if (*lower->op->domain || lower->op->since >= 13) how.axis = lower_int(lower, "axis");
     if (*lower->op->domain || lower->op->since >= 21) how.block = lower_int(lower, "block_size");
     return how;
 }
 
 int lower_refuse_rounding(struct lower *lower) {
-    return lower->train ? lower_unsupported(lower, "training, for which rounding has no gradient") : 0;
+    return lower->builder.graph->train ? lower_unsupported(lower, "training, for which rounding has no gradient") : 0;
 }
 
 int lower_quantize_linear(struct lower *lower) {
@@ -304,13 +302,9 @@ static int multiply(struct lower *lower, int a, int a_zero, int b, int b_zero) {
     return na == 1 && y >= 0 ? emit_squeeze(lower, y, lower_ndim(lower, y) - (nb == 1 ? 1 : 2)) : y;
 }
 
-static int optional(const struct lower *lower, int input) {
-    return lower_has(lower, input) ? lower->inputs[input] : -1;
-}
-
 int lower_matmul_integer(struct lower *lower) {
     return lower_result(lower,
-                        multiply(lower, lower->inputs[0], optional(lower, 2), lower->inputs[1], optional(lower, 3)));
+                        multiply(lower, lower->inputs[0], lower_id(lower, 2), lower->inputs[1], lower_id(lower, 3)));
 }
 
 /* The sums of products of two quantised operands, requantised: sums times a_scale b_scale / y_scale. b's scale may be
@@ -347,12 +341,12 @@ static int convolve(struct lower *lower, int x, int x_zero, int w, int w_zero) {
 
 int lower_conv_integer(struct lower *lower) {
     return lower_result(lower,
-                        convolve(lower, lower->inputs[0], optional(lower, 2), lower->inputs[1], optional(lower, 3)));
+                        convolve(lower, lower->inputs[0], lower_id(lower, 2), lower->inputs[1], lower_id(lower, 3)));
 }
 
 int lower_qlinear_conv(struct lower *lower) {
     const int in[9] = {lower->inputs[0], lower->inputs[1], lower->inputs[2], lower->inputs[3],  lower->inputs[4],
-                       lower->inputs[5], lower->inputs[6], lower->inputs[7], optional(lower, 8)};
+                       lower->inputs[5], lower->inputs[6], lower->inputs[7], lower_id(lower, 8)};
     const int ndim = lower_ndim(lower, in[0]);
     int sums = convolve(lower, in[0], in[2], in[3], in[5]);
     if (sums >= 0 && in[8] >= 0) sums = emit2(lower, OP_Add, sums, emit_per_channel(lower, in[8], ndim));
@@ -365,13 +359,13 @@ int lower_qlinear_conv(struct lower *lower) {
 
 /* Inputs `at`, `at` + 1, `at` + 2 of the node: a tensor, its scale and its zero point, dequantised. */
 static int dequantised(struct lower *lower, int at) {
-    const struct quantised how = {lower->inputs[at + 1], optional(lower, at + 2), 0, 0};
+    const struct quantised how = {lower->inputs[at + 1], lower_id(lower, at + 2), 0, 0};
     return emit_dequantised(lower, lower->inputs[at], &how, RT_DTYPE_NONE);
 }
 
 /* y quantised by inputs `at` (scale) and `at` + 1 (zero point) to the type of that, by default that of input `like`. */
 static int requantise(struct lower *lower, int y, int at, int like) {
-    const struct quantised how = {lower->inputs[at], optional(lower, at + 1), 0, 0};
+    const struct quantised how = {lower->inputs[at], lower_id(lower, at + 1), 0, 0};
     return lower_result(lower, emit_quantised(lower, y, &how, lower_dtype(lower, how.zero < 0 ? like : how.zero)));
 }
 
@@ -438,7 +432,7 @@ int lower_qlinear_softmax(struct lower *lower) {
     }
     int y = emit_reshape(lower, emit_softmax(lower, OP_Softmax, x, axis), tensor.ndim, tensor.dims);
     int steps = emit1(lower, OP_Floor, emit1(lower, OP_Reciprocal, number(lower, 3)));
-    const int zero = optional(lower, 4);
+    const int zero = lower_id(lower, 4);
     return lower_result(lower,
                         emit_rounded(lower, emit2(lower, OP_Mul, y, steps), zero < 0 ? -1 : emit_scalar(lower, zero),
                                      lower_dtype(lower, lower->inputs[0])));
@@ -466,7 +460,7 @@ int lower_qlinear_global_average(struct lower *lower) {
 /* Inputs: scale and zero point of the result, then three per tensor. */
 int lower_qlinear_concat(struct lower *lower) {
     int n = (lower->ninputs - 2) / 3, axis;
-    int *parts = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int *parts = ARENA_ARRAY(lower->arena, int, n + 1);
     if (lower->ninputs % 3 != 2 || n < 1)
         return lower_error(lower, 331, EXIT_MALFORMED, "needs a scale and a zero point for each tensor");
     for (int i = 0; i < n; i++)
@@ -505,14 +499,14 @@ static int plus_bias(struct lower *lower, int y, int input) {
 }
 
 int lower_matmul_integer_to_float(struct lower *lower) {
-    int sums = multiply(lower, lower->inputs[0], optional(lower, 4), lower->inputs[1], optional(lower, 5));
+    int sums = multiply(lower, lower->inputs[0], lower_id(lower, 4), lower->inputs[1], lower_id(lower, 5));
     return lower_result(lower, plus_bias(lower, scaled(lower, sums, lower->inputs[2], lower->inputs[3]), 6));
 }
 
 int lower_dynamic_quantize_matmul(struct lower *lower) {
     struct quantised how;
     int a = emit_dynamically_quantised(lower, lower->inputs[0], &how);
-    int sums = a < 0 ? -1 : multiply(lower, a, how.zero, lower->inputs[1], optional(lower, 3));
+    int sums = a < 0 ? -1 : multiply(lower, a, how.zero, lower->inputs[1], lower_id(lower, 3));
     return lower_result(lower, sums < 0 ? -1 : plus_bias(lower, scaled(lower, sums, how.scale, lower->inputs[2]), 4));
 }
 
@@ -556,7 +550,7 @@ static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bi
     int w = stored_as(lower, lower->inputs[1], 2, (int64_t[]){n, blocks * block * bits / 8});
     w = emit_cast(lower, unpacked(lower, w, bits, dtype), RT_F32);
     int scale = emit_cast(lower, stored_as(lower, lower->inputs[2], 2, (int64_t[]){n, blocks}), RT_F32);
-    int zero = emit_cast(lower, zero_points(lower, optional(lower, 3), bits, dtype, n, blocks), RT_F32);
+    int zero = emit_cast(lower, zero_points(lower, lower_id(lower, 3), bits, dtype, n, blocks), RT_F32);
     if (w < 0 || scale < 0 || zero < 0) return -1;
     if (groups >= 0)
         return emit2(lower, OP_Mul,

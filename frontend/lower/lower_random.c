@@ -103,6 +103,6 @@ int lower_multinomial(struct lower *lower) {
     int drawn = emit2(lower, OP_Mul, uniform, all);
     int passed = emit2(lower, OP_LessOrEqual, emit_reshape(lower, sums, 3, (int64_t[]){rows, 1, classes}),
                        emit_reshape(lower, drawn, 3, (int64_t[]){rows, draws, 1}));
-    int index = emit_reduce(lower, OP_ReduceSum, emit_cast(lower, passed, RT_I64), (bool[]){false, false, true}, false);
+    int index = emit_reduce_along(lower, OP_ReduceSum, emit_cast(lower, passed, RT_I64), 2, false);
     return lower_result(lower, emit_cast(lower, emit_with(lower, OP_Min, index, (double)(classes - 1)), dtype));
 }

@@ -80,12 +80,10 @@ static int read_functions(struct lower *lower, struct layer *layer) {
             const char *name = kind->functions[f];
             if (given) {
                 const ProtobufCBinaryData *bytes = &given->strings[d * kind->nfunctions + f];
-                name = arena_copy(lower->builder.graph->arena, (const char *)bytes->data, bytes->len);
+                name = arena_copy(lower->arena, (const char *)bytes->data, bytes->len);
             }
             const struct function *function = function_of(name);
-            if (!function)
-                return lower_error(lower, 335, EXIT_MALFORMED, "unknown activation function %s",
-                                   diag_quote(lower->builder.diags, name));
+            if (!function) return lower_unknown(lower, "activation function", name);
             struct attr *attrs = layer->attrs[d] + layer->nattrs[d];
             attrs[0] = attr_of_text(keys[f][0], function->name);
             attrs[1] =
@@ -101,7 +99,7 @@ static int read_direction(struct lower *lower, struct layer *layer) {
     layer->directions = strcmp(text, "bidirectional") == 0 ? 2 : 1;
     layer->reverse = strcmp(text, "reverse") == 0;
     if (layer->directions == 1 && !layer->reverse && strcmp(text, "forward") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown direction %s", diag_quote(lower->builder.diags, text));
+        return lower_unknown(lower, "direction", text);
     return 0;
 }
 
@@ -109,7 +107,7 @@ static int read_direction(struct lower *lower, struct layer *layer) {
 static int check_shape(struct lower *lower, int input, int ndim, const int64_t *dims) {
     if (!lower_has(lower, input)) return 0;
     struct tensor tensor = lower_input(lower, input), x = lower_input(lower, X), weights = lower_input(lower, R);
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     bool fits = tensor.ndim == ndim;
     for (int d = 0; d < ndim && fits; d++) fits = tensor.dims[d] == dims[d];
     if (fits) return 0;
@@ -174,11 +172,8 @@ static int read_layer(struct lower *lower, struct layer *l) {
 
 /* The steps that lie within the lengths of their sequences, (t, b, 1). */
 static int emit_mask(struct lower *lower, const struct layer *l) {
-    int64_t *steps = ARENA_ARRAY(lower->builder.graph->arena, int64_t, l->t + 1);
-    const int64_t count[] = {l->t, 1, 1}, lengths[] = {1, l->b, 1};
-    for (int64_t t = 0; t < l->t; t++) steps[t] = t;
-    return emit2(lower, OP_Less, emit_ints(lower, (int)l->t, steps, 3, count),
-                 emit_reshape(lower, l->lengths, 3, lengths));
+    const int lengths = emit_reshape(lower, l->lengths, 3, (int64_t[]){1, l->b, 1});
+    return emit2(lower, OP_Less, emit_places(lower, 0, l->t, 3, 0), lengths);
 }
 
 /* Part of dimension `dim` of an input that belongs to direction d, the dimension removed. */
@@ -217,14 +212,10 @@ static int emit_bias(struct lower *lower, const struct layer *l, int d, int *las
 
 /* x of all steps, quantised; steps beyond all lengths do not count. */
 static int quantise_inputs(struct lower *lower, struct layer *l) {
-    static const bool all[RT_MAX_NDIM] = {true};
-    const int64_t count[] = {l->t, 1, 1};
     int x = l->x;
     if (l->lengths >= 0) {
-        int64_t *steps = ARENA_ARRAY(lower->builder.graph->arena, int64_t, l->t + 1);
-        for (int64_t t = 0; t < l->t; t++) steps[t] = t;
-        const int within = emit2(lower, OP_Less, emit_ints(lower, (int)l->t, steps, 3, count),
-                                 emit_reduce(lower, OP_ReduceMax, l->lengths, all, false));
+        const int most = emit_reduce_along(lower, OP_ReduceMax, l->lengths, 0, false);
+        const int within = emit2(lower, OP_Less, emit_places(lower, 0, l->t, 3, 0), most);
         x = emit3(lower, OP_Where, within, x, emit_like(lower, x, 0));
     }
     l->levels = emit_dynamically_quantised(lower, x, &l->how);

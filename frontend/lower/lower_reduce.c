@@ -20,6 +20,19 @@ int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, boo
     return x;
 }
 
+int emit_reduce_along(struct lower *lower, enum op_id op, int x, int axis, bool keepdims) {
+    bool axes[RT_MAX_NDIM + 1] = {false};
+    axes[axis] = true;
+    return emit_reduce(lower, op, x, axes, keepdims);
+}
+
+int emit_arg_max(struct lower *lower, int x, int axis, bool keepdims) {
+    const int64_t axes[] = {axis};
+    const struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", keepdims),
+                                 attr_of_int("select_last", 0)};
+    return x < 0 ? -1 : emit(lower, OP_ArgMax, 1, &x, 3, attrs);
+}
+
 int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
@@ -196,15 +209,12 @@ int lower_topk(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
     if (topk_count(lower, &extent, &k) < 0) return -1;
-    struct attr along = attr_of_int("axis", axis);
-    struct attr attrs[] = {along, attr_of_int("k", k.most < x.dims[axis] ? k.most : x.dims[axis]),
-                           attr_of_int("largest", largest)};
+    const int64_t most = k.most < x.dims[axis] ? k.most : x.dims[axis];
     int compared = emit_ordered(lower, lower->inputs[0]);
     if (extent.n) compared = lower_masked(lower, compared, emit_extreme(lower, lower_dtype(lower, compared), largest));
-    const int at = compared < 0 ? -1 : lower_sized(lower, emit(lower, OP_TopK, 1, &compared, 3, attrs), axis, &k);
+    const int at = lower_sized(lower, emit_top(lower, compared, axis, most, largest), axis, &k);
     if (lower_wants(lower, 1)) lower->outputs[1] = at;
-    return lower_result(lower,
-                        at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &along));
+    return lower_result(lower, emit_gather_elements(lower, lower->inputs[0], at, axis));
 }
 
 /* ONNX CumSum-14, CumProd-26. */
@@ -248,14 +258,9 @@ int emit_softmax(struct lower *lower, enum op_id op, int x, int axis) {
 /* 1 at the largest element along the dimension (the first of equal ones), else 0. */
 static int emit_hardmax(struct lower *lower, int x, int axis) {
     struct tensor tensor = lower_tensor(lower, x);
-    int64_t axes[] = {axis}, n = tensor.dims[axis], *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    int64_t shape[RT_MAX_NDIM];
-    for (int64_t i = 0; i < n; i++) index[i] = i;
-    for (int d = 0; d < tensor.ndim; d++) shape[d] = d == axis ? n : 1;
-    struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", 1), attr_of_int("select_last", 0)};
-    int at = emit(lower, OP_ArgMax, 1, &x, 3, attrs);
-    return emit_cast(lower, emit2(lower, OP_Equal, at, emit_ints(lower, (int)n, index, tensor.ndim, shape)),
-                     tensor.dtype);
+    const int at = emit_arg_max(lower, x, axis, true);
+    const int places = emit_places(lower, 0, tensor.dims[axis], tensor.ndim, axis);
+    return emit_cast(lower, emit2(lower, OP_Equal, at, places), tensor.dtype);
 }
 
 /* Softmax or LogSoftmax, as the node. */

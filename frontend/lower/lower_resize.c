@@ -175,8 +175,8 @@ static int64_t inside(const struct axis *axis, int64_t index) {
 static struct picks make_picks(struct lower *lower, const struct resize *resize, const struct axis *axis) {
     struct picks picks = {0};
     for (int t = 0; t < MAX_TAPS; t++) {
-        picks.index[t] = ARENA_ARRAY(lower->builder.graph->arena, int64_t, axis->out + 1);
-        picks.weight[t] = ARENA_ARRAY(lower->builder.graph->arena, double, axis->out + 1);
+        picks.index[t] = ARENA_ARRAY(lower->arena, int64_t, axis->out + 1);
+        picks.weight[t] = ARENA_ARRAY(lower->arena, double, axis->out + 1);
     }
     for (int64_t o = 0; o < axis->out; o++) {
         struct taps taps = resize->taps(resize, resize->at(axis, o));
@@ -206,10 +206,7 @@ static bool is_identity(const struct picks *picks, const struct axis *axis) {
 static int emit_weights(struct lower *lower, const struct tensor *x, int dim, int64_t n, const double *weights) {
     int64_t dims[RT_MAX_NDIM];
     for (int d = dim; d < x->ndim; d++) dims[d - dim] = d == dim ? n : 1;
-    const char *name =
-        arena_printf(lower->builder.graph->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
-    return emit_cast(lower, graph_add_const(lower->builder.graph, name, RT_F64, x->ndim - dim, dims, weights),
-                     x->dtype);
+    return emit_floats(lower, x->dtype, x->ndim - dim, dims, weights);
 }
 
 static bool shrinks(const struct axis *axis) {
@@ -237,16 +234,13 @@ static void fill_wide_row(const struct resize *resize, const struct axis *axis, 
 /* Resamples by a product with a matrix of weights (in, out). */
 static int resample_wide(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     const struct tensor tensor = lower_tensor(lower, x);
-    struct graph *graph = lower->builder.graph;
     int64_t perm[RT_MAX_NDIM], elements;
     if (!rt_mul(axis->in, axis->out, &elements) || elements > 1 << 26)
         return lower_unsupported(lower, "antialias from %lld to %lld elements", (long long)axis->in,
                                  (long long)axis->out);
-    double *rows = ARENA_ARRAY(graph->arena, double, elements + 1);
+    double *rows = ARENA_ARRAY(lower->arena, double, elements + 1);
     for (int64_t o = 0; o < axis->out; o++) fill_wide_row(resize, axis, o, rows + o * axis->in);
-    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
-    const int64_t dims[] = {axis->out, axis->in};
-    const int weights = emit_cast(lower, graph_add_const(graph, name, RT_F64, 2, dims, rows), tensor.dtype);
+    const int weights = emit_floats(lower, tensor.dtype, 2, (int64_t[]){axis->out, axis->in}, rows);
     for (int d = 0; d < tensor.ndim; d++) perm[d] = d;
     perm[dim] = tensor.ndim - 1;
     perm[tensor.ndim - 1] = dim;
@@ -261,7 +255,7 @@ static int resample_wide(struct lower *lower, int x, int dim, const struct resiz
 static int mask_outside(struct lower *lower, int y, int dim, const struct resize *resize, const struct axis *axis) {
     if (y < 0 || resize->at != crop_and_resize) return y;
     const int ndim = lower_ndim(lower, y);
-    int64_t dims[RT_MAX_NDIM], *shown = ARENA_ARRAY(lower->builder.graph->arena, int64_t, axis->out + 1), count = 0;
+    int64_t dims[RT_MAX_NDIM], *shown = ARENA_ARRAY(lower->arena, int64_t, axis->out + 1), count = 0;
     for (int d = dim; d < ndim; d++) dims[d - dim] = d == dim ? axis->out : 1;
     for (int64_t o = 0; o < axis->out; o++) {
         const struct fraction x = resize->at(axis, o);
@@ -301,11 +295,11 @@ static const double *known_floats(struct lower *lower, int input, const char *wh
     const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(lower->builder.graph, &tensor) : NULL;
     if (!bytes || tensor_elements(&tensor) > 2 * RT_MAX_NDIM) {
         lower_error(lower, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
-                    diag_quote(lower->builder.diags, tensor.name));
+                    lower_quote(lower, tensor.name));
         return NULL;
     }
     *n = (int)tensor_elements(&tensor);
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, *n + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, *n + 1);
     rt_convert(values, RT_F64, bytes, tensor.dtype, (size_t)*n);
     return values;
 }
@@ -396,9 +390,7 @@ static int read_mode(struct lower *lower, struct resize *resize) {
     const char *text = lower_text(lower, "mode");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i].name, text) == 0) resize->taps = modes[i].taps;
-    return resize->taps
-               ? 0
-               : lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s", diag_quote(lower->builder.diags, text));
+    return resize->taps ? 0 : lower_unknown(lower, "mode", text);
 }
 
 /* ONNX Upsample-9 and Resize-10: scales are an attribute or input 1; the coordinate is o / scale, nearest rounds
@@ -413,7 +405,7 @@ int lower_upsample(struct lower *lower) {
     if (resize.taps == cubic_taps) return lower_unsupported(lower, "mode cubic");
     if (lower_given(lower, "scales")) {
         const float *list = lower_floats(lower, "scales", &n);
-        double *values = ARENA_ARRAY(lower->builder.graph->arena, double, n + 1);
+        double *values = ARENA_ARRAY(lower->arena, double, n + 1);
         for (int i = 0; i < n; i++) values[i] = (double)list[i];
         scales = values;
     } else if (!lower_has(lower, 1)) {
@@ -436,12 +428,8 @@ static int read_manner(struct lower *lower, struct resize *resize) {
         if (strcmp(coordinates[i].name, at) == 0) resize->at = coordinates[i].at;
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
         if (strcmp(roundings[i].name, round) == 0) resize->round = roundings[i].round;
-    if (!resize->at)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown coordinate_transformation_mode %s",
-                           diag_quote(lower->builder.diags, at));
-    if (!resize->round)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown nearest_mode %s",
-                           diag_quote(lower->builder.diags, round));
+    if (!resize->at) return lower_unknown(lower, "coordinate_transformation_mode", at);
+    if (!resize->round) return lower_unknown(lower, "nearest_mode", round);
     return 0;
 }
 
@@ -467,9 +455,7 @@ static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct
     int axes[RT_MAX_NDIM];
     struct fraction scale = {0, 1};
     if (strcmp(policy, "stretch") == 0) return 0;
-    if (!smaller && strcmp(policy, "not_smaller") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown keep_aspect_ratio_policy %s",
-                           diag_quote(lower->builder.diags, policy));
+    if (!smaller && strcmp(policy, "not_smaller") != 0) return lower_unknown(lower, "keep_aspect_ratio_policy", policy);
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         const struct fraction own = axis[axes[i]].in ? axis[axes[i]].scale : (struct fraction){0, 1};

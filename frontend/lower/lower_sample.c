@@ -8,13 +8,6 @@
 
 enum { SPATIAL = 2, MOST = 1 << 24 };
 
-/* A constant of x's type. */
-static int emit_floats(struct lower *lower, int x, int ndim, const int64_t *dims, const double *values) {
-    struct graph *graph = lower->builder.graph;
-    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
-    return emit_cast(lower, graph_add_const(graph, name, RT_F64, ndim, dims, values), lower_dtype(lower, x));
-}
-
 /* Grids ------------------------------------------------------------------------------------------------------------ */
 
 /* Points in units of elements from points in [-1, 1] (.., ndim), which are the edges of the image of x or, with
@@ -25,7 +18,7 @@ static int emit_unnormalised(struct lower *lower, int grid, const struct tensor 
     double size[RT_SAMPLE_DIMS];
     for (int d = 0; d < n; d++) size[d] = (double)x->dims[x->ndim - 1 - d] - (align ? 1 : 0);
     int shifted = emit_with(lower, OP_Add, grid, 1);
-    shifted = emit2(lower, OP_Mul, shifted, emit_floats(lower, grid, 1, dims, size));
+    shifted = emit2(lower, OP_Mul, shifted, emit_floats(lower, lower_dtype(lower, grid), 1, dims, size));
     return emit_with(lower, OP_Mul, align ? shifted : emit_with(lower, OP_Sub, shifted, 1), 0.5);
 }
 
@@ -47,8 +40,7 @@ int lower_grid_sample(struct lower *lower) {
     if (!mode ||
         (strcmp(padding, "zeros") != 0 && strcmp(padding, "border") != 0 && strcmp(padding, "reflection") != 0))
         return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or padding_mode %s",
-                           diag_quote(lower->builder.diags, lower_text(lower, "mode")),
-                           diag_quote(lower->builder.diags, padding));
+                           lower_quote(lower, lower_text(lower, "mode")), lower_quote(lower, padding));
     if (n < 1 || grid.ndim != x.ndim || grid.dims[0] != x.dims[0] || grid.dims[grid.ndim - 1] != n)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (n > RT_SAMPLE_DIMS) return lower_unsupported(lower, "an input of %d spatial dimensions", n);
@@ -74,14 +66,13 @@ int lower_affine_grid(struct lower *lower) {
     int64_t points = 1, shape[RT_MAX_NDIM], place[RT_SAMPLE_DIMS] = {0};
     if (!size) return -1;
     if (count != n + SPATIAL || n < 2 || n > 3 || theta.dims[2] != n + 1 || size[0] != theta.dims[0])
-        return lower_error(lower, 378, EXIT_MALFORMED, "size does not fit theta %s",
-                           tensor_type(lower->builder.graph->arena, &theta));
+        return lower_error(lower, 378, EXIT_MALFORMED, "size does not fit theta %s", lower_type(lower, &theta));
     for (int d = 0; d < n; d++) {
         if (size[SPATIAL + d] < 1 || !rt_mul(points, size[SPATIAL + d], &points) || points > MOST)
             return lower_error(lower, 505, EXIT_LIMIT, "a grid without points, or with more than %d", MOST);
         shape[1 + d] = size[SPATIAL + d];
     }
-    double *base = ARENA_ARRAY(lower->builder.graph->arena, double, points *(n + 1));
+    double *base = ARENA_ARRAY(lower->arena, double, points *(n + 1));
     for (int64_t p = 0; p < points; p++) {
         for (int d = 0; d < n; d++) { /* the innermost dimension first */
             const double extent = (double)size[SPATIAL + n - 1 - d], at = (double)place[n - 1 - d];
@@ -93,8 +84,7 @@ int lower_affine_grid(struct lower *lower) {
     const int64_t rows[] = {1, points, n + 1};
     shape[0] = size[0];
     shape[n + 1] = n;
-    const int grid =
-        emit_matmul(lower, emit_floats(lower, lower->inputs[0], 3, rows, base), lower->inputs[0], false, true);
+    const int grid = emit_matmul(lower, emit_floats(lower, theta.dtype, 3, rows, base), lower->inputs[0], false, true);
     return lower_result(lower, emit_reshape(lower, grid, n + 2, shape));
 }
 
@@ -124,7 +114,7 @@ int lower_roi_align(struct lower *lower) {
     if ((strcmp(mode, "avg") != 0 && strcmp(mode, "max") != 0) ||
         (!half && strcmp(coordinates, "output_half_pixel") != 0))
         return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or coordinate_transformation_mode %s",
-                           diag_quote(lower->builder.diags, mode), diag_quote(lower->builder.diags, coordinates));
+                           lower_quote(lower, mode), lower_quote(lower, coordinates));
     if (lower_fit_along(lower, 2, lower->inputs + 1, (int[]){0, 0}) < 0) return -1;
     const int images = lower_masked_index(lower, lower->inputs[2]);
     return lower_result(lower, emit_regions(lower, lower->inputs[1], emit_cast(lower, images, RT_I64), mode,
@@ -188,21 +178,21 @@ static int read_deform(struct lower *lower, struct deform *d) {
     if (!groups || w.dims[1] != d->c / d->group || offset.dims[0] != d->n ||
         offset.dims[1] != d->offset_group * d->kh * d->kw * 2)
         return lower_error(lower, 373, EXIT_MALFORMED, "weights or offsets do not fit the groups and the input %s",
-                           tensor_type(lower->builder.graph->arena, &x));
+                           lower_type(lower, &x));
     return 0;
 }
 
 /* Where the window's elements lie without offsets: (kh kw, oh, ow, 2), the column first. */
-static int emit_places(struct lower *lower, const struct deform *d) {
+static int emit_taps(struct lower *lower, const struct deform *d) {
     const int64_t k = d->kh * d->kw, dims[] = {k, d->oh, d->ow, 2};
-    double *places = ARENA_ARRAY(lower->builder.graph->arena, double, k * d->oh * d->ow * 2 + 1), *at = places;
+    double *places = ARENA_ARRAY(lower->arena, double, k * d->oh * d->ow * 2 + 1), *at = places;
     for (int64_t tap = 0; tap < k; tap++)
         for (int64_t i = 0; i < d->oh; i++)
             for (int64_t j = 0; j < d->ow; j++) {
                 *at++ = (double)(j * d->stride[1] - d->pads[1] + tap % d->kw * d->dilation[1]);
                 *at++ = (double)(i * d->stride[0] - d->pads[0] + tap / d->kw * d->dilation[0]);
             }
-    return emit_floats(lower, lower->inputs[0], 4, dims, places);
+    return emit_floats(lower, lower_dtype(lower, lower->inputs[0]), 4, dims, places);
 }
 
 /* The points of all windows, (n offset_group, kh kw, oh, ow, 2). Offsets are rows, then columns. */
@@ -211,13 +201,12 @@ static int emit_deformed(struct lower *lower, const struct deform *d) {
     const int64_t k = d->kh * d->kw, split[] = {d->n * d->offset_group, k, 2, d->oh, d->ow};
     const int moved = emit_transpose(lower, emit_reshape(lower, lower->inputs[2], 5, split), last);
     const int turned = moved < 0 ? -1 : emit_piece(lower, moved, 4, 1, -1, 2);
-    return emit2(lower, OP_Add, turned, emit_places(lower, d));
+    return emit2(lower, OP_Add, turned, emit_taps(lower, d));
 }
 
 /* ONNX DeformConv-22: the elements that each window reads are sampled, weighted by the mask, and multiplied with the
  * weights by a convolution of windows of 1. */
 int lower_deform_conv(struct lower *lower) {
-    static const int64_t one[] = {1, 1}, none[] = {0, 0};
     struct deform d;
     if (read_deform(lower, &d) < 0) return -1;
     const int64_t k = d.kh * d.kw, images = d.n * d.offset_group, channels = d.c / d.offset_group;
@@ -228,13 +217,8 @@ int lower_deform_conv(struct lower *lower) {
     if (image < 0 || points < 0) return -1;
     int sampled = emit(lower, OP_Sample, 2, (int[]){image, points}, 3, attrs);
     if (lower_has(lower, 4)) sampled = emit2(lower, OP_Mul, sampled, emit_reshape(lower, lower->inputs[4], 5, masked));
-    struct attr window[] = {attr_of_ints("stride", 2, one), attr_of_ints("dilation", 2, one),
-                            attr_of_ints("begin", 2, none), attr_of_ints("end", 2, none),
-                            attr_of_int("group", d.group)};
-    const int operands[] = {emit_reshape(lower, sampled, 4, columns),
-                            emit_reshape(lower, lower->inputs[1], 4, weights)};
-    if (operands[0] < 0 || operands[1] < 0) return -1;
-    const int y = emit(lower, OP_Conv, 2, operands, 5, window);
+    sampled = emit_reshape(lower, sampled, 4, columns);
+    const int y = emit_conv(lower, sampled, emit_reshape(lower, lower->inputs[1], 4, weights), d.group);
     if (y < 0 || !lower_has(lower, 3)) return lower_result(lower, y);
     return lower_result(lower, emit2(lower, OP_Add, y, emit_per_channel(lower, lower->inputs[3], 4)));
 }

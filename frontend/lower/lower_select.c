@@ -33,8 +33,7 @@ static int with_count(struct lower *lower, int x, int dim, int count, bool zero)
 
 /* The number of true elements of flags (n). */
 static int count_of(struct lower *lower, int flags) {
-    bool axes[RT_MAX_NDIM] = {true};
-    return emit_reduce(lower, OP_ReduceSum, emit_cast(lower, flags, RT_I64), axes, false);
+    return emit_reduce_along(lower, OP_ReduceSum, emit_cast(lower, flags, RT_I64), 0, false);
 }
 
 /* The positions of true elements of flags (n) first, in their order; then 0. */
@@ -42,8 +41,7 @@ static int positions_of(struct lower *lower, int flags, int count) {
     if (flags < 0 || count < 0) return -1;
     int64_t n = lower_tensor(lower, flags).dims[0];
     const struct counted counted = {0, count, true};
-    struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("k", n), attr_of_int("largest", 1)};
-    int ones = emit_cast(lower, flags, RT_I32), order = ones < 0 ? -1 : emit(lower, OP_TopK, 1, &ones, 3, attrs);
+    int order = emit_top(lower, emit_cast(lower, flags, RT_I32), 0, n, true);
     int valid = lower_valid(lower, &counted, n, 1, 0);
     return order < 0 ? -1 : emit3(lower, OP_Where, valid, order, emit_like(lower, order, 0));
 }
@@ -61,8 +59,8 @@ static int flat(struct lower *lower, int x) {
 /* NonZero of known elements. */
 static int known_non_zero(struct lower *lower, const struct tensor *x) {
     int64_t elements = tensor_elements(x), found = 0, at[RT_MAX_NDIM] = {0};
-    int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, elements * (x->ndim ? x->ndim : 1) + 1);
-    bool *keeps = ARENA_ARRAY(lower->builder.graph->arena, bool, elements + 1);
+    int64_t *index = ARENA_ARRAY(lower->arena, int64_t, elements * (x->ndim ? x->ndim : 1) + 1);
+    bool *keeps = ARENA_ARRAY(lower->arena, bool, elements + 1);
     if (elements * (x->ndim + 1) > INT_MAX) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     for (int64_t i = 0; i < elements; i++) {
         struct number value = eval_load(x->data, x->dtype, i);
@@ -103,7 +101,7 @@ int lower_non_zero(struct lower *lower) {
 
 /* The positions of true values of a known condition. */
 static int known_positions(struct lower *lower, const int64_t *condition, int n) {
-    int64_t count = 0, *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
+    int64_t count = 0, *index = ARENA_ARRAY(lower->arena, int64_t, n + 1);
     for (int i = 0; i < n; i++)
         if (condition[i]) index[count++] = i;
     return emit_ints(lower, (int)count, index, 1, &count);
@@ -118,7 +116,7 @@ int lower_compress(struct lower *lower) {
     if (condition.ndim != 1 || condition.dims[0] > lower_tensor(lower, data).dims[axis])
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     const int64_t *known = build_known_ints(lower->builder.graph, lower->inputs[1], &n);
-    if (!condition.dims[0]) known = ARENA_ARRAY(lower->builder.graph->arena, int64_t, 1), n = 0;
+    if (!condition.dims[0]) known = ARENA_ARRAY(lower->arena, int64_t, 1), n = 0;
     if (known) return lower_result(lower, emit_gather(lower, data, known_positions(lower, known, n), axis));
     int flags = flags_of(lower, lower->inputs[1]), count = count_of(lower, flags);
     const int at = with_count(lower, positions_of(lower, flags, count), 0, count, true);
@@ -134,17 +132,9 @@ struct unique {
     int order, first; /* the slices in ascending order, (n) i64; in that order, whether each is the first of its kind */
 };
 
-static int iota(struct lower *lower, int64_t n, int ndim, const int64_t *shape) {
-    int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) values[i] = i;
-    return emit_ints(lower, (int)n, values, ndim, shape);
-}
-
 static int any_along(struct lower *lower, int flags, int axis) {
-    bool axes[RT_MAX_NDIM] = {false};
-    axes[axis] = true;
-    return emit_with(lower, OP_Greater, emit_reduce(lower, OP_ReduceMax, emit_cast(lower, flags, RT_I32), axes, false),
-                     0);
+    const int any = emit_reduce_along(lower, OP_ReduceMax, emit_cast(lower, flags, RT_I32), axis, false);
+    return emit_with(lower, OP_Greater, any, 0);
 }
 
 /* Scatters `values` (n) to the positions `at` (n), which are all different. */
@@ -156,13 +146,12 @@ static int permuted(struct lower *lower, int at, int values) {
 
 static int sort_elements(struct lower *lower, struct unique *unique) {
     int64_t n = unique->n;
-    struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("k", n), attr_of_int("largest", 0)};
     int keys = emit_ordered(lower, unique->data);
-    unique->order = keys < 0 ? -1 : emit(lower, OP_TopK, 1, &keys, 3, attrs);
+    unique->order = emit_top(lower, keys, 0, n, false);
     int sorted = emit_gather(lower, keys, unique->order, 0);
     int before = emit_concat(lower, 0, 2,
                              (int[]){emit_piece(lower, sorted, 0, 0, 1, 1), emit_piece(lower, sorted, 0, 0, 1, n - 1)});
-    int starts = emit_with(lower, OP_Equal, iota(lower, n, 1, &n), 0);
+    int starts = emit_with(lower, OP_Equal, emit_places(lower, 0, n, 1, 0), 0);
     unique->first = emit2(lower, OP_Or, starts, emit1(lower, OP_Not, emit2(lower, OP_Equal, sorted, before)));
     return unique->first < 0 ? -1 : 0;
 }
@@ -177,19 +166,14 @@ static int sort_slices(struct lower *lower, struct unique *unique) {
     int a = emit_expand(lower, emit_reshape(lower, rows, 3, (int64_t[]){n, 1, m}), 3, (int64_t[]){n, n, m}),
         b = emit_expand(lower, emit_reshape(lower, rows, 3, (int64_t[]){1, n, m}), 3, (int64_t[]){n, n, m});
     int differ = emit1(lower, OP_Not, emit2(lower, OP_Equal, a, b)), less = emit2(lower, OP_Less, a, b);
-    struct attr arg[] = {attr_of_ints("axes", 1, (int64_t[]){2}), attr_of_int("keepdims", 1),
-                         attr_of_int("select_last", 0)};
-    struct attr axis = attr_of_int("axis", 2);
-    int ones = emit_cast(lower, differ, RT_I32), at = ones < 0 ? -1 : emit(lower, OP_ArgMax, 1, &ones, 3, arg);
-    int before = at < 0 || less < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){less, at}, 1, &axis);
-    before = emit_squeeze(lower, before, 2); /* [i, j]: i is before j */
+    int at = emit_arg_max(lower, emit_cast(lower, differ, RT_I32), 2, true);
+    int before = emit_squeeze(lower, emit_gather_elements(lower, less, at, 2), 2); /* [i, j]: i is before j */
     int same = emit1(lower, OP_Not, any_along(lower, differ, 2));
-    int earlier = emit2(lower, OP_Less, iota(lower, n, 2, (int64_t[]){n, 1}), iota(lower, n, 2, (int64_t[]){1, n}));
+    int earlier = emit2(lower, OP_Less, emit_places(lower, 0, n, 2, 0), emit_places(lower, 0, n, 2, 1));
     same = emit2(lower, OP_And, same, earlier);
-    bool over[RT_MAX_NDIM] = {true};
     int precedes = emit_cast(lower, emit2(lower, OP_Or, before, same), RT_I64);
-    int place = emit_reduce(lower, OP_ReduceSum, precedes, over, false);
-    unique->order = permuted(lower, place, iota(lower, n, 1, &n));
+    int place = emit_reduce_along(lower, OP_ReduceSum, precedes, 0, false);
+    unique->order = permuted(lower, place, emit_places(lower, 0, n, 1, 0));
     unique->first = emit_gather(lower, emit1(lower, OP_Not, any_along(lower, same, 0)), unique->order, 0);
     return unique->first < 0 ? -1 : 0;
 }
@@ -280,31 +264,23 @@ static int find_eligible(struct lower *lower, struct suppression *nms) {
     return nms->scores < 0 || nms->boxes < 0 ? -1 : 0;
 }
 
-static int top_along_last(struct lower *lower, int x, int64_t k) {
-    struct attr attrs[] = {attr_of_int("axis", 2), attr_of_int("k", k), attr_of_int("largest", 1)};
-    return x < 0 ? -1 : emit(lower, OP_TopK, 1, &x, 3, attrs);
-}
-
-static int look_up(struct lower *lower, int x, int index) {
-    struct attr axis = attr_of_int("axis", 2);
-    return x < 0 || index < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){x, index}, 1, &axis);
-}
-
 /* The selected boxes of every class first, in falling order of score: *chosen (n, c, most), *flags: which there are. */
 static int select_boxes(struct lower *lower, const struct suppression *nms, int *chosen, int *flags) {
     const struct attr center = attr_of_int("center", lower_int(lower, "center_point_box") != 0);
-    const int order = top_along_last(lower, emit_ordered(lower, nms->scores), nms->b);
+    const int order = emit_top(lower, emit_ordered(lower, nms->scores), 2, nms->b, true);
     int candidates = order;
     if (nms->eligible >= 0)
-        candidates = emit3(lower, OP_Where, look_up(lower, nms->eligible, order), order, emit_like(lower, order, -1));
+        candidates = emit3(lower, OP_Where, emit_gather_elements(lower, nms->eligible, order, 2), order,
+                           emit_like(lower, order, -1));
     const int overlap = scalar_input(lower, 3, lower_dtype(lower, nms->boxes));
     if (candidates < 0 || overlap < 0) return -1;
     const int keep = emit(lower, OP_Suppress, 3, (int[]){nms->boxes, candidates, overlap}, 1, &center);
-    const int first = top_along_last(lower, emit_cast(lower, keep, RT_I32), nms->most);
-    *chosen = look_up(lower, order, first);
-    *flags = look_up(lower, keep, first);
+    const int first = emit_top(lower, emit_cast(lower, keep, RT_I32), 2, nms->most, true);
+    *chosen = emit_gather_elements(lower, order, first, 2);
+    *flags = emit_gather_elements(lower, keep, first, 2);
     if (nms->limit >= 0)
-        *flags = emit2(lower, OP_And, *flags, emit2(lower, OP_Less, iota(lower, nms->most, 1, &nms->most), nms->limit));
+        *flags =
+            emit2(lower, OP_And, *flags, emit2(lower, OP_Less, emit_places(lower, 0, nms->most, 1, 0), nms->limit));
     return *chosen < 0 || *flags < 0 ? -1 : 0;
 }
 

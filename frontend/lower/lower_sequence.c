@@ -1,6 +1,29 @@
 /* ONNX's sequences and optionals, which exist at compile time only. An optional that holds a value is that value; one
  * that holds none has an id of its own (lower_nothing). */
 #include "frontend/lower/lower_counted.h"
+#include "frontend/lower/lowering.h"
+
+bool lower_is_sequence(int id) {
+    return id >= SEQUENCES;
+}
+
+int lower_sequence(struct lower *lower, int n, const int *items) {
+    return lowering_sequence(lower->shared, n, items, false);
+}
+
+int lower_nothing(struct lower *lower) {
+    return lowering_sequence(lower->shared, 0, NULL, true);
+}
+
+bool lower_is_nothing(const struct lower *lower, int id) {
+    return lower_is_sequence(id) && lower->shared->sequences.at[id - SEQUENCES].nothing;
+}
+
+const int *lower_items(const struct lower *lower, int sequence, int *n) {
+    const struct sequence *found = &lower->shared->sequences.at[sequence - SEQUENCES];
+    *n = found->n;
+    return found->items;
+}
 
 int lower_want(struct lower *lower, int input, bool sequence) {
     if (!lower_has(lower, input)) return 0;
@@ -47,7 +70,7 @@ int lower_sequence_construct(struct lower *lower) {
 static int *copy_items(struct lower *lower, int *n) {
     if (lower_want(lower, 0, true) < 0) return NULL;
     const int *items = lower_items(lower, lower->inputs[0], n);
-    int *copy = ARENA_ARRAY(lower->builder.graph->arena, int, *n + 1);
+    int *copy = ARENA_ARRAY(lower->arena, int, *n + 1);
     memcpy(copy, items, (size_t)*n * sizeof *copy);
     return copy;
 }
@@ -125,7 +148,7 @@ static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
     int64_t count = !each ? n : given[0] > 0 ? extent / given[0] + (extent % given[0] != 0) : -1;
     if (count < 0 || count > ONNX_NODES)
         return lower_error(lower, 381, EXIT_MALFORMED, "cannot split into %lld parts", (long long)count);
-    *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, count + 1);
+    *sizes = ARENA_ARRAY(lower->arena, int64_t, count + 1);
     for (int64_t i = 0; i < count; i++) {
         int64_t size = each ? given[0] : given[i], rest = extent - total;
         if (each && size > rest) size = rest;
@@ -140,7 +163,7 @@ static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
 
 static int split_at_run_time(struct lower *lower, int axis) {
     const int n = (int)lower_input(lower, 1).dims[0];
-    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int *items = ARENA_ARRAY(lower->arena, int, n + 1);
     if (lower_split_at(lower, axis, n, items) < 0) return -1;
     return lower_result(lower, lower_sequence(lower, n, items));
 }
@@ -158,7 +181,7 @@ int lower_split_to_sequence(struct lower *lower) {
         return split_at_run_time(lower, axis);
     n = piece_sizes(lower, x.dims[axis], &sizes);
     if (n < 0) return -1;
-    int *items = ARENA_ARRAY(lower->builder.graph->arena, int, n + 1);
+    int *items = ARENA_ARRAY(lower->arena, int, n + 1);
     for (int i = 0; i < n; start += sizes[i++]) {
         items[i] = emit_piece(lower, lower->inputs[0], axis, sizes[i] ? start : 0, 1, sizes[i]);
         if (!lower_has(lower, 1) && !lower_int(lower, "keepdims")) items[i] = emit_squeeze(lower, items[i], axis);

@@ -23,7 +23,7 @@ static int reshape_whole(struct lower *lower, int n, const struct amount *given,
     fits = fits && rt_product(shape, n, &rest);
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
     return lower_error(lower, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of the input %s",
-                       (long long)elements, tensor_type(lower->builder.graph->arena, &x));
+                       (long long)elements, lower_type(lower, &x));
 }
 
 static int reshape(struct lower *lower, int n, const struct amount *shape, int open) {
@@ -118,12 +118,12 @@ int lower_transpose(struct lower *lower) {
  * extent is a size that depends on data. A known size and one that depends on data are equal, unless one is 1. */
 static int expanded(struct lower *lower, int at, const struct amount *given, int64_t *extent, bool *open) {
     const struct amount one = amount_of_number(1), own = at < 0 ? one : lower_extent(lower, lower->inputs[0], at);
-    const bool is_one = amount_equal(lower->import, &own, &one);
+    const bool is_one = amount_equal(lower->shared, &own, &one);
     *open = is_one && given->n;
     *extent = *open ? (given->most > 2 ? given->most : 2) : given->offset;
     if (*open || (!own.n && !given->n)) return 0;
     *extent = lower_input(lower, 0).dims[at];
-    if (!own.n || amount_equal(lower->import, given, &one) || amount_equal(lower->import, given, &own)) return 0;
+    if (!own.n || amount_equal(lower->shared, given, &one) || amount_equal(lower->shared, given, &own)) return 0;
     return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape is not that of the operand, which depends on data");
 }
 
@@ -145,8 +145,7 @@ int lower_expand(struct lower *lower) {
         if (open) dynamic = d;
     }
     if (n > RT_MAX_NDIM || !broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not expand to that shape",
-                           tensor_type(lower->builder.graph->arena, &x));
+        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not expand to that shape", lower_type(lower, &x));
     const int y = emit_expand(lower, lower->inputs[0], ndim, dims);
     return lower_result(lower, dynamic < 0 ? y : lower_sized(lower, y, dynamic + ndim - n, &given[dynamic]));
 }
@@ -183,7 +182,7 @@ static int tile_counted(struct lower *lower, const struct tensor *tensor, const 
     if (times[dim] > ONNX_NODES || tensor->ndim > RT_MAX_NDIM / 2)
         return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     int64_t others[RT_MAX_NDIM];
-    int *copies = ARENA_ARRAY(lower->builder.graph->arena, int, times[dim] + 1);
+    int *copies = ARENA_ARRAY(lower->arena, int, times[dim] + 1);
     for (int64_t i = 0; i < times[dim]; i++) copies[i] = lower->inputs[0];
     for (int d = 0; d < tensor->ndim; d++) others[d] = d == dim ? 1 : times[d];
     const int x = times[dim] ? lower_join(lower, dim, (int)times[dim], copies)

@@ -16,17 +16,11 @@
 enum { PLAIN = 1100, PLAIN_ROW = 256, MANY = 16, MOST = 1 << 22 };
 static const double PI = 3.14159265358979323846;
 
-static int emit_floats(struct lower *lower, int x, int ndim, const int64_t *dims, const double *values) {
-    struct graph *graph = lower->builder.graph;
-    const char *name = arena_printf(graph->arena, "%s.%d", lower->builder.node, graph->tensors.n);
-    return emit_cast(lower, graph_add_const(graph, name, RT_F64, ndim, dims, values), lower_dtype(lower, x));
-}
-
 /* The matrix (n in, out 2) that multiplies rows of n numbers of `in` parts: 1 real, 2 complex; the first `out` results.
  * sign: of the exponent. */
 static int emit_matrix(struct lower *lower, int x, int64_t n, int in, int64_t out, int sign, double factor) {
     const int64_t dims[] = {n * in, out * 2};
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, n *in *out * 2 + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, n *in *out * 2 + 1);
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < out; k++) {
             const double angle = sign * 2 * PI * (double)(i * k % n) / (double)n;
@@ -38,7 +32,7 @@ static int emit_matrix(struct lower *lower, int x, int64_t n, int in, int64_t ou
             row[out * 2] = -im;
             row[out * 2 + 1] = re;
         }
-    return emit_floats(lower, x, 2, dims, values);
+    return emit_floats(lower, lower_dtype(lower, x), 2, dims, values);
 }
 
 /* The factor of n that is nearest to its root from below; 1 for primes. */
@@ -60,7 +54,7 @@ static int emit_split(struct lower *lower, int x, int64_t rows, int64_t a, int64
     const int64_t split[] = {rows, a, b, in}, first[] = {rows * b, a, in}, whole[] = {rows, b, a, 2},
                   second[] = {rows * a, b, 2}, turned[] = {rows, a, b, 2}, joined[] = {rows, a * b, 2};
     const int64_t factors[] = {b, a, 1};
-    double *twiddles = ARENA_ARRAY(lower->builder.graph->arena, double, 2 * a * b);
+    double *twiddles = ARENA_ARRAY(lower->arena, double, 2 * a * b);
     for (int64_t i = 0; i < b; i++)
         for (int64_t k = 0; k < a; k++) {
             const double angle = sign * 2 * PI * (double)(i * k) / (double)(a * b);
@@ -71,7 +65,8 @@ static int emit_split(struct lower *lower, int x, int64_t rows, int64_t a, int64
     y = emit_reshape(lower, emit_transform(lower, y, rows * b, a, in, a, sign, factor), 4, whole);
     if (y < 0) return -1;
     const int re = emit_piece(lower, y, 3, 0, 1, 1), im = emit_piece(lower, y, 3, 1, 1, 1);
-    const int c = emit_floats(lower, x, 3, factors, twiddles), s = emit_floats(lower, x, 3, factors, twiddles + a * b);
+    const int c = emit_floats(lower, lower_dtype(lower, x), 3, factors, twiddles),
+              s = emit_floats(lower, lower_dtype(lower, x), 3, factors, twiddles + a * b);
     const int parts[] = {emit2(lower, OP_Sub, emit2(lower, OP_Mul, re, c), emit2(lower, OP_Mul, im, s)),
                          emit2(lower, OP_Add, emit2(lower, OP_Mul, re, s), emit2(lower, OP_Mul, im, c))};
     if (parts[0] < 0 || parts[1] < 0) return -1;
@@ -97,11 +92,8 @@ static int emit_transform(struct lower *lower, int x, int64_t rows, int64_t n, i
 static int emit_length(struct lower *lower, int x, int axis, int64_t n) {
     if (x < 0) return -1;
     const struct tensor t = lower_tensor(lower, x);
-    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     if (t.dims[axis] >= n) return t.dims[axis] == n ? x : emit_piece(lower, x, axis, 0, 1, n);
-    end[axis] = n - t.dims[axis];
-    struct attr attrs[] = {attr_of_ints("begin", t.ndim, begin), attr_of_ints("end", t.ndim, end)};
-    return emit(lower, OP_Pad, 2, (int[]){x, emit_like(lower, x, 0)}, 2, attrs);
+    return emit_padded(lower, x, axis, 0, n - t.dims[axis], 0);
 }
 
 /* The complex numbers of a real signal's spectrum beyond its first half, which are conjugates: (rows, n / 2 + 1, 2) to
@@ -111,7 +103,8 @@ static int emit_conjugates(struct lower *lower, int x, int64_t n) {
     const int64_t two[] = {2}, half = n / 2 + 1;
     if (x < 0 || n == half) return x;
     const int rest = emit_piece(lower, x, 1, n - half, -1, n - half);
-    return emit_concat(lower, 1, 2, (int[]){x, emit2(lower, OP_Mul, rest, emit_floats(lower, x, 1, two, signs))});
+    return emit_concat(
+        lower, 1, 2, (int[]){x, emit2(lower, OP_Mul, rest, emit_floats(lower, lower_dtype(lower, x), 1, two, signs))});
 }
 
 struct dft {
@@ -157,8 +150,7 @@ int lower_dft(struct lower *lower) {
     else if (lower_has(lower, 2) && lower_known_int(lower, 2, "axis", &axis) < 0)
         return -1;
     if (x.ndim < 2 || x.dims[x.ndim - 1] < 1 || x.dims[x.ndim - 1] > 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the last dimension of %s is not 1 or 2",
-                           tensor_type(lower->builder.graph->arena, &x));
+        return lower_error(lower, 378, EXIT_MALFORMED, "the last dimension of %s is not 1 or 2", lower_type(lower, &x));
     if (lower_axis(lower, axis, x.ndim, &dft.axis) < 0) return -1;
     if (dft.axis == x.ndim - 1)
         return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is that of real and imaginary parts",
@@ -179,7 +171,7 @@ int lower_stft(struct lower *lower) {
     if (x.ndim == 2) x.dims[x.ndim++] = 1; /* real, without the last dimension */
     if (x.ndim != 3 || x.dims[2] < 1 || x.dims[2] > 2)
         return lower_error(lower, 378, EXIT_MALFORMED, "the signal %s is not (batch, length, 1 or 2)",
-                           tensor_type(lower->builder.graph->arena, &x));
+                           lower_type(lower, &x));
     length = lower_has(lower, 2) && lower_input(lower, 2).ndim == 1 ? lower_input(lower, 2).dims[0] : x.dims[1];
     if (lower_known_int(lower, 1, "frame_step", &step) < 0 ||
         (lower_has(lower, 3) && lower_known_int(lower, 3, "frame_length", &length) < 0))
@@ -193,7 +185,7 @@ int lower_stft(struct lower *lower) {
     int64_t elements;
     if (!rt_mul(frames, length, &elements) || elements > INT32_MAX / 2)
         return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
-    int64_t *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, elements + 1);
+    int64_t *places = ARENA_ARRAY(lower->arena, int64_t, elements + 1);
     for (int64_t i = 0; i < elements; i++) places[i] = i / length * step + i % length;
     int y = emit_reshape(lower, lower->inputs[0], 3, x.dims);
     y = emit_gather(lower, y, emit_ints(lower, (int)elements, places, 1, &elements), 1);
@@ -208,7 +200,6 @@ int lower_stft(struct lower *lower) {
 
 /* ONNX CausalConvWithState-27: the state, or zeros, before the input; a convolution of each channel; SiLU. */
 int lower_causal_conv(struct lower *lower) {
-    static const int64_t one[] = {1}, none[] = {0};
     const struct tensor x = lower_input(lower, 0), w = lower_input(lower, 1);
     const char *activation = lower_text(lower, "activation");
     if (x.ndim != 3 || w.ndim != 3 || w.dims[0] != x.dims[1] || w.dims[1] != 1 || w.dims[2] < 1 || x.dims[2] < 1)
@@ -223,17 +214,12 @@ int lower_causal_conv(struct lower *lower) {
     } else
         parts[0] = emit_expand(lower, emit_like(lower, lower->inputs[0], 0), 3, state);
     const int all = carried && parts[0] >= 0 ? emit_concat(lower, 2, 2, parts) : lower->inputs[0];
-    struct attr attrs[] = {attr_of_ints("stride", 1, one), attr_of_ints("dilation", 1, one),
-                           attr_of_ints("begin", 1, none), attr_of_ints("end", 1, none),
-                           attr_of_int("group", x.dims[1])};
-    if (all < 0) return -1;
-    int y = emit(lower, OP_Conv, 2, (int[]){all, lower->inputs[1]}, 5, attrs);
+    int y = emit_conv(lower, all, lower->inputs[1], x.dims[1]);
     if (lower_has(lower, 2)) y = emit2(lower, OP_Add, y, emit_per_channel(lower, lower->inputs[2], 3));
     if (strcmp(activation, "silu") == 0 || strcmp(activation, "swish") == 0)
         y = emit1(lower, OP_Silu, y);
     else if (strcmp(activation, "none") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown activation %s",
-                           diag_quote(lower->builder.diags, activation));
+        return lower_unknown(lower, "activation", activation);
     if (lower_wants(lower, 1) && (lower->outputs[1] = emit_piece(lower, all, 2, x.dims[2], 1, carried)) < 0) return -1;
     return lower_result(lower, y);
 }

@@ -1,5 +1,5 @@
 /* Window functions and mel filters: constants, since their sizes are known at compile time. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lowering.h"
 
 #include <math.h>
 
@@ -8,14 +8,11 @@ static const double pi = 3.14159265358979323846;
 enum { MOST_VALUES = 1 << 28 };
 
 /* Adds doubles as a constant of the type that attribute output_datatype names. */
-static int emit_values(struct lower *lower, int ndim, const int64_t *dims, int64_t n, const double *values) {
+static int emit_values(struct lower *lower, int ndim, const int64_t *dims, const double *values) {
     const int64_t number = lower_int(lower, "output_datatype");
     const enum rt_dtype dtype = number == (int)number ? rt_dtype_by_onnx((int)number) : RT_DTYPE_NONE;
     if (dtype == RT_DTYPE_NONE) return lower_error(lower, 407, EXIT_UNSUPPORTED, "the result's type is not supported");
-    const enum rt_dtype to = lower_float_type(lower, dtype);
-    void *bytes = arena_alloc(lower->builder.graph->arena, (size_t)n + 1, rt_dtype_bytes(to));
-    if (n) rt_retype(bytes, to, values, RT_F64, (size_t)n);
-    return graph_add_const(lower->builder.graph, lower->builder.node, to, ndim, dims, bytes);
+    return lowering_constant(lower->shared, lower->builder.node, dtype, ndim, dims, values, RT_F64);
 }
 
 /* Cosine windows: constant + first cos(2 pi i / N) + second cos(4 pi i / N), where N is the size if attribute periodic
@@ -34,12 +31,12 @@ int lower_window(struct lower *lower) {
     if (size < 0) return lower_error(lower, 384, EXIT_MALFORMED, "size is %lld", (long long)size);
     if (size > MOST_VALUES) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     const double period = (double)(lower_int(lower, "periodic") ? size : size - 1);
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, size + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, size + 1);
     for (int64_t i = 0; i < size; i++) {
         const double angle = period > 0 ? 2 * pi * (double)i / period : 0;
         values[i] = window->constant + window->first * cos(angle) + window->second * cos(2 * angle);
     }
-    return lower_result(lower, emit_values(lower, 1, &size, size, values));
+    return lower_result(lower, emit_values(lower, 1, &size, values));
 }
 
 /* The spectrogram bin of the lower edge of mel band `band`: ONNX MelWeightMatrix-17. */
@@ -75,7 +72,7 @@ int lower_mel_weights(struct lower *lower) {
         return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     if (mel_edge(low, high, bands + 1, bands, dft_length, rate) > bins)
         return lower_error(lower, 384, EXIT_MALFORMED, "upper_edge_hertz %g is beyond half the sample rate", high);
-    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, bins *bands + 1);
+    double *values = ARENA_ARRAY(lower->arena, double, bins *bands + 1);
     for (int64_t band = 0; band < bands; band++) {
         int64_t edge[3];
         for (int i = 0; i < 3; i++) edge[i] = mel_edge(low, high, band + i, bands, dft_length, rate);
@@ -83,5 +80,5 @@ int lower_mel_weights(struct lower *lower) {
             return lower_error(lower, 384, EXIT_MALFORMED, "upper_edge_hertz %g is beyond half the sample rate", high);
         mel_band(values, bands, band, edge);
     }
-    return lower_result(lower, emit_values(lower, 2, dims, bins * bands, values));
+    return lower_result(lower, emit_values(lower, 2, dims, values));
 }

@@ -5,16 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "frontend/lower/lowering.h"
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
+#include "ir/provenance.h"
 #include "runtime/base/number/checked.h"
 
 /* Diagnostics ------------------------------------------------------------------------------------------------------ */
 
+const char *lower_where(const struct lower *lower) {
+    return arena_printf(lower->arena, "%s%s", onnx_where_node(lower->shared->model, lower->node, lower->index),
+                        provenance_text(lower->arena, lower->shared->graph, lower->builder.node));
+}
+
 int lower_error(struct lower *lower, int code, enum exit_code exit, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const char *text = arena_vprintf(lower->builder.graph->arena, format, args);
+    const char *text = arena_vprintf(lower->arena, format, args);
     va_end(args);
     return diag_error(lower->builder.diags, code, exit, lower_where(lower), "%s", text);
 }
@@ -22,14 +29,25 @@ int lower_error(struct lower *lower, int code, enum exit_code exit, const char *
 int lower_unsupported(struct lower *lower, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const char *text = arena_vprintf(lower->builder.graph->arena, format, args);
+    const char *text = arena_vprintf(lower->arena, format, args);
     va_end(args);
     return diag_error(lower->builder.diags, 402, EXIT_UNSUPPORTED, lower_where(lower), "%s of %s is not supported",
-                      text, diag_quote(lower->builder.diags, onnx_text(lower->node->op_type)));
+                      text, lower_quote(lower, onnx_text(lower->node->op_type)));
+}
+
+int lower_unknown(struct lower *lower, const char *what, const char *value) {
+    return lower_error(lower, 335, EXIT_MALFORMED, "unknown %s %s", what, lower_quote(lower, value));
+}
+
+const char *lower_quote(const struct lower *lower, const char *name) {
+    return diag_quote(lower->builder.diags, name);
+}
+const char *lower_type(const struct lower *lower, const struct tensor *tensor) {
+    return tensor_type(lower->arena, tensor);
 }
 
 int lower_misfit(struct lower *lower, int x, int y) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     struct tensor a = lower_tensor(lower, x), b = lower_tensor(lower, y);
     return lower_error(lower, 378, EXIT_MALFORMED, "shapes do not fit: %s and %s", tensor_type(arena, &a),
                        tensor_type(arena, &b));
@@ -39,6 +57,10 @@ int lower_misfit(struct lower *lower, int x, int y) {
 
 bool lower_has(const struct lower *lower, int input) {
     return input < lower->ninputs && lower->inputs[input] >= 0;
+}
+
+int lower_id(const struct lower *lower, int input) {
+    return lower_has(lower, input) ? lower->inputs[input] : -1;
 }
 
 bool lower_wants(const struct lower *lower, int output) {
@@ -99,14 +121,13 @@ void lower_help_bind(struct lower *lower, int tensor) {
         struct tensor root = lower_tensor(lower, roots[i]);
         const char *name = str_escape(lower->builder.diags->arena, root.name, strlen(root.name), 120);
         diag_help(lower->builder.diags, "--bind %s=FILE.npy, or %s in place of the file, makes input %s a constant",
-                  name, tensor_elements(&root) == 1 ? "a number" : "a list such as 1,2",
-                  diag_quote(lower->builder.diags, root.name));
+                  name, tensor_elements(&root) == 1 ? "a number" : "a list such as 1,2", lower_quote(lower, root.name));
     }
 }
 
 /* E0409: an input that must be known at compile time is not; suggests --bind. Returns -1. */
 static int unknown(struct lower *lower, int input, const char *what) {
-    const char *name = diag_quote(lower->builder.diags, lower_input(lower, input).name);
+    const char *name = lower_quote(lower, lower_input(lower, input).name);
     lower_error(lower, 409, EXIT_UNSUPPORTED, "%s is computed at run time (%s): it must be a constant", what, name);
     lower_help_bind(lower, lower->inputs[input]);
     return -1;
@@ -176,12 +197,37 @@ int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool f
 }
 
 enum rt_dtype lower_float_type(const struct lower *lower, enum rt_dtype dtype) {
-    return dtype != RT_DTYPE_NONE && rt_dtype_is_float(dtype) && lower->float_dtype != RT_DTYPE_NONE
-               ? lower->float_dtype
-               : dtype;
+    return lowering_type(lower->shared, dtype);
+}
+
+bool lower_made_by(const struct lower *lower, const char *producer) {
+    return strcmp(onnx_text(lower->shared->model->proto->producer_name), producer) == 0;
+}
+
+int64_t lower_random_key(struct lower *lower, int64_t seed) {
+    return (int64_t)((uint64_t)seed << 32 | (uint32_t)lower->shared->random_operators++);
 }
 
 /* Attributes ------------------------------------------------------------------------------------------------------- */
+
+const Onnx__AttributeProto *lower_attribute(const struct lower *lower, const char *name) {
+    for (size_t i = 0; i < lower->node->n_attribute; i++)
+        if (lower->attributes[i] && strcmp(onnx_text(lower->node->attribute[i]->name), name) == 0)
+            return lower->attributes[i];
+    return NULL;
+}
+
+int lower_sparse(struct lower *lower, const Onnx__SparseTensorProto *proto) {
+    struct onnx_tensor tensor;
+    if (onnx_sparse(lower->shared->model, proto, lower_where(lower), &tensor) < 0) return -1;
+    return lowering_tensor(lower->shared, lower->builder.node, &tensor);
+}
+
+int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
+    struct onnx_tensor tensor;
+    if (onnx_tensor(lower->shared->model, proto, NULL, &tensor) < 0) return -1;
+    return lowering_tensor(lower->shared, lower_constant_name(lower), &tensor);
+}
 
 bool lower_given(const struct lower *lower, const char *name) {
     return lower_attribute(lower, name) != NULL;
@@ -216,15 +262,15 @@ const char *lower_text(const struct lower *lower, const char *name) {
     size_t length = 0;
     const char *text = fallback(lower, name, &length);
     const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
-    if (attribute) return arena_copy(lower->builder.graph->arena, attribute->s.data, attribute->s.len);
-    return text ? arena_copy(lower->builder.graph->arena, text, length) : "";
+    if (attribute) return arena_copy(lower->arena, attribute->s.data, attribute->s.len);
+    return text ? arena_copy(lower->arena, text, length) : "";
 }
 
 const int64_t *lower_ints(const struct lower *lower, const char *name, int *n) {
     const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
     *n = attribute ? (int)attribute->n_ints : 0;
     if (!attribute) return NULL;
-    return attribute->n_ints ? attribute->ints : arena_alloc(lower->builder.graph->arena, 1, sizeof(int64_t));
+    return attribute->n_ints ? attribute->ints : arena_alloc(lower->arena, 1, sizeof(int64_t));
 }
 
 const float *lower_floats(const struct lower *lower, const char *name, int *n) {
@@ -233,14 +279,40 @@ const float *lower_floats(const struct lower *lower, const char *name, int *n) {
     return attribute ? attribute->floats : NULL;
 }
 
+/* Subgraphs -------------------------------------------------------------------------------------------------------- */
+
+int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
+    struct subgraph *enters = arena_copy(lower->arena, subgraph, sizeof *subgraph);
+    if ((int)subgraph->graph->n_input != subgraph->ninputs)
+        return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, but %d are given",
+                           subgraph->graph->n_input, subgraph->ninputs);
+    if (subgraph->taken) {
+        struct taken *taken = arena_copy(lower->arena, subgraph->taken, sizeof *taken);
+        taken->outer = lower->taken;
+        enters->taken = taken;
+    }
+    lower->enters = enters;
+    return 0;
+}
+
+int lower_if_taken(struct lower *lower, int x, int value) {
+    for (const struct taken *taken = lower->taken; taken && x >= 0; taken = taken->outer)
+        x = emit3(lower, OP_Where, taken->condition, taken->value ? x : value, taken->value ? value : x);
+    return x;
+}
+
 /* Emit ------------------------------------------------------------------------------------------------------------- */
 
 enum op_id lower_namesake(const struct lower *lower) {
     return op_named(lower->op->name)->id;
 }
 
+const char *lower_constant_name(const struct lower *lower) {
+    return arena_printf(lower->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
+}
+
 int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
-    struct arena *arena = lower->builder.graph->arena;
+    struct arena *arena = lower->arena;
     struct counted counted;
     int output = -1, *masked = arena_copy(arena, inputs, (size_t)ninputs * sizeof *inputs);
     const struct node node = {.op = &ops[op],
@@ -326,9 +398,19 @@ int emit_root(struct lower *lower, int x) {
 int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims) {
     int64_t elements;
     if (!rt_product(dims, ndim, &elements) || elements != n) BUG("%d values for another shape", n);
-    const char *name =
-        arena_printf(lower->builder.graph->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
-    return graph_add_const(lower->builder.graph, name, RT_I64, ndim, dims, values);
+    return graph_add_const(lower->builder.graph, lower_constant_name(lower), RT_I64, ndim, dims, values);
+}
+
+int emit_places(struct lower *lower, int64_t first, int64_t n, int ndim, int axis) {
+    int64_t shape[RT_MAX_NDIM + 1], *places = ARENA_ARRAY(lower->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) places[i] = first + i;
+    for (int d = 0; d < ndim; d++) shape[d] = d == axis ? n : 1;
+    return emit_ints(lower, (int)n, places, ndim, shape);
+}
+
+int emit_floats(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_t *dims, const double *values) {
+    const char *name = lower_constant_name(lower);
+    return emit_cast(lower, graph_add_const(lower->builder.graph, name, RT_F64, ndim, dims, values), dtype);
 }
 
 static int too_many_dims(struct lower *lower, int ndim) {
@@ -381,6 +463,36 @@ int emit_gather(struct lower *lower, int x, int index, int axis) {
     return x < 0 || index < 0 ? -1 : emit(lower, OP_Gather, 2, (int[]){x, index}, 1, &attr);
 }
 
+int emit_gather_elements(struct lower *lower, int x, int index, int axis) {
+    const struct attr attr = attr_of_int("axis", axis);
+    return x < 0 || index < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){x, index}, 1, &attr);
+}
+
+int emit_padded(struct lower *lower, int x, int axis, int64_t before, int64_t behind, double value) {
+    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
+    if (x < 0) return -1;
+    const int ndim = lower_ndim(lower, x);
+    begin[axis] = before;
+    end[axis] = behind;
+    const struct attr attrs[] = {attr_of_ints("begin", ndim, begin), attr_of_ints("end", ndim, end)};
+    return emit(lower, OP_Pad, 2, (int[]){x, emit_like(lower, x, value)}, 2, attrs);
+}
+
+int emit_top(struct lower *lower, int x, int axis, int64_t k, bool largest) {
+    const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("k", k), attr_of_int("largest", largest)};
+    return x < 0 ? -1 : emit(lower, OP_TopK, 1, &x, 3, attrs);
+}
+
+int emit_conv(struct lower *lower, int x, int weights, int64_t groups) {
+    static const int64_t one[] = {1, 1, 1}, none[] = {0, 0, 0};
+    if (x < 0 || weights < 0) return -1;
+    const int n = lower_ndim(lower, x) - 2;
+    const struct attr attrs[] = {attr_of_ints("stride", n, one), attr_of_ints("dilation", n, one),
+                                 attr_of_ints("begin", n, none), attr_of_ints("end", n, none),
+                                 attr_of_int("group", groups)};
+    return emit(lower, OP_Conv, 2, (int[]){x, weights}, 5, attrs);
+}
+
 int emit_unsqueeze(struct lower *lower, int x, int axis) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
@@ -403,6 +515,23 @@ int emit_per_channel(struct lower *lower, int x, int ndim) {
     for (int d = 0; d < RT_MAX_NDIM; d++) shape[d] = 1;
     shape[0] = tensor_elements(&tensor);
     return emit_reshape(lower, x, ndim > 1 ? ndim - 1 : 1, shape);
+}
+
+int lower_map(struct lower *lower) {
+    struct attr attrs[4];
+    int n = 0, ndim;
+    struct onnx_attr attr;
+    if (lower->ninputs == 2) {
+        struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
+        int64_t dims[RT_MAX_NDIM];
+        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
+            return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    }
+    for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
+        const char *name = arena_copy(lower->arena, attr.name, attr.length);
+        attrs[n] = attr_of_float(name, lower_float(lower, name));
+    }
+    return lower_result(lower, emit(lower, lower->op->core->id, lower->ninputs, lower->inputs, n, attrs));
 }
 
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims) {

@@ -14,24 +14,25 @@
 #include "frontend/read/onnx_read.h"
 #include "ir/build.h"
 
-struct lower;
-
-struct import;
 struct frame;
+struct lowering; /* frontend/lower/lowering.h */
+struct subgraph;
+struct taken;
 
 struct lower {
-    struct build builder;      /* graph, diagnostics, name of the node */
-    struct import *import;     /* private to the import, as are frame, first_tensor and entered */
-    const struct frame *frame; /* the list of nodes it is in */
-    int first_tensor;          /* tensors from this id on were created for this node */
-    bool entered;              /* a subgraph or function was entered: its frame sets the outputs later */
-    const struct onnx_op *op;  /* the operator's row */
+    struct build builder; /* graph, diagnostics, name of the node */
+    struct arena *arena;
+    struct lowering *shared;       /* by all nodes of the model */
+    const struct frame *frame;     /* private to the import, as is `entered`: the list of nodes it is in */
+    bool entered;                  /* a subgraph or function was entered: its frame sets the outputs later */
+    const struct subgraph *enters; /* lower_enter: what is to be entered in place of the node */
+    const struct taken *taken;     /* the conditions under which the node counts; NULL: always */
+    int first_tensor;              /* tensors from this id on were created for this node */
+    const struct onnx_op *op;      /* the operator's row */
     const Onnx__NodeProto *node;
-    int64_t index;             /* of the node in its graph */
-    int version;               /* of its operator set */
-    enum rt_dtype float_dtype; /* --dtype */
-    bool train;
-    bool sync_batch_norm; /* in training, batches of all scale units are normalised together */
+    const Onnx__AttributeProto *const *attributes; /* of the node, or of the call that they refer to; NULL: not given */
+    int64_t index;                                 /* of the node in its graph */
+    int version;                                   /* of its operator set */
     int ninputs, noutputs;
     int *inputs;  /* tensor ids, -1: left out */
     int *outputs; /* tensor ids, set by the lowering; may stay -1 for an output that lower_wants says is unused */
@@ -39,6 +40,8 @@ struct lower {
 
 /* Checks the node's attributes against its row: E334 unknown, E335 wrong type, E336 missing. 0 or -1. */
 int lower_check_attributes(struct lower *lower);
+/* Lowers a MAP row: one elementwise core operator with the same inputs and attributes. */
+int lower_map(struct lower *lower);
 /* The place of the node, for diagnostics. */
 const char *lower_where(const struct lower *lower);
 
@@ -47,11 +50,17 @@ int lower_error(struct lower *lower, int code, enum exit_code exit, const char *
     __attribute__((format(printf, 4, 5)));
 /* E402, valid ONNX that rankc does not implement; the text is a form of the operator, such as "negative padding". */
 int lower_unsupported(struct lower *lower, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* E335 for a value of attribute `what` that ONNX does not have. */
+int lower_unknown(struct lower *lower, const char *what, const char *value);
+/* A name in quotes and a tensor's type, for messages. */
+const char *lower_quote(const struct lower *lower, const char *name);
+const char *lower_type(const struct lower *lower, const struct tensor *tensor);
 /* E378 for operands whose shapes do not fit. */
 int lower_misfit(struct lower *lower, int x, int y);
 
-/* The node has optional input `input`; its output `output` has a name. */
+/* The node has optional input `input`, whose id is -1 if it has not; its output `output` has a name. */
 bool lower_has(const struct lower *lower, int input);
+int lower_id(const struct lower *lower, int input);
 bool lower_wants(const struct lower *lower, int output);
 /* Input number `input` of the node; a tensor by its id, with its type and number of dimensions. */
 struct tensor lower_input(const struct lower *lower, int input);
@@ -98,10 +107,6 @@ int lower_epsilon(struct lower *lower);
 /* True if the model's producer_name is `producer`. */
 bool lower_made_by(const struct lower *lower, const char *producer);
 
-/* The channels of a block of an image in domain com.microsoft.nchwc: 8 or 16; -1 after a diagnostic
- * (import_blocks.c). */
-int lower_nchwc_block(struct lower *lower);
-
 /* A key for Philox, made of `seed` and the number of random operators so far, so that each has its own. */
 int64_t lower_random_key(struct lower *lower, int64_t seed);
 
@@ -121,7 +126,7 @@ bool lower_is_nothing(const struct lower *lower, int id);
 
 /* Values whose size along a dimension depends on data: the extent of the tensor is a bound, and `count`, an i64 without
  * dimensions, says how many indices are valid, from 0 on. zero: the elements at the others are 0. See Note [Counted
- * values] in import_counts.c. */
+ * values] in counts.c. */
 struct counted {
     int dim, count;
     bool zero;
@@ -141,6 +146,11 @@ int lower_masked(struct lower *lower, int x, int value);
 bool lower_mask(struct lower *lower, const struct node *node, int *inputs, struct counted *result);
 /* Counted indices with 0 in place of those that are not valid, so that all may be gathered; still counted. */
 int lower_masked_index(struct lower *lower, int x);
+/* E410 if the node's operator does not take its counted operands. Brings operands that broadcast to the same bounds. */
+int lower_check_counted(struct lower *lower);
+/* Finds which results of the nodes so far are counted; E410 if one of those from `first` on cannot be computed on valid
+ * indices alone. */
+int lower_pass_counts(struct lower *lower, int first);
 
 /* Adds the tensor of an attribute (Constant, ConstantOfShape) to the graph as a constant. */
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto);
@@ -172,7 +182,8 @@ struct subgraph {
     int (*failed)(struct lower *lower, void *state, const struct failure *failure);
     void *state;
 };
-/* Enters the subgraph and returns 0; the lowering returns after it, with its outputs not set. */
+/* The subgraph, whose inputs must be in the arena, is entered when the lowering has returned with its outputs not set. 0,
+ * or -1 after a diagnostic. */
 int lower_enter(struct lower *lower, const struct subgraph *subgraph);
 /* x if the subgraphs that the node is in are all taken, else `value`. */
 int lower_if_taken(struct lower *lower, int x, int value);
@@ -181,6 +192,8 @@ int lower_if_taken(struct lower *lower, int x, int value);
 
 /* The core operator that has the name of the node's ONNX operator. */
 enum op_id lower_namesake(const struct lower *lower);
+/* A name for a constant that the lowering adds. */
+const char *lower_constant_name(const struct lower *lower);
 
 int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
 int emit1(struct lower *lower, enum op_id op, int x);
@@ -203,6 +216,10 @@ int emit_with(struct lower *lower, enum op_id op, int x, double value);
 /* The square root. When training, one with gradient 0 at 0, like PyTorch's norms. */
 int emit_root(struct lower *lower, int x);
 int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims);
+/* i64 first, first + 1, .. along dimension `axis`, of extent n, of a tensor of ndim dimensions, whose others are 1. */
+int emit_places(struct lower *lower, int64_t first, int64_t n, int ndim, int axis);
+/* A constant of type `dtype`, made of doubles. */
+int emit_floats(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_t *dims, const double *values);
 int emit_reshape(struct lower *lower, int x, int ndim, const int64_t *shape);
 /* The same as a tensor of its own, even if the shape is x's. */
 int emit_view(struct lower *lower, int x, int ndim, const int64_t *shape);
@@ -212,6 +229,13 @@ int emit_expand(struct lower *lower, int x, int ndim, const int64_t *shape);
 int emit_piece(struct lower *lower, int x, int axis, int64_t start, int64_t step, int64_t size);
 int emit_concat(struct lower *lower, int axis, int n, const int *inputs);
 int emit_gather(struct lower *lower, int x, int index, int axis);
+int emit_gather_elements(struct lower *lower, int x, int index, int axis);
+/* x with indices of `value` before and behind those of dimension `axis`. */
+int emit_padded(struct lower *lower, int x, int axis, int64_t before, int64_t behind, double value);
+/* The indices of the k largest or least elements along `axis` (core operator TopK). */
+int emit_top(struct lower *lower, int x, int axis, int64_t k, bool largest);
+/* A convolution with stride 1 and without padding. */
+int emit_conv(struct lower *lower, int x, int weights, int64_t groups);
 /* Adds or removes a dimension of extent 1 at `axis`. */
 int emit_unsqueeze(struct lower *lower, int x, int axis);
 int emit_squeeze(struct lower *lower, int x, int axis);
@@ -222,6 +246,10 @@ int emit_per_channel(struct lower *lower, int x, int ndim);
 int emit_channels(struct lower *lower, int input, const struct tensor *like);
 /* A core reduction `op` over the dimensions d with axes[d] (lower_reduce.c). */
 int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, bool keepdims);
+/* The same over one dimension. */
+int emit_reduce_along(struct lower *lower, enum op_id op, int x, int axis, bool keepdims);
+/* The index of the largest element along `axis`, the first of equal ones (core operator ArgMax). */
+int emit_arg_max(struct lower *lower, int x, int axis, bool keepdims);
 /* The least or greatest value of a type, as a scalar. */
 int emit_extreme(struct lower *lower, enum rt_dtype dtype, bool least);
 /* The mean; of a counted operand that of the valid elements. */
@@ -232,6 +260,10 @@ int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b);
  * 0 (lower_conv.c). */
 int emit_int_conv(struct lower *lower, int x, int w, int x_zero, int w_zero);
 int emit_softmax(struct lower *lower, enum op_id op, int x, int axis);
+/* Heads of attention: x (batch, kv, length, size) with each head repeated for its group of adjacent query heads, `heads`
+ * in all; (batch, heads, length, size) as (batch, length, heads x size) (lower_attention.c). */
+int emit_repeated_heads(struct lower *lower, int x, int64_t heads);
+int emit_joined_heads(struct lower *lower, int x);
 /* Core operator LayerNorm or RMSNorm of input 0 over the dimensions from `axis` on, with inputs 1 (scale) and 2 (bias,
  * if given) and attribute epsilon (lower_norm.c). */
 int emit_normalised(struct lower *lower, enum op_id op, int axis);

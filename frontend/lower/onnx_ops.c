@@ -52,19 +52,3 @@ const struct onnx_op *onnx_op_find(const struct map *rows, const char *domain, c
         if (onnx_ops[i].since <= version) found = &onnx_ops[i];
     return found;
 }
-
-/* Attributes ------------------------------------------------------------------------------------------------------ */
-
-const char *onnx_next_attr(const char *text, struct onnx_attr *attr) {
-    if (!*text) return NULL;
-    *attr = (struct onnx_attr){.name = text, .length = strcspn(text, ":")};
-    const char *at = text + attr->length + 1;
-    attr->kind = *at++;
-    attr->required = *at == '!';
-    if (*at == '=') {
-        attr->fallback = at + 1;
-        attr->fallback_length = strcspn(at + 1, " ");
-    }
-    at += strcspn(at, " ");
-    return *at ? at + 1 : at;
-}

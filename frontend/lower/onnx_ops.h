@@ -15,7 +15,7 @@ struct lower;
 
 enum { ONNX_MANY = 1 << 24 }; /* for in_max and out_max: variadic */
 
-/* What the lowering does with operands whose size depends on data (Note [Counted values] in import_counts.c): it is not
+/* What the lowering does with operands whose size depends on data (Note [Counted values] in counts.c): it is not
  * given any; it takes them, and knows that extents are bounds; or its operands broadcast, and are brought to the same
  * bounds first. */
 enum counted_operands { COUNTED_NO, COUNTED_TAKES, COUNTED_BROADCAST };
@@ -31,9 +31,10 @@ struct onnx_op {
     const struct op *core; /* the elementwise core operator with the same inputs and attributes; NULL: none */
     int (*lower)(struct lower *lower); /* else the lowering */
     enum counted_operands counted;
-    bool sequences;     /* inputs and outputs may be sequences */
-    int refused;        /* error code if rankc does not support the operator (onnx_refusal), else 0 */
-    const char *remedy; /* of a refused operator, for a line of help; may be NULL */
+    bool sequences;       /* inputs and outputs may be sequences */
+    int refused;          /* error code if rankc does not support the operator (onnx_refusal), else 0 */
+    const char *remedy;   /* of a refused operator, for a line of help; may be NULL */
+    struct user_op *user; /* the operator of the user that this row is made for (lower_user); else NULL */
 };
 
 extern const struct onnx_op onnx_ops[];
@@ -60,6 +61,9 @@ const struct onnx_op *onnx_op_find(const struct map *rows, const char *domain, c
                                    const struct onnx_op **first);
 /* Fills `rows` with name -> index of its oldest row. Rows of one name are adjacent, oldest first. */
 void onnx_op_index(struct map *rows, struct arena *arena);
+
+/* The lowering of rows made for operators of the user. */
+int lower_user(struct lower *lower);
 
 /* Declarations of the lowerings that onnx_ops.def names. */
 #define MAP(name, since, inputs, core, attrs)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/import/import_state.h"
+#include "frontend/lower/lowering.h"
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
 
@@ -17,51 +17,51 @@ static void key_of_attr(struct strbuf *key, const struct attr *attr) {
     for (int i = 0; i < attr->n; i++) strbuf_printf(key, ",%lld", (long long)attr->ints[i]);
 }
 
-static const char *key_of_node(struct import *import, const struct node *node) {
+static const char *key_of_node(struct lowering *lowering, const struct node *node) {
     struct strbuf key;
-    strbuf_init(&key, import->arena);
+    strbuf_init(&key, lowering->arena);
     strbuf_printf(&key, "%s", node->op->name);
     for (int i = 0; i < node->ninputs; i++)
-        strbuf_printf(&key, " %d", node->inputs[i] < 0 ? -1 : import->first_equal.at[node->inputs[i]]);
+        strbuf_printf(&key, " %d", node->inputs[i] < 0 ? -1 : lowering->first_equal.at[node->inputs[i]]);
     for (int i = 0; i < node->nattrs; i++) key_of_attr(&key, &node->attrs[i]);
     return strbuf_text(&key);
 }
 
-static const char *key_of_constant(struct import *import, const struct tensor *tensor, size_t bytes) {
+static const char *key_of_constant(struct lowering *lowering, const struct tensor *tensor, size_t bytes) {
     struct strbuf key;
-    strbuf_init(&key, import->arena);
-    strbuf_printf(&key, "= %s", tensor_type(import->arena, tensor));
+    strbuf_init(&key, lowering->arena);
+    strbuf_printf(&key, "= %s", tensor_type(lowering->arena, tensor));
     for (size_t i = 0; i < bytes; i++) strbuf_printf(&key, " %02x", ((const unsigned char *)tensor->data)[i]);
     return strbuf_text(&key);
 }
 
 /* The first tensor of the key, which is `tensor` if there was none. */
-static int first_of(struct import *import, const char *key, int tensor) {
-    const int found = map_get(&import->equal, key, strlen(key));
+static int first_of(struct lowering *lowering, const char *key, int tensor) {
+    const int found = map_get(&lowering->equal, key, strlen(key));
     if (found >= 0) return found;
-    map_put(&import->equal, key, strlen(key), tensor);
+    map_put(&lowering->equal, key, strlen(key), tensor);
     return tensor;
 }
 
-/* Two nodes of the same operator, attributes and operands compute equal values. Brings import->first_equal up to
+/* Two nodes of the same operator, attributes and operands compute equal values. Brings lowering->first_equal up to
  * date. */
-static void find_equal(struct import *import) {
-    const struct graph *graph = import->graph;
-    for (int t = import->first_equal.n; t < graph->tensors.n; t++) {
+static void find_equal(struct lowering *lowering) {
+    const struct graph *graph = lowering->graph;
+    for (int t = lowering->first_equal.n; t < graph->tensors.n; t++) {
         const struct tensor *tensor = &graph->tensors.at[t];
         int first = t;
         if (tensor->kind == TENSOR_CONST) {
             const size_t bytes = (size_t)tensor_elements(tensor) * rt_dtype_bytes(tensor->dtype);
-            if (bytes <= CONTENT) first = first_of(import, key_of_constant(import, tensor, bytes), t);
+            if (bytes <= CONTENT) first = first_of(lowering, key_of_constant(lowering, tensor, bytes), t);
         }
-        VEC_PUSH(import->arena, &import->first_equal, first);
+        VEC_PUSH(lowering->arena, &lowering->first_equal, first);
     }
-    for (; import->numbered < graph->nodes.n; import->numbered++) {
-        const struct node *node = &graph->nodes.at[import->numbered];
-        const char *key = key_of_node(import, node);
+    for (; lowering->numbered < graph->nodes.n; lowering->numbered++) {
+        const struct node *node = &graph->nodes.at[lowering->numbered];
+        const char *key = key_of_node(lowering, node);
         for (int o = 0; o < node->noutputs; o++)
-            import->first_equal.at[node->outputs[o]] =
-                first_of(import, arena_printf(import->arena, "%d %s", o, key), node->outputs[o]);
+            lowering->first_equal.at[node->outputs[o]] =
+                first_of(lowering, arena_printf(lowering->arena, "%d %s", o, key), node->outputs[o]);
     }
 }
 
@@ -99,8 +99,8 @@ static int order_of(const struct amount_term *a, const struct amount_term *b) {
     return a->tensor != b->tensor ? a->tensor - b->tensor : a->element - b->element;
 }
 
-static struct amount plus(struct import *import, const struct amount *a, int64_t factor, const struct amount *b) {
-    struct amount_term *terms = ARENA_ARRAY(import->arena, struct amount_term, a->n + b->n + 1);
+static struct amount plus(struct lowering *lowering, const struct amount *a, int64_t factor, const struct amount *b) {
+    struct amount_term *terms = ARENA_ARRAY(lowering->arena, struct amount_term, a->n + b->n + 1);
     struct amount sum = {.offset = total(a->offset, times(factor, b->offset)), .terms = terms};
     const int64_t low = times(factor, b->least), high = times(factor, b->most);
     for (int i = 0, k = 0; i < a->n || k < b->n;) {
@@ -130,15 +130,15 @@ static int64_t times_contained(const struct amount *sum, const struct amount *pa
     return ratio;
 }
 
-struct amount amount_plus(struct import *import, const struct amount *a, int64_t factor, const struct amount *b) {
-    struct amount sum = plus(import, a, factor, b);
-    for (int s = 0; s < import->sums.n && sum.n; s++) {
-        const struct amount_sum *known = &import->sums.at[s];
+struct amount amount_plus(struct lowering *lowering, const struct amount *a, int64_t factor, const struct amount *b) {
+    struct amount sum = plus(lowering, a, factor, b);
+    for (int s = 0; s < lowering->sums.n && sum.n; s++) {
+        const struct amount_sum *known = &lowering->sums.at[s];
         const int64_t ratio = times_contained(&sum, &known->parts);
         if (!ratio) continue;
         const int64_t least = sum.least, most = sum.most;
-        sum = plus(import, &sum, -ratio, &known->parts);
-        sum = plus(import, &sum, ratio, &known->total);
+        sum = plus(lowering, &sum, -ratio, &known->parts);
+        sum = plus(lowering, &sum, ratio, &known->total);
         if (!sum.n) return sum;
         sum.least = most_of(sum.least, least);
         sum.most = least_of(sum.most, most);
@@ -146,13 +146,13 @@ struct amount amount_plus(struct import *import, const struct amount *a, int64_t
     return sum;
 }
 
-bool amount_at_most(struct import *import, const struct amount *a, const struct amount *b) {
-    const struct amount rest = amount_plus(import, b, -1, a);
+bool amount_at_most(struct lowering *lowering, const struct amount *a, const struct amount *b) {
+    const struct amount rest = amount_plus(lowering, b, -1, a);
     return a->most <= b->least || (!rest.n && rest.offset >= 0);
 }
 
-bool amount_equal(struct import *import, const struct amount *a, const struct amount *b) {
-    const struct amount rest = amount_plus(import, a, -1, b);
+bool amount_equal(struct lowering *lowering, const struct amount *a, const struct amount *b) {
+    const struct amount rest = amount_plus(lowering, a, -1, b);
     return !rest.n && !rest.offset;
 }
 
@@ -162,61 +162,61 @@ struct root {
     int tensor, element;
 };
 
-static int find_bound(const struct import *import, int tensor, int element) {
+static int find_bound(const struct lowering *lowering, int tensor, int element) {
     const struct root root = {tensor, element};
-    return map_get(&import->bounds, (const char *)&root, sizeof root);
+    return map_get(&lowering->bounds, (const char *)&root, sizeof root);
 }
 
-static struct amount root_of(struct import *import, int tensor, int element, int64_t least, int64_t most) {
-    find_equal(import);
-    tensor = import->first_equal.at[tensor];
-    const int at = find_bound(import, tensor, element);
+static struct amount root_of(struct lowering *lowering, int tensor, int element, int64_t least, int64_t most) {
+    find_equal(lowering);
+    tensor = lowering->first_equal.at[tensor];
+    const int at = find_bound(lowering, tensor, element);
     struct amount root = {.least = limited(least), .most = limited(most), .n = 1};
-    if (at >= 0) root.least = most_of(root.least, 0), root.most = least_of(root.most, import->bound.at[at]);
+    if (at >= 0) root.least = most_of(root.least, 0), root.most = least_of(root.most, lowering->bound.at[at]);
     if (root.least >= root.most) return amount_of_number(root.least);
-    root.terms = arena_copy(import->arena, &(struct amount_term){tensor, element, 1}, sizeof *root.terms);
+    root.terms = arena_copy(lowering->arena, &(struct amount_term){tensor, element, 1}, sizeof *root.terms);
     return root;
 }
 
-void amounts_bound(struct import *import, int tensor, int element, int64_t most) {
-    const struct amount *amounts = amounts_of(import, tensor);
+void amounts_bound(struct lowering *lowering, int tensor, int element, int64_t most) {
+    const struct amount *amounts = amounts_of(lowering, tensor);
     if (!amounts || amounts[element].n != 1) return;
     const struct amount_term *term = amounts[element].terms;
     if (amounts[element].offset || term->factor != 1) return;
     const struct root root = {term->tensor, term->element};
-    VEC_PUSH(import->arena, &import->bound, most);
-    map_put(&import->bounds, (const char *)&root, sizeof root, import->bound.n - 1);
-    map_init(&import->amount_index, import->arena); /* amounts found so far lack the bound */
+    VEC_PUSH(lowering->arena, &lowering->bound, most);
+    map_put(&lowering->bounds, (const char *)&root, sizeof root, lowering->bound.n - 1);
+    map_init(&lowering->amount_index, lowering->arena); /* amounts found so far lack the bound */
 }
 
-void amounts_sum(struct import *import, int n, const struct amount *parts, const struct amount *total) {
+void amounts_sum(struct lowering *lowering, int n, const struct amount *parts, const struct amount *total) {
     struct amount_sum sum = {.parts = amount_of_number(0), .total = *total};
-    for (int i = 0; i < n; i++) sum.parts = plus(import, &sum.parts, 1, &parts[i]);
-    if (sum.parts.n) VEC_PUSH(import->arena, &import->sums, sum);
+    for (int i = 0; i < n; i++) sum.parts = plus(lowering, &sum.parts, 1, &parts[i]);
+    if (sum.parts.n) VEC_PUSH(lowering->arena, &lowering->sums, sum);
 }
 
 /* Operators -------------------------------------------------------------------------------------------------------- */
 
 /* The amounts x[i] of the operands of one element; false: the element is a root in [y->least, y->most]. */
-typedef bool (*operation)(struct import *import, const struct amount *x, struct amount *y);
+typedef bool (*operation)(struct lowering *lowering, const struct amount *x, struct amount *y);
 
-static bool add(struct import *import, const struct amount *x, struct amount *y) {
-    *y = amount_plus(import, &x[0], 1, &x[1]);
+static bool add(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    *y = amount_plus(lowering, &x[0], 1, &x[1]);
     return true;
 }
-static bool subtract(struct import *import, const struct amount *x, struct amount *y) {
-    *y = amount_plus(import, &x[0], -1, &x[1]);
+static bool subtract(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    *y = amount_plus(lowering, &x[0], -1, &x[1]);
     return true;
 }
-static bool negate(struct import *import, const struct amount *x, struct amount *y) {
+static bool negate(struct lowering *lowering, const struct amount *x, struct amount *y) {
     const struct amount zero = amount_of_number(0);
-    *y = amount_plus(import, &zero, -1, x);
+    *y = amount_plus(lowering, &zero, -1, x);
     return true;
 }
-static bool multiply(struct import *import, const struct amount *x, struct amount *y) {
+static bool multiply(struct lowering *lowering, const struct amount *x, struct amount *y) {
     const struct amount zero = amount_of_number(0);
     for (int i = 0; i < 2; i++)
-        if (!x[i].n) return *y = amount_plus(import, &zero, x[i].offset, &x[1 - i]), true;
+        if (!x[i].n) return *y = amount_plus(lowering, &zero, x[i].offset, &x[1 - i]), true;
     const int64_t a = times(x[0].least, x[1].least), b = times(x[0].least, x[1].most), c = times(x[0].most, x[1].least),
                   d = times(x[0].most, x[1].most);
     y->least = least_of(least_of(a, b), least_of(c, d));
@@ -226,7 +226,7 @@ static bool multiply(struct import *import, const struct amount *x, struct amoun
 
 /* The quotient by a positive number if it divides everything; else a root in the range of the quotients, rounded to
  * either side. */
-static bool divide(struct import *import, const struct amount *x, struct amount *y) {
+static bool divide(struct lowering *lowering, const struct amount *x, struct amount *y) {
     const int64_t by = x[1].n ? 0 : x[1].offset;
     if (by <= 0) return false;
     bool divides = x->offset % by == 0;
@@ -234,79 +234,79 @@ static bool divide(struct import *import, const struct amount *x, struct amount 
     y->least = x->least / by - (x->least % by < 0);
     y->most = x->most / by + (x->most % by > 0);
     if (!divides) return false;
-    struct amount_term *terms = arena_copy(import->arena, x->terms, (size_t)x->n * sizeof *terms + 1);
+    struct amount_term *terms = arena_copy(lowering->arena, x->terms, (size_t)x->n * sizeof *terms + 1);
     for (int i = 0; i < x->n; i++) terms[i].factor /= by;
     *y = (struct amount){.least = y->least, .most = y->most, .offset = x->offset / by, .n = x->n, .terms = terms};
     return true;
 }
 
-static bool smaller(struct import *import, const struct amount *x, struct amount *y) {
+static bool smaller(struct lowering *lowering, const struct amount *x, struct amount *y) {
     for (int i = 0; i < 2; i++)
-        if (amount_at_most(import, &x[i], &x[1 - i])) return *y = x[i], true;
+        if (amount_at_most(lowering, &x[i], &x[1 - i])) return *y = x[i], true;
     y->least = least_of(x[0].least, x[1].least);
     y->most = least_of(x[0].most, x[1].most);
     return false;
 }
-static bool larger(struct import *import, const struct amount *x, struct amount *y) {
+static bool larger(struct lowering *lowering, const struct amount *x, struct amount *y) {
     for (int i = 0; i < 2; i++)
-        if (amount_at_most(import, &x[i], &x[1 - i])) return *y = x[1 - i], true;
+        if (amount_at_most(lowering, &x[i], &x[1 - i])) return *y = x[1 - i], true;
     y->least = most_of(x[0].least, x[1].least);
     y->most = most_of(x[0].most, x[1].most);
     return false;
 }
 
-static bool choose(struct import *import, const struct amount *x, struct amount *y) {
+static bool choose(struct lowering *lowering, const struct amount *x, struct amount *y) {
     if (!x[0].n) return *y = x[0].offset ? x[1] : x[2], true;
-    if (amount_equal(import, &x[1], &x[2])) return *y = x[1], true;
+    if (amount_equal(lowering, &x[1], &x[2])) return *y = x[1], true;
     y->least = least_of(x[1].least, x[2].least);
     y->most = most_of(x[1].most, x[2].most);
     return false;
 }
 
 /* a < b + more: true, false, or either */
-static bool less(struct import *import, const struct amount *a, const struct amount *b, int64_t more,
+static bool less(struct lowering *lowering, const struct amount *a, const struct amount *b, int64_t more,
                  struct amount *y) {
     const struct amount number = amount_of_number(more), one = amount_of_number(1);
-    const struct amount end = amount_plus(import, b, 1, &number), next = amount_plus(import, a, 1, &one);
-    if (amount_at_most(import, &next, &end)) return *y = one, true;
-    if (amount_at_most(import, &end, a)) return *y = amount_of_number(0), true;
+    const struct amount end = amount_plus(lowering, b, 1, &number), next = amount_plus(lowering, a, 1, &one);
+    if (amount_at_most(lowering, &next, &end)) return *y = one, true;
+    if (amount_at_most(lowering, &end, a)) return *y = amount_of_number(0), true;
     return false;
 }
-static bool is_less(struct import *import, const struct amount *x, struct amount *y) {
-    return less(import, &x[0], &x[1], 0, y);
+static bool is_less(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    return less(lowering, &x[0], &x[1], 0, y);
 }
-static bool is_at_most(struct import *import, const struct amount *x, struct amount *y) {
-    return less(import, &x[0], &x[1], 1, y);
+static bool is_at_most(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    return less(lowering, &x[0], &x[1], 1, y);
 }
-static bool is_greater(struct import *import, const struct amount *x, struct amount *y) {
-    return less(import, &x[1], &x[0], 0, y);
+static bool is_greater(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    return less(lowering, &x[1], &x[0], 0, y);
 }
-static bool is_at_least(struct import *import, const struct amount *x, struct amount *y) {
-    return less(import, &x[1], &x[0], 1, y);
+static bool is_at_least(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    return less(lowering, &x[1], &x[0], 1, y);
 }
-static bool is_equal(struct import *import, const struct amount *x, struct amount *y) {
-    if (amount_equal(import, &x[0], &x[1])) return *y = amount_of_number(1), true;
+static bool is_equal(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    if (amount_equal(lowering, &x[0], &x[1])) return *y = amount_of_number(1), true;
     struct amount apart = {0};
     for (int i = 0; i < 2; i++)
-        if (less(import, &x[i], &x[1 - i], 0, &apart) && apart.offset) return *y = amount_of_number(0), true;
+        if (less(lowering, &x[i], &x[1 - i], 0, &apart) && apart.offset) return *y = amount_of_number(0), true;
     return false;
 }
-static bool is_not(struct import *import, const struct amount *x, struct amount *y) {
+static bool is_not(struct lowering *lowering, const struct amount *x, struct amount *y) {
     const struct amount one = amount_of_number(1);
-    *y = amount_plus(import, &one, -1, x);
+    *y = amount_plus(lowering, &one, -1, x);
     return true;
 }
 
 /* The integer itself, else a root that is as large. */
-static bool round_to_integer(struct import *import, const struct amount *x, struct amount *y) {
+static bool round_to_integer(struct lowering *lowering, const struct amount *x, struct amount *y) {
     for (int i = 0; i < x->n; i++)
-        if (rt_dtype_is_float(import->graph->tensors.at[x->terms[i].tensor].dtype))
+        if (rt_dtype_is_float(lowering->graph->tensors.at[x->terms[i].tensor].dtype))
             return y->least = x->least, y->most = x->most, false;
     *y = *x;
     return true;
 }
-static bool take_first(struct import *import, const struct amount *x, struct amount *y) {
-    (void)import;
+static bool take_first(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    (void)lowering;
     *y = *x;
     return true;
 }
@@ -342,7 +342,7 @@ static const struct {
 
 enum { DEPTH = 64, EXACT = 1 << 24 /* f32 has all integers up to it */ };
 
-static const struct amount *find(struct import *import, int tensor, int depth);
+static const struct amount *find(struct lowering *lowering, int tensor, int depth);
 
 /* The range of a type whose arithmetic is that of integers; false for others. */
 static bool range_of(enum rt_dtype dtype, int64_t *least, int64_t *most) {
@@ -351,24 +351,24 @@ static bool range_of(enum rt_dtype dtype, int64_t *least, int64_t *most) {
     return dtype == RT_BOOL || dtype == RT_I32 || dtype == RT_I64 || dtype == RT_F32 || dtype == RT_F64;
 }
 
-static struct amount unknown(struct import *import, int tensor, int element) {
+static struct amount unknown(struct lowering *lowering, int tensor, int element) {
     int64_t least, most;
-    range_of(import->graph->tensors.at[tensor].dtype, &least, &most);
-    return root_of(import, tensor, element, least, most);
+    range_of(lowering->graph->tensors.at[tensor].dtype, &least, &most);
+    return root_of(lowering, tensor, element, least, most);
 }
 
 /* A float that may be infinite or no number: nothing follows from it, not even that it equals itself. */
-static bool is_wild(const struct import *import, int tensor, const struct amount *x) {
-    return rt_dtype_is_float(import->graph->tensors.at[tensor].dtype) &&
+static bool is_wild(const struct lowering *lowering, int tensor, const struct amount *x) {
+    return rt_dtype_is_float(lowering->graph->tensors.at[tensor].dtype) &&
            (x->least <= -AMOUNT_LIMIT || x->most >= AMOUNT_LIMIT);
 }
 
 /* The element of the result of an operation. */
-static struct amount result_of(struct import *import, int tensor, int element, operation apply,
+static struct amount result_of(struct lowering *lowering, int tensor, int element, operation apply,
                                const struct amount *x) {
-    struct amount y = unknown(import, tensor, element);
-    if (apply(import, x, &y)) return y;
-    return root_of(import, tensor, element, y.least, y.most);
+    struct amount y = unknown(lowering, tensor, element);
+    if (apply(lowering, x, &y)) return y;
+    return root_of(lowering, tensor, element, y.least, y.most);
 }
 
 /* The element of `operand` that broadcasts to index `at` of a tensor of ndim dimensions. */
@@ -378,39 +378,39 @@ static int64_t broadcast_element(const struct tensor *operand, const int64_t *at
     return eval_offset(own, operand->dims, operand->ndim);
 }
 
-static void of_elementwise(struct import *import, const struct node *node, operation apply, struct amount *y) {
-    const struct tensor *out = &import->graph->tensors.at[node->outputs[0]];
+static void of_elementwise(struct lowering *lowering, const struct node *node, operation apply, struct amount *y) {
+    const struct tensor *out = &lowering->graph->tensors.at[node->outputs[0]];
     int64_t at[RT_MAX_NDIM] = {0};
     struct amount x[3];
     for (int e = 0; e < tensor_elements(out); e++, eval_next(at, out->dims, out->ndim)) {
         bool wild = false;
         for (int i = 0; i < node->ninputs && i < 3; i++) {
-            const struct tensor *operand = &import->graph->tensors.at[node->inputs[i]];
-            x[i] = find(import, node->inputs[i], 0)[broadcast_element(operand, at, out->ndim)];
-            wild = wild || is_wild(import, node->inputs[i], &x[i]);
+            const struct tensor *operand = &lowering->graph->tensors.at[node->inputs[i]];
+            x[i] = find(lowering, node->inputs[i], 0)[broadcast_element(operand, at, out->ndim)];
+            wild = wild || is_wild(lowering, node->inputs[i], &x[i]);
         }
-        if (!wild) y[e] = result_of(import, node->outputs[0], e, apply, x);
+        if (!wild) y[e] = result_of(lowering, node->outputs[0], e, apply, x);
     }
 }
 
 /* Partial results that are no amounts are roots of the result's tensor with negative elements. A sum of several terms
  * stays one number. */
-static void of_reduction(struct import *import, const struct node *node, operation apply, struct amount *y) {
+static void of_reduction(struct lowering *lowering, const struct node *node, operation apply, struct amount *y) {
     const int tensor = node->outputs[0];
-    const struct tensor *in = &import->graph->tensors.at[node->inputs[0]];
-    struct amount x[2] = {find(import, node->inputs[0], 0)[0]};
+    const struct tensor *in = &lowering->graph->tensors.at[node->inputs[0]];
+    struct amount x[2] = {find(lowering, node->inputs[0], 0)[0]};
     for (int e = 0; e < tensor_elements(in); e++)
-        if (is_wild(import, node->inputs[0], &find(import, node->inputs[0], 0)[e])) return;
+        if (is_wild(lowering, node->inputs[0], &find(lowering, node->inputs[0], 0)[e])) return;
     for (int e = 1; e < tensor_elements(in); e++) {
-        x[1] = find(import, node->inputs[0], 0)[e];
-        x[0] = result_of(import, tensor, -e, apply, x);
+        x[1] = find(lowering, node->inputs[0], 0)[e];
+        x[0] = result_of(lowering, tensor, -e, apply, x);
     }
     bool partial = false;
     for (int i = 0; i < x[0].n; i++) partial = partial || x[0].terms[i].element < 0;
-    y[0] = partial || x[0].n > 1 ? root_of(import, tensor, 0, x[0].least, x[0].most) : x[0];
+    y[0] = partial || x[0].n > 1 ? root_of(lowering, tensor, 0, x[0].least, x[0].most) : x[0];
 }
 
-static void of_constant(struct import *import, int id, const struct tensor *tensor, struct amount *y) {
+static void of_constant(struct lowering *lowering, int id, const struct tensor *tensor, struct amount *y) {
     for (int e = 0; e < tensor_elements(tensor); e++) {
         const struct number number = eval_load(tensor->data, tensor->dtype, e);
         const double value = number.is_float ? number.f : (double)number.i;
@@ -418,15 +418,15 @@ static void of_constant(struct import *import, int id, const struct tensor *tens
             y[e] = amount_of_number(number.i);
         else if (fabs(value) < EXACT)
             y[e] = value == floor(value) ? amount_of_number((int64_t)value)
-                                         : root_of(import, id, e, (int64_t)floor(value), (int64_t)ceil(value));
+                                         : root_of(lowering, id, e, (int64_t)floor(value), (int64_t)ceil(value));
     }
 }
 
 /* moved_from of an update of single elements of a list at known indices, of which the last one counts. */
-static bool updated_from(struct import *import, const struct node *node, int64_t e, int *input, int64_t *from) {
-    const struct tensor *in = &import->graph->tensors.at[node->inputs[0]];
+static bool updated_from(struct lowering *lowering, const struct node *node, int64_t e, int *input, int64_t *from) {
+    const struct tensor *in = &lowering->graph->tensors.at[node->inputs[0]];
     int n;
-    const int64_t *index = in->ndim == 1 ? build_known_ints(import->graph, node->inputs[1], &n) : NULL;
+    const int64_t *index = in->ndim == 1 ? build_known_ints(lowering->graph, node->inputs[1], &n) : NULL;
     for (int i = 0; index && i < n; i++)
         if (index[i] == e || index[i] + in->dims[0] == e) *input = 2, *from = i;
     return index;
@@ -434,15 +434,15 @@ static bool updated_from(struct import *import, const struct node *node, int64_t
 
 /* Where operators that move elements take element e of their result from: operand *input, element *from; false: not
  * found. */
-static bool moved_from(struct import *import, const struct node *node, int64_t e, int *input, int64_t *from) {
-    struct graph *graph = import->graph;
+static bool moved_from(struct lowering *lowering, const struct node *node, int64_t e, int *input, int64_t *from) {
+    struct graph *graph = lowering->graph;
     const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
     int n;
     *input = 0;
     *from = e;
     if (node->op->id == OP_Reshape) return true;
     if (node->op->id == OP_ScatterElements || node->op->id == OP_ScatterND)
-        return updated_from(import, node, e, input, from);
+        return updated_from(lowering, node, e, input, from);
     if (node->op->id == OP_Concat) {
         for (int64_t d = 0; d < attr_int(node, "axis", 0); d++)
             if (out->dims[d] != 1) return false;
@@ -467,81 +467,81 @@ static bool moved_from(struct import *import, const struct node *node, int64_t e
     return *from >= 0 && *from < tensor_elements(in);
 }
 
-static void of_moved(struct import *import, const struct node *node, struct amount *y) {
-    const int64_t elements = tensor_elements(&import->graph->tensors.at[node->outputs[0]]);
+static void of_moved(struct lowering *lowering, const struct node *node, struct amount *y) {
+    const int64_t elements = tensor_elements(&lowering->graph->tensors.at[node->outputs[0]]);
     for (int64_t e = 0, from; e < elements; e++) {
         int input;
-        if (moved_from(import, node, e, &input, &from)) y[e] = find(import, node->inputs[input], 0)[from];
+        if (moved_from(lowering, node, e, &input, &from)) y[e] = find(lowering, node->inputs[input], 0)[from];
     }
 }
 
-static void of_node(struct import *import, const struct node *node, struct amount *y) {
+static void of_node(struct lowering *lowering, const struct node *node, struct amount *y) {
     static const enum op_id moves[] = {OP_Reshape,         OP_Concat,    OP_Slice, OP_Gather,
                                        OP_ScatterElements, OP_ScatterND, OP_NONE};
-    if (op_is_listed(node->op, moves)) of_moved(import, node, y);
+    if (op_is_listed(node->op, moves)) of_moved(lowering, node, y);
     for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)
-        if (node->op->id == elementwise[i].op) of_elementwise(import, node, elementwise[i].apply, y);
+        if (node->op->id == elementwise[i].op) of_elementwise(lowering, node, elementwise[i].apply, y);
     for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
-        if (node->op->id == reductions[i].op && tensor_elements(&import->graph->tensors.at[node->outputs[0]]) == 1 &&
-            tensor_elements(&import->graph->tensors.at[node->inputs[0]]))
-            of_reduction(import, node, reductions[i].apply, y);
+        if (node->op->id == reductions[i].op && tensor_elements(&lowering->graph->tensors.at[node->outputs[0]]) == 1 &&
+            tensor_elements(&lowering->graph->tensors.at[node->inputs[0]]))
+            of_reduction(lowering, node, reductions[i].apply, y);
 }
 
 /* The amounts of the result of the tensor's node, or of a constant. Values that may overflow, and those of other types
  * and of several results, are roots. */
-static void of_tensor(struct import *import, int id, int depth, struct amount *y) {
-    const struct tensor tensor = import->graph->tensors.at[id];
+static void of_tensor(struct lowering *lowering, int id, int depth, struct amount *y) {
+    const struct tensor tensor = lowering->graph->tensors.at[id];
     int64_t least, most;
-    for (int e = 0; e < tensor_elements(&tensor); e++) y[e] = unknown(import, id, e);
+    for (int e = 0; e < tensor_elements(&tensor); e++) y[e] = unknown(lowering, id, e);
     if (depth == DEPTH || !range_of(tensor.dtype, &least, &most)) return;
-    if (tensor.kind == TENSOR_CONST) of_constant(import, id, &tensor, y);
+    if (tensor.kind == TENSOR_CONST) of_constant(lowering, id, &tensor, y);
     if (tensor.producer < 0) return;
-    const struct node *node = &import->graph->nodes.at[tensor.producer];
+    const struct node *node = &lowering->graph->nodes.at[tensor.producer];
     for (int i = 0; i < node->ninputs; i++)
-        if (node->inputs[i] < 0 || !find(import, node->inputs[i], depth + 1)) return;
+        if (node->inputs[i] < 0 || !find(lowering, node->inputs[i], depth + 1)) return;
     if (node->noutputs != 1) return;
-    of_node(import, node, y);
+    of_node(lowering, node, y);
     for (int e = 0; e < tensor_elements(&tensor); e++)
-        if (y[e].least < least || y[e].most > most) y[e] = unknown(import, id, e);
+        if (y[e].least < least || y[e].most > most) y[e] = unknown(lowering, id, e);
 }
 
-static void record(struct import *import, int id, const struct amount *amounts) {
-    VEC_PUSH(import->arena, &import->amounts, amounts);
-    map_put(&import->amount_index, (const char *)&id, sizeof id, import->amounts.n - 1);
+static void record(struct lowering *lowering, int id, const struct amount *amounts) {
+    VEC_PUSH(lowering->arena, &lowering->amounts, amounts);
+    map_put(&lowering->amount_index, (const char *)&id, sizeof id, lowering->amounts.n - 1);
 }
 
-void amounts_set(struct import *import, int tensor, const struct amount *amount) {
-    record(import, tensor, arena_copy(import->arena, amount, sizeof *amount));
+void amounts_set(struct lowering *lowering, int tensor, const struct amount *amount) {
+    record(lowering, tensor, arena_copy(lowering->arena, amount, sizeof *amount));
 }
 
-static const struct amount *find(struct import *import, int id, int depth) {
-    const int known = map_get(&import->amount_index, (const char *)&id, sizeof id);
-    if (known >= 0) return import->amounts.at[known];
-    const int64_t elements = tensor_elements(&import->graph->tensors.at[id]);
+static const struct amount *find(struct lowering *lowering, int id, int depth) {
+    const int known = map_get(&lowering->amount_index, (const char *)&id, sizeof id);
+    if (known >= 0) return lowering->amounts.at[known];
+    const int64_t elements = tensor_elements(&lowering->graph->tensors.at[id]);
     if (elements > AMOUNTS) return NULL;
-    struct amount *y = ARENA_ARRAY(import->arena, struct amount, elements + 1);
-    of_tensor(import, id, depth, y);
-    record(import, id, y);
+    struct amount *y = ARENA_ARRAY(lowering->arena, struct amount, elements + 1);
+    of_tensor(lowering, id, depth, y);
+    record(lowering, id, y);
     return y;
 }
 
-const struct amount *amounts_of(struct import *import, int tensor) {
-    return find(import, tensor, 0);
+const struct amount *amounts_of(struct lowering *lowering, int tensor) {
+    return find(lowering, tensor, 0);
 }
 
-int amounts_fold(struct import *import, int id) {
-    const struct tensor tensor = import->graph->tensors.at[id];
+int amounts_fold(struct lowering *lowering, int id) {
+    const struct tensor tensor = lowering->graph->tensors.at[id];
     const int64_t n = tensor_elements(&tensor);
-    if (!import->counts.n || tensor.kind != TENSOR_VALUE || rt_dtype_is_float(tensor.dtype) ||
-        rt_dtype_is_code(tensor.dtype) || import_counted(import, id))
+    if (!lowering->counts.n || tensor.kind != TENSOR_VALUE || rt_dtype_is_float(tensor.dtype) ||
+        rt_dtype_is_code(tensor.dtype) || lowering_counted(lowering, id))
         return id;
-    const struct amount *amounts = amounts_of(import, id);
+    const struct amount *amounts = amounts_of(lowering, id);
     for (int64_t i = 0; amounts && i < n; i++)
         if (amounts[i].n || amounts[i].offset >= AMOUNT_LIMIT || amounts[i].offset <= -AMOUNT_LIMIT) amounts = NULL;
     if (!amounts) return id;
-    int64_t *values = ARENA_ARRAY(import->arena, int64_t, n + 1);
-    unsigned char *bytes = arena_alloc(import->arena, (size_t)n + 1, rt_dtype_bytes(tensor.dtype));
+    int64_t *values = ARENA_ARRAY(lowering->arena, int64_t, n + 1);
+    unsigned char *bytes = arena_alloc(lowering->arena, (size_t)n + 1, rt_dtype_bytes(tensor.dtype));
     for (int64_t i = 0; i < n; i++) values[i] = amounts[i].offset;
     rt_convert(bytes, tensor.dtype, values, RT_I64, (size_t)n);
-    return graph_add_const(import->graph, tensor.name, tensor.dtype, tensor.ndim, tensor.dims, bytes);
+    return graph_add_const(lowering->graph, tensor.name, tensor.dtype, tensor.ndim, tensor.dims, bytes);
 }

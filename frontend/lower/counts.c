@@ -15,49 +15,48 @@
  * No bound is 1, since dimensions of extent 1 are broadcast (lower_sized). */
 #include <string.h>
 
-#include "frontend/import/import_state.h"
 #include "frontend/lower/lower_counted.h"
+#include "frontend/lower/lowering.h"
 #include "ir/dims.h"
 
-enum { DECIDED = 0 /* in import->counts: all elements are valid; else 1 + the index in import->counted */ };
+enum { DECIDED = 0 /* in lowering->counts: all elements are valid; else 1 + the index in lowering->counted */ };
 
-const struct counted *import_counted(const struct import *import, int id) {
-    int at = import->counts.n ? map_get(&import->counts, (const char *)&id, sizeof id) : -1;
-    return at <= DECIDED ? NULL : &import->counted.at[at - 1];
+const struct counted *lowering_counted(const struct lowering *lowering, int id) {
+    int at = lowering->counts.n ? map_get(&lowering->counts, (const char *)&id, sizeof id) : -1;
+    return at <= DECIDED ? NULL : &lowering->counted.at[at - 1];
 }
 
+static void find_counts(struct lowering *lowering);
+
 const struct counted *lower_counted(const struct lower *lower, int tensor) {
-    import_find_counts(lower->import);
-    return import_counted(lower->import, tensor);
+    find_counts(lower->shared);
+    return lowering_counted(lower->shared, tensor);
 }
 
 void lower_set_counted(struct lower *lower, int tensor, const struct counted *counted) {
-    struct import *import = lower->import;
+    struct lowering *lowering = lower->shared;
     if (tensor < 0) return;
     if (counted) {
-        amounts_bound(import, counted->count, 0, import->graph->tensors.at[tensor].dims[counted->dim]);
-        VEC_PUSH(import->arena, &import->counted, *counted);
+        amounts_bound(lowering, counted->count, 0, lowering->graph->tensors.at[tensor].dims[counted->dim]);
+        VEC_PUSH(lowering->arena, &lowering->counted, *counted);
     }
-    map_put(&import->counts, (const char *)&tensor, sizeof tensor, counted ? import->counted.n : DECIDED);
+    map_put(&lowering->counts, (const char *)&tensor, sizeof tensor, counted ? lowering->counted.n : DECIDED);
 }
 
 bool lower_is_resized(const struct lower *lower, int x) {
-    const struct import *import = lower->import;
-    import_find_counts(lower->import);
-    while (import->counts.n) {
-        if (map_get(&import->counts, (const char *)&x, sizeof x) >= 0) return true;
-        const int producer = import->graph->tensors.at[x].producer;
-        if (producer < 0 || import->graph->nodes.at[producer].op->id != OP_Reshape) return false;
-        x = import->graph->nodes.at[producer].inputs[0];
+    const struct lowering *lowering = lower->shared;
+    find_counts(lower->shared);
+    while (lowering->counts.n) {
+        if (map_get(&lowering->counts, (const char *)&x, sizeof x) >= 0) return true;
+        const int producer = lowering->graph->tensors.at[x].producer;
+        if (producer < 0 || lowering->graph->nodes.at[producer].op->id != OP_Reshape) return false;
+        x = lowering->graph->nodes.at[producer].inputs[0];
     }
     return false;
 }
 
 int lower_valid(struct lower *lower, const struct counted *counted, int64_t bound, int ndim, int dim) {
-    int64_t shape[RT_MAX_NDIM], *values = ARENA_ARRAY(lower->import->arena, int64_t, bound + 1);
-    for (int64_t i = 0; i < bound; i++) values[i] = i;
-    for (int d = 0; d < ndim; d++) shape[d] = d == dim ? bound : 1;
-    int valid = emit2(lower, OP_Less, emit_ints(lower, (int)bound, values, ndim, shape), counted->count);
+    int valid = emit2(lower, OP_Less, emit_places(lower, 0, bound, ndim, dim), counted->count);
     lower_set_counted(lower, valid, NULL);
     return valid;
 }
@@ -88,13 +87,13 @@ static int refuse_counted(struct lower *lower, const char *what, int dim) {
                        "%s is not supported for an operand whose size along dimension %d depends on data", what, dim);
 }
 
-int import_check_counted(struct lower *lower) {
+int lower_check_counted(struct lower *lower) {
     bool any = false;
     for (int i = 0; i < lower->ninputs; i++) {
         const struct counted *counted =
             lower->inputs[i] < 0 || lower_is_sequence(lower->inputs[i]) ? NULL : lower_counted(lower, lower->inputs[i]);
         if (counted && lower->op->counted == COUNTED_NO)
-            return refuse_counted(lower, diag_quote(lower->builder.diags, lower->op->name), counted->dim);
+            return refuse_counted(lower, lower_quote(lower, lower->op->name), counted->dim);
         any = any || counted;
     }
     return any && lower->op->counted == COUNTED_BROADCAST ? lower_fit(lower, lower->ninputs, lower->inputs, -1) : 0;
@@ -117,22 +116,22 @@ static int dim_of_factor(const struct operand *operand, int factor) {
 }
 
 /* Every other input that has the factor is counted along it, by the same number. */
-static bool inputs_agree(struct import *import, const struct dims *dims, const struct node *node, int factor,
+static bool inputs_agree(struct lowering *lowering, const struct dims *dims, const struct node *node, int factor,
                          int count) {
-    const struct amount *here = amounts_of(import, count);
+    const struct amount *here = amounts_of(lowering, count);
     for (int k = 0; k < node->ninputs; k++) {
         int dim = node->inputs[k] < 0 ? -1 : dim_of_factor(&dims->operand[k], factor);
-        const struct counted *counted = dim < 0 ? NULL : import_counted(import, node->inputs[k]);
+        const struct counted *counted = dim < 0 ? NULL : lowering_counted(lowering, node->inputs[k]);
         if (dim == -2 || (dim >= 0 && (!counted || counted->dim != dim ||
-                                       !amount_equal(import, here, amounts_of(import, counted->count)))))
+                                       !amount_equal(lowering, here, amounts_of(lowering, counted->count)))))
             return false;
     }
     return true;
 }
 
-static void set_counted(struct import *import, int tensor, const struct counted *counted) {
-    VEC_PUSH(import->arena, &import->counted, *counted);
-    map_put(&import->counts, (const char *)&tensor, sizeof tensor, import->counted.n);
+static void set_counted(struct lowering *lowering, int tensor, const struct counted *counted) {
+    VEC_PUSH(lowering->arena, &lowering->counted, *counted);
+    map_put(&lowering->counts, (const char *)&tensor, sizeof tensor, lowering->counted.n);
 }
 
 /* The factor that a counted dimension of operand k is; -1 if it is several. */
@@ -142,62 +141,61 @@ static int factor_of(const struct dims *dims, int k, const struct counted *count
 }
 
 /* The results of a node with input k counted; false if the operator cannot be applied to valid indices alone. */
-static bool pass_on(struct import *import, const struct node *node, int k) {
-    struct counted counted = *import_counted(import, node->inputs[k]);
+static bool pass_on(struct lowering *lowering, const struct node *node, int k) {
+    struct counted counted = *lowering_counted(lowering, node->inputs[k]);
     struct dims dims;
     const char *why;
     bool found = false;
-    if (dims_bind(import->arena, import->graph, node, &dims, &why) < 0) return false;
+    if (dims_bind(lowering->arena, lowering->graph, node, &dims, &why) < 0) return false;
     const int factor = factor_of(&dims, k, &counted);
     if (factor < 0) return false;
     const bool any = dims.factor[factor].kind != FACTOR_PASS && node->op->neutral == NEUTRAL_ANY;
     if (!any && dims.factor[factor].kind != FACTOR_PASS) return false;
-    if (!inputs_agree(import, &dims, node, factor, counted.count)) return false;
+    if (!inputs_agree(lowering, &dims, node, factor, counted.count)) return false;
     counted.zero = counted.zero && moves_only(node->op);
     for (int i = 0; i < node->noutputs; i++) {
         int dim = dim_of_factor(&dims.operand[dims.ninputs + i], factor);
         if (dim == -2) return false;
         if (dim < 0) continue;
-        const struct counted *before = import_counted(import, node->outputs[i]);
+        const struct counted *before = lowering_counted(lowering, node->outputs[i]);
         if (before && before->dim != dim) return false; /* counted along two dimensions */
         found = true;
         counted.dim = dim;
-        if (!before) set_counted(import, node->outputs[i], &counted);
+        if (!before) set_counted(lowering, node->outputs[i], &counted);
     }
     return found || any;
 }
 
-static bool is_decided(const struct import *import, const struct node *node) {
+static bool is_decided(const struct lowering *lowering, const struct node *node) {
     for (int i = 0; i < node->noutputs; i++)
-        if (map_get(&import->counts, (const char *)&node->outputs[i], sizeof(int)) >= 0) return true;
+        if (map_get(&lowering->counts, (const char *)&node->outputs[i], sizeof(int)) >= 0) return true;
     return false;
 }
 
 /* The first counted input that the node's results do not follow from; NULL: none. */
-static const struct counted *find_obstacle(struct import *import, const struct node *node) {
+static const struct counted *find_obstacle(struct lowering *lowering, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++) {
-        const struct counted *counted = node->inputs[k] < 0 ? NULL : import_counted(import, node->inputs[k]);
-        if (counted && !pass_on(import, node, k)) return import_counted(import, node->inputs[k]);
+        const struct counted *counted = node->inputs[k] < 0 ? NULL : lowering_counted(lowering, node->inputs[k]);
+        if (counted && !pass_on(lowering, node, k)) return lowering_counted(lowering, node->inputs[k]);
     }
     return NULL;
 }
 
-void import_find_counts(struct import *import) {
-    for (; import->counts.n && import->passed < import->graph->nodes.n; import->passed++) {
-        const struct node *node = &import->graph->nodes.at[import->passed];
-        if (!is_decided(import, node)) find_obstacle(import, node);
+static void find_counts(struct lowering *lowering) {
+    for (; lowering->counts.n && lowering->passed < lowering->graph->nodes.n; lowering->passed++) {
+        const struct node *node = &lowering->graph->nodes.at[lowering->passed];
+        if (!is_decided(lowering, node)) find_obstacle(lowering, node);
     }
 }
 
-int import_pass_counts(struct lower *lower, int first) {
-    struct import *import = lower->import;
-    import_find_counts(import);
-    for (int n = first; import->counts.n && n < import->graph->nodes.n; n++) {
-        const struct node *node = &import->graph->nodes.at[n];
-        const struct counted *obstacle = is_decided(import, node) ? NULL : find_obstacle(import, node);
+int lower_pass_counts(struct lower *lower, int first) {
+    struct lowering *lowering = lower->shared;
+    find_counts(lowering);
+    for (int n = first; lowering->counts.n && n < lowering->graph->nodes.n; n++) {
+        const struct node *node = &lowering->graph->nodes.at[n];
+        const struct counted *obstacle = is_decided(lowering, node) ? NULL : find_obstacle(lowering, node);
         if (obstacle)
-            return refuse_counted(lower, diag_quote(lower->builder.diags, lower->op ? lower->op->name : "function"),
-                                  obstacle->dim);
+            return refuse_counted(lower, lower_quote(lower, lower->op ? lower->op->name : "function"), obstacle->dim);
     }
     return 0;
 }
@@ -220,45 +218,25 @@ static int neutral_value(struct lower *lower, int x, enum neutral neutral) {
 }
 
 bool lower_mask(struct lower *lower, const struct node *node, int *inputs, struct counted *result) {
-    struct import *import = lower->import;
+    struct lowering *lowering = lower->shared;
     struct dims dims;
     const char *why;
     bool counts = false;
-    import_find_counts(import);
-    if (!import->counts.n) return false;
+    find_counts(lowering);
+    if (!lowering->counts.n) return false;
     for (int k = 0; k < node->ninputs; k++)
-        counts = counts || (node->inputs[k] >= 0 && import_counted(import, node->inputs[k]));
-    if (!counts || dims_bind(import->arena, import->graph, node, &dims, &why) < 0) return false;
+        counts = counts || (node->inputs[k] >= 0 && lowering_counted(lowering, node->inputs[k]));
+    if (!counts || dims_bind(lowering->arena, lowering->graph, node, &dims, &why) < 0) return false;
     counts = false;
     for (int k = 0; k < node->ninputs; k++) {
-        const struct counted *counted = node->inputs[k] < 0 ? NULL : import_counted(import, node->inputs[k]);
+        const struct counted *counted = node->inputs[k] < 0 ? NULL : lowering_counted(lowering, node->inputs[k]);
         const int factor = counted ? factor_of(&dims, k, counted) : -1;
         const enum neutral neutral = factor < 0 ? NEUTRAL_NONE : neutral_of(node->op, dims.factor[factor].kind);
-        if (neutral == NEUTRAL_NONE || !inputs_agree(import, &dims, node, factor, counted->count)) continue;
+        if (neutral == NEUTRAL_NONE || !inputs_agree(lowering, &dims, node, factor, counted->count)) continue;
         const int dim = dim_of_factor(&dims.operand[dims.ninputs], factor);
         counts = counts || dim >= 0;
         if (dim >= 0) *result = (struct counted){dim, counted->count, false};
         inputs[k] = lower_masked(lower, inputs[k], neutral_value(lower, inputs[k], neutral));
     }
     return counts;
-}
-
-/* Outputs ---------------------------------------------------------------------------------------------------------- */
-
-void import_count_outputs(struct import *import) {
-    struct graph *graph = import->graph;
-    const int n = graph->outputs.n;
-    for (int i = 0; i < n; i++) {
-        const struct counted *counted = import_counted(import, graph->outputs.at[i]);
-        if (!counted) continue;
-        int at = n;
-        while (at < graph->outputs.n && graph->outputs.at[at] != counted->count) at++;
-        if (at == graph->outputs.n) {
-            VEC_PUSH(graph->arena, &graph->outputs, counted->count);
-            VEC_PUSH(graph->arena, &graph->output_names,
-                     arena_printf(graph->arena, "%s.count", graph->output_names.at[i]));
-        }
-        struct counted_output output = {i, counted->dim, at};
-        VEC_PUSH(graph->arena, &graph->counted, output);
-    }
 }
