@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "ir/base/arena.h"
+#include "ir/base/axes.h"
 #include "ir/base/diag.h"
 #include "ir/base/map.h"
 #include "ir/base/vec.h"
@@ -83,8 +84,9 @@ const char *mesh_axis_text(const struct mesh *mesh, int axis, struct arena *aren
 const char *mesh_refused(const struct mesh *mesh);
 /* The axis whose coordinate is the pipeline stage; -1 if the mesh has none. */
 int mesh_pipeline_axis(const struct mesh *mesh);
-/* The index of the axis of that name, replica axes included; -1 if the mesh has none. */
+/* The index of the axis of that name, replica axes included, or of that role; -1 if the mesh has none. */
 int mesh_axis_by_name(const struct mesh *mesh, const char *name);
+int mesh_axis(const struct mesh *mesh, enum axis_role role);
 
 extern const char *const reduce_names[RT_REDUCES]; /* in text IR */
 

@@ -71,8 +71,12 @@ int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
     return -1;
 }
 
+int mesh_axis(const struct mesh *mesh, enum axis_role role) {
+    return mesh_axis_by_name(mesh, axis_rows[role].name);
+}
+
 int mesh_pipeline_axis(const struct mesh *mesh) {
-    return mesh_axis_by_name(mesh, "pipeline");
+    return mesh_axis(mesh, AXIS_PIPELINE);
 }
 
 const char *mesh_axis_text(const struct mesh *mesh, int axis, struct arena *arena) {

@@ -1,7 +1,7 @@
 #include "frontend/lower/lowering.h"
 
 #include "frontend/read/onnx_data.h"
-#include "runtime/base/checked.h"
+#include "runtime/base/number/checked.h"
 
 void lowering_init(struct lowering *lowering) {
     map_init(&lowering->counts, lowering->arena);

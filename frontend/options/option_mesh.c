@@ -2,6 +2,7 @@
 #include "frontend/options/parser.h"
 
 #include "frontend/options/help_text.h"
+#include "ir/base/axes.h"
 #include "runtime/base/shape/mesh.h"
 
 #include <stdlib.h>
@@ -168,7 +169,7 @@ static int named_mesh(struct parser *parser, int64_t *devices) {
         struct mesh_axis *axis = &options->mesh[mesh.naxes];
         if (take_axis(parser, &options->pas.settings.at[i], axis)) return -1;
         product *= axis->size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
-        if (!strcmp(axis->name, "pipeline")) mesh.stages = mesh.naxes;
+        if (axis_role_of(axis->name) == AXIS_PIPELINE) mesh.stages = mesh.naxes;
         mesh.axis[mesh.naxes++] = (struct rt_mesh_axis){axis->size, axis->first, axis->end};
     }
     options->naxes = mesh.naxes;
@@ -208,7 +209,7 @@ static int check_dp(struct parser *parser) {
 static int check_sequence_parallel(struct parser *parser) {
     const struct options *options = parser->options;
     for (int i = 0; i < options->naxes; i++)
-        if (!strcmp(options->mesh[i].name, "tensor")) return 0;
+        if (axis_role_of(options->mesh[i].name) == AXIS_TENSOR) return 0;
     return options->sequence_parallel
                ? diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                             "--sequence-parallel goes with tensor parallelism, and --pas %s has no axis tensor",

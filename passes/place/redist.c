@@ -123,8 +123,8 @@ static bool gathers_again(const struct redist *redist, int tensor, const struct 
     if (redist->phase != PHASE_BACKWARD || graph_phase_of(graph, tensor) != PHASE_FORWARD) return false;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct placement part = layout_along(&held->layout, axis);
-        const bool positions = strcmp(graph->mesh.axis[axis].name, "context") == 0 ||
-                               (strcmp(graph->mesh.axis[axis].name, "tensor") == 0 && held->ndim == 3 && part.dim == 1);
+        const enum axis_role role = axis_role_of(graph->mesh.axis[axis].name);
+        const bool positions = role == AXIS_CONTEXT || (role == AXIS_TENSOR && held->ndim == 3 && part.dim == 1);
         const bool has = mesh_has(&graph->mesh, axis, schedule_home(graph, redist->stage));
         if (has && part.kind == PLACED_PART && positions && layout_along(layout, axis).kind == PLACED_WHOLE)
             return true;

@@ -35,7 +35,7 @@ static const struct op *ring_of(const struct graph *graph, const struct node *no
 }
 
 int pass_ring(struct graph *graph, const struct pass_context *context) {
-    const int axis = mesh_axis_by_name(&graph->mesh, "context");
+    const int axis = mesh_axis(&graph->mesh, AXIS_CONTEXT);
     int rings = 0, gathered = 0;
     if (!context->ring_attention || axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     for (int i = 0; i < graph->order.n; i++) {

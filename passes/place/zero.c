@@ -232,11 +232,10 @@ int zero_groups(const struct training *training) {
 
 /* The axes along which ranks have different samples or positions, so that gradients are partial; and the replicas. */
 static unsigned axes_to_cut(const struct mesh *mesh) {
-    static const char *const names[] = {"context", "expert", "data"};
     unsigned axes = 1u << mesh->naxes;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const int axis = mesh_axis_by_name(mesh, names[i]);
-        if (axis >= 0) axes |= 1u << axis;
+    for (int role = 0; role < AXIS_ROLES; role++) {
+        const int axis = mesh_axis(mesh, (enum axis_role)role);
+        if (axis >= 0 && axis_rows[role].samples) axes |= 1u << axis;
     }
     return axes;
 }

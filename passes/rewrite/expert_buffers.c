@@ -91,7 +91,7 @@ static int leading(const struct tensor *tensor, int64_t count) {
 static int64_t groups_of(const struct walk *walk, int64_t tokens) {
     const struct graph *graph = walk->graph;
     const struct mesh *mesh = &graph->mesh;
-    const int data = mesh_axis_by_name(mesh, "data"), expert = mesh_axis_by_name(mesh, "expert");
+    const int data = mesh_axis(mesh, AXIS_DATA), expert = mesh_axis(mesh, AXIS_EXPERT);
     const struct tensor *first = graph->inputs.n ? &graph->tensors.at[graph->inputs.at[0]] : NULL;
     int64_t groups = data < 0 ? 1 : mesh->axis[data].size;
     if (walk->context->expert_capacity) groups *= mesh->axis[expert].size;
@@ -345,7 +345,7 @@ static void find_products(struct walk *walk) {
 
 int pass_expert_buffers(struct graph *graph, const struct pass_context *context) {
     struct walk walk = {.graph = graph, .context = context, .builder = {.graph = graph, .diags = context->diags}};
-    const int axis = mesh_axis_by_name(&graph->mesh, "expert");
+    const int axis = mesh_axis(&graph->mesh, AXIS_EXPERT);
     if (axis < 0 || (graph->mesh.axis[axis].size == 1 && !context->expert_capacity)) return 0;
     find_products(&walk);
     rewrite_begin(&walk.rewrite, graph);

@@ -53,14 +53,14 @@ static int repeat_heads(struct build *builder, int id, const struct dividing *by
     return 0;
 }
 
-static int64_t ways_along(const struct graph *graph, const char *name) {
-    const int axis = mesh_axis_by_name(&graph->mesh, name);
+static int64_t ways_along(const struct graph *graph, enum axis_role role) {
+    const int axis = mesh_axis(&graph->mesh, role);
     return axis < 0 ? 1 : graph->mesh.axis[axis].size;
 }
 
 int pass_repeat_heads(struct graph *graph, const struct pass_context *context) {
-    const struct dividing by = {ways_along(graph, "tensor"),
-                                context->attention_heads ? ways_along(graph, "context") : 1};
+    const struct dividing by = {ways_along(graph, AXIS_TENSOR),
+                                context->attention_heads ? ways_along(graph, AXIS_CONTEXT) : 1};
     struct build builder = {.graph = graph, .diags = context->diags};
     struct rewrite rewrite;
     if (by.tensor * by.context == 1) return 0;

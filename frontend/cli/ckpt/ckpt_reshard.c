@@ -60,7 +60,7 @@ static int read_mesh(struct checkpoint_target *target, const struct rt_json *lis
         struct rt_mesh_axis axis;
         if (mesh.naxes == RT_MAX_AXES || !plan_get_axis(entry, &axis) || mesh_product(&mesh) * axis.size > RT_MAX_RANKS)
             return -1;
-        mesh_add_axis(&mesh, entry->next ? "" : "pipeline", &axis);
+        mesh_add_axis(&mesh, entry->next ? "" : axis_rows[AXIS_PIPELINE].name, &axis);
     }
     if (mesh_refused(&mesh)) return -1;
     target->mesh = mesh_positions(&mesh);

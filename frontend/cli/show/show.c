@@ -460,7 +460,7 @@ static int64_t stored_bytes(const struct rt_json *tensor) {
 
 /* The weights that tensor parallelism does not divide, if there are any. */
 static void put_whole_weights(struct strbuf *out, const struct compiled_model *compiled) {
-    static const char axis[] = "tensor";
+    const char *axis = axis_rows[AXIS_TENSOR].name;
     const struct rt_json *largest = NULL;
     int64_t whole = 0, all = 0;
     if (mesh_axis_by_name(&compiled->mesh, axis) < 0 || memory_ways(compiled, axis) < 2) return;

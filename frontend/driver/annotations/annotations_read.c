@@ -77,7 +77,7 @@ static void find_stages(const Onnx__DeviceConfigurationProto *configuration, str
     int first = RT_MAX_RANKS, end = 0, stages = 0;
     for (size_t d = 0; d < configuration->n_device && pipeline >= 0 && axis != pipeline; d++) {
         const int coordinate = named_coordinate(configuration->device[d], mesh->axis[axis].name);
-        const int stage = named_coordinate(configuration->device[d], "pipeline");
+        const int stage = named_coordinate(configuration->device[d], axis_rows[AXIS_PIPELINE].name);
         if (stage >= stages) stages = stage + 1;
         if (coordinate >= mesh->axis[axis].size && coordinate < RT_MAX_RANKS) mesh->axis[axis].size = coordinate + 1;
         if (coordinate < 1) continue;
@@ -124,10 +124,10 @@ static int default_mesh(const struct reader *r, struct mesh *mesh) {
     }
     if (devices % stages) return refuse_mesh(r, "its devices do not divide among its pipeline stages");
     *mesh = (struct mesh){0};
-    mesh->axis[mesh->naxes].name = "tensor";
+    mesh->axis[mesh->naxes].name = axis_rows[AXIS_TENSOR].name;
     mesh->axis[mesh->naxes++].size = devices / stages;
     if (stages == 1) return 0;
-    mesh->axis[mesh->naxes].name = "pipeline";
+    mesh->axis[mesh->naxes].name = axis_rows[AXIS_PIPELINE].name;
     mesh->axis[mesh->naxes++].size = stages;
     return 0;
 }

@@ -87,7 +87,7 @@ static void take_options_mesh(struct reader *reader) {
     }
     if (!reader->files->rules) return;
     mesh->naxes = 1;
-    mesh->axis[0].name = "tensor";
+    mesh->axis[0].name = axis_rows[AXIS_TENSOR].name;
     mesh->axis[0].size = (int)reader->options->plan_ngpus;
 }
 

@@ -33,14 +33,6 @@ static bool parse_dim(const char *text, struct constraint_dim *dim) {
     return true;
 }
 
-/* Axes that divide tensors. */
-static bool is_splitting_axis(const char *name) {
-    static const char *const names[] = {"tensor", "context", "expert", "data"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) return true;
-    return false;
-}
-
 int constraints_parse_word(struct constraints *constraints, struct arena *arena, struct diags *diags,
                            const char *option, const char *word, bool forbids) {
     const char *colon = strrchr(word, ':'), *at = strchr(colon, '@');
@@ -48,14 +40,15 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
     struct constraint pin = {.kind = forbids ? CONSTRAINT_FORBID : CONSTRAINT_PIN,
                              .place = arena_printf(arena, "--%s %s", option, diag_quote(diags, word)),
                              .node = arena_copy(arena, word, (size_t)(colon - word)),
-                             .axis = at ? arena_strdup(arena, at + 1) : "tensor",
+                             .axis = at ? arena_strdup(arena, at + 1) : axis_rows[AXIS_TENSOR].name,
                              .replica = true};
     struct constraint_dim dim;
     if (!*pin.node || (at && (forbids || !*pin.axis)))
         return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
                           "%s is not GLOB:TENSOR.DIM%s or GLOB:replicate", diag_quote(diags, word),
                           forbids ? "" : "[@AXIS]");
-    if (!is_splitting_axis(pin.axis))
+    const enum axis_role role = axis_role_of(pin.axis);
+    if (role == AXIS_ROLES || !axis_rows[role].splits)
         return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
                           "%s: the axis after '@' must be tensor, context, expert or data", diag_quote(diags, word));
     if (strcmp(what, "replicate") == 0 && !at) {

@@ -86,7 +86,7 @@ static void split_behind_heads(struct propagation *propagation, int64_t position
 static int64_t blocks_of_cut(const struct propagation *propagation, int64_t positions,
                              const struct pass_context *context) {
     const struct mesh *mesh = &propagation->graph->mesh;
-    const int tensor = mesh_axis_by_name(mesh, "tensor");
+    const int tensor = mesh_axis(mesh, AXIS_TENSOR);
     const bool nested = context->sequence_parallel && tensor >= 0; /* the parts are divided further */
     const int pieces = propagation->ways * (nested ? mesh->axis[tensor].size : 1);
     const struct rt_cut cut = {positions, -2, 1, pieces};
@@ -117,7 +117,7 @@ static void split_inputs(struct propagation *propagation, int64_t positions, int
 
 int policy_context(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
-    const int axis = mesh_axis_by_name(&graph->mesh, "context");
+    const int axis = mesh_axis(&graph->mesh, AXIS_CONTEXT);
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct propagation propagation;
     propagation_init(&propagation, draft, graph->arena, axis);

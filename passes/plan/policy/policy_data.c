@@ -35,7 +35,7 @@ void policy_split_batch(struct propagation *propagation, int64_t groups, const c
 int policy_data(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
-    int axis = mesh_axis_by_name(&graph->mesh, "data");
+    int axis = mesh_axis(&graph->mesh, AXIS_DATA);
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct propagation propagation;
     propagation_init(&propagation, draft, graph->arena, axis);

@@ -17,7 +17,7 @@ static bool is_exchange(const struct node *node) {
 /* The number of groups with which each rank of the axis holds one: axis data divides them too. */
 static int64_t groups_to_exchange(const struct propagation *propagation) {
     const struct mesh *mesh = &propagation->graph->mesh;
-    const int data = mesh_axis_by_name(mesh, "data");
+    const int data = mesh_axis(mesh, AXIS_DATA);
     return (int64_t)propagation->ways * (data < 0 ? 1 : mesh->axis[data].size);
 }
 
@@ -59,7 +59,7 @@ static void split_experts(struct propagation *propagation) {
 
 int policy_expert(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
-    const int axis = mesh_axis_by_name(&graph->mesh, "expert");
+    const int axis = mesh_axis(&graph->mesh, AXIS_EXPERT);
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct propagation propagation;
     propagation_init(&propagation, draft, graph->arena, axis);

@@ -242,7 +242,7 @@ static void report_attention(const struct propagation *propagation, struct diags
 
 void policy_products(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
-    int axis = mesh_axis_by_name(&graph->mesh, "tensor");
+    int axis = mesh_axis(&graph->mesh, AXIS_TENSOR);
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return;
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;

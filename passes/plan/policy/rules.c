@@ -103,7 +103,7 @@ static int parse_split(struct reader *r, struct rule *rule) {
     int64_t dim;
     skip_blanks(r);
     rule->kind = RULE_SPLIT;
-    rule->axis[0] = "tensor";
+    rule->axis[0] = axis_rows[AXIS_TENSOR].name;
     rule->naxes = 1;
     rule->stride = 1;
     rule->tensor = *r->at == '"' ? take_quoted(r) : take_word(r);
