@@ -32,16 +32,16 @@ RULES = [
     ("^passes/rank/", f"{REWRITE}|^passes/(train|plan|place|rank)/|{BASE}", 0),
     ("^codegen/", f"^codegen/|^passes/|{BASE}", 3),
     ("^frontend/read/", f"^frontend/read/|{BASE}", 6),
-    ("^frontend/lower/", f"^frontend/(read|lower)/|{BASE}", 0),
+    ("^frontend/lower/", f"^frontend/(read|lower)/|{BASE}", 8),
     ("^frontend/import/", f"^frontend/(read|lower|import)/|{BASE}", 0),
     ("^frontend/config/", f"^frontend/(config|lower)/|{BASE}", 0),
     ("^frontend/options/", "^frontend/options/|^ir/base/|^runtime/base/", 5),
     ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 5),
-    ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 8),
+    ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 12),
     ("^runtime/base/", "^runtime/base/", 0),
     ("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|ngrams|overlap|taps)[.]h$|^runtime/generated[.]h$", 0),
     ("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/generated[.]h$|^runtime/core/(rt|ring)[.]c$", 0),  # generated.h's
-    ("^runtime/", "^runtime/", 0),
+    ("^runtime/", "^runtime/", 35),
 ]
 SOURCES = (".c", ".h", ".def", ".inc", ".cu", ".cuh")
 
