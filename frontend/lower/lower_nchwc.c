@@ -12,8 +12,8 @@ static const char help[] = "in ONNX Runtime, set graph_optimization_level to ORT
 
 /* The block that the shape of a convolution's weights (m, c, ..) shows, 0 if both fit. Weights of all groups have whole
  * blocks of m. c is in blocks, too, unless it is less than a block: then the input is not in blocks. */
-static int block_of_weights(const Onnx__TensorProto *weights) {
-    if (weights->n_dims < 2) return 0;
+static int block_of_weights(const struct tensor *weights) {
+    if (weights->ndim < 2) return 0;
     const int64_t m = weights->dims[0], c = weights->dims[1];
     if (m % LARGE || (c > LARGE && c % LARGE)) return SMALL;
     return c > SMALL && c < LARGE ? LARGE : 0;
@@ -29,13 +29,13 @@ static int block_of_processor(void) {
 }
 
 /* Which blocks the weights of the model's convolutions show. */
-static void find_blocks(const Onnx__GraphProto *graph, bool shows[LARGE + 1]) {
-    for (size_t i = 0; i < graph->n_node; i++) {
-        const Onnx__NodeProto *node = graph->node[i];
+static void find_blocks(const Onnx__GraphProto *proto, const struct graph *graph, bool shows[LARGE + 1]) {
+    for (size_t i = 0; i < proto->n_node; i++) {
+        const Onnx__NodeProto *node = proto->node[i];
         if (strcmp(onnx_domain(node->domain), "com.microsoft.nchwc") != 0 || node->n_input < 2) continue;
-        for (size_t k = 0; k < graph->n_initializer; k++)
-            if (strcmp(onnx_text(graph->initializer[k]->name), node->input[1]) == 0)
-                shows[block_of_weights(graph->initializer[k])] = true;
+        for (int t = 0; t < graph->tensors.n; t++)
+            if (strcmp(graph->tensors.at[t].name, node->input[1]) == 0)
+                shows[block_of_weights(&graph->tensors.at[t])] = true;
     }
 }
 
@@ -44,7 +44,7 @@ static int64_t block_of(struct lower *lower) {
     struct lowering *shared = lower->shared;
     bool shows[LARGE + 1] = {false};
     if (shared->nchwc_block) return shared->nchwc_block;
-    find_blocks(shared->model->proto->graph, shows);
+    find_blocks(shared->model->proto->graph, shared->graph, shows);
     if (shows[SMALL] && shows[LARGE]) {
         diag_error(shared->diags, 417, EXIT_UNSUPPORTED, shared->model->place,
                    "weights are stored in blocks of 8 and of 16 channels");
