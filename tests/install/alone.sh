@@ -29,7 +29,7 @@ mv alone/gpt2/_ moved
 rm -rf alone
 [ ! -e moved/build/runtime ] || fail 'it has links to an installed runtime'
 env -i PATH="$work/bin" CC='cc -MD' RUNTIME_CFLAGS=-O0 CFLAGS=-O1 make -s -j2 -C moved build/run build/model.a
-cat moved/build/*.d moved/build/rankc/*/*.d | tr ' ' '\n' | grep -F -e "$source" -e rankc/rt.h -e xxhash.h | sort -u >headers
+find moved/build -name "*.d" -exec cat {} + | tr ' ' '\n' | grep -F -e "$source" -e rankc/rt.h -e xxhash.h | sort -u >headers
 [ "$(cat headers)" = "rankc/rt.h
 rankc/xxhash.h" ] || fail "headers of elsewhere: $(cat headers)"
 
