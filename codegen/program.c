@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/call/instruction.h"
+#include "codegen/text/layout.h"
 #include "codegen/text/names.h"
 #include "codegen/call/ports.h"
 #include "codegen/source.h"
@@ -62,7 +63,7 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
     }
     tmpl_setf(env, "nsplits", "%d", n);
     tmpl_setf(env, "flat", "0x%x", layout_flat_axes(&tensor->layout));
-    tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
+    tmpl_set(env, "splits", n ? strbuf_text(&out) : "0");
 }
 
 /* --init: initial values that replace the stored ones. */
@@ -71,7 +72,7 @@ static void bind_init(struct tmpl_env *env, const struct graph *graph, const str
     const bool made = rt_dtype_is_float(tensor->dtype) && !tensor->constant;
     const struct init_rule *rule = made ? init_rule_of(training, tensor->name) : NULL;
     if (!rule) {
-        tmpl_set(env, "init", "RT_INIT_STORED");
+        tmpl_set(env, "init", "0"); /* RT_INIT_STORED */
         return;
     }
     const struct init_values values = init_values_of(rule, tensor, graph->arena);
@@ -104,7 +105,7 @@ static void bind_name(struct tmpl_env *env, const struct tensor *tensor) {
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
     static const char *const packings[] = {
-        [RT_PLAIN] = "RT_PLAIN", [RT_PACK_ROWS] = "RT_PACK_ROWS", [RT_PACK_COLUMNS] = "RT_PACK_COLUMNS"};
+        [RT_PLAIN] = "0", [RT_PACK_ROWS] = "RT_PACK_ROWS", [RT_PACK_COLUMNS] = "RT_PACK_COLUMNS"};
     const struct graph *graph = plan->graph;
     bool any = false, *trained = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->updates.n; i++) trained[graph->updates.at[i].weight] = true;
@@ -157,6 +158,13 @@ static int chunk_of(const struct rankplan *plan, const struct rank_class *class,
     return 0;
 }
 
+/* The initial values of a struct rt_place. */
+static const char *place_text(struct arena *arena, const struct plan_place *place, int chunk) {
+    return arena_printf(arena, "{.arena = %s, .offset = %lld, .stride = %lld, .set = %d, .chunk = %d}",
+                        plan_arena_enumerators[place->arena], (long long)place->offset, (long long)place->stride,
+                        place->set, chunk);
+}
+
 static const char *places(const struct rankplan *plan, const struct rank_class *class, bool inputs, int n,
                           const int *tensors) {
     struct strbuf out;
@@ -164,12 +172,11 @@ static const char *places(const struct rankplan *plan, const struct rank_class *
     for (int i = 0; i < n; i++) {
         const struct plan_place *place = &class->place[tensors[i]];
         bool given = inputs && place->arena == RT_CALLER; /* read in the caller's memory, not copied */
+        strbuf_puts(&out, i ? ", " : "");
         if (place->offset < 0 || given)
-            strbuf_printf(&out, "%s{%s, RT_ABSENT, 0, 0, 0}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
+            strbuf_printf(&out, "{.arena = %s, .offset = RT_ABSENT}", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
-            strbuf_printf(&out, "%s{%s, %lld, %lld, %d, %d}", i ? ", " : "", plan_arena_enumerators[place->arena],
-                          (long long)place->offset, (long long)place->stride, place->set,
-                          inputs ? 0 : chunk_of(plan, class, tensors[i]));
+            strbuf_puts(&out, place_text(plan->graph->arena, place, inputs ? 0 : chunk_of(plan, class, tensors[i])));
     }
     return n ? strbuf_text(&out) : "{0}";
 }
@@ -179,7 +186,7 @@ static const char *offsets_of(const struct rankplan *plan, const struct rank_cla
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
         int64_t offset = class->place[tensors[i]].offset;
-        strbuf_puts(&out, i % 12 ? ", " : i ? ",\n" : "");
+        strbuf_puts(&out, i ? ", " : "");
         if (offset < 0)
             strbuf_puts(&out, "RT_ABSENT");
         else
@@ -338,17 +345,15 @@ static const char *any(const struct graph *graph, bool (*is)(const struct node *
     return "false";
 }
 
-/* struct rt_mesh as "2, 1, {{2}, {4}}"; where some stages alone have an axis "{{2, 0, 1}, {4}}". */
+/* The initial values of struct rt_mesh: ".naxes = 2, .stages = 1, .axis = {{.size = 2}, {.size = 4}}". */
 static const char *mesh_initializer(const struct mesh *mesh, struct arena *arena) {
     struct strbuf axes;
     strbuf_init(&axes, arena);
-    for (int a = 0; a < mesh->naxes; a++) {
-        strbuf_printf(&axes, "%s{%d", a ? ", " : "", mesh->axis[a].size);
-        if (mesh->axis[a].end) strbuf_printf(&axes, ", %d, %d", mesh->axis[a].first, mesh->axis[a].end);
-        strbuf_putc(&axes, '}');
-    }
-    return arena_printf(arena, "%d, %d, {%s}", mesh->naxes, mesh_pipeline_axis(mesh),
-                        mesh->naxes ? strbuf_text(&axes) : "{0}");
+    for (int a = 0; a < mesh->naxes; a++)
+        strbuf_printf(&axes, "%s{.size = %d, .first = %d, .end = %d}", a ? ", " : "", mesh->axis[a].size,
+                      mesh->axis[a].end ? mesh->axis[a].first : 0, mesh->axis[a].end);
+    return arena_printf(arena, ".naxes = %d, .stages = %d, .axis = {%s}", mesh->naxes, mesh_pipeline_axis(mesh),
+                        mesh->naxes ? strbuf_text(&axes) : "0");
 }
 
 static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
@@ -398,6 +403,8 @@ static void add_file(struct program *program, struct arena *arena, const char *p
 }
 
 static void add_text(struct program *program, struct arena *arena, const char *path, const char *text) {
+    const bool is_code = strchr(path, '.') != NULL; /* the Makefile is not */
+    if (is_code) text = layout_source(arena, text);
     add_file(program, arena, path, text, strlen(text));
 }
 

@@ -79,6 +79,7 @@ struct function {
     struct arena *arena;
     int times, period; /* calls in a step; instructions from one call to the next */
     int calls;         /* times x classes, those of the first class first */
+    int base;          /* in the first call, the value of the variable `instruction` */
     VEC(struct role) roles;
     struct map known; /* tensors of a role -> its index */
     struct names names;
@@ -295,8 +296,13 @@ static const char *put_size(struct strbuf *body, const char *mark) {
     return end - 1;
 }
 
-/* Writes the call with its placeholders replaced; the instruction's number is the text `base` followed by `number`. */
-static void put_call(struct function *function, int i, const char *base, int number) {
+/* True if the instruction has the same number in all classes of a source, although others have not. */
+static bool is_numbered_alike(const struct function *function, int i) {
+    return function->times == 1 && function->calls > 1 && node_at(function, i)->stage == STAGE_ALL;
+}
+
+/* Writes the call with its placeholders replaced: tensors, and the instruction's number less that in `instruction`. */
+static void put_call(struct function *function, int i) {
     const struct instruction *instruction = &function->source->instructions[0][i];
     int slot = 0;
     for (int s = 1; s <= instruction->tensors.n; s++)
@@ -305,7 +311,8 @@ static void put_call(struct function *function, int i, const char *base, int num
         if (*c == 1)
             strbuf_puts(&function->body, role_of(function, i, slot++)->name);
         else if (*c == 2)
-            strbuf_printf(&function->body, "%s%d", base, number);
+            strbuf_printf(&function->body, is_numbered_alike(function, i) ? "%d - instruction" : "%d",
+                          is_numbered_alike(function, i) ? instruction->number : instruction->number - function->base);
         else if (*c == SIZE_MARK)
             c = put_size(&function->body, c);
         else
@@ -353,14 +360,18 @@ static void put_node_comment(struct function *function, int i) {
     function->said = node->name;
 }
 
-static struct function new_function(const struct rankplan *plan, const struct source *source, int times, int period) {
+/* The function of instructions from `first` on. A source of several classes has the first number of each in a table. */
+static struct function new_function(const struct rankplan *plan, const struct source *source, int times, int period,
+                                    int first) {
+    const bool in_table = times == 1 && source->nclasses > 1;
     struct function function = {.plan = plan,
                                 .source = source,
                                 .class = &plan->classes[source->classes[0]],
                                 .arena = plan->graph->arena,
                                 .times = times,
                                 .period = period,
-                                .calls = times * source->nclasses};
+                                .calls = times * source->nclasses,
+                                .base = source->instructions[0][in_table ? 0 : first].number};
     strbuf_init(&function.body, function.arena);
     map_init(&function.known, function.arena);
     names_begin(&function.names, function.arena);
@@ -450,47 +461,38 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
     }
 }
 
+/* Binds the value of the variable `instruction`, if the function has calls that use it. */
+static void bind_instruction(struct function *function, struct tmpl_env *env) {
+    const char *body = strbuf_text(&function->body);
+    tmpl_set(env, "numbered", strstr(body, "_AT(") || strstr(body, "instruction") ? "yes" : "");
+    tmpl_setf(env, "base", "%d", function->base);
+}
+
 /* Writes the function of a layer; true if its calls have different addresses. */
 static bool write_layer(const struct rankplan *plan, const struct source *source, const struct stretch *stretch,
                         struct tmpl_env *env, const char *name) {
-    const struct instruction *instructions = source->instructions[0] + stretch->first;
-    struct function function = new_function(plan, source, stretch->times, stretch->period);
+    struct function function = new_function(plan, source, stretch->times, stretch->period, stretch->first);
     for (int j = 0; j < stretch->period; j++) {
         put_node_comment(&function, stretch->first + j);
-        put_call(&function, stretch->first + j, "instruction + ", instructions[j].number - instructions[0].number);
+        put_call(&function, stretch->first + j);
     }
     tmpl_set(env, "layer", name);
     tmpl_set(env, "body", strbuf_text(&function.body));
-    tmpl_set(env, "uses_instruction", strstr(strbuf_text(&function.body), "instruction + ") ? "yes" : "");
+    bind_instruction(&function, env);
     bind_arenas(env, strbuf_text(&function.body));
     return bind_offsets(&function, env);
 }
 
 /* The step --------------------------------------------------------------------------------------------------------- */
 
-/* The number of an instruction as text `base` plus `number`. A number that differs between the classes of the source is
- * given relative to the first number of the class, which is in the table. Instructions that all stages run have the
- * same in every class. */
-struct numbering {
-    const char *base;
-    int number;
-};
-
-static struct numbering number_of(const struct function *step, int i) {
-    const struct instruction *instructions = step->source->instructions[0];
-    const bool of_class = step->calls > 1 && node_at(step, i)->stage != STAGE_ALL;
-    return (struct numbering){of_class ? "at->instruction + " : "",
-                              instructions[i].number - (of_class ? instructions[0].number : 0)};
-}
-
 static void put_loop(struct function *step, const struct stretch *stretch, const char *name, bool differ) {
-    const struct numbering first = number_of(step, stretch->first),
-                           next = number_of(step, stretch->first + stretch->period);
+    const struct instruction *first = &step->source->instructions[0][stretch->first];
+    const bool alike = is_numbered_alike(step, stretch->first);
     const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->rank_class->row * %d + i", stretch->times) : "i";
     const char *at = differ ? arena_printf(step->arena, "&%s_at[%s], ", name, row) : "";
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
-    strbuf_printf(&step->body, "    RT_TRY(%s(rt, %s%s%d + %d * i));\n", name, at, first.base, first.number,
-                  next.number - first.number);
+    strbuf_printf(&step->body, "    RT_TRY(%s(rt, %s%s%d + %d * i));\n", name, at, alike ? "" : "instruction + ",
+                  alike ? first->number : first->number - step->base, first[stretch->period].number - first->number);
     step->said = NULL;
 }
 
@@ -553,18 +555,17 @@ static const char *name_layer(struct writer *writer, enum phase phase) {
 /* Writes the function of a segment of the class, and its layers. */
 static void write_segment(struct writer *writer, int index) {
     const struct source *source = writer->source;
-    struct function step = new_function(writer->plan, source, 1, 0);
+    const int first = index ? source->segment_end[index - 1] : 0;
+    struct function step = new_function(writer->plan, source, 1, 0, first);
     const struct segment *segment = &writer->plan->graph->segments.at[step.class->segments[index]];
     struct tmpl_env *env = tmpl_entry(writer->env, "segments");
     struct stretches stretches;
-    layers_find(writer->plan, source, index ? source->segment_end[index - 1] : 0, source->segment_end[index],
-                &stretches);
+    layers_find(writer->plan, source, first, source->segment_end[index], &stretches);
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
-            const struct numbering number = number_of(&step, stretch->first);
             put_node_comment(&step, stretch->first);
-            put_call(&step, stretch->first, number.base, number.number);
+            put_call(&step, stretch->first);
         } else {
             const char *name = name_layer(writer, segment->phase);
             bool differ = write_layer(writer->plan, source, stretch, tmpl_entry(writer->env, "layers"), name);
@@ -577,6 +578,7 @@ static void write_segment(struct writer *writer, int index) {
     tmpl_set(env, "body", strbuf_text(&step.body));
     tmpl_set(env, "empty", step.body.length ? "" : "yes");
     tmpl_set(env, "shared", step.calls > 1 && step.body.length ? "yes" : "");
+    bind_instruction(&step, env);
     bind_offsets(&step, env);
     bind_arenas(env, strbuf_text(&step.body));
 }
@@ -592,6 +594,8 @@ static void bind_sizes(struct tmpl_env *env, const struct size_names *names) {
     tmpl_set(env, "sized", names->all.n ? "yes" : "");
 }
 
+static const char rank_template[] = "rank.in";
+
 const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
                         const struct target *target, const struct tmpl_env *program) {
     struct arena *arena = plan->graph->arena;
@@ -601,5 +605,7 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
     tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
     bind_sizes(writer.env, &source->kernels->size_names);
-    return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), writer.env);
+    tmpl_set(writer.env, "head", template_text(target->head_template));
+    tmpl_set(writer.env, "linkage", target->linkage ? target->linkage : "");
+    return tmpl_fill(arena, rank_template, template_text(rank_template), writer.env);
 }

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 21 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 22 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/shape/part.h. Of several
  * splits of one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
@@ -263,15 +263,16 @@ void rt_at(struct rt *rt, int instruction);
  * non-finite value. A device then calls the segment's function, instead of replaying a captured graph. */
 bool rt_is_watched(const struct rt *rt);
 
-/* RT_TRY for a call that may fail or take long, made by instruction `number`. */
+/* RT_TRY for call number `number` of a generated function; `instruction`, which the function has, is the number of its
+ * first one for rt_at. */
 #define RT_TRY_AT(number, call)                                                                                        \
     do {                                                                                                               \
-        rt_at(rt, (number));                                                                                           \
+        rt_at(rt, instruction + (number));                                                                             \
         RT_TRY(call);                                                                                                  \
     } while (0)
 
 /* The same for a call that has no status. */
-#define RT_AT(number, call) (rt_at(rt, (number)), (call))
+#define RT_AT(number, call) (rt_at(rt, instruction + (number)), (call))
 
 /* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in
  * base/shape/part.h), in elements. If the cut is mirrored, the start in blocks 0, 2, ..; rt_part_turn is how much
@@ -285,21 +286,20 @@ int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placemen
 int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind);
 
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
- * (blocks, grain), see base/shape/part.h (blocks < 0: mirrored). `instruction` is the caller's number, as for rt_at.
+ * (blocks, grain), see base/shape/part.h (blocks < 0: mirrored).
  * `scratch` has room for one complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may
  * be src. `begun`: 1: rt_all_reduce_start was called for src; 2: rt_all_reduce_run was called for all rows of src. */
-int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
-int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
+int rt_all_gather(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
+int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                      int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
                       enum rt_reduce reduce);
-int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                  int64_t count, enum rt_reduce reduce, int begun);
+int rt_all_reduce(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
+                  enum rt_reduce reduce, int begun);
 
 /* Announces that the input of a later rt_all_reduce (with `begun` 1) is complete: copies src to dst, which may be src,
  * and allows the transport to begin the sum. Do not access dst until that rt_all_reduce returns. */
-int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                        int64_t count);
+int rt_all_reduce_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
 /* Products in runs of rows (passes/place/product_runs.c): transports add or gather the rows of other runs meanwhile.
  * Where a transport cannot begin a collective, or an observer reads values, the collective of the first two is complete
@@ -316,12 +316,10 @@ int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, con
 int rt_all_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count);
 int rt_reduce_scatter_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group,
                           int groups);
-int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                          enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
-                          int64_t grain);
-int rt_all_gather_runs(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
-                       int groups);
+int rt_reduce_scatter_end(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
+int rt_all_gather_runs(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                       int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain, int groups);
 int rt_all_gather_run(struct rt *rt, int axis);
 
 /* Redistribution between two placements (base/shape/part.h) of the same or of different dimensions. dims: extents of
@@ -331,17 +329,16 @@ int rt_all_gather_run(struct rt *rt, int axis);
  *     rt_all_to_all      part -> part
  *     rt_halo_exchange   part -> window
  * `scratch` has room for all data this rank sends and all it receives. */
-int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-             const int64_t *dims, int dim, const struct rt_placement *to);
-int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-            const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
-            const struct rt_placement *window);
-int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
-                  int to_dim, const struct rt_placement *to);
-int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
-                     int to_dim, const struct rt_placement *window);
+int rt_chunk(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim, const int64_t *dims,
+             int dim, const struct rt_placement *to);
+int rt_crop(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim, const int64_t *dims,
+            int from_dim, const struct rt_placement *from, int to_dim, const struct rt_placement *window);
+int rt_all_to_all(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype, int ndim,
+                  const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+                  const struct rt_placement *to);
+int rt_halo_exchange(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype, int ndim,
+                     const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+                     const struct rt_placement *window);
 
 /* Ring attention along a mesh axis (passes/place/ring.c): keys and values stay cut, and every rank has those of one
  * rank at a time. A turn has keys of a rank that follow each other: its part, or half of it if the cut is mirrored. The
@@ -388,9 +385,9 @@ int rt_ring_give(struct rt *rt, const struct rt_ring *ring, void *gradients, con
  * `distance`, which may be negative; where stages are unequal, to as many of its ranks as take the value from this one.
  * Broadcasts from stage `root`, of unequal ones from its first rank; the root's dst gets a copy of its src, the other
  * ranks' src is ignored. */
-int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance);
-int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
-int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);
+int rt_send(struct rt *rt, int axis, const void *src, int64_t bytes, int distance);
+int rt_receive(struct rt *rt, int axis, void *dst, int64_t bytes, int distance);
+int rt_broadcast(struct rt *rt, int axis, void *dst, const void *src, int64_t bytes, int root);
 
 /* Flat cuts (base/shape/flat.h): where the rank's slice of `elements`, its part of a tensor, begins, and how many
  * elements it has; `axes` is the set of axes that cut it. */
@@ -402,31 +399,31 @@ int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
  * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
  * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_all_gather_start, or
  * rt_reduce_scatter_start, was called for it. */
-int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                       int64_t elements, unsigned outer, int begun);
-int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
-                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun);
+int rt_all_gather_flat(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
+                       unsigned outer, int begun);
+int rt_reduce_scatter_flat(struct rt *rt, int axis, void *dst, void *src, enum rt_dtype dtype, int64_t elements,
+                           unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun);
 
 /* Announces a later rt_all_gather_flat with `begun` 1: allows the transport to gather from now on. dst: the place of
  * the rank's slice in what is gathered, to which src is copied; it is the src of the later call. Do not access what is
  * gathered until that call returns. Calls with `begun` 1 complete the gathers along an axis in the order in which they
  * were announced. */
-int rt_all_gather_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                        int64_t elements, unsigned outer);
+int rt_all_gather_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
+                        unsigned outer);
 
 /* Announces that the input of a later rt_reduce_scatter_flat (with `begun` 1) is complete, as rt_all_reduce_start
  * does. */
-int rt_reduce_scatter_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                            int64_t elements, unsigned outer);
+int rt_reduce_scatter_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
+                            unsigned outer);
 
 /* dst = sum + all ranks' src, added in rank order where the transport defines one; dst may be sum. */
-int rt_all_reduce_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
-                       enum rt_dtype dtype, int64_t elements, int each_micro_batch);
+int rt_all_reduce_onto(struct rt *rt, int axis, void *dst, const void *sum, void *src, enum rt_dtype dtype,
+                       int64_t elements, int each_micro_batch);
 
 /* dst = sum + the rank's slice of all ranks' src, added in rank order where the transport defines one; dst may be
  * sum. */
-int rt_reduce_scatter_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
-                           enum rt_dtype dtype, int64_t elements, unsigned outer, int each_micro_batch);
+int rt_reduce_scatter_onto(struct rt *rt, int axis, void *dst, const void *sum, void *src, enum rt_dtype dtype,
+                           int64_t elements, unsigned outer, int each_micro_batch);
 
 /* Records the error of a failed call of `comm`; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);

@@ -15,7 +15,7 @@
 #include "passes/plan/stages.h"
 #include "passes/rank/views.h"
 
-enum { HOLE_TENSOR = 1, HOLE_INSTRUCTION = 2 };
+enum { HOLE_TENSOR = 1 };
 
 /* A node as the ranks of one class compute it, and the call being written for it. */
 struct local {
@@ -472,11 +472,6 @@ static void put_enum(struct local *local, const char *name, const char *argument
         strbuf_putc(&local->out, (char)toupper((unsigned char)*c));
 }
 
-static void put_number(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
-    strbuf_putc(&local->out, HOLE_INSTRUCTION);
-}
-
 /* $around: extents before, of and after the redistributed dimension (complete along the mesh axis), and the cut's
  * blocks and grain. */
 static void put_around(struct local *local, const char *name, const char *argument) {
@@ -589,37 +584,22 @@ static void put_finish(struct local *local, const char *name, const char *argume
 static const struct {
     const char *name;
     void (*put)(struct local *local, const char *name, const char *argument);
-} variables[] = {{"y", put_pointer},         {"x0", put_pointer},
-                 {"x1", put_pointer},        {"x2", put_pointer},
-                 {"x3", put_pointer},        {"x4", put_pointer},
-                 {"x5", put_pointer},        {"x6", put_pointer},
-                 {"x7", put_pointer},        {"y1", put_pointer},
-                 {"y2", put_pointer},        {"y3", put_pointer},
-                 {"y4", put_pointer},        {"y5", put_pointer},
-                 {"list", put_list},         {"shape", put_shape},
-                 {"ndim", put_ndim},         {"size", put_size},
-                 {"bytes", put_local_bytes}, {"aligned", put_aligned},
-                 {"outer", put_outer},       {"runs", put_runs},
-                 {"extent", put_extent},     {"T", put_type},
-                 {"T0", put_type},           {"T1", put_type},
-                 {"B", put_bytes},           {"dtype", put_dtype},
-                 {"type", put_type_of},      {"vector", put_vector},
-                 {"count", put_count},       {"depth", put_depth},
-                 {"is64", put_is64},         {"instruction", put_number},
-                 {"around", put_around},     {"reduce", put_reduce},
-                 {"scratch", put_scratch},   {"complete", put_complete},
-                 {"held", put_placement},    {"wanted", put_placement},
-                 {"before", put_padding},    {"behind", put_padding},
-                 {"distance", put_distance}, {"epilogue", put_epilogue},
-                 {"finish", put_finish},     {"Thead", put_head},
-                 {"fp8", put_fp8},           {"enum", put_enum},
-                 {"starts", put_starts},     {"whole", put_whole},
-                 {"indexed", put_indexed},   {"struct", put_struct},
-                 {"strided", put_strided},   {"flat", put_flat},
-                 {"each", put_each},         {"jump", put_gap},
-                 {"gap", put_gap},           {"first_row", put_row},
-                 {"run_rows", put_rows},     {"run_groups", put_groups},
-                 {"ring", put_ring}};
+} variables[] = {
+    {"y", put_pointer},         {"x0", put_pointer},        {"x1", put_pointer},        {"x2", put_pointer},
+    {"x3", put_pointer},        {"x4", put_pointer},        {"x5", put_pointer},        {"x6", put_pointer},
+    {"x7", put_pointer},        {"y1", put_pointer},        {"y2", put_pointer},        {"y3", put_pointer},
+    {"y4", put_pointer},        {"y5", put_pointer},        {"list", put_list},         {"shape", put_shape},
+    {"ndim", put_ndim},         {"size", put_size},         {"bytes", put_local_bytes}, {"aligned", put_aligned},
+    {"outer", put_outer},       {"runs", put_runs},         {"extent", put_extent},     {"T", put_type},
+    {"T0", put_type},           {"T1", put_type},           {"B", put_bytes},           {"dtype", put_dtype},
+    {"type", put_type_of},      {"vector", put_vector},     {"count", put_count},       {"depth", put_depth},
+    {"is64", put_is64},         {"around", put_around},     {"reduce", put_reduce},     {"scratch", put_scratch},
+    {"complete", put_complete}, {"held", put_placement},    {"wanted", put_placement},  {"before", put_padding},
+    {"behind", put_padding},    {"distance", put_distance}, {"epilogue", put_epilogue}, {"finish", put_finish},
+    {"Thead", put_head},        {"fp8", put_fp8},           {"enum", put_enum},         {"starts", put_starts},
+    {"whole", put_whole},       {"indexed", put_indexed},   {"struct", put_struct},     {"strided", put_strided},
+    {"flat", put_flat},         {"each", put_each},         {"jump", put_gap},          {"gap", put_gap},
+    {"first_row", put_row},     {"run_rows", put_rows},     {"run_groups", put_groups}, {"ring", put_ring}};
 
 /* The rank's part of a factor: as a dimension of an operand that is this factor alone. */
 static const char *factor_text(struct local *local, int factor) {
@@ -655,11 +635,11 @@ static void put_product(struct local *local, char first) {
         strbuf_printf(&local->out, "%lld", (long long)p);
 }
 
-/* Attributes that are an enum of runtime/base/contract.h. */
+/* Attributes that are an enum of runtime/base/contract.h; of 0, the default, the number. */
 static const struct {
     const char *attr, *names[3];
-} enums[] = {{"library", {"RT_NO_LIBRARY", "RT_LIBRARY", "RT_LIBRARY_ATOMIC"}},
-             {"nan_to_zero", {"RT_NAN_STAYS", "RT_NAN_TO_ZERO", "RT_HIDDEN_ROWS_TO_ZERO"}}};
+} enums[] = {{"library", {"0", "RT_LIBRARY", "RT_LIBRARY_ATOMIC"}},
+             {"nan_to_zero", {"0", "RT_NAN_TO_ZERO", "RT_HIDDEN_ROWS_TO_ZERO"}}};
 
 static void put_attr(struct local *local, const char *name) {
     const struct attr *attr = attr_find(&local->node, name);
@@ -751,9 +731,9 @@ static void put_call(struct local *local) {
     if (beside || attr_int(&local->node, "packed", 0)) skip = INT_MAX;
     for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';
-    /* communication functions record the number themselves, a loop over runs does it before the first */
-    const bool records = local->node.op->kind == OP_COMM || in_runs(local);
-    if (status) strbuf_puts(&local->out, records ? "RT_TRY(" : "RT_TRY_AT(\002, ");
+    const bool in_loop =
+        in_runs(local) && local->node.op->kind != OP_COMM; /* which records the number before it begins */
+    if (status) strbuf_puts(&local->out, in_loop ? "RT_TRY(" : "RT_TRY_AT(\002, ");
     strbuf_puts(&local->out, local->node.op->user ? "" : target->call_prefix);
     size_t from = local->out.length;
     const char *open = strchr(s, '(');
@@ -809,7 +789,8 @@ static void put_run_sum(struct local *local, const struct runs *runs) {
 static void put_runs_loop(struct local *local) {
     const struct runs runs = runs_of(local);
     const long long rows = runs.rows, length = runs.length;
-    strbuf_printf(&local->out, "rt_at(rt, \002);\nfor (int64_t row = 0; row < %lld; row += %lld) {  // %s\n    ", rows,
+    strbuf_printf(&local->out,
+                  "rt_at(rt, instruction + \002);\nfor (int64_t row = 0; row < %lld; row += %lld) {  // %s\n    ", rows,
                   length,
                   runs.gather_axis < 0 ? "beside, the partial sums of the rows before are added"
                                        : "beside, the next rows are gathered");

@@ -32,7 +32,6 @@
  *   $enum(cell)       a text attribute in upper case, the end of an enumerator's name; "none" if it is omitted
  *   $epilogue          for a packed product: the epilogue function with its operands, or NULL
  *   $finish            for other products: what a library may fuse, and a statement that does it otherwise
- *   $instruction       the instruction's number (Note [Instruction numbers] in rank.c), which communication records
  *   $mesh $around $reduce $scratch $distance $complete $held $wanted   for communication: see instruction.c
  */
 #ifndef CODEGEN_INSTRUCTION_H

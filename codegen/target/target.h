@@ -39,7 +39,8 @@ struct target_file {
 struct target {
     const char *name, *help;
     const char *source_suffix;                    /* of a rank's source */
-    const char *rank_template;                    /* a rank's source */
+    const char *head_template;                    /* what a rank's source includes */
+    const char *linkage;                          /* of a rank's functions that the host calls; NULL: that of C */
     const char *elementwise_template;             /* an elementwise kernel */
     const char *vector_template;                  /* one with vectors (Note [Vectors] in loops.c); NULL: none */
     const char *rows_template, *columns_template; /* kernels of nodes Rows and Columns; NULL: not supported */

@@ -113,7 +113,7 @@ int64_t target_c_scratch(const struct graph *graph, const struct rank_class *cla
 const struct target target_c = {.name = "c",
                                 .help = "C11 for CPUs",
                                 .source_suffix = ".c",
-                                .rank_template = "c/rank.c.in",
+                                .head_template = "c/head.c.in",
                                 .elementwise_template = "c/elementwise.c.in",
                                 .epilogue_template = "c/epilogue.c.in",
                                 .files = files,

@@ -152,11 +152,11 @@ static int keep_own(struct rt *rt, const struct exchange *x, int rank, void *dst
     return RT_OK;
 }
 
-int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
-                  int to_dim, const struct rt_placement *to) {
+int rt_all_to_all(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype, int ndim,
+                  const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+                  const struct rt_placement *to) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, to);
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    struct rt_comm *comm = rt->axis[axis];
     size_t *send = rt->internal->counts, *receive = send + rt->world;
     unsigned char *end = scratch;
     for (int r = 0; r < comm->size; end += send[r], r++) {
@@ -171,27 +171,24 @@ int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const voi
     return RT_OK;
 }
 
-int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
-                     int to_dim, const struct rt_placement *window) {
-    return rt_all_to_all(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims, from_dim, from, to_dim, window);
+int rt_halo_exchange(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype, int ndim,
+                     const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+                     const struct rt_placement *window) {
+    return rt_all_to_all(rt, axis, dst, src, scratch, dtype, ndim, dims, from_dim, from, to_dim, window);
 }
 
-int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-            const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
-            const struct rt_placement *window) {
+int rt_crop(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim, const int64_t *dims,
+            int from_dim, const struct rt_placement *from, int to_dim, const struct rt_placement *window) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, window);
-    rt_at(rt, instruction);
     return keep_own(rt, &x, rt->coordinate[axis], dst, src);
 }
 
-int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-             const int64_t *dims, int dim, const struct rt_placement *to) {
+int rt_chunk(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim, const int64_t *dims,
+             int dim, const struct rt_placement *to) {
     const struct rt_placement whole = {.cut = {to->extent, 1, 1, 1}, .extent = to->extent};
     const struct exchange x = exchange_of(dtype, ndim, dims, dim, &whole, dim, to);
     struct pieces at = {.sender = 0, .receiver = rt->coordinate[axis]};
     struct piece piece;
-    rt_at(rt, instruction);
     while (next_piece(&x, &at, &piece, (void *)(uintptr_t)src, dst))
         RT_TRY(copy_piece(rt, &x, &piece, piece.wanted, piece.held));
     return RT_OK;

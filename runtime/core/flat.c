@@ -72,9 +72,9 @@ static const size_t *count_bytes(struct rt *rt, int axis, enum rt_dtype dtype, i
     return bytes;
 }
 
-int rt_all_gather_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                        int64_t elements, unsigned outer) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_all_gather_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
+                        unsigned outer) {
+    struct rt_comm *comm = rt->axis[axis];
     const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
     size_t before = 0;
     if (!rt_begins_early(rt, axis, RT_GATHER)) return rt_copy_bytes(rt, dst, src, bytes[comm->rank]);
@@ -82,9 +82,9 @@ int rt_all_gather_start(struct rt *rt, int instruction, int axis, void *dst, con
     return rt_end_collective(rt, comm, comm->driver->gather_begin(comm, (unsigned char *)dst - before, src, bytes));
 }
 
-int rt_all_gather_flat(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                       int64_t elements, unsigned outer, int begun) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_all_gather_flat(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
+                       unsigned outer, int begun) {
+    struct rt_comm *comm = rt->axis[axis];
     if (begun && rt_begins_early(rt, axis, RT_GATHER))
         return rt_end_collective(rt, comm, comm->driver->gather_finish(comm));
     const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
@@ -100,9 +100,9 @@ static int prepare(struct rt *rt, int axis, void *src, enum rt_dtype dtype, int6
     return rt->program->device->copy_where(rt, src, src, bytes, RT_REAL);
 }
 
-int rt_reduce_scatter_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                            int64_t elements, unsigned outer) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_reduce_scatter_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
+                            unsigned outer) {
+    struct rt_comm *comm = rt->axis[axis];
     const int64_t count = rt_flat_count(rt, outer, elements);
     RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
     if (!rt->internal->last || !rt_begins_early(rt, axis, RT_SCATTER)) return RT_OK;
@@ -120,9 +120,9 @@ static int finish_scatter(struct rt *rt, struct rt_comm *comm, void *dst, const 
     return rt_copy_bytes(rt, dst, src + before * rt_dtype_bytes(dtype), counts[comm->rank] * rt_dtype_bytes(dtype));
 }
 
-int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, void *src, enum rt_dtype dtype,
-                           int64_t elements, unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_reduce_scatter_flat(struct rt *rt, int axis, void *dst, void *src, enum rt_dtype dtype, int64_t elements,
+                           unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun) {
+    struct rt_comm *comm = rt->axis[axis];
     if (begun && rt_begins_early(rt, axis, RT_SCATTER)) {
         count_elements(rt, axis, elements, outer, rt->internal->counts);
         return finish_scatter(rt, comm, dst, src, dtype);
@@ -132,9 +132,9 @@ int rt_reduce_scatter_flat(struct rt *rt, int instruction, int axis, void *dst, 
                              comm->driver->reduce_scatter(comm, dst, src, rt->internal->counts, dtype, reduce));
 }
 
-int rt_reduce_scatter_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
-                           enum rt_dtype dtype, int64_t elements, unsigned outer, int each_micro_batch) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_reduce_scatter_onto(struct rt *rt, int axis, void *dst, const void *sum, void *src, enum rt_dtype dtype,
+                           int64_t elements, unsigned outer, int each_micro_batch) {
+    struct rt_comm *comm = rt->axis[axis];
     const size_t *counts = rt->internal->counts;
     size_t before = 0;
     RT_TRY(prepare(rt, axis, src, dtype, elements, outer, each_micro_batch));
@@ -147,9 +147,9 @@ int rt_reduce_scatter_onto(struct rt *rt, int instruction, int axis, void *dst, 
     return rt->program->device->add(rt, dst, slice, (int64_t)counts[comm->rank], dtype);
 }
 
-int rt_all_reduce_onto(struct rt *rt, int instruction, int axis, void *dst, const void *sum, void *src,
-                       enum rt_dtype dtype, int64_t elements, int each_micro_batch) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_all_reduce_onto(struct rt *rt, int axis, void *dst, const void *sum, void *src, enum rt_dtype dtype,
+                       int64_t elements, int each_micro_batch) {
+    struct rt_comm *comm = rt->axis[axis];
     const size_t element = rt_dtype_bytes(dtype);
     size_t *counts = rt->internal->counts, before = 0;
     RT_TRY(prepare(rt, axis, src, dtype, elements, 0, each_micro_batch));

@@ -336,9 +336,7 @@ bool rt_speaks_for_stage(const struct rt *rt);
 /* The cut of a dimension along a mesh axis. */
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
 
-/* Enclose every collective along a mesh axis. rt_begin_collective records the instruction and returns the axis'
- * communicator; rt_end_collective records the error if status is not RT_OK, and returns status. */
-struct rt_comm *rt_begin_collective(struct rt *rt, int instruction, int axis);
+/* Ends a collective: records the error if status is not RT_OK, and returns status. */
 int rt_end_collective(struct rt *rt, const struct rt_comm *comm, int status);
 
 /* A job whose ranks are threads of the process: calls run(comm, context) for each of `world` ranks on a thread of its

@@ -84,19 +84,14 @@ static bool parts_are_the_tensor(const struct view *view) {
     return view->cut.blocks == 1 && (view->outer == 1 || view->cut.ways == 1);
 }
 
-struct rt_comm *rt_begin_collective(struct rt *rt, int instruction, int axis) {
-    rt_at(rt, instruction);
-    return rt->axis[axis];
-}
-
 int rt_end_collective(struct rt *rt, const struct rt_comm *comm, int status) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
+int rt_all_gather(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    struct rt_comm *comm = rt->axis[axis];
     const bool direct = parts_are_the_tensor(&view);
     size_t *bytes = rt->internal->counts;
     for (int r = 0; r < comm->size; r++) bytes[r] = part_bytes(&view, r);
@@ -108,11 +103,11 @@ int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const voi
     return RT_OK;
 }
 
-int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
+int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                      int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
                       enum rt_reduce reduce) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    struct rt_comm *comm = rt->axis[axis];
     const bool direct = parts_are_the_tensor(&view);
     size_t *counts = rt->internal->counts;
     unsigned char *part = scratch;
@@ -145,27 +140,22 @@ int rt_reduce_scatter_run(struct rt *rt, int axis, void *data, enum rt_dtype dty
     return rt_begin_scatter(rt, comm, data, counts, dtype);
 }
 
-int rt_reduce_scatter_end(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                          enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
-                          int64_t grain) {
+int rt_reduce_scatter_end(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
     struct rt_comm *comm = rt->axis[axis];
     if (!rt_runs_beside(rt, comm, RT_SCATTER))
-        return rt_reduce_scatter(rt, instruction, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain,
-                                 RT_SUM);
-    rt_at(rt, instruction);
+        return rt_reduce_scatter(rt, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain, RT_SUM);
     RT_TRY(rt_finish_sums(rt, comm));
     return copy_part(rt, &view, comm->rank, PACK, dst, src);
 }
 
-int rt_all_gather_runs(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
-                       int groups) {
+int rt_all_gather_runs(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                       int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain, int groups) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
     struct rt_comm *comm = rt->axis[axis];
     if (!rt_runs_beside(rt, comm, RT_GATHER))
-        return rt_all_gather(rt, instruction, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain);
-    rt_at(rt, instruction);
+        return rt_all_gather(rt, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain);
     const size_t part = part_bytes(&view, comm->rank) / (size_t)outer; /* of an item */
     size_t *bytes = rt->internal->counts;
     unsigned char *to = dst;
@@ -189,8 +179,8 @@ int rt_all_gather_run(struct rt *rt, int axis) {
     return rt_end_collective(rt, comm, comm->driver->gather_finish(comm));
 }
 
-int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_send(struct rt *rt, int axis, const void *src, int64_t bytes, int distance) {
+    struct rt_comm *comm = rt->axis[axis];
     const int stage = rt->coordinate[axis] + distance;
     int status = RT_OK;
     for (int peer = -1; !status && (peer = rt_next_peer(rt, stage, true, peer)) >= 0;)
@@ -198,14 +188,14 @@ int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t b
     return rt_end_collective(rt, comm, status);
 }
 
-int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_receive(struct rt *rt, int axis, void *dst, int64_t bytes, int distance) {
+    struct rt_comm *comm = rt->axis[axis];
     const int peer = rt_next_peer(rt, rt->coordinate[axis] + distance, false, -1);
     return rt_end_collective(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, peer));
 }
 
-int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_broadcast(struct rt *rt, int axis, void *dst, const void *src, int64_t bytes, int root) {
+    struct rt_comm *comm = rt->axis[axis];
     const int first = rt_first_member(rt, root);
     if (comm->rank == first) RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)bytes));
     return rt_end_collective(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, first));

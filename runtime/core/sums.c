@@ -110,9 +110,8 @@ int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum r
                : rt_copy_bytes(rt, dst, src, bytes);
 }
 
-int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                        int64_t count) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_all_reduce_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
+    struct rt_comm *comm = rt->axis[axis];
     RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
     return rt->internal->last && rt_begins_early(rt, axis, RT_SUM_WHOLE)
                ? put_in_bucket(rt, comm, dst, dtype, (size_t)count * rt_dtype_bytes(dtype))
@@ -140,9 +139,9 @@ int rt_all_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, 
     return rt_end_collective(rt, comm, comm->driver->sum_begin(comm, data, (size_t)count, dtype));
 }
 
-int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                  int64_t count, enum rt_reduce reduce, int begun) {
-    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+int rt_all_reduce(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
+                  enum rt_reduce reduce, int begun) {
+    struct rt_comm *comm = rt->axis[axis];
     const bool early = begun == 2 ? rt_runs_beside(rt, comm, RT_SUM_WHOLE) : rt_begins_early(rt, axis, RT_SUM_WHOLE);
     if (!begun || !early)
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));

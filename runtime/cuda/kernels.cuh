@@ -34,28 +34,27 @@ static inline int64_t rt_window_behind(struct rt *rt, int axis, const struct rt_
     return rt_window_behind(rt, axis, &window, behind);
 }
 
-static inline int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                           int ndim, const rt_dims &dims, int dim, const struct rt_placement &to) {
-    return rt_chunk(rt, instruction, axis, dst, src, dtype, ndim, dims.at, dim, &to);
+static inline int rt_chunk(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+                           const rt_dims &dims, int dim, const struct rt_placement &to) {
+    return rt_chunk(rt, axis, dst, src, dtype, ndim, dims.at, dim, &to);
 }
 
-static inline int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                          int ndim, const rt_dims &dims, int from_dim, const struct rt_placement &from, int to_dim,
+static inline int rt_crop(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+                          const rt_dims &dims, int from_dim, const struct rt_placement &from, int to_dim,
                           const struct rt_placement &window) {
-    return rt_crop(rt, instruction, axis, dst, src, dtype, ndim, dims.at, from_dim, &from, to_dim, &window);
+    return rt_crop(rt, axis, dst, src, dtype, ndim, dims.at, from_dim, &from, to_dim, &window);
 }
 
-static inline int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                                enum rt_dtype dtype, int ndim, const rt_dims &dims, int from_dim,
-                                const struct rt_placement &from, int to_dim, const struct rt_placement &to) {
-    return rt_all_to_all(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims.at, from_dim, &from, to_dim, &to);
+static inline int rt_all_to_all(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                                int ndim, const rt_dims &dims, int from_dim, const struct rt_placement &from,
+                                int to_dim, const struct rt_placement &to) {
+    return rt_all_to_all(rt, axis, dst, src, scratch, dtype, ndim, dims.at, from_dim, &from, to_dim, &to);
 }
 
-static inline int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+static inline int rt_halo_exchange(struct rt *rt, int axis, void *dst, const void *src, void *scratch,
                                    enum rt_dtype dtype, int ndim, const rt_dims &dims, int from_dim,
                                    const struct rt_placement &from, int to_dim, const struct rt_placement &window) {
-    return rt_halo_exchange(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims.at, from_dim, &from, to_dim,
-                            &window);
+    return rt_halo_exchange(rt, axis, dst, src, scratch, dtype, ndim, dims.at, from_dim, &from, to_dim, &window);
 }
 
 #endif

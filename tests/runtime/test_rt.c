@@ -454,11 +454,11 @@ static int redistribution_case(struct rank_context *context) {
         for (int64_t e = 0; e < count; e++) whole[e] = (int32_t)(e * 7 + (int64_t)i), back[e] = -1;
         const struct rt_placement held = {.cut = cut, .extent = extent};
         const int64_t dims[] = {outer, extent, inner};
-        CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, 3, dims, 1, &held) == RT_OK);
+        CHECK(rt_chunk(rt, 0, part, whole, RT_I32, 3, dims, 1, &held) == RT_OK);
         if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.grain) * inner]);
-        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain) == 0);
+        CHECK(rt_all_gather(rt, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain) == 0);
         CHECK(memcmp(back, whole, (size_t)count * 4) == 0, "row %zu", i);
-        CHECK(rt_reduce_scatter(rt, 0, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain,
+        CHECK(rt_reduce_scatter(rt, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain,
                                 RT_SUM) == RT_OK);
         for (int64_t e = 0; e < mine; e++) CHECK(sum[e] == context->comm->size * part[e], "row %zu", i);
     }
@@ -537,19 +537,19 @@ static int exchange_case(struct rank_context *context) {
             if (!rt_cut_is_sound(&from.placement.cut) || !rt_cut_is_sound(&to.placement.cut)) continue;
             const int64_t n = list_held(dims, &to, rt->shard, wanted);
             memset(result, -1, bytes);
-            CHECK(rt_chunk(rt, 0, 0, result, own, RT_F16, 5, dims, to.dim, &to.placement) == RT_OK);
+            CHECK(rt_chunk(rt, 0, result, own, RT_F16, 5, dims, to.dim, &to.placement) == RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "chunk %d", t);
             CHECK(n == EXCHANGED || result[n] == -1, "chunk %d", t);
             if (from.placement.span) continue; /* windows leave indices out */
             list_held(dims, &from, rt->shard, mine);
             memset(result, -1, bytes);
-            CHECK(rt_all_to_all(rt, 0, 0, result, mine, scratch, RT_F16, 5, dims, from.dim, &from.placement, to.dim,
+            CHECK(rt_all_to_all(rt, 0, result, mine, scratch, RT_F16, 5, dims, from.dim, &from.placement, to.dim,
                                 &to.placement) == RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d to %d", f, t);
             CHECK(n == EXCHANGED || result[n] == -1, "%d to %d", f, t);
             if (from.dim != to.dim || rt_placement_lacks(&to.placement, &from.placement, rt->shard)) continue;
             memset(result, -1, bytes);
-            CHECK(rt_crop(rt, 0, 0, result, mine, RT_F16, 5, dims, from.dim, &from.placement, to.dim, &to.placement) ==
+            CHECK(rt_crop(rt, 0, result, mine, RT_F16, 5, dims, from.dim, &from.placement, to.dim, &to.placement) ==
                   RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d cropped to %d", f, t);
         }

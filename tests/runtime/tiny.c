@@ -48,7 +48,8 @@ static int tiny_step(struct rt *rt) {
             for (int k = 0; k < TINY_K; k++) sum += x[m * TINY_K + k] * w[k * columns + n];
             part[m * columns + n] = sum;
         }
-    RT_TRY(rt_all_gather(rt, 1, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1, 1));
+    RT_TRY_AT(1,
+              rt_all_gather(rt, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1, 1));
     tiny_misbehave(rt->rank, rt->step, rt);
     for (int m = 0; m < TINY_M; m++)
         for (int p = 0; p < TINY_P; p++) {
@@ -56,7 +57,7 @@ static int tiny_step(struct rt *rt) {
             for (int64_t n = 0; n < columns; n++) sum += y[m * TINY_N + first + n] * v[n * TINY_P + p];
             z[m * TINY_P + p] = sum;
         }
-    RT_TRY(rt_all_reduce(rt, 2, 0, z, z, RT_F32, TINY_M * TINY_P, RT_SUM, 0));
+    RT_TRY_AT(2, rt_all_reduce(rt, 0, z, z, RT_F32, TINY_M * TINY_P, RT_SUM, 0));
     memcpy(rt->arena[RT_ACTIVATIONS] + FIRST_AT, ids, 8);
     return RT_OK;
 }

@@ -93,7 +93,7 @@ static const struct target_function my_functions[] = {
 static const struct target_file my_files[] = {{"model.h.in", "interface.hh"}, {NULL, NULL}};
 static const struct target mine = {.name = "mine",
                                    .source_suffix = ".mine",
-                                   .rank_template = "c/rank.c.in",
+                                   .head_template = "c/head.c.in",
                                    .elementwise_template = "c/elementwise.c.in",
                                    .epilogue_template = "c/epilogue.c.in",
                                    .files = my_files,
@@ -137,7 +137,7 @@ static void write_program(struct arena *arena, const struct program *program, co
 }
 
 static bool names_template(const struct target *target, const char *path) {
-    const char *const own[] = {target->rank_template,     target->elementwise_template, target->vector_template,
+    const char *const own[] = {target->head_template,     target->elementwise_template, target->vector_template,
                                target->epilogue_template, target->rows_template,        target->columns_template};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i] && strcmp(path, own[i]) == 0) return true;
@@ -149,8 +149,9 @@ static bool names_template(const struct target *target, const char *path) {
 static void test_every_template_has_a_target(void **state) {
     (void)state;
     for (const struct embedded *template = embedded; template->path; template ++) {
-        bool named = !strcmp(template->path, "page/plan.html.in") || /* frontend/cli/show/show_page.c */
-                     !strcmp(template->path, "page/curves.svg.in");  /* frontend/cli/plot/plot_svg.c */
+        bool named = !strcmp(template->path, "page/plan.html.in") ||  /* frontend/cli/show/show_page.c */
+                     !strcmp(template->path, "page/curves.svg.in") || /* frontend/cli/plot/plot_svg.c */
+                     !strcmp(template->path, "rank.in");              /* codegen/rank.c */
         for (int i = 0; targets[i]; i++) named |= names_template(targets[i], template->path);
         if (!named) fail_msg("no target uses templates/%s", template->path);
     }

@@ -31,10 +31,10 @@
  * and more the result is that of shifting all bits out, 0, or -1 if a negative number is shifted right. */
 #define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                    \
     RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
-        return !(a <= b) & (b == b) ? a : b;                                                                           \
+        return (!(a <= b) & (b == b)) ? a : b;                                                                         \
     }                                                                                                                  \
     RT_INLINE T rt_min_##s(T a, T b) {                                                                                 \
-        return !(a >= b) & (b == b) ? a : b;                                                                           \
+        return (!(a >= b) & (b == b)) ? a : b;                                                                         \
     }                                                                                                                  \
     RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
         return a / b;                                                                                                  \
