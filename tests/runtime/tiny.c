@@ -38,6 +38,7 @@ static int tiny_step(struct rt *rt) {
     const int64_t *ids = (const int64_t *)(void *)(rt->arena[RT_ACTIVATIONS] + IDS_AT);
     const float *w = (const float *)(void *)(rt->arena[RT_WEIGHTS] + W_AT);
     const float *v = (const float *)(void *)(rt->arena[RT_WEIGHTS] + V_AT);
+    const int instruction = 0;
     const struct rt_cut cut = {TINY_N, 1, 1, rt->program->mesh.axis[0].size};
     const int64_t first = rt_part_start(rt, 0, TINY_N, 1, 1), columns = rt_cut_length(&cut, rt->coordinate[0]);
 
