@@ -286,9 +286,9 @@ int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placemen
 int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind);
 
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
- * (blocks, grain), see base/shape/part.h (blocks < 0: mirrored).
- * `scratch` has room for one complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may
- * be src. `begun`: 1: rt_all_reduce_start was called for src; 2: rt_all_reduce_run was called for all rows of src. */
+ * (blocks, grain), see base/shape/part.h (blocks < 0: mirrored). `scratch` has room for one complete tensor. dst, src
+ * and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`: 1: rt_all_reduce_start was called
+ * for src; 2: rt_all_reduce_run was called for all rows of src. */
 int rt_all_gather(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                   int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
 int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,

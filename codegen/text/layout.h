@@ -1,7 +1,7 @@
 /* The layout of generated C, C++ and CUDA: members that are zero are left out of initialisers, and lines are broken at
  * LAYOUT_COLUMNS where they can be. Templates and calls are written without regard to either. */
-#ifndef CODEGEN_TEXT_LAYOUT_H
-#define CODEGEN_TEXT_LAYOUT_H
+#ifndef CODEGEN_LAYOUT_H
+#define CODEGEN_LAYOUT_H
 
 #include "ir/base/arena.h"
 
