@@ -1,5 +1,6 @@
 #include "codegen/source.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +65,7 @@ enum likeness {
 
 /* A pointer variable of a generated function. */
 struct role {
-    const int *tensors; /* by call: the tensor that it points to */
+    const int *tensors; /* by call: the tensor that it points to; then what is_merged says */
     const char *name;
     const char *alias; /* the variable that has the same address in every call: of a view's operand; NULL: none */
     bool constant;     /* the step does not write the tensor */
@@ -96,13 +97,28 @@ static const struct node *node_at(const struct function *function, int i) {
     return &function->plan->graph->nodes.at[function->source->instructions[0][i].node];
 }
 
-/* The tensor of placeholder `slot` of instruction `i`, for every call of the function. */
+/* True for a weight that the first and the last layer share although it is called after one of them: the exporter merged
+ * equal weights of layers. */
+static bool is_merged(const struct function *function, const int *tensors) {
+    const struct tensor *weight = tensor_at(function, tensors[0]);
+    bool numbered = false;
+    if (function->times == 1 || tensors[0] != tensors[function->times - 1] || !tensor_is_stored(weight)) return false;
+    for (const char *dot = weight->name; (dot = strchr(dot, '.'));) {
+        dot++;
+        numbered = numbered || (isdigit((unsigned char)*dot) && dot[strspn(dot, "0123456789")] == '.');
+    }
+    return numbered;
+}
+
+/* The tensor of placeholder `slot` of instruction `i`, for every call of the function. A merged weight has a variable
+ * for each instruction, called after it: `i` follows; else -1. */
 static const int *slot_tensors(struct function *function, int i, int slot) {
-    int *tensors = ARENA_ARRAY(function->arena, int, function->calls);
+    int *tensors = ARENA_ARRAY(function->arena, int, function->calls + 1);
     for (int call = 0; call < function->calls; call++) {
         const struct instruction *instructions = function->source->instructions[call / function->times];
         tensors[call] = instructions[i + call % function->times * function->period].tensors.at[slot];
     }
+    tensors[function->calls] = is_merged(function, tensors) ? i : -1;
     return tensors;
 }
 
@@ -178,6 +194,23 @@ static const char *shape_text(const struct function *function, int tensor) {
     return sizes_shown(function->arena, strbuf_text(&out));
 }
 
+/* ", the same in layers 0, 2": the layers of a merged weight that share it with others. */
+static const char *sharing_text(const struct function *function, const int *tensors) {
+    struct strbuf out;
+    bool all = true;
+    strbuf_init(&out, function->arena);
+    for (int call = 1; call < function->times; call++) all = all && tensors[call] == tensors[0];
+    if (tensors[function->calls] < 0) return "";
+    if (all) return ", the same in all layers";
+    for (int call = 0; call < function->times; call++) {
+        bool shared = false;
+        for (int other = 0; other < function->times; other++)
+            shared = shared || (other != call && tensors[other] == tensors[call]);
+        if (shared) strbuf_printf(&out, "%s %d", out.length ? "," : ", the same in layers", call);
+    }
+    return strbuf_text(&out);
+}
+
 /* True if the tensors of two roles begin at the same address in every call, and their elements have one C type. */
 static bool begin_together(const struct function *function, const int *a, const int *b) {
     const struct tensor *first = tensor_at(function, a[0]), *other = tensor_at(function, b[0]);
@@ -226,6 +259,7 @@ static void declare(struct function *function, const struct role *role, const ch
     strbuf_printf(body, "%s%s", shape_text(function, tensor),
                   function->plan->packing[tensor] == RT_PLAIN ? "" : " in panels");
     if (layout_flat_axes(&t->layout)) strbuf_puts(body, ", a slice");
+    strbuf_puts(body, sharing_text(function, role->tensors));
     const bool computed = is_computed(function, tensor);
     if (role->alias)
         strbuf_puts(body, computed ? ", in place" : ", a view");
@@ -248,14 +282,16 @@ static const char *words_of(const struct function *function, int i, const int *t
     const struct tensor *first = tensor_at(function, tensors[0]),
                         *last = tensor_at(function, tensors[function->calls - 1]);
     const char *a = remarks_value_name(graph, tensors[0]), *b = remarks_value_name(graph, tensors[function->calls - 1]);
-    if (!names_says_nothing(a)) return names_words(function->arena, a, b);
+    const bool merged = tensors[function->calls] >= 0;
+    if (!names_says_nothing(a) && !merged) return names_words(function->arena, a, b);
     if (first->kind == TENSOR_VALUE && first->producer >= 0 && last->producer >= 0)
         return names_words(function->arena, graph->nodes.at[first->producer].name,
                            graph->nodes.at[last->producer].name);
-    return arena_printf(function->arena, "%.*s_%s", NAME_MOST - 7,
+    const char *dot = merged ? strrchr(a, '.') : NULL, *part = dot ? dot + 1 : first->ndim > 1 ? "weight" : "vector";
+    return arena_printf(function->arena, "%.*s_%.*s", NAME_MOST - 7,
                         names_words(function->arena, remarks_node_name(graph, node_at(function, i)),
                                     remarks_node_name(graph, last_node(function, i))),
-                        first->ndim > 1 ? "weight" : "vector");
+                        6, names_words(function->arena, part, part));
 }
 
 /* What a variable is called if no name says anything: a value as the operator that computes it. */
@@ -270,7 +306,7 @@ static const char *word_of_kind(const struct function *function, int id) {
 /* The role of placeholder `slot`; declares its variable at the first use. */
 static const struct role *role_of(struct function *function, int i, int slot) {
     const int *tensors = slot_tensors(function, i, slot);
-    const size_t bytes = (size_t)function->calls * sizeof *tensors;
+    const size_t bytes = ((size_t)function->calls + 1) * sizeof *tensors;
     const int known = map_get(&function->known, (const char *)tensors, bytes);
     if (known >= 0) return &function->roles.at[known];
     map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
@@ -324,7 +360,8 @@ static void put_call(struct function *function, int i) {
 /* What the variable of the communicated value is called, but for a number. */
 static const char *communicated(const struct function *function, int i) {
     const struct graph *graph = function->plan->graph;
-    int *tensors = ARENA_ARRAY(function->arena, int, function->calls);
+    int *tensors = ARENA_ARRAY(function->arena, int, function->calls + 1);
+    tensors[function->calls] = -1;
     for (int call = 0; call < function->calls; call++) {
         const struct instruction *instructions = function->source->instructions[call / function->times];
         const int id = instructions[i + call % function->times * function->period].node;
@@ -433,7 +470,8 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
         struct tmpl_env *field = tmpl_entry(env, "fields");
         tmpl_set(field, "field", role->name);
         tmpl_set(field, "type", field_type(role));
-        tmpl_set(field, "shape", shape_text(function, role->tensors[0]));
+        tmpl_setf(field, "shape", "%s%s", shape_text(function, role->tensors[0]),
+                  sharing_text(function, role->tensors));
         differ = true;
     }
     for (int call = 0; call < function->calls; call++) {

@@ -91,6 +91,28 @@ static const char *dims_text(struct local *local, int tensor, int from, int to) 
     return sizes_product(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, from, to);
 }
 
+/* The extent of the whole tensor's dimension. */
+static const char *whole_text(struct local *local, int tensor, int dim) {
+    return sizes_whole(local->kernels->sizes, &local->kernels->size_names, tensor, dim);
+}
+
+/* A factor, or the rank's part of it: as a dimension of an operand that is this factor alone. */
+static const char *factor_text(struct local *local, int factor, bool whole) {
+    const int64_t extent = whole ? local->dims.factor[factor].extent : local->extent[factor];
+    for (int o = 0; o < local->dims.ninputs + local->dims.noutputs; o++) {
+        const bool output = o >= local->dims.ninputs;
+        const int k = output ? o - local->dims.ninputs : o;
+        const int tensor = output ? local->node.outputs[k] : k < local->node.ninputs ? local->node.inputs[k] : -1;
+        for (int d = 0; tensor >= 0 && d < local->dims.operand[o].ndim; d++) {
+            const struct dim_factors *of = &local->dims.operand[o].dim[d];
+            const int64_t own = whole ? tensor_of(local, tensor)->dims[d] : shape_of(local, tensor)[d];
+            if (of->n == 1 && of->factor[0] == factor && own == extent)
+                return whole ? whole_text(local, tensor, d) : dims_text(local, tensor, d, d + 1);
+        }
+    }
+    return arena_printf(local->out.arena, "%lld", (long long)extent);
+}
+
 /* The functions below write the variables of the same name (instruction.h). `argument`: the text in parentheses, or
  * "". */
 static void put_pointer(struct local *local, const char *name, const char *argument) {
@@ -242,18 +264,21 @@ static void put_aligned(struct local *local, const char *name, const char *argum
 
 static void put_outer(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int64_t axis = attr_int(&local->node, argument, 0);
-    strbuf_printf(&local->out, "%lld", (long long)product(shape_of(local, local->node.outputs[0]), 0, (int)axis));
+    const int axis = (int)attr_int(&local->node, argument, 0);
+    strbuf_puts(&local->out, dims_text(local, local->node.outputs[0], 0, axis));
 }
 
 static void put_runs(struct local *local, const char *name, const char *argument) {
+    const int axis = (int)attr_int(&local->node, argument, 0);
     (void)name;
-    int64_t *runs = ARENA_ARRAY(local->out.arena, int64_t, local->node.ninputs + 1),
-            axis = attr_int(&local->node, argument, 0);
-    for (int k = 0; k < local->node.ninputs; k++)
-        runs[k] =
-            product(shape_of(local, local->node.inputs[k]), (int)axis, tensor_of(local, local->node.inputs[k])->ndim);
-    put_array(local, "int64_t", local->node.ninputs, runs);
+    if (!local->node.ninputs) return put_no_array(local);
+    open_array(local, "int64_t");
+    for (int k = 0; k < local->node.ninputs; k++) {
+        const int tensor = local->node.inputs[k];
+        strbuf_printf(&local->out, "%s%s", k ? ", " : "",
+                      dims_text(local, tensor, axis, tensor_of(local, tensor)->ndim));
+    }
+    strbuf_putc(&local->out, '}');
 }
 
 /* How the ranks along the axis that the class' ranks meet there divide the tensor. */
@@ -295,7 +320,9 @@ static void put_factor_start(struct local *local, int factor) {
         const struct node_split *split = &local->node.split[axes[i]];
         if (split->factor != factor) continue;
         const struct rt_cut cut = {extent, split->blocks, split->grain, local->graph->mesh.axis[axes[i]].size};
-        strbuf_printf(&local->out, "%srt_part_start(rt, %d, %lld, %lld, %lld)", before, axes[i], (long long)extent,
+        const char *text =
+            *before ? arena_printf(local->out.arena, "%lld", (long long)extent) : factor_text(local, factor, true);
+        strbuf_printf(&local->out, "%srt_part_start(rt, %d, %s, %lld, %lld)", before, axes[i], text,
                       (long long)split->blocks, (long long)split->grain);
         extent = rt_cut_extent(&cut, coordinate[axes[i]]); /* the same for all ranks of the class */
         before = " + ";
@@ -353,8 +380,11 @@ static void put_starts(struct local *local, const char *name, const char *argume
 
 static void put_whole(struct local *local, const char *name, const char *argument) {
     (void)name;
-    const struct tensor *tensor = tensor_of(local, operand_tensor(local, argument));
-    put_array(local, "int64_t", tensor->ndim, tensor->dims);
+    const int tensor = operand_tensor(local, argument), ndim = tensor_of(local, tensor)->ndim;
+    if (!ndim) return put_no_array(local);
+    open_array(local, "int64_t");
+    for (int d = 0; d < ndim; d++) strbuf_printf(&local->out, "%s%s", d ? ", " : "", whole_text(local, tensor, d));
+    strbuf_putc(&local->out, '}');
 }
 
 /* $before, $behind: padding of the rank's part. It is that of the node, except in a dimension that is read through
@@ -382,7 +412,7 @@ static void put_padding(struct local *local, const char *name, const char *argum
 
 static void put_extent(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_printf(&local->out, "%lld", (long long)local->dims.factor[dims_find(&local->dims, argument)].extent);
+    strbuf_puts(&local->out, factor_text(local, dims_find(&local->dims, argument), true));
 }
 
 static void put_type(struct local *local, const char *name, const char *argument) {
@@ -431,16 +461,16 @@ static void put_struct(struct local *local, const char *name, const char *argume
 /* $count: number of inputs. $count(x1): number of rows of an index tensor of shape (.., depth). */
 static void put_count(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int tensor = *argument ? operand_tensor(local, argument) : -1;
-    int64_t count =
-        tensor < 0 ? local->node.ninputs : product(shape_of(local, tensor), 0, tensor_of(local, tensor)->ndim - 1);
-    strbuf_printf(&local->out, "%lld", (long long)count);
+    const int tensor = *argument ? operand_tensor(local, argument) : -1;
+    if (tensor < 0)
+        strbuf_printf(&local->out, "%d", local->node.ninputs);
+    else
+        strbuf_puts(&local->out, dims_text(local, tensor, 0, tensor_of(local, tensor)->ndim - 1));
 }
 
 static void put_depth(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    int tensor = local->node.inputs[1];
-    strbuf_printf(&local->out, "%lld", (long long)shape_of(local, tensor)[tensor_of(local, tensor)->ndim - 1]);
+    put_dim(local, local->node.inputs[1], tensor_of(local, local->node.inputs[1])->ndim - 1);
 }
 
 static void put_is64(struct local *local, const char *name, const char *argument) {
@@ -480,9 +510,12 @@ static void put_around(struct local *local, const char *name, const char *argume
         from = local->node.inputs[0], tensor = local->node.outputs[0], ndim = tensor_of(local, tensor)->ndim;
     const bool gathers = layout_along(&tensor_of(local, from)->layout, axis).kind == PLACED_PART;
     const struct rt_placement part = ranks_placement(local, gathers ? from : tensor, axis);
-    strbuf_printf(&local->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(local, tensor), 0, dim),
-                  (long long)part.extent, (long long)product(shape_of(local, tensor), dim + 1, ndim),
-                  (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "grain", 1));
+    const char *extent = part.extent == tensor_of(local, tensor)->dims[dim]
+                             ? whole_text(local, tensor, dim)
+                             : arena_printf(local->out.arena, "%lld", (long long)part.extent);
+    strbuf_printf(&local->out, "%s, %s, %s, %lld, %lld", dims_text(local, tensor, 0, dim), extent,
+                  dims_text(local, tensor, dim + 1, ndim), (long long)attr_int(&local->node, "blocks", 1),
+                  (long long)attr_int(&local->node, "grain", 1));
 }
 
 /* $run_groups: into how many groups of ranks a gather in runs of rows is divided (Note [Runs of rows] in
@@ -601,36 +634,18 @@ static const struct {
     {"flat", put_flat},         {"each", put_each},         {"jump", put_gap},          {"gap", put_gap},
     {"first_row", put_row},     {"run_rows", put_rows},     {"run_groups", put_groups}, {"ring", put_ring}};
 
-/* The rank's part of a factor: as a dimension of an operand that is this factor alone. */
-static const char *factor_text(struct local *local, int factor) {
-    for (int o = 0; o < local->dims.ninputs + local->dims.noutputs; o++) {
-        const bool output = o >= local->dims.ninputs;
-        const int k = output ? o - local->dims.ninputs : o;
-        const int tensor = output ? local->node.outputs[k] : k < local->node.ninputs ? local->node.inputs[k] : -1;
-        for (int d = 0; tensor >= 0 && d < local->dims.operand[o].ndim; d++) {
-            const struct dim_factors *of = &local->dims.operand[o].dim[d];
-            if (of->n == 1 && of->factor[0] == factor && shape_of(local, tensor)[d] == local->extent[factor])
-                return sizes_extent(local->kernels->sizes, &local->kernels->size_names, local->class, tensor, d);
-        }
-    }
-    return arena_printf(local->out.arena, "%lld", (long long)local->extent[factor]);
-}
-
-/* $[p]: the product of the extents of all factors whose names begin with p; a number if one of them has no name. */
+/* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
+    const char *texts[MAX_FACTORS];
     int64_t p = 1;
-    struct strbuf text;
-    bool all = true;
-    strbuf_init(&text, local->out.arena);
+    int n = 0;
     for (int f = 0; f < local->dims.nfactors; f++) {
         if (local->dims.factor[f].name[0] != first) continue;
-        const char *factor = factor_text(local, f);
+        texts[n++] = factor_text(local, f, false);
         p *= local->extent[f];
-        all = all && strchr(factor, SIZE_MARK);
-        strbuf_printf(&text, "%s%s", text.length ? " * " : "", factor);
     }
-    if (all && text.length && p <= INT_MAX)
-        strbuf_puts(&local->out, strbuf_text(&text));
+    if (p <= INT_MAX)
+        strbuf_puts(&local->out, sizes_times(local->out.arena, n, texts));
     else
         strbuf_printf(&local->out, "%lld", (long long)p);
 }
@@ -661,7 +676,7 @@ static void put_attr(struct local *local, const char *name) {
 static void put_variable(struct local *local, const char *name, const char *argument) {
     int factor = dims_find(&local->dims, name);
     if (strcmp(name, "start") == 0 && *argument) return put_start(local, name, argument);
-    if (strcmp(name, "extent") != 0 && factor >= 0) return strbuf_puts(&local->out, factor_text(local, factor));
+    if (strcmp(name, "extent") != 0 && factor >= 0) return strbuf_puts(&local->out, factor_text(local, factor, false));
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         if (strcmp(variables[i].name, name) == 0) return variables[i].put(local, name, argument);
     put_attr(local, name);

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/kernel/expr_print.h"
@@ -10,6 +11,7 @@
 #include "codegen/text/tmpl.h"
 #include "ir/base/map.h"
 #include "ir/expr/eval.h"
+#include "passes/train/training.h"
 
 enum {
     PARALLEL_ELEMENTS = 1 << 15 /* with fewer, starting threads costs more than they save */
@@ -51,29 +53,58 @@ const char *elements_text(struct kernels *kernels, const struct graph *graph, co
                 : sizes_product(kernels->sizes, &kernels->size_names, class, tensor, 0, t->ndim);
 }
 
-/* The value under a name of its own, number `number` of v0, v1, ..; of a value that is one of these, its name. */
-static const char *named_value(const struct loops *loops, struct tmpl_env *env, const struct expr *value, int number) {
-    if (value->kind == EXPR_NAME && value->name[0] == 'v') return value->name;
-    const char *name = arena_printf(loops->arena, "v%d", number);
-    loops_name_value(loops, env, name, loops_text(loops, value));
-    return name;
+/* The last component of the name, if it is an identifier; else NULL. */
+static const char *last_word(struct arena *arena, const char *name) {
+    const char *dot = strrchr(name, '.');
+    while (dot && dot > name && (isdigit((unsigned char)dot[1]) || strncmp(dot, ".stage", 6) == 0)) { /* a copy's */
+        name = arena_copy(arena, name, (size_t)(dot - name));
+        dot = strrchr(name, '.');
+    }
+    if (!dot || !islower((unsigned char)dot[1])) return NULL;
+    const size_t length = strspn(dot + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return dot[1 + length] || length > 16 ? NULL : dot + 1;
+}
+
+/* The function of an optimizer's formulas, such as adamw_update; NULL: the node is something else. */
+static const char *update_function(const struct loops *loops) {
+    static const char end[] = "_update";
+    const char *word =
+        loops->flat && loops->node->phase == PHASE_UPDATE ? last_word(loops->arena, loops->node->name) : NULL;
+    const size_t length = word ? strlen(word) : 0;
+    return length > strlen(end) && strcmp(word + length - strlen(end), end) == 0 ? word : NULL;
+}
+
+/* In an optimizer's function, the variable of the new value of a parameter or state: p_t of p. */
+static const char *new_value(const struct loops *loops, int result) {
+    return arena_printf(loops->arena, "%s_t", loops->result[result]);
+}
+
+/* The number of the named value that the expression is; -1: it is another one. */
+static int named_value(const struct expr *value) {
+    return value->kind == EXPR_NAME && value->name[0] == 'v' ? atoi(value->name + 1) : -1;
 }
 
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
  * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
     const struct expr_chain *chain = loops_chain(loops);
-    const char *named[EXPR_VALUES];
+    const char *stored[EXPR_VALUES];
     for (int i = 0; i < chain->nnamed; i++)
-        loops_name_value(loops, env, arena_printf(loops->arena, "v%d", i), loops_text(loops, chain->named[i]));
-    const char *value = loops_text(loops, chain->value[0]);
-    if (chain->nvalues > 1) loops_name_value(loops, env, "y0", value);
-    for (int i = 1; i < chain->nvalues; i++) named[i] = named_value(loops, env, chain->value[i], chain->nnamed + i - 1);
-    tmpl_set(env, "value", loops_stored(loops, 0, chain->nvalues > 1 ? "y0" : value));
+        loops_name_value(loops, env, loops_local(loops, i), loops_text(loops, chain->named[i]));
+    for (int i = 0; i < chain->nvalues; i++) {
+        stored[i] = loops_text(loops, chain->value[i]);
+        if (chain->nvalues == 1 || named_value(chain->value[i]) >= 0) continue;
+        const char *name = update_function(loops) ? new_value(loops, i)
+                           : i                    ? arena_printf(loops->arena, "v%d", chain->nnamed + i - 1)
+                                                  : "y0";
+        loops_name_value(loops, env, name, stored[i]);
+        stored[i] = name;
+    }
+    tmpl_set(env, "value", loops_stored(loops, 0, stored[0]));
     for (int i = 1; i < chain->nvalues; i++) {
         struct tmpl_env *other = tmpl_entry(env, "others");
         tmpl_set(other, "other", loops->result[i]);
-        tmpl_set(other, "is", loops_stored(loops, i, named[i]));
+        tmpl_set(other, "is", loops_stored(loops, i, stored[i]));
     }
     return (chain->nnamed || chain->nvalues > 1) && loops->n;
 }
@@ -137,30 +168,9 @@ static void bind_results(const struct loops *loops, struct tmpl_env *env, const 
     }
 }
 
-/* The last component of the name, if it is an identifier; else NULL. */
-static const char *last_word(struct arena *arena, const char *name) {
-    const char *dot = strrchr(name, '.');
-    while (dot && dot > name && isdigit((unsigned char)dot[1])) { /* a number that keeps names apart */
-        name = arena_copy(arena, name, (size_t)(dot - name));
-        dot = strrchr(name, '.');
-    }
-    if (!dot || !islower((unsigned char)dot[1])) return NULL;
-    const size_t length = strspn(dot + 1, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    return dot[1 + length] || length > 16 ? NULL : dot + 1;
-}
-
-/* The function of an optimizer's formulas, such as adamw_update; NULL: the node is something else. */
-static const char *update_function(const struct loops *loops) {
-    static const char end[] = "_update";
-    const char *word =
-        loops->flat && loops->node->phase == PHASE_UPDATE ? last_word(loops->arena, loops->node->name) : NULL;
-    const size_t length = word ? strlen(word) : 0;
-    return length > strlen(end) && strcmp(word + length - strlen(end), end) == 0 ? word : NULL;
-}
-
 /* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def): the gradient,
  * which alone is of the parameter's size and stays as it is, is g; others are the last word of their name. */
-static void name_update(const struct loops *loops, const char **names, const char **results) {
+static void name_update(struct loops *loops, const char **names, const char **results) {
     struct names scope;
     names_begin(&scope, loops->arena);
     names_reserve(&scope, "count");
@@ -173,8 +183,34 @@ static void name_update(const struct loops *loops, const char **names, const cha
     for (int k = 0; k < loops->node->ninputs; k++) {
         if (output_at(loops->class, loops->graph, loops->node, k) >= 0) continue;
         const char *word = last_word(loops->arena, loops->graph->tensors.at[loops->node->inputs[k]].name);
-        names[k] = names_take(&scope, loops->stride[k][0] ? "g" : word ? word : "", "x");
+        const bool stored = tensor_is_stored(&loops->graph->tensors.at[loops->node->inputs[k]]);
+        names[k] = names_take(&scope, !loops->stride[k][0] ? word ? word : "" : stored ? "p_old" : "g", "x");
     }
+}
+
+/* Names the values of an optimizer's function as the papers do: what is stored in m is m_t, and what the gradient
+ * becomes first is g_t. */
+static void name_values(struct loops *loops) {
+    const struct expr_chain *chain = loops_chain(loops);
+    for (int o = 0; o < chain->nvalues; o++) {
+        const int i = named_value(chain->value[o]);
+        if (i >= 0) loops->local[i] = new_value(loops, o);
+    }
+    if (chain->nnamed && !loops->local[0]) loops->local[0] = "g_t";
+}
+
+/* What is said before an optimizer's function: the method, and how the numbers of a step are computed. Nothing where the
+ * options decide which formulas of that name are used. */
+static const char *remark_of(const struct loops *loops) {
+    const char *function = update_function(loops), *end = function ? strstr(function, "_update") : NULL;
+    const struct optimizer *found = NULL;
+    for (int i = 0; i < noptimizers && end; i++) {
+        const struct optimizer *row = &optimizers[i];
+        if (strncmp(row->name, function, (size_t)(end - function)) != 0 || row->name[end - function]) continue;
+        if (found) return "";
+        found = row;
+    }
+    return found ? arena_printf(loops->arena, "%s. Once a step: %s", found->help, found->scalars) : "";
 }
 
 /* Binds the function's parameters and sets the spelling of each input in the expression. True if the loop body needs
@@ -198,6 +234,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
                       loops->target->arguments->restricted, results[o]);
         strbuf_printf(&arguments, "%s%s", o ? ", " : "", results[o]);
     }
+    if (updates) name_values(loops);
     for (int k = 0; k < loops->node->ninputs; k++) {
         int tensor = loops->node->inputs[k], output = output_at(loops->class, loops->graph, loops->node, k);
         if (output >= 0) {
@@ -293,6 +330,7 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     loops->width = loops_width(loops);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
+    tmpl_set(env, "remark", remark_of(loops));
     bool block = bind_operands(loops, env);
     if (loops_are_cast(loops))
         tmpl_set(env, "value", cast_text(loops));

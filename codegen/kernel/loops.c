@@ -1,6 +1,7 @@
 #include "codegen/kernel/loops.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/kernel/expr_print.h"
@@ -134,12 +135,16 @@ bool loops_branch_to(const struct loops *loops, int k) {
     return reads == READS_IN_BRANCH;
 }
 
-/* expr_spell: v0, v1 .. are local variables; names that are no input's are attributes. */
+const char *loops_local(const struct loops *loops, int i) {
+    return loops->local[i] ? loops->local[i] : arena_printf(loops->arena, "v%d", i);
+}
+
+/* expr_spell: v0, v1 .. are named values; names that are no input's are attributes. */
 static const char *spell(const void *env, const char *name) {
     const struct loops *loops = env;
     const int k = input_of(loops, name);
     if (k >= 0) return loops->operand[k];
-    if (name[0] == 'v' && isdigit((unsigned char)name[1])) return name;
+    if (name[0] == 'v' && isdigit((unsigned char)name[1])) return loops_local(loops, atoi(name + 1));
     const struct attr *attr = attr_find(loops->node, name);
     if (!attr) BUG("%s has no input or attribute '%s'", loops->node->op->name, name);
     enum rt_dtype dtype = loops->graph->tensors.at[loops->node->inputs[0]].dtype;

@@ -22,6 +22,7 @@ struct loops {
     const char *vector[MAX_OPERANDS];  /* name of the vector of the input's elements, NULL: none */
     const char *operand[MAX_OPERANDS]; /* spelling of the input in the expression */
     const char *result[EXPR_VALUES];   /* names of the result parameters */
+    const char *local[EXPR_NAMED];     /* names of the variables of the chain's named values, NULL: v0, v1 .. */
 };
 
 /* Sets the strides of input k in loops over the `ndim` dimensions of the output; 0 where the input is broadcast. */
@@ -54,6 +55,8 @@ const char *loops_stored(const struct loops *loops, int result, const char *valu
 /* True if expressions of the node read the input in branches alone, where not every element needs it: behind ?, && or
  * ||. */
 bool loops_branch_to(const struct loops *loops, int k);
+/* The name of the variable of named value `i`. */
+const char *loops_local(const struct loops *loops, int i);
 /* The text of an expression; inputs are spelled as in loops->operand. */
 const char *loops_text(const struct loops *loops, const struct expr *expr);
 /* Adds a local variable, "const float v0" = value, to the template's list "named". */

@@ -2,13 +2,20 @@
 
 #include <ctype.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/str.h"
 #include "ir/dims.h"
 #include "ir/op.h"
 
-enum { NO_ITEM = -1, SUFFIX_MOST = 40 };
+enum { NO_ITEM = -1, SUFFIX_MOST = 40, MOST_DEPTH = 8 };
+
+/* A factor of a product, the slowest first: of the size of an item, or NO_ITEM and a number. */
+struct size_factor {
+    int item;
+    int64_t extent;
+};
 
 /* An item is a dimension of a tensor. Items of one size have the same root. */
 struct sizes {
@@ -18,8 +25,9 @@ struct sizes {
     int *parent; /* per item: another of the same size; itself: it is the root */
     struct size {
         const char *name, *what;
-        int nfactors, *factors; /* items whose product the size is, the slowest first; 0: it is none */
-    } * of;                     /* per root */
+        int nfactors; /* 0: it is no product */
+        struct size_factor *factors;
+    } * of; /* per root */
 };
 
 /* Finding equal sizes ---------------------------------------------------------------------------------------------- */
@@ -41,13 +49,28 @@ static int tensor_of(const struct node *node, const struct dims *dims, int opera
     return operand < node->ninputs ? node->inputs[operand] : NO_ITEM;
 }
 
-/* Joins the dimensions that are a factor of the node alone; item[f] is one of them, or NO_ITEM. */
+static bool is_alike(const struct dim_factors *a, const struct dim_factors *b) {
+    return a->n == b->n && memcmp(a->factor, b->factor, (size_t)a->n) == 0;
+}
+
+/* Joins a dimension that is a product of several factors with the first that is the same product. */
+static void join_product(struct sizes *sizes, const struct node *node, const struct dims *dims, int operand, int dim) {
+    for (int o = 0; o <= operand; o++)
+        for (int d = 0; d < dims->operand[o].ndim && tensor_of(node, dims, o) >= 0; d++)
+            if (is_alike(&dims->operand[o].dim[d], &dims->operand[operand].dim[dim]))
+                return join(sizes, sizes->first[tensor_of(node, dims, o)] + d,
+                            sizes->first[tensor_of(node, dims, operand)] + dim);
+}
+
+/* Joins the dimensions that are the same factor of the node, or the same product; item[f] is one that is factor f
+ * alone, or NO_ITEM. */
 static void join_factors(struct sizes *sizes, const struct node *node, const struct dims *dims, int *item) {
     for (int f = 0; f < dims->nfactors; f++) item[f] = NO_ITEM;
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
         const int tensor = tensor_of(node, dims, o);
         for (int d = 0; tensor >= 0 && d < dims->operand[o].ndim; d++) {
             const struct dim_factors *of = &dims->operand[o].dim[d];
+            if (of->n > 1) join_product(sizes, node, dims, o, d);
             if (of->n != 1 || dims->factor[of->factor[0]].kind == FACTOR_HALO) continue;
             int *known = &item[of->factor[0]];
             if (*known >= 0) join(sizes, *known, sizes->first[tensor] + d);
@@ -56,19 +79,23 @@ static void join_factors(struct sizes *sizes, const struct node *node, const str
     }
 }
 
-/* Notes the dimensions that are products of factors. */
+/* Notes the dimensions that are products of factors, at least one of which is a dimension elsewhere. */
 static void note_products(struct sizes *sizes, const struct node *node, const struct dims *dims, const int *item) {
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
         const int tensor = tensor_of(node, dims, o);
         for (int d = 0; tensor >= 0 && d < dims->operand[o].ndim; d++) {
             const struct dim_factors *of = &dims->operand[o].dim[d];
-            struct size *size = &sizes->of[root_of(sizes, sizes->first[tensor] + d)];
-            bool known = of->n > 1 && !size->nfactors;
-            for (int i = 0; i < of->n; i++) known = known && item[of->factor[i]] >= 0;
-            if (!known) continue;
-            size->nfactors = of->n;
-            size->factors = ARENA_ARRAY(sizes->arena, int, of->n);
-            for (int i = 0; i < of->n; i++) size->factors[i] = item[of->factor[i]];
+            const int root = root_of(sizes, sizes->first[tensor] + d);
+            bool known = false;
+            for (int i = 0; i < of->n; i++)
+                known = known || (item[of->factor[i]] >= 0 && root_of(sizes, item[of->factor[i]]) != root &&
+                                  dims->factor[of->factor[i]].extent > 1);
+            if (of->n < 2 || !known || sizes->of[root].nfactors) continue;
+            sizes->of[root].nfactors = of->n;
+            sizes->of[root].factors = ARENA_ARRAY(sizes->arena, struct size_factor, of->n);
+            for (int i = 0; i < of->n; i++)
+                sizes->of[root].factors[i] =
+                    (struct size_factor){item[of->factor[i]], dims->factor[of->factor[i]].extent};
         }
     }
 }
@@ -84,10 +111,20 @@ static bool has_dim(const struct sizes *sizes, int tensor, int dim) {
     return dim < 0 ? -dim <= ndim : dim < ndim;
 }
 
+/* True if the size is samples times something else. */
+static bool has_samples(const struct sizes *sizes, const struct size *size) {
+    for (int f = 0; f < size->nfactors; f++) {
+        const int item = size->factors[f].item;
+        const char *name = item < 0 ? NULL : sizes->of[root_of(sizes, item)].name;
+        if (name && strcmp(name, "B") == 0) return true;
+    }
+    return false;
+}
+
 static void name_size(struct sizes *sizes, int tensor, int dim, const char *name, const char *what) {
     if (!has_dim(sizes, tensor, dim)) return;
     struct size *size = &sizes->of[root_of(sizes, item_at(sizes, tensor, dim))];
-    if (!size->name) size->name = name, size->what = what;
+    if (!size->name && !has_samples(sizes, size)) size->name = name, size->what = what;
 }
 
 static bool is_called(const struct sizes *sizes, int tensor, int dim, const char *name) {
@@ -146,6 +183,21 @@ static bool multiplies_keys(const struct sizes *sizes, const struct node *node) 
            is_called(sizes, node->outputs[0], -2, "T") && !is_called(sizes, node->inputs[0], -1, "T");
 }
 
+/* True if the last dimension of the tensor is a product in which the size of a head is. */
+static bool has_heads(const struct sizes *sizes, int tensor) {
+    const struct size *size = &sizes->of[root_of(sizes, item_at(sizes, tensor, -1))];
+    for (int depth = 0; size->nfactors && depth < MOST_DEPTH; depth++) {
+        const struct size_factor *last = &size->factors[size->nfactors - 1];
+        if (last->item < 0) return false;
+        size = &sizes->of[root_of(sizes, last->item)];
+    }
+    return size->name && strcmp(size->name, "HS") == 0;
+}
+
+static bool multiplies_to_heads(const struct sizes *sizes, const struct node *node) {
+    return multiplies_by_weights(sizes, node) && has_heads(sizes, node->outputs[0]);
+}
+
 /* What operands of operators say. */
 static const struct role {
     bool (*is)(const struct sizes *sizes, const struct node *node);
@@ -156,10 +208,13 @@ static const struct role {
     {attends, 1, -3, "NKV", "heads of keys and values"},
     {attends, 0, -1, "HS", "size of a head"},
     {attends, 2, -1, "HS", "size of a head"},
+    {attends, 0, -2, "T", "positions"},
+    {attends, 1, -2, "S", "positions of keys and values"},
     {multiplies_heads, 0, -3, "NH", "heads of attention"},
     {multiplies_keys, 0, -1, "HS", "size of a head"},
     {looks_up_tokens, 0, 0, "V", "vocabulary"},
     {looks_up_tokens, 0, 1, "C", "features of a position"},
+    {multiplies_to_heads, 0, -1, "C", "features of a position"},
 };
 
 static void name_operands(struct sizes *sizes) {
@@ -170,6 +225,21 @@ static void name_operands(struct sizes *sizes) {
             if (roles[r].is(sizes, node))
                 name_size(sizes, node->inputs[roles[r].operand], roles[r].dim, roles[r].name, roles[r].what);
         }
+}
+
+/* The last dimension of an output that has an element for each token of the vocabulary. */
+static void name_predictions(struct sizes *sizes) {
+    const struct graph *graph = sizes->graph;
+    int64_t vocabulary = -1;
+    for (int i = 0; i < graph->order.n && vocabulary < 0; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (looks_up_tokens(sizes, node)) vocabulary = graph->tensors.at[node->inputs[0]].dims[0];
+    }
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const struct tensor *output = &graph->tensors.at[graph->outputs.at[i]];
+        if (output->ndim > 1 && output->dims[output->ndim - 1] == vocabulary)
+            name_size(sizes, graph->outputs.at[i], -1, "V", "vocabulary");
+    }
 }
 
 /* Between a product of features of positions and one that gives such: the width of a feed-forward layer. */
@@ -207,6 +277,7 @@ struct sizes *sizes_find(const struct graph *graph) {
     }
     name_inputs(sizes);
     name_operands(sizes);
+    name_predictions(sizes);
     name_hidden(sizes);
     return sizes;
 }
@@ -217,22 +288,22 @@ static const char *number_text(struct arena *arena, int64_t value) {
     return arena_printf(arena, "%lld", (long long)value);
 }
 
-/* The name if it is that value, or if it is new: else with a number. */
+/* A name of the source for the value: the stem if that is new or has this value, else with a number. */
 static const char *use(const struct sizes *sizes, struct size_names *names, const char *stem, const char *what,
                        int64_t value) {
     const char *name = stem;
-    if (value > INT_MAX) return number_text(sizes->arena, value);
     for (int number = 2, i = 0; i < names->all.n; i++) {
         if (strcmp(names->all.at[i].name, name) != 0) continue;
-        if (names->all.at[i].value == value) break;
+        if (names->all.at[i].value == value) return name;
         name = arena_printf(sizes->arena, "%s_%d", stem, number++);
         i = -1;
     }
-    for (int i = 0; i <= names->all.n; i++) {
-        if (i == names->all.n) VEC_PUSH(sizes->arena, &names->all, ((struct size_name){name, what, value}));
-        if (strcmp(names->all.at[i].name, name) == 0) break;
-    }
-    return arena_printf(sizes->arena, "%c%s=%lld%c", SIZE_MARK, name, (long long)value, SIZE_END);
+    VEC_PUSH(sizes->arena, &names->all, ((struct size_name){name, what, value}));
+    return name;
+}
+
+static const char *marked(struct arena *arena, const char *name, int64_t value) {
+    return arena_printf(arena, "%c%s=%lld%c", SIZE_MARK, name, (long long)value, SIZE_END);
 }
 
 /* How mesh axes cut a dimension. */
@@ -267,51 +338,63 @@ static struct cutting cutting_of(const struct sizes *sizes, const struct layout 
 /* The size, or `part` of it, as a marked text; NULL: it has no name. */
 static const char *named(const struct sizes *sizes, struct size_names *names, const struct size *size, int64_t whole,
                          int64_t part, const struct cutting *cutting) {
-    if (!size->name) return NULL;
-    if (part == whole) return use(sizes, names, size->name, size->what, whole);
-    if (!cutting->axes) return NULL;
-    return use(sizes, names, arena_printf(sizes->arena, "%s%s", size->name, cutting->suffix),
-               arena_printf(sizes->arena, "this rank's part of %s along %s", size->name, cutting->said), part);
+    if (!size->name || whole > INT_MAX || (part != whole && !cutting->axes)) return NULL;
+    const char *name = use(sizes, names, size->name, size->what, whole);
+    if (part != whole)
+        name = use(sizes, names, arena_printf(sizes->arena, "%s%s", name, cutting->suffix),
+                   arena_printf(sizes->arena, "this rank's part of %s along %s", name, cutting->said), part);
+    return marked(sizes->arena, name, part);
 }
 
-static int64_t extent_of(const struct sizes *sizes, int item) {
-    int tensor = 0;
-    for (int step = sizes->graph->tensors.n; step; step /= 2) /* the last tensor that begins at or before the item */
-        while (tensor + step < sizes->graph->tensors.n && sizes->first[tensor + step] <= item) tensor += step;
-    return sizes->graph->tensors.at[tensor].dims[item - sizes->first[tensor]];
-}
-
-/* A product of sizes, of which a rank may have a part: a cut of one of them has grains of those behind it in blocks of
- * those before it. */
-static const char *named_product(const struct sizes *sizes, struct size_names *names, const struct size *size,
-                                 int64_t whole, int64_t part, const struct cutting *cutting) {
-    struct strbuf out;
+/* The text of a size or a part of it, NULL if no letter is in it. Of a product of sizes a rank may have a part: a cut of
+ * one of them has grains of those behind it in blocks of those before it. Products are nested up to `depth`. */
+static const char *text_of_item(const struct sizes *sizes, struct size_names *names, int item, int64_t whole,
+                                int64_t part, const struct cutting *cutting, int depth) {
+    const struct size *size = &sizes->of[root_of(sizes, item)];
+    const char *text = named(sizes, names, size, whole, part, cutting), **texts;
     int64_t before = 1;
-    bool divided = part == whole;
-    strbuf_init(&out, sizes->arena);
-    if (!whole || !size->nfactors || part > INT_MAX || (!divided && cutting->axes != 1)) return NULL;
+    bool divided = part == whole, letters = false;
+    if (text || !whole || !size->nfactors || !depth || part > INT_MAX || (!divided && cutting->axes != 1)) return text;
+    texts = ARENA_ARRAY(sizes->arena, const char *, size->nfactors);
     for (int f = 0; f < size->nfactors; f++) {
-        const int64_t extent = extent_of(sizes, size->factors[f]), behind = whole / before / extent;
-        const bool here = !divided && extent * part % whole == 0 && cutting->last.blocks % before == 0 &&
+        const struct size_factor *factor = &size->factors[f];
+        const int64_t behind = whole / before / factor->extent;
+        const bool here = !divided && factor->extent * part % whole == 0 && cutting->last.blocks % before == 0 &&
                           cutting->last.grain % behind == 0;
-        const char *text = named(sizes, names, &sizes->of[root_of(sizes, size->factors[f])], extent,
-                                 here ? extent * part / whole : extent, cutting);
-        if (!text) return NULL;
-        strbuf_printf(&out, "%s%s", out.length ? " * " : "", text);
+        const int64_t own = here ? factor->extent * part / whole : factor->extent;
+        struct cutting inside = *cutting;
+        inside.last.blocks /= before, inside.last.grain /= behind;
+        text =
+            factor->item < 0 ? NULL : text_of_item(sizes, names, factor->item, factor->extent, own, &inside, depth - 1);
+        letters = letters || text;
+        texts[f] = text ? text : number_text(sizes->arena, own);
         divided = divided || here;
-        before *= extent;
+        before *= factor->extent;
     }
-    return divided ? strbuf_text(&out) : NULL;
+    return divided && letters ? sizes_times(sizes->arena, size->nfactors, texts) : NULL;
 }
 
 /* The size of a dimension, of which a rank has `part`. */
 static const char *text_of(const struct sizes *sizes, struct size_names *names, int tensor, int dim, int64_t part) {
     const struct tensor *t = &sizes->graph->tensors.at[tensor];
-    const struct size *size = &sizes->of[root_of(sizes, item_at(sizes, tensor, dim))];
     const struct cutting cutting = cutting_of(sizes, &t->layout, dim);
-    const char *text = named(sizes, names, size, t->dims[dim], part, &cutting);
-    if (!text) text = named_product(sizes, names, size, t->dims[dim], part, &cutting);
+    const char *text =
+        text_of_item(sizes, names, item_at(sizes, tensor, dim), t->dims[dim], part, &cutting, MOST_DEPTH);
     return text ? text : number_text(sizes->arena, part);
+}
+
+const char *sizes_times(struct arena *arena, int n, const char *const *texts) {
+    struct strbuf letters;
+    int64_t number = 1;
+    strbuf_init(&letters, arena);
+    for (int i = 0; i < n; i++) {
+        const char *mark = strchr(texts[i], SIZE_MARK);
+        if (mark != texts[i]) number *= strtoll(texts[i], NULL, 10);
+        if (mark) strbuf_printf(&letters, "%s%s", letters.length ? " * " : "", mark);
+    }
+    if (!letters.length || !number) return number_text(arena, number);
+    return number == 1 ? strbuf_text(&letters)
+                       : arena_printf(arena, "%lld * %s", (long long)number, strbuf_text(&letters));
 }
 
 const char *sizes_extent(const struct sizes *sizes, struct size_names *names, const struct rank_class *class,
@@ -325,17 +408,13 @@ const char *sizes_whole(const struct sizes *sizes, struct size_names *names, int
 
 const char *sizes_product(const struct sizes *sizes, struct size_names *names, const struct rank_class *class,
                           int tensor, int from, int to) {
-    struct strbuf out;
+    const char *texts[RT_MAX_NDIM];
     int64_t product = 1;
-    bool all = true;
-    strbuf_init(&out, sizes->arena);
     for (int d = from; d < to; d++) {
-        const char *text = sizes_extent(sizes, names, class, tensor, d);
+        texts[d - from] = sizes_extent(sizes, names, class, tensor, d);
         product *= class->dims[tensor][d];
-        all = all && strchr(text, SIZE_MARK);
-        strbuf_printf(&out, "%s%s", out.length ? " * " : "", text);
     }
-    return all && from < to && product <= INT_MAX ? strbuf_text(&out) : number_text(sizes->arena, product);
+    return product > INT_MAX ? number_text(sizes->arena, product) : sizes_times(sizes->arena, to - from, texts);
 }
 
 size_t sizes_name(const char *marked, const char **name, const char **end) {

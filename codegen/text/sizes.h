@@ -28,9 +28,12 @@ const char *sizes_extent(const struct sizes *sizes, struct size_names *names, co
                          int tensor, int dim);
 /* The extent of the whole tensor. */
 const char *sizes_whole(const struct sizes *sizes, struct size_names *names, int tensor, int dim);
-/* The product of the extents of dimensions [from, to) of the part; a number if one of them is, or if it exceeds int. */
+/* The product of the extents of dimensions [from, to) of the part; a number if it exceeds int. */
 const char *sizes_product(const struct sizes *sizes, struct size_names *names, const struct rank_class *class,
                           int tensor, int from, int to);
+
+/* The product of sizes, each a number, a marked text, or a product of one and the other. */
+const char *sizes_times(struct arena *arena, int n, const char *const *texts);
 
 /* The marked text as C code: names alone. */
 const char *sizes_shown(struct arena *arena, const char *marked);
