@@ -97,8 +97,8 @@ static const struct node *node_at(const struct function *function, int i) {
     return &function->plan->graph->nodes.at[function->source->instructions[0][i].node];
 }
 
-/* True for a weight that the first and the last layer share although it is called after one of them: the exporter merged
- * equal weights of layers. */
+/* True for a weight that the first and the last layer share although it is called after one of them: the exporter
+ * merged equal weights of layers. */
 static bool is_merged(const struct function *function, const int *tensors) {
     const struct tensor *weight = tensor_at(function, tensors[0]);
     bool numbered = false;

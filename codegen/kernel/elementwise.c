@@ -199,8 +199,8 @@ static void name_values(struct loops *loops) {
     if (chain->nnamed && !loops->local[0]) loops->local[0] = "g_t";
 }
 
-/* What is said before an optimizer's function: the method, and how the numbers of a step are computed. Nothing where the
- * options decide which formulas of that name are used. */
+/* The comment before an optimizer's function: the method, and how the numbers of a step are computed. "" where options
+ * choose among formulas of that name. */
 static const char *remark_of(const struct loops *loops) {
     const char *function = update_function(loops), *end = function ? strstr(function, "_update") : NULL;
     const struct optimizer *found = NULL;

@@ -112,7 +112,7 @@ static int columns_behind(const struct gap *gaps, int n, int i, int level, const
     return (int)((next < n ? gaps[next].at : end) - gaps[i].at);
 }
 
-/* True if the line is to be broken at the gap, which is at `column`: what follows does not fit, and is better placed on a
+/* True if the line is broken at the gap, which is at `column`: what follows does not fit, and is better placed on a
  * line of its own. */
 static bool breaks_at(const struct gap *gaps, int n, int i, int column, int indent, const char *end) {
     const int whole = columns_behind(gaps, n, i, gaps[i].level, end), word = columns_behind(gaps, n, i, INT32_MAX, end);
@@ -121,8 +121,8 @@ static bool breaks_at(const struct gap *gaps, int n, int i, int column, int inde
     return fits || gaps[i].level % 2 == 0 || column + word > LAYOUT_COLUMNS;
 }
 
-/* Appends [text, end), and notes for each bracket that it opens the indentation of its line; of braces as arguments, one
- * that tells their members from further arguments. */
+/* Appends [text, end), and notes for each bracket that it opens the indentation of its line; for braces in an argument,
+ * one that tells their members from further arguments. */
 static void put_piece(struct strbuf *out, const char *text, const char *end, int indent, int *opened, int *depth) {
     strbuf_add(out, text, (size_t)(end - text));
     for (const char *c = text; c < end;) {

@@ -346,8 +346,8 @@ static const char *named(const struct sizes *sizes, struct size_names *names, co
     return marked(sizes->arena, name, part);
 }
 
-/* The text of a size or a part of it, NULL if no letter is in it. Of a product of sizes a rank may have a part: a cut of
- * one of them has grains of those behind it in blocks of those before it. Products are nested up to `depth`. */
+/* The text of a size or a part of it; NULL if no letter is in it. Of a product of sizes a rank may have a part: a cut
+ * of one of them has grains of those behind it in blocks of those before it. Products are nested up to `depth`. */
 static const char *text_of_item(const struct sizes *sizes, struct size_names *names, int item, int64_t whole,
                                 int64_t part, const struct cutting *cutting, int depth) {
     const struct size *size = &sizes->of[root_of(sizes, item)];

@@ -61,7 +61,8 @@ def functions(text):
              (r"    for \(int i = 0; i < (.+); i\+\+\) \{", r"for i in range(\1):"),
              (r"    \}", ""),
              (r"(    |        )RT_TRY\(rt_run\(rt, (\w+), (.+)\)\);", r'\1run("\2", \3)'),
-             (r"(    |        )RT_TRY\(rt_(post|wait)\(rt, (\d+), (\d+), (.+)\)\);  // .+", r"\1\2(\3, \4, \5)"))
+             (r"(    |        )RT_TRY\(rt_(post|wait)\(rt, (\d+), (\d+), (.+)\)\);(?:  // .+)?", r"\1\2(\3, \4, \5)"),
+             (r" +// .+", ""))
     all = []
     for body in re.findall(r"^static int (?:train|infer)_step\w*\(struct rt \*rt, int micro_batches\) \{\n(.*?)^\}", text, re.M | re.S):
         code = []
