@@ -83,6 +83,12 @@ int64_t dims_extent(const struct dims *dims, int operand, int dim) {
     return extent;
 }
 
+bool dims_fits(const struct dims *dims, int operand, const struct tensor *tensor) {
+    bool fits = tensor->ndim == dims->operand[operand].ndim;
+    for (int d = 0; fits && d < tensor->ndim; d++) fits = tensor->dims[d] == dims_extent(dims, operand, d);
+    return fits;
+}
+
 int dims_find(const struct dims *dims, const char *name) {
     for (int i = 0; i < dims->nfactors; i++)
         if (strcmp(dims->factor[i].name, name) == 0) return i;

@@ -87,6 +87,9 @@ void dims_set(struct operand *operand, int dim, int factor);
 /* The extent of a dimension of an operand: the product of its factors. */
 int64_t dims_extent(const struct dims *dims, int operand, int dim);
 
+/* True if the tensor has the shape of the operand. */
+bool dims_fits(const struct dims *dims, int operand, const struct tensor *tensor);
+
 /* The factor of that name, or -1. */
 int dims_find(const struct dims *dims, const char *name);
 

@@ -65,6 +65,26 @@ int gradient_expr(struct gradient *gradient, const char *text, int n, const char
     return value < 0 || !half ? value : build_cast(&gradient->builder, value, dtype);
 }
 
+int gradient_of(struct gradient *gradient, const char *text, int a, int b, int c) {
+    static const char *const names[] = {"a", "b", "c"};
+    return a < 0 || b < 0 || c < 0 ? -1 : gradient_expr(gradient, text, 3, names, (int[]){a, b, c});
+}
+
+int gradient_like(struct gradient *gradient, enum op_id op, int n, const int *inputs, const struct attr *more) {
+    int count = gradient->node.nattrs;
+    struct attr *attrs = ARENA_ARRAY(gradient->builder.graph->arena, struct attr, count + 1);
+    for (int i = 0; i < count; i++) attrs[i] = gradient->node.attrs[i];
+    if (more) attrs[count++] = *more;
+    for (int k = 0; k < n; k++)
+        if (inputs[k] < 0) return -1;
+    return build(&gradient->builder, op, n, inputs, count, attrs);
+}
+
+int gradient_zeros(struct gradient *gradient, int input) {
+    const struct tensor like = *gradient_input(gradient, input);
+    return build_expand(&gradient->builder, build_scalar(&gradient->builder, like.dtype, 0), like.ndim, like.dims);
+}
+
 /* The expression of input k in column `gradient`, where expressions are separated by "|". */
 static const char *column_text(struct arena *arena, const char *column, int k) {
     for (; k > 0; k--) {

@@ -36,6 +36,16 @@ const struct tensor *gradient_output(const struct gradient *gradient);
  * node. */
 int gradient_expr(struct gradient *gradient, const char *text, int n, const char *const *names, const int *tensors);
 
+/* gradient_expr of up to three tensors, named a, b and c; -1 if one of them is -1. */
+int gradient_of(struct gradient *gradient, const char *text, int a, int b, int c);
+
+/* Adds a node of the n inputs with the attributes of the forward node, and with *more unless that is NULL; -1 if an
+ * input is -1. */
+int gradient_like(struct gradient *gradient, enum op_id op, int n, const int *inputs, const struct attr *more);
+
+/* Zeros of the shape and type of the forward node's operand `input`. */
+int gradient_zeros(struct gradient *gradient, int input);
+
 /* Sums `tensor` over the dimensions in which `like` was broadcast to its shape; the result has the shape of `like`. */
 int gradient_sum_to(struct gradient *gradient, int tensor, const struct tensor *like);
 

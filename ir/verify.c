@@ -78,10 +78,7 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
     if (dims_bind(v->arena, v->graph, node, dims, &why) < 0) return fail(v, "%s", why), false;
     for (int k = 0; k < node->noutputs; k++) {
         const struct tensor *out = tensor_at(v, node->outputs[k]);
-        const struct operand *operand = &dims->operand[dims->ninputs + k];
-        bool same = out->ndim == operand->ndim;
-        for (int d = 0; same && d < out->ndim; d++) same = out->dims[d] == dims_extent(dims, dims->ninputs + k, d);
-        if (!same)
+        if (!dims_fits(dims, dims->ninputs + k, out))
             return fail(v, "'%s' is declared as %s, which is not what the node computes", out->name,
                         tensor_type(v->arena, out)),
                    false;

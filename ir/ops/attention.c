@@ -1,10 +1,6 @@
 /* Dimension annotations of attention and of rotary embeddings. */
 #include "ir/ops/ops.h"
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
-}
-
 enum { NO_OPERAND = 99 };
 
 /* The operands of attention, by number; those of masks and sinks may be left out. */

@@ -86,20 +86,14 @@ DIMS_FN(dims_matmul) {
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }
 
-static int check_square(struct dims *dims, int operand, const char **why) {
-    const int n = dims->operand[operand].ndim;
-    if (dims_extent(dims, operand, n - 1) == dims_extent(dims, operand, n - 2)) return 0;
-    return refuse(dims, why, "the matrix is not square");
-}
-
+/* The matrices are the last input. */
 DIMS_FN(dims_det) {
-    if (dims_bind_text(dims, "* r^ n^ -> *", graph, node, why) < 0) return -1;
-    return check_square(dims, 0, why);
-}
-
-DIMS_FN(dims_det_grad) {
-    if (dims_bind_text(dims, "*, * r^ n^ -> * r^ n^", graph, node, why) < 0) return -1;
-    return check_square(dims, 1, why);
+    const int last = node->ninputs - 1;
+    const char *text = last ? "*, * r^ n^ -> * r^ n^" : "* r^ n^ -> *";
+    if (dims_bind_text(dims, text, graph, node, why) < 0) return -1;
+    const int n = dims->operand[last].ndim;
+    if (dims_extent(dims, last, n - 1) == dims_extent(dims, last, n - 2)) return 0;
+    return refuse(dims, why, "the matrix is not square");
 }
 
 /* The sum over k of products, for small constants such as rotary tables. */
@@ -144,19 +138,11 @@ static int bind_along(struct dims *dims, const struct graph *graph, const struct
     return 0;
 }
 
-/* True if input `k` has the shape of the bound operand. */
-static bool input_fits(const struct dims *dims, const struct graph *graph, const struct node *node, int k) {
-    const struct tensor *t = &graph->tensors.at[node->inputs[k]];
-    bool fits = t->ndim == dims->operand[k].ndim;
-    for (int d = 0; fits && d < t->ndim; d++) fits = t->dims[d] == dims_extent(dims, k, d);
-    return fits;
-}
-
 DIMS_FN(dims_along) {
     if (bind_along(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
     for (int k = 1; k < dims->ninputs + dims->noutputs; k++) dims->operand[k] = dims->operand[0];
     for (int k = 1; k < dims->ninputs; k++)
-        if (!input_fits(dims, graph, node, k)) return refuse(dims, why, "the operands have different shapes");
+        if (!dims_fits(dims, k, input(graph, node, k))) return refuse(dims, why, "the operands have different shapes");
     return 0;
 }
 
@@ -173,7 +159,7 @@ static int bind_class_terms(struct dims *dims, const struct graph *graph, const 
     for (int d = 0; d < in[0].ndim; d++)
         if (d != axis) in[2].dim[in[2].ndim++] = in[3].dim[in[3].ndim++] = in[0].dim[d];
     for (int k = 1; k < node->ninputs; k++)
-        if (!input_fits(dims, graph, node, k)) return refuse(dims, why, "input %d does not fit the scores", k);
+        if (!dims_fits(dims, k, input(graph, node, k))) return refuse(dims, why, "input %d does not fit the scores", k);
     return 0;
 }
 
@@ -237,20 +223,14 @@ DIMS_FN(dims_reduce) {
     return bind_reduce(dims, graph, node, why, reduction_of(node->op)->kind);
 }
 
-/* The sum runs over all dimensions. */
+/* The sum runs over all dimensions of the last input. */
 DIMS_FN(dims_sum_all) {
-    const struct tensor *x = &graph->tensors.at[node->inputs[0]];
+    const int last = node->ninputs - 1;
+    const struct tensor *x = input(graph, node, last);
+    struct operand *in = &dims->operand[last];
     (void)why;
-    dims->operand[0].ndim = x->ndim;
-    for (int d = 0; d < x->ndim; d++) dims_set(&dims->operand[0], d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
-    return 0;
-}
-
-DIMS_FN(dims_add_squares) {
-    const struct tensor *x = &graph->tensors.at[node->inputs[1]];
-    (void)why;
-    dims->operand[1].ndim = x->ndim;
-    for (int d = 0; d < x->ndim; d++) dims_set(&dims->operand[1], d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
+    in->ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++) dims_set(in, d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
     return 0;
 }
 
@@ -279,14 +259,6 @@ DIMS_FN(dims_topk) {
     return 0;
 }
 
-struct pair {
-    struct number a, b;
-};
-
-static struct number look_up_pair(const void *env, const char *name) {
-    return *name == 'a' ? ((const struct pair *)env)->a : ((const struct pair *)env)->b;
-}
-
 /* Visits every input element and combines it with the output element that it belongs to. */
 EVAL(eval_reduce) {
     const struct tensor *x = eval->in[0], *y = eval->out;
@@ -303,7 +275,7 @@ EVAL(eval_reduce) {
         for (int d = 0; d < x->ndim; d++)
             if (!is_reduced(axes, naxes, d)) offset = offset * x->dims[d] + at[d];
         struct pair pair = {eval_load(eval->y, y->dtype, offset), eval_load(eval->x[0], x->dtype, i++)};
-        eval_store(eval->y, y->dtype, offset, expr_eval(combine, look_up_pair, &pair));
+        eval_store(eval->y, y->dtype, offset, expr_eval(combine, pair_look_up, &pair));
     } while (eval_next(at, x->dims, x->ndim));
     return 0;
 }
@@ -341,10 +313,7 @@ static void scan(struct eval *eval, struct line line, int64_t extent) {
     }
 }
 
-EVAL(eval_cumsum) {
-    return each_line(eval, scan);
-}
-EVAL(eval_cumprod) {
+EVAL(eval_cumulate) {
     return each_line(eval, scan);
 }
 

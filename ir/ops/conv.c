@@ -31,10 +31,6 @@ struct window {
     const int64_t *stride, *dilation, *begin, *end;
 };
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return &graph->tensors.at[node->inputs[i]];
-}
-
 /* Reads the window of a node, except its extents. Returns NULL, or what is wrong. All numbers are bounded, so that
  * arithmetic on them cannot overflow. */
 static const char *read_window(const struct node *node, int n, struct window *w) {
@@ -138,9 +134,9 @@ static void set_grouped(struct operand *operand, int dim, int g, int f) {
 
 /* x (n, (g c+), i..), w ((g m), c+, k..) -> y (n, (g m), o..), with w ((g c+), m, k..) if transposed. A split of g
  * divides the groups: a rank has the input and output channels of its groups. */
-static int bind_convolution(struct dims *dims, const struct graph *graph, const struct node *node, bool transposed,
-                            const char **why) {
+DIMS_FN(dims_conv) {
     const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
+    const bool transposed = node->op->id == OP_ConvTranspose;
     int64_t groups = attr_int(node, "group", 1);
     struct window window;
     if (x->ndim < 3 || w->ndim != x->ndim)
@@ -171,23 +167,11 @@ static int bind_convolution(struct dims *dims, const struct graph *graph, const 
     return bind_spatial(dims, &window, x, transposed ? writes : reads, why);
 }
 
-DIMS_FN(dims_conv) {
-    return bind_convolution(dims, graph, node, false, why);
-}
-
-DIMS_FN(dims_conv_transpose) {
-    return bind_convolution(dims, graph, node, true, why);
-}
-
 /* Sets attribute group to the number of groups on this rank. All operands are split by the same groups. */
-void split_conv(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM], struct node *node) {
-    (void)dims;
-    if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[1][1]));
-}
-
-void split_conv_transpose(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM],
-                          struct node *node) {
-    if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[dims->ninputs][1] / local[1][1]));
+SPLIT_ATTR(split_conv) {
+    const int weights = node->op->id == OP_ConvWeightGrad ? 2 : 1;
+    const int channels = node->op->id == OP_ConvTranspose ? dims->ninputs : 0;
+    if (local[weights][1]) attr_set(graph, node, attr_of_int("group", local[channels][1] / local[weights][1]));
 }
 
 /* Reads the window of a node that has its extents in attribute window. */
@@ -204,9 +188,8 @@ static int read_extents(struct dims *dims, const struct node *node, const struct
 
 /* Checks that the gradient of a result has the shape of the result. */
 static int check_positions(struct dims *dims, const struct tensor *dy, const char **why) {
-    bool same = dy->ndim == dims->operand[1].ndim;
-    for (int d = 0; d < dy->ndim && same; d++) same = dy->dims[d] == dims_extent(dims, 1, d);
-    return same ? 0 : refuse(dims, why, "the gradient %s is of another result", tensor_type(dims->arena, dy));
+    if (dims_fits(dims, 1, dy)) return 0;
+    return refuse(dims, why, "the gradient %s is of another result", tensor_type(dims->arena, dy));
 }
 
 /* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..). Every weight's gradient is a sum
@@ -235,12 +218,6 @@ DIMS_FN(dims_conv_weight_grad) {
         dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
     if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_SUM}, why) < 0) return -1;
     return check_positions(dims, dy, why);
-}
-
-void split_conv_weight_grad(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM],
-                            struct node *node) {
-    (void)dims;
-    if (local[2][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[2][1]));
 }
 
 /* Binds samples and channels, which operands 0 and 1 share. */
@@ -321,45 +298,39 @@ struct planes {
     int64_t at, over, weights;         /* elements of a plane of positions, of a plane of values, and of a window */
 };
 
-/* Convolves, or transposes it, between one plane of positions and one plane of values, with one window of weights. */
-typedef void plane_fn(const struct planes *p, double *out, const double *in, const double *weights);
+/* out[..] += in[..] weights[..] for each position and each element of its window; which of the three is of the
+ * positions, the values and the window, `of` says. */
+enum part { POSITION, VALUE, TAP };
 
-static void correlate(const struct planes *p, double *y, const double *x, const double *weights) {
-    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
+static void add_products(const struct planes *p, double *out, const double *in, const double *weights,
+                         const enum part of[3]) {
+    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at[3] = {0};
     do {
-        int64_t k[RT_MAX_NDIM] = {0}, tap = 0;
+        int64_t k[RT_MAX_NDIM] = {0};
+        at[TAP] = 0;
         do {
-            if (read_at(&p->window, o, k, p->values, i))
-                y[at] += x[eval_offset(i, p->values, p->window.n)] * weights[tap];
-            tap++;
+            if (read_at(&p->window, o, k, p->values, i)) {
+                at[VALUE] = eval_offset(i, p->values, p->window.n);
+                out[at[of[0]]] += in[at[of[1]]] * weights[at[of[2]]];
+            }
+            at[TAP]++;
         } while (eval_next(k, p->window.extent, p->window.n));
-        at++;
+        at[POSITION]++;
     } while (eval_next(o, p->positions, p->window.n));
 }
 
-static void spread(const struct planes *p, double *y, const double *x, const double *weights) {
-    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
-    do {
-        int64_t k[RT_MAX_NDIM] = {0}, tap = 0;
-        do {
-            if (read_at(&p->window, o, k, p->values, i))
-                y[eval_offset(i, p->values, p->window.n)] += x[at] * weights[tap];
-            tap++;
-        } while (eval_next(k, p->window.extent, p->window.n));
-        at++;
-    } while (eval_next(o, p->positions, p->window.n));
-}
-
-/* All planes; weights are (m, c) in each group if by_output, else (c, m). */
+/* All planes; weights are (m, c) in each group, or if it is transposed (c, m). */
 static void each_plane(const struct planes *p, double *y, const double *x, const double *w, int64_t y_plane,
-                       int64_t x_plane, bool by_output, plane_fn *fn) {
+                       int64_t x_plane, bool transposed) {
+    static const enum part correlate[] = {POSITION, VALUE, TAP}, spread[] = {VALUE, POSITION, TAP};
     for (int64_t n = 0; n < p->batch; n++)
         for (int64_t g = 0; g < p->groups; g++)
             for (int64_t m = 0; m < p->m; m++)
                 for (int64_t c = 0; c < p->c; c++) {
-                    int64_t window = by_output ? (g * p->m + m) * p->c + c : (g * p->c + c) * p->m + m;
-                    fn(p, y + ((n * p->groups + g) * p->m + m) * y_plane,
-                       x + ((n * p->groups + g) * p->c + c) * x_plane, w + window * p->weights);
+                    int64_t window = transposed ? (g * p->c + c) * p->m + m : (g * p->m + m) * p->c + c;
+                    add_products(p, y + ((n * p->groups + g) * p->m + m) * y_plane,
+                                 x + ((n * p->groups + g) * p->c + c) * x_plane, w + window * p->weights,
+                                 transposed ? spread : correlate);
                 }
 }
 
@@ -377,38 +348,17 @@ static bool planes_of(const struct eval *eval, const struct tensor *x, const str
     return true;
 }
 
-static int eval_planes(struct eval *eval, bool transposed) {
+EVAL(eval_conv) {
+    const bool transposed = eval->node->op->id == OP_ConvTranspose;
     const struct tensor *x = eval->in[0], *w = eval->in[1], *y = eval->out;
     struct planes p;
     if (!planes_of(eval, x, w, y, transposed, &p)) return -1;
     double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     if (tensor_elements(y) && tensor_elements(x))
         each_plane(&p, sums, as_doubles(eval, 0), as_doubles(eval, 1), spatial_elements(y), spatial_elements(x),
-                   !transposed, transposed ? spread : correlate);
+                   transposed);
     store_all(eval, sums);
     return 0;
-}
-
-EVAL(eval_conv) {
-    return eval_planes(eval, false);
-}
-
-EVAL(eval_conv_transpose) {
-    return eval_planes(eval, true);
-}
-
-/* Adds to one window of the weights' gradient: the products of the elements of a plane of x with the elements of the
- * result's gradient to which they contribute. */
-static void weigh(const struct planes *p, double *dw, const double *x, const double *dy) {
-    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
-    do {
-        int64_t k[RT_MAX_NDIM] = {0}, tap = 0;
-        do {
-            if (read_at(&p->window, o, k, p->values, i)) dw[tap] += x[eval_offset(i, p->values, p->window.n)] * dy[at];
-            tap++;
-        } while (eval_next(k, p->window.extent, p->window.n));
-        at++;
-    } while (eval_next(o, p->positions, p->window.n));
 }
 
 EVAL(eval_conv_weight_grad) {
@@ -420,9 +370,10 @@ EVAL(eval_conv_weight_grad) {
     for (int64_t n = 0; n < p.batch && tensor_elements(x) && tensor_elements(dy); n++)
         for (int64_t m = 0; m < p.groups * p.m; m++)
             for (int64_t c = 0; c < p.c; c++)
-                weigh(&p, sums + (m * p.c + c) * p.weights,
-                      values + (n * p.groups * p.c + m / p.m * p.c + c) * spatial_elements(x),
-                      gradients + (n * p.groups * p.m + m) * spatial_elements(dy));
+                add_products(&p, sums + (m * p.c + c) * p.weights,
+                             values + (n * p.groups * p.c + m / p.m * p.c + c) * spatial_elements(x),
+                             gradients + (n * p.groups * p.m + m) * spatial_elements(dy),
+                             (const enum part[]){TAP, VALUE, POSITION});
     store_all(eval, sums);
     return 0;
 }
@@ -451,13 +402,6 @@ static int64_t place_of_largest(const struct window *w, const double *x, const i
     return largest;
 }
 
-static double largest_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
-                         bool padded) {
-    int64_t place = place_of_largest(w, x, o, extent);
-    (void)padded;
-    return place < 0 ? -INFINITY : x[place];
-}
-
 static double mean_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool padded) {
     int64_t k[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], count = 0;
     double sum = 0;
@@ -477,30 +421,26 @@ static bool window_of(const struct node *node, struct window *w) {
     return true;
 }
 
-typedef double result_fn(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool padded);
+static double pooled(const struct eval *eval, const struct window *w, const double *x, const int64_t *o) {
+    const int64_t *extent = eval->in[0]->dims + SPATIAL;
+    if (eval->node->op->id != OP_MaxPool) return mean_of(w, x, o, extent, attr_int(eval->node, "count_include_pad", 0));
+    const int64_t place = place_of_largest(w, x, o, extent);
+    return place < 0 ? -INFINITY : x[place];
+}
 
-static int eval_pool(struct eval *eval, result_fn *result_of) {
+EVAL(eval_pool) {
     const struct tensor *x = eval->in[0], *y = eval->out;
     struct window w;
     if (!window_of(eval->node, &w)) return -1;
     double *values = as_doubles(eval, 0), *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     int64_t planes = y->dims[0] * y->dims[1], at = 0;
-    bool padded = attr_int(eval->node, "count_include_pad", 0) != 0;
     for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {
         int64_t o[RT_MAX_NDIM] = {0};
-        do results[at++] = result_of(&w, values + plane * spatial_elements(x), o, x->dims + SPATIAL, padded);
+        do results[at++] = pooled(eval, &w, values + plane * spatial_elements(x), o);
         while (eval_next(o, y->dims + SPATIAL, w.n));
     }
     store_all(eval, results);
     return 0;
-}
-
-EVAL(eval_max_pool) {
-    return eval_pool(eval, largest_of);
-}
-
-EVAL(eval_average_pool) {
-    return eval_pool(eval, mean_of);
 }
 
 EVAL(eval_max_pool_grad) {

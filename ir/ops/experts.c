@@ -4,10 +4,6 @@
 #include "ir/ops/grad.h"
 #include "ir/ops/ops.h"
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return &graph->tensors.at[node->inputs[i]];
-}
-
 /* The index has the leading dimensions of the rows: an expert for each row. */
 static int check_rows(struct dims *dims, const struct tensor *rows, const struct tensor *index, const char **why) {
     bool fits = index->ndim == rows->ndim - 1;
@@ -43,7 +39,7 @@ DIMS_FN(dims_expert_weight_grad) {
     return 0;
 }
 
-SPLIT_ATTR(split_expert_weight_grad) {
+SPLIT_ATTR(split_experts) {
     attr_set(graph, node, attr_of_int("experts", local[dims->ninputs][0]));
 }
 
@@ -104,15 +100,12 @@ DIMS_FN(dims_expert_combine) {
     return bind_buffers(dims, &operand[0], &operand[2], &operand[1], extents, FACTOR_SUM, why);
 }
 
-SPLIT_ATTR(split_expert_dispatch) {
-    attr_set(graph, node, attr_of_int("experts", local[dims->ninputs][0]));
-}
-
 /* Evaluation ------------------------------------------------------------------------------------------------------ */
 
-/* The expert of row `row`; -1 if it is out of range. */
+/* The expert of row `row`, which the last input gives; -1 if it is out of range. */
 static int64_t expert_of(const struct eval *eval, int64_t row, int64_t experts) {
-    int64_t expert = eval_load(eval->x[2], eval->in[2]->dtype, row).i;
+    const int last = eval->node->ninputs - 1;
+    int64_t expert = eval_load(eval->x[last], eval->in[last]->dtype, row).i;
     if (expert < -experts || expert >= experts) return -1;
     return expert < 0 ? expert + experts : expert;
 }
@@ -151,19 +144,12 @@ EVAL(eval_expert_weight_grad) {
     return 0;
 }
 
-/* The expert of a row of a group, which is input 1. */
-static int64_t expert_of_row(const struct eval *eval, int64_t row, int64_t experts) {
-    const int64_t expert = eval_load(eval->x[1], eval->in[1]->dtype, row).i;
-    if (expert < -experts || expert >= experts) return -1;
-    return expert < 0 ? expert + experts : expert;
-}
-
 /* The place of a row in the buffers, in rows; -1: it has none. A row of an expert outside the part has none. */
 static int64_t place_of_row(const struct eval *eval, int64_t row, int64_t experts, int64_t capacity) {
     const int64_t groups = eval->in[1]->dims[0], rows = eval->in[1]->dims[1], group = row / rows;
-    const int64_t expert = expert_of_row(eval, row, experts);
+    const int64_t expert = expert_of(eval, row, experts);
     int64_t place = 0;
-    for (int64_t before = group * rows; before < row; before++) place += expert_of_row(eval, before, experts) == expert;
+    for (int64_t before = group * rows; before < row; before++) place += expert_of(eval, before, experts) == expert;
     return expert >= 0 && place < capacity ? (expert * groups + group) * capacity + place : -1;
 }
 

@@ -22,8 +22,7 @@ GRAD(grad_log_softmax);
 GRAD(grad_cumsum);
 GRAD(grad_cumprod);
 GRAD(grad_class_terms);
-GRAD(grad_layernorm);
-GRAD(grad_rmsnorm);
+GRAD(grad_norm); /* LayerNorm and RMSNorm */
 GRAD(grad_rope);
 GRAD(grad_recurrence);
 GRAD(grad_sample);
@@ -45,11 +44,8 @@ GRAD(grad_cast);
 GRAD(grad_gather);
 GRAD(grad_gather_elements);
 GRAD(grad_gather_nd);
-GRAD(grad_scatter_elements); /* and ScatterElementsAdd */
-GRAD(grad_scatter_nd);
-GRAD(grad_scatter_elements_mul);
-GRAD(grad_scatter_nd_mul);
-GRAD(grad_scatter_elements_extreme); /* ScatterElementsMax and ScatterElementsMin */
-GRAD(grad_scatter_nd_extreme);
+GRAD(grad_scatter); /* ScatterElements, ScatterND and those that add */
+GRAD(grad_scatter_mul);
+GRAD(grad_scatter_extreme); /* those that keep the largest or the smallest */
 
 #endif

@@ -1,8 +1,6 @@
 /* Derivatives of convolutions and pooling (Note [Windows] in conv.c). */
 #include "ir/ops/grad.h"
 
-#include <string.h>
-
 enum { SPATIAL = 2 };
 
 /* The window of the forward node, over n spatial dimensions. */
@@ -35,20 +33,11 @@ static int convolve(struct gradient *gradient, enum op_id op, const struct windo
     return build(&gradient->builder, op, 2, (int[]){x, weights}, 5, attrs);
 }
 
-/* Adds a node with the attributes of the forward node and attribute *more, if there is one. */
-static int build_like(struct gradient *gradient, enum op_id op, int a, int b, const struct attr *more) {
-    int n = gradient->node.nattrs;
-    struct attr *attrs = ARENA_ARRAY(gradient->builder.graph->arena, struct attr, n + 1);
-    memcpy(attrs, gradient->node.attrs, (size_t)n * sizeof *attrs);
-    if (more) attrs[n++] = *more;
-    return build(&gradient->builder, op, 2, (int[]){a, b}, n, attrs);
-}
-
 /* The gradient of a convolution's weights from its input `x` and the gradient `dy` of its result. */
 static int weights_gradient(struct gradient *gradient, int x, int dy) {
     const struct tensor w = *gradient_input(gradient, 1);
     struct attr window = attr_of_ints("window", w.ndim - SPATIAL, w.dims + SPATIAL);
-    return build_like(gradient, OP_ConvWeightGrad, x, dy, &window);
+    return gradient_like(gradient, OP_ConvWeightGrad, 2, (int[]){x, dy}, &window);
 }
 
 GRAD(grad_conv) {
@@ -68,8 +57,8 @@ GRAD(grad_conv) {
 /* A transposed convolution is the gradient of a convolution. Its own gradient is therefore that convolution, with the
  * same window, from its result to its input. */
 GRAD(grad_conv_transpose) {
-    if (gradient->wanted[0] &&
-        (gradient->dx[0] = build_like(gradient, OP_Conv, gradient->dy, gradient->node.inputs[1], NULL)) < 0)
+    if (gradient->wanted[0] && (gradient->dx[0] = gradient_like(
+                                    gradient, OP_Conv, 2, (int[]){gradient->dy, gradient->node.inputs[1]}, NULL)) < 0)
         return -1;
     if (gradient->wanted[1] &&
         (gradient->dx[1] = weights_gradient(gradient, gradient->dy, gradient->node.inputs[0])) < 0)
@@ -78,7 +67,8 @@ GRAD(grad_conv_transpose) {
 }
 
 GRAD(grad_max_pool) {
-    return gradient->dx[0] = build_like(gradient, OP_MaxPoolGrad, gradient->node.inputs[0], gradient->dy, NULL);
+    return gradient->dx[0] =
+               gradient_like(gradient, OP_MaxPoolGrad, 2, (int[]){gradient->node.inputs[0], gradient->dy}, NULL);
 }
 
 /* Means ------------------------------------------------------------------------------------------------------------ */

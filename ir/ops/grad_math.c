@@ -84,9 +84,8 @@ GRAD(grad_det) {
 }
 
 GRAD(grad_cumprod) {
-    int inputs[] = {gradient->node.inputs[0], gradient->dy};
     return gradient->dx[0] =
-               build(&gradient->builder, OP_CumProdGrad, 2, inputs, gradient->node.nattrs, gradient->node.attrs);
+               gradient_like(gradient, OP_CumProdGrad, 2, (int[]){gradient->node.inputs[0], gradient->dy}, NULL);
 }
 
 GRAD(grad_cumsum) {
@@ -100,8 +99,7 @@ GRAD(grad_cumsum) {
 GRAD(grad_class_terms) {
     const int *in = gradient->node.inputs;
     const int64_t axis = attr_int(&gradient->node, "axis", 0);
-    gradient->dx[0] = build(&gradient->builder, OP_ClassTermsGrad, 4, (int[]){in[0], in[1], in[2], gradient->dy},
-                            gradient->node.nattrs, gradient->node.attrs);
+    gradient->dx[0] = gradient_like(gradient, OP_ClassTermsGrad, 4, (int[]){in[0], in[1], in[2], gradient->dy}, NULL);
     if (gradient->dx[0] < 0 || !gradient->wanted[1]) return gradient->dx[0];
     const int sum = sum_along(gradient, gradient->dx[0], axis);
     return gradient->dx[1] = sum < 0 ? -1 : build1(&gradient->builder, OP_Neg, sum);
@@ -116,15 +114,9 @@ struct norm {
     int r, z;
 };
 
-/* Adds the expression of up to three tensors, named a, b and c. */
-static int of(struct gradient *gradient, const char *text, int a, int b, int c) {
-    static const char *const names[] = {"a", "b", "c"};
-    return a < 0 || b < 0 || c < 0 ? -1 : gradient_expr(gradient, text, 3, names, (int[]){a, b, c});
-}
-
 static int mean(struct gradient *gradient, const struct norm *n, int tensor) {
     int sum = tensor < 0 ? -1 : sum_along(gradient, tensor, n->axis);
-    return of(gradient, "a / b", sum, n->count, n->count);
+    return gradient_of(gradient, "a / b", sum, n->count, n->count);
 }
 
 static int normalize(struct gradient *gradient, struct norm *n, bool centered) {
@@ -132,21 +124,22 @@ static int normalize(struct gradient *gradient, struct norm *n, bool centered) {
     int centre = gradient->node.inputs[0];
     n->axis = x.ndim - 1;
     n->count = build_scalar(&gradient->builder, x.dtype, (double)x.dims[x.ndim - 1]);
-    if (centered) centre = of(gradient, "a - b", centre, mean(gradient, n, centre), n->count);
-    n->r = of(gradient, "1 / sqrt(a + epsilon)", mean(gradient, n, of(gradient, "a * a", centre, centre, centre)),
-              n->count, n->count);
-    return n->z = of(gradient, "a * b", centre, n->r, n->r);
+    if (centered) centre = gradient_of(gradient, "a - b", centre, mean(gradient, n, centre), n->count);
+    n->r = gradient_of(gradient, "1 / sqrt(a + epsilon)",
+                       mean(gradient, n, gradient_of(gradient, "a * a", centre, centre, centre)), n->count, n->count);
+    return n->z = gradient_of(gradient, "a * b", centre, n->r, n->r);
 }
 
 static int norm_input(struct gradient *gradient, const struct norm *n, bool centered) {
     int u = build2(&gradient->builder, OP_Mul, gradient->dy, gradient->node.inputs[1]),
-        along = mean(gradient, n, of(gradient, "a * b", u, n->z, n->z));
-    int inner = of(gradient, "a - b * c", u, n->z, along);
-    if (centered) inner = of(gradient, "a - b", inner, mean(gradient, n, u), u);
-    return of(gradient, "a * b", n->r, inner, inner);
+        along = mean(gradient, n, gradient_of(gradient, "a * b", u, n->z, n->z));
+    int inner = gradient_of(gradient, "a - b * c", u, n->z, along);
+    if (centered) inner = gradient_of(gradient, "a - b", inner, mean(gradient, n, u), u);
+    return gradient_of(gradient, "a * b", n->r, inner, inner);
 }
 
-static int grad_norm(struct gradient *gradient, bool centered) {
+GRAD(grad_norm) {
+    const bool centered = gradient->node.op->id == OP_LayerNorm;
     struct norm norm;
     if (normalize(gradient, &norm, centered) < 0) return -1;
     if (gradient->wanted[0] && (gradient->dx[0] = norm_input(gradient, &norm, centered)) < 0) return -1;
@@ -158,14 +151,6 @@ static int grad_norm(struct gradient *gradient, bool centered) {
         (gradient->dx[2] = gradient_sum_to(gradient, gradient->dy, gradient_input(gradient, 2))) < 0)
         return -1;
     return 0;
-}
-
-GRAD(grad_layernorm) {
-    return grad_norm(gradient, true);
-}
-
-GRAD(grad_rmsnorm) {
-    return grad_norm(gradient, false);
 }
 
 /* The table with the two elements of every rotated pair exchanged. */
@@ -189,9 +174,7 @@ static int exchange_pairs(struct gradient *gradient, int table, bool interleaved
 static int unturned(struct gradient *gradient) {
     int back = exchange_pairs(gradient, gradient->node.inputs[2], attr_int(&gradient->node, "interleaved", 0));
     if (back >= 0) back = build1(&gradient->builder, OP_Neg, back);
-    if (back < 0) return -1;
-    return build(&gradient->builder, OP_Rope, 3, (int[]){gradient->dy, gradient->node.inputs[1], back},
-                 gradient->node.nattrs, gradient->node.attrs);
+    return gradient_like(gradient, OP_Rope, 3, (int[]){gradient->dy, gradient->node.inputs[1], back}, NULL);
 }
 
 /* The factor of sin in the result: x rotated by a right angle, (-x1, x0). */
@@ -199,9 +182,7 @@ static int right_angle(struct gradient *gradient) {
     const struct tensor x = *gradient_input(gradient, 0);
     int zeros = build_expand(&gradient->builder, build_scalar(&gradient->builder, x.dtype, 0), 1, &x.dims[x.ndim - 1]);
     int ones = build_expand(&gradient->builder, build_scalar(&gradient->builder, x.dtype, 1), 1, &x.dims[x.ndim - 1]);
-    if (zeros < 0 || ones < 0) return -1;
-    return build(&gradient->builder, OP_Rope, 3, (int[]){gradient->node.inputs[0], zeros, ones}, gradient->node.nattrs,
-                 gradient->node.attrs);
+    return gradient_like(gradient, OP_Rope, 3, (int[]){gradient->node.inputs[0], zeros, ones}, NULL);
 }
 
 static int sum_for(struct gradient *gradient, int input, int full) {
@@ -281,9 +262,9 @@ GRAD(grad_reduce_extreme) {
     int n, x = gradient->node.inputs[0], y = unreduced(gradient, gradient->node.outputs[0]),
            dy = unreduced(gradient, gradient->dy);
     const int64_t *axes = attr_ints(&gradient->node, "axes", &n);
-    int chosen = of(gradient, "a == b ? 1 : 0", x, y, y);
+    int chosen = gradient_of(gradient, "a == b ? 1 : 0", x, y, y);
     int count = chosen < 0 ? -1 : gradient_sum(gradient, chosen, n, axes, true);
-    return gradient->dx[0] = of(gradient, "a * (b / c)", chosen, dy, count);
+    return gradient->dx[0] = gradient_of(gradient, "a * (b / c)", chosen, dy, count);
 }
 
 /* The derivative by an element is the product of all others: without zeros, the result divided by the element; if one
@@ -294,9 +275,9 @@ GRAD(grad_reduce_prod) {
     int n, x = gradient->node.inputs[0], dy = unreduced(gradient, gradient->dy);
     const int64_t *axes = attr_ints(&gradient->node, "axes", &n);
     struct attr attrs[] = {attr_of_ints("axes", n, axes), attr_of_int("keepdims", 1)};
-    int zero = of(gradient, "a == 0 ? 1 : 0", x, x, x),
+    int zero = gradient_of(gradient, "a == 0 ? 1 : 0", x, x, x),
         zeros = zero < 0 ? -1 : gradient_sum(gradient, zero, n, axes, true);
-    int others = of(gradient, "a == 0 ? 1 : a", x, x, x),
+    int others = gradient_of(gradient, "a == 0 ? 1 : a", x, x, x),
         rest = others < 0 ? -1 : build(&gradient->builder, OP_ReduceProd, 1, &others, 2, attrs);
     if (dy < 0 || zeros < 0 || rest < 0) return -1;
     return gradient->dx[0] = gradient_expr(gradient, text, 4, names, (int[]){dy, x, zeros, rest});

@@ -26,15 +26,13 @@ GRAD(grad_expand) {
 }
 
 GRAD(grad_trilu) {
-    return gradient->dx[0] =
-               build(&gradient->builder, OP_Trilu, 1, &gradient->dy, gradient->node.nattrs, gradient->node.attrs);
+    return gradient->dx[0] = gradient_like(gradient, OP_Trilu, 1, &gradient->dy, NULL);
 }
 
 /* The gradient is masked as the forward result: by the same dropped elements. */
 GRAD(grad_dropout) {
     const int *in = gradient->node.inputs;
-    return gradient->dx[0] = build(&gradient->builder, OP_Dropout, 4, (int[]){gradient->dy, in[1], in[2], in[3]},
-                                   gradient->node.nattrs, gradient->node.attrs);
+    return gradient->dx[0] = gradient_like(gradient, OP_Dropout, 4, (int[]){gradient->dy, in[1], in[2], in[3]}, NULL);
 }
 
 GRAD(grad_cast) {
@@ -156,25 +154,13 @@ GRAD(grad_gather) {
                build(&gradient->builder, OP_GatherGrad, 2, (int[]){gradient->dy, gradient->node.inputs[1]}, 2, attrs);
 }
 
-static int zeros(struct gradient *gradient, const struct tensor *like) {
-    const struct tensor t = *like;
-    return build_expand(&gradient->builder, build_scalar(&gradient->builder, t.dtype, 0), t.ndim, t.dims);
-}
-
-/* A node of up to three inputs with the attributes of the forward node. */
-static int like_forward(struct gradient *gradient, enum op_id op, int n, int a, int b, int c) {
-    if (a < 0 || c < 0) return -1;
-    return build(&gradient->builder, op, n, (int[]){a, b, c}, gradient->node.nattrs, gradient->node.attrs);
-}
-
 /* An element that was gathered several times receives the sum of the gradients. */
 GRAD(grad_gather_elements) {
-    int none = zeros(gradient, gradient_input(gradient, 0));
-    return gradient->dx[0] =
-               like_forward(gradient, OP_ScatterElementsAdd, 3, none, gradient->node.inputs[1], gradient->dy);
+    const int inputs[] = {gradient_zeros(gradient, 0), gradient->node.inputs[1], gradient->dy};
+    return gradient->dx[0] = gradient_like(gradient, OP_ScatterElementsAdd, 3, inputs, NULL);
 }
 
 GRAD(grad_gather_nd) {
-    int none = zeros(gradient, gradient_input(gradient, 0));
-    return gradient->dx[0] = like_forward(gradient, OP_ScatterNDAdd, 3, none, gradient->node.inputs[1], gradient->dy);
+    const int inputs[] = {gradient_zeros(gradient, 0), gradient->node.inputs[1], gradient->dy};
+    return gradient->dx[0] = gradient_like(gradient, OP_ScatterNDAdd, 3, inputs, NULL);
 }

@@ -3,10 +3,6 @@
 
 #include <string.h>
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return &graph->tensors.at[node->inputs[i]];
-}
-
 /* Checks the index tensor of GatherElements and ScatterElements: it has as many dimensions as the data, and except for
  * `axis` none is longer. */
 static int check_elements(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
@@ -97,11 +93,9 @@ DIMS_FN(dims_gather_nd) {
 }
 
 DIMS_FN(dims_scatter_nd) {
-    const struct tensor *updates = input(graph, node, 2);
     if (bind_rows(dims, graph, node, 2, why) < 0) return -1;
-    bool fit = updates->ndim == dims->operand[2].ndim;
-    for (int d = 0; d < updates->ndim && fit; d++) fit = updates->dims[d] == dims_extent(dims, 2, d);
-    if (!fit) return refuse(dims, why, "updates do not fit the indices and the data");
+    if (!dims_fits(dims, 2, input(graph, node, 2)))
+        return refuse(dims, why, "updates do not fit the indices and the data");
     dims->operand[3] = dims->operand[0];
     return 0;
 }
@@ -146,14 +140,6 @@ static const struct {
              {OP_ScatterNDAdd, "a + b"},           {OP_ScatterNDMul, "a * b"},
              {OP_ScatterNDMax, "max(a, b)"},       {OP_ScatterNDMin, "min(a, b)"}};
 
-struct pair {
-    struct number a, b;
-};
-
-static struct number look_up_pair(const void *env, const char *name) {
-    return *name == 'a' ? ((const struct pair *)env)->a : ((const struct pair *)env)->b;
-}
-
 static void fold_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
     int row = 0;
     while (folds[row].op != eval->node->op->id) row++;
@@ -161,12 +147,13 @@ static void fold_elements(struct eval *eval, int64_t to, int from_input, int64_t
     for (int64_t i = 0; i < count; i++) {
         struct pair pair = {eval_load(eval->y, eval->out->dtype, to + i),
                             eval_load(eval->x[from_input], eval->out->dtype, from + i)};
-        eval_store(eval->y, eval->out->dtype, to + i, expr_eval(combine, look_up_pair, &pair));
+        eval_store(eval->y, eval->out->dtype, to + i, expr_eval(combine, pair_look_up, &pair));
     }
 }
 
-static int put_elements(struct eval *eval, put_fn *put) {
+EVAL(eval_scatter_elements) {
     const struct tensor *x = eval->in[0], *index = eval->in[1];
+    put_fn *put = eval->node->op->id == OP_ScatterElements ? copy_elements : fold_elements;
     int64_t axis = attr_int(eval->node, "axis", 0), at[RT_MAX_NDIM] = {0}, i = 0;
     copy_elements(eval, 0, 0, 0, tensor_elements(x));
     if (!tensor_elements(index)) return 0;
@@ -177,14 +164,6 @@ static int put_elements(struct eval *eval, put_fn *put) {
         put(eval, eval_offset(to, x->dims, x->ndim), 2, i++, 1);
     } while (eval_next(at, index->dims, index->ndim));
     return 0;
-}
-
-EVAL(eval_scatter_elements) {
-    return put_elements(eval, copy_elements);
-}
-
-EVAL(eval_scatter_elements_fold) {
-    return put_elements(eval, fold_elements);
 }
 
 /* The sizes of a GatherND or ScatterND: each row of indices selects `inner` elements of the data by its index in
@@ -223,7 +202,8 @@ EVAL(eval_gather_nd) {
     return 0;
 }
 
-static int put_rows(struct eval *eval, put_fn *put) {
+EVAL(eval_scatter_nd) {
+    put_fn *put = eval->node->op->id == OP_ScatterND ? copy_elements : fold_elements;
     const struct rows rows = rows_of(eval);
     copy_elements(eval, 0, 0, 0, tensor_elements(eval->out));
     for (int64_t row = 0; row < rows.count; row++) {
@@ -232,14 +212,6 @@ static int put_rows(struct eval *eval, put_fn *put) {
         put(eval, place, 2, row * rows.inner, rows.inner);
     }
     return 0;
-}
-
-EVAL(eval_scatter_nd) {
-    return put_rows(eval, copy_elements);
-}
-
-EVAL(eval_scatter_nd_fold) {
-    return put_rows(eval, fold_elements);
 }
 
 /* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks with a part of

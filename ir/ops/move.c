@@ -7,10 +7,6 @@
 #include "ir/expr/expr.h"
 #include "runtime/base/number/checked.h"
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return &graph->tensors.at[node->inputs[i]];
-}
-
 /* Binds every dimension of an operand to a factor of its own. */
 static void bind_each(struct dims *dims, struct operand *operand, const struct tensor *tensor, const char *name,
                       enum factor_kind kind) {

@@ -23,10 +23,8 @@ DIMS_FN(dims_class_terms);
 DIMS_FN(dims_class_terms_grad);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
-DIMS_FN(dims_add_squares);
 DIMS_FN(dims_arg);
 DIMS_FN(dims_det);
-DIMS_FN(dims_det_grad);
 DIMS_FN(dims_suppress);
 DIMS_FN(dims_topk);
 DIMS_FN(dims_attention);
@@ -60,7 +58,6 @@ DIMS_FN(dims_expert_weight_grad);
 DIMS_FN(dims_expert_dispatch);
 DIMS_FN(dims_expert_combine);
 DIMS_FN(dims_conv);
-DIMS_FN(dims_conv_transpose);
 DIMS_FN(dims_conv_weight_grad);
 DIMS_FN(dims_pool);
 DIMS_FN(dims_max_pool_grad);
@@ -72,18 +69,14 @@ DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasti
 
 SPLIT_ATTR(split_shape); /* shape := shape of the rank's part of the output */
 SPLIT_ATTR(split_slice);
-SPLIT_ATTR(split_gather_grad);        /* size := rows of the rank's part */
-SPLIT_ATTR(split_expert_weight_grad); /* experts := those of the rank's part */
-SPLIT_ATTR(split_expert_dispatch);    /* the same */
-SPLIT_ATTR(split_conv);               /* group := groups of the rank's part */
-SPLIT_ATTR(split_conv_transpose);
-SPLIT_ATTR(split_conv_weight_grad);
+SPLIT_ATTR(split_gather_grad); /* size := rows of the rank's part */
+SPLIT_ATTR(split_experts);     /* experts := those of the rank's part */
+SPLIT_ATTR(split_conv);        /* group := groups of the rank's part */
 
 EVAL(eval_matmul);
 EVAL(eval_reduce);
 EVAL(eval_sum_squares);
-EVAL(eval_cumsum);
-EVAL(eval_cumprod);
+EVAL(eval_cumulate); /* CumSum and CumProd */
 EVAL(eval_cumprod_grad);
 EVAL(eval_copy);
 EVAL(eval_mapped);
@@ -94,22 +87,29 @@ EVAL(eval_gather_grad);
 EVAL(eval_gather_elements);
 EVAL(eval_gather_nd);
 EVAL(eval_scatter_elements);
-EVAL(eval_scatter_elements_fold);
 EVAL(eval_scatter_nd);
-EVAL(eval_scatter_nd_fold);
 EVAL(eval_expert_matmul);
 EVAL(eval_expert_weight_grad);
 EVAL(eval_expert_dispatch);
 EVAL(eval_expert_combine);
 EVAL(eval_topk);
 EVAL(eval_conv);
-EVAL(eval_conv_transpose);
 EVAL(eval_conv_weight_grad);
-EVAL(eval_max_pool);
+EVAL(eval_pool);
 EVAL(eval_max_pool_grad);
-EVAL(eval_average_pool);
 
 /* For dims_fn: formats the reason into *why and returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Input i of the node; NULL if i is negative, or if the node has none. */
+static inline const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
+    return i >= 0 && i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
+}
+
+/* For eval: the value of name a or b of an expression of two elements. */
+struct pair {
+    struct number a, b;
+};
+struct number pair_look_up(const void *env, const char *name);
 
 #endif

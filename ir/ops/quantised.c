@@ -3,14 +3,6 @@
 
 #include <string.h>
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return &graph->tensors.at[node->inputs[i]];
-}
-
-static bool has(const struct node *node, int i) {
-    return i < node->ninputs && node->inputs[i] >= 0;
-}
-
 static void add_factor(struct dim_factors *dim, int factor) {
     dim->factor[dim->n++] = (signed char)factor;
 }
@@ -72,7 +64,7 @@ static int bind_scale(struct dims *dims, const struct graph *graph, const struct
     operand->ndim = 2;
     add_all(&operand->dim[turned ? 0 : 1], f->nb, f->ne, -1);
     if (f->kg >= 0) add_factor(&operand->dim[turned ? 1 : 0], f->kg);
-    if (t->ndim == 2 && t->dims[0] == dims_extent(dims, k, 0) && t->dims[1] == dims_extent(dims, k, 1)) return 0;
+    if (dims_fits(dims, k, t)) return 0;
     return refuse(dims, why, "input %d, %s, does not fit the weights", k, tensor_type(dims->arena, t));
 }
 
@@ -107,7 +99,7 @@ DIMS_FN(dims_dequant_matmul) {
     add_all(&weights->dim[turned], f.kg, f.kb, -1);
     add_factor(&weights->dim[!turned], f.nb);
     for (int i = 2; i < node->ninputs; i++)
-        if (has(node, i) && bind_scale(dims, graph, node, i, turned, &f, why) < 0) return -1;
+        if (input(graph, node, i) && bind_scale(dims, graph, node, i, turned, &f, why) < 0) return -1;
     return 0;
 }
 
@@ -138,23 +130,14 @@ static int bind_integers(struct dims *dims, const struct graph *graph, const str
     dims->operand[node->ninputs] = old[2];
     const struct operand *out = &dims->operand[node->ninputs];
     const struct dim_factors one = {0}, per_index = out->dim[dim < 0 ? out->ndim + dim : dim];
-    if (has(node, 2) && input(graph, node, 2)->ndim) return refuse(dims, why, "the first zero point must be a scalar");
-    if (has(node, 2) && bind_zero(dims, graph, node, 2, &one, why) < 0) return -1;
-    return has(node, 3) ? bind_zero(dims, graph, node, 3, &per_index, why) : 0;
-}
-
-static int bind_int_matmul(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
-    static const char *const text[2] = {"* m k+, k n -> * m n | * m k+, * k n -> * m n",
-                                        "* m k+, n k -> * m n | * m k+, * n k -> * m n"};
-    const struct tensor *a = input(graph, node, 0), *b = input(graph, node, 1);
-    if (dims_bind_text(dims, text[attr_int(node, "trans_b", 0) != 0], graph, node, why) < 0) return -1;
-    bool same = dims->alternative == 0 || a->ndim == b->ndim;
-    for (int d = 0; same && dims->alternative && d < a->ndim - 2; d++) same = a->dims[d] == b->dims[d];
-    return same ? 0 : refuse(dims, why, "batches differ");
+    if (input(graph, node, 2) && input(graph, node, 2)->ndim)
+        return refuse(dims, why, "the first zero point must be a scalar");
+    if (input(graph, node, 2) && bind_zero(dims, graph, node, 2, &one, why) < 0) return -1;
+    return input(graph, node, 3) ? bind_zero(dims, graph, node, 3, &per_index, why) : 0;
 }
 
 DIMS_FN(dims_int_matmul) {
-    return bind_integers(dims, graph, node, why, bind_int_matmul, -1);
+    return bind_integers(dims, graph, node, why, dims_matmul, -1);
 }
 
 DIMS_FN(dims_int_conv) {

@@ -26,10 +26,6 @@ struct places {
     int x, weights, initial, vector, lengths, scale, dy, y;
 };
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return i >= 0 && i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
-}
-
 static bool is_gate(const struct node *node, const char *key) {
     const char *name = attr_text(node, key, "none");
     for (size_t i = 0; i < sizeof gates / sizeof *gates; i++)

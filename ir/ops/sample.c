@@ -9,10 +9,6 @@
 
 enum { SPATIAL = 2 }; /* the first spatial dimension */
 
-static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
-    return &graph->tensors.at[node->inputs[i]];
-}
-
 static bool is_one_of(const struct node *node, const char *key, int n, const char *const *names) {
     for (int i = 0; i < n; i++)
         if (strcmp(attr_text(node, key, ""), names[i]) == 0) return true;
@@ -80,9 +76,8 @@ static void bind_samples(struct operand *operand, const struct factors *f) {
 static int check_shapes(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     for (int i = 0; i < node->ninputs; i++) {
         const struct tensor *x = input(graph, node, i);
-        bool fits = x->ndim == dims->operand[i].ndim;
-        for (int d = 0; d < x->ndim && fits; d++) fits = x->dims[d] == dims_extent(dims, i, d);
-        if (!fits) return refuse(dims, why, "%s does not fit the other inputs", tensor_type(dims->arena, x));
+        if (!dims_fits(dims, i, x))
+            return refuse(dims, why, "%s does not fit the other inputs", tensor_type(dims->arena, x));
     }
     return 0;
 }
@@ -204,24 +199,15 @@ DIMS_FN(dims_suppress) {
 
 /* Derivatives ------------------------------------------------------------------------------------------------------ */
 
-/* Adds a node with the attributes of the forward node and attribute *more. */
-static int build_like(struct gradient *gradient, enum op_id op, int n, const int *inputs, const struct attr *more) {
-    int count = gradient->node.nattrs;
-    struct attr *attrs = ARENA_ARRAY(gradient->builder.graph->arena, struct attr, count + 1);
-    memcpy(attrs, gradient->node.attrs, (size_t)count * sizeof *attrs);
-    if (more) attrs[count++] = *more;
-    return build(&gradient->builder, op, n, inputs, count, attrs);
-}
-
 GRAD(grad_sample) {
     const struct tensor x = *gradient_input(gradient, 0);
     const int *in = gradient->node.inputs, dy = gradient->dy;
     const struct attr size = attr_of_ints("spatial", x.ndim - SPATIAL, x.dims + SPATIAL);
     if (gradient->wanted[0] &&
-        (gradient->dx[0] = build_like(gradient, OP_SampleGrad, 2, (int[]){dy, in[1]}, &size)) < 0)
+        (gradient->dx[0] = gradient_like(gradient, OP_SampleGrad, 2, (int[]){dy, in[1]}, &size)) < 0)
         return -1;
     if (gradient->wanted[1] &&
-        (gradient->dx[1] = build_like(gradient, OP_SamplePointsGrad, 3, (int[]){dy, in[0], in[1]}, NULL)) < 0)
+        (gradient->dx[1] = gradient_like(gradient, OP_SamplePointsGrad, 3, (int[]){dy, in[0], in[1]}, NULL)) < 0)
         return -1;
     return 0;
 }
@@ -234,5 +220,5 @@ GRAD(grad_roi_pool) {
     const bool largest = strcmp(attr_text(&gradient->node, "mode", ""), "avg") != 0;
     if (!gradient->wanted[0]) return 0;
     return gradient->dx[0] =
-               build_like(gradient, OP_RoiPoolGrad, 3 + largest, (int[]){gradient->dy, in[1], in[2], in[0]}, &size);
+               gradient_like(gradient, OP_RoiPoolGrad, 3 + largest, (int[]){gradient->dy, in[1], in[2], in[0]}, &size);
 }

@@ -49,7 +49,6 @@ static bool fits_types(const struct recognition *recognition, const struct op *o
 /* The result has the shape of the root's. */
 static bool fits_shape(const struct recognition *recognition, const struct op *op) {
     const struct graph *graph = recognition->builder.graph;
-    const struct tensor *result = recognition_result(recognition);
     struct node node = graph->nodes.at[recognition->root];
     struct dims dims;
     const char *why;
@@ -58,11 +57,8 @@ static bool fits_shape(const struct recognition *recognition, const struct op *o
     node.inputs = (int *)recognition->inputs;
     node.nattrs = recognition->nattrs;
     node.attrs = (struct attr *)recognition->attrs;
-    if (dims_bind(graph->arena, graph, &node, &dims, &why) < 0) return false;
-    if (dims.operand[dims.ninputs].ndim != result->ndim) return false;
-    for (int d = 0; d < result->ndim; d++)
-        if (dims_extent(&dims, dims.ninputs, d) != result->dims[d]) return false;
-    return true;
+    return dims_bind(graph->arena, graph, &node, &dims, &why) == 0 &&
+           dims_fits(&dims, dims.ninputs, recognition_result(recognition));
 }
 
 bool fit_user(struct recognition *recognition, const struct user_op *user) {

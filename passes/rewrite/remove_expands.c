@@ -8,13 +8,10 @@
 
 /* True if the node takes inputs of these shapes, and broadcasts them to the shape of its result. */
 static bool keeps_shape(const struct graph *graph, const struct node *node) {
-    const struct tensor *out = &graph->tensors.at[node->outputs[0]];
     struct dims dims;
     const char *why;
-    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
-    bool same = dims.operand[dims.ninputs].ndim == out->ndim;
-    for (int d = 0; same && d < out->ndim; d++) same = dims_extent(&dims, dims.ninputs, d) == out->dims[d];
-    return same;
+    return dims_bind(graph->arena, graph, node, &dims, &why) == 0 &&
+           dims_fits(&dims, dims.ninputs, &graph->tensors.at[node->outputs[0]]);
 }
 
 /* The input of the Expand that computes the tensor; -1 if its producer is none. An Expand whose result is summed over
