@@ -64,6 +64,24 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     return id;
 }
 
+int graph_add_like(struct graph *graph, int tensor, const char *suffix) {
+    const struct tensor like = graph->tensors.at[tensor];
+    const char *name = arena_printf(graph->arena, "%s%s", like.name, suffix);
+    const int id = graph_add_tensor(graph, TENSOR_VALUE, name, like.dtype, like.ndim, like.dims);
+    graph->tensors.at[id].layout = like.layout;
+    return id;
+}
+
+void graph_add_update(struct graph *graph, int weight, int value) {
+    VEC_PUSH(graph->arena, &graph->updates, (struct update){weight, value});
+}
+
+void graph_add_metric(struct graph *graph, int tensor, const char *name) {
+    VEC_PUSH(graph->arena, &graph->outputs, tensor);
+    VEC_PUSH(graph->arena, &graph->output_names, name);
+    graph->nmetrics++;
+}
+
 int graph_add_copy(struct graph *graph, const struct node *node) {
     const struct node like = *node; /* a copy: `node` may point into the graph's array, which VEC_PUSH moves */
     int id = graph_add_node(graph, like.op, like.name, like.ninputs, like.inputs, like.noutputs, like.outputs,
@@ -203,9 +221,13 @@ void graph_sort_phases(struct graph *graph) {
     if (n) memcpy(graph->order.at, sorted, (size_t)n * sizeof *sorted);
 }
 
+void graph_set_phase(struct graph *graph, int first, enum phase phase) {
+    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = phase;
+}
+
 enum phase graph_phase_of(const struct graph *graph, int tensor) {
-    int producer = graph->tensors.at[tensor].producer;
-    return producer < 0 ? PHASE_FORWARD : graph->nodes.at[producer].phase;
+    const struct node *producer = graph_producer(graph, tensor);
+    return producer ? producer->phase : PHASE_FORWARD;
 }
 
 int graph_gradient_inputs(const struct graph *graph) {
@@ -233,6 +255,10 @@ int64_t tensor_bytes(const struct tensor *tensor) {
     return bytes;
 }
 
+bool tensor_same_shape(const struct tensor *a, const struct tensor *b) {
+    return a->ndim == b->ndim && (!a->ndim || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0);
+}
+
 bool tensor_is_stored(const struct tensor *tensor) {
     return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_STATE;
 }
@@ -253,6 +279,15 @@ const char *node_place(const struct graph *graph, int node) {
     const char *model = str_escape(graph->arena, graph->name, strlen(graph->name), 0);
     return arena_printf(graph->arena, "%s: node %d '%s' (%s)%s", model, node, name, n->op->name,
                         provenance_text(graph->arena, graph, n->name));
+}
+
+const struct node *graph_producer(const struct graph *graph, int tensor) {
+    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
+    return producer < 0 ? NULL : &graph->nodes.at[producer];
+}
+
+int node_tensor(const struct node *node, int k) {
+    return k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
 }
 
 bool node_reads(const struct node *node, int tensor) {
@@ -301,6 +336,39 @@ bool *graph_kept(const struct graph *graph, struct arena *arena) {
     for (int i = 0; i < graph->outputs.n; i++) kept[graph->outputs.at[i]] = true;
     for (int i = 0; i < graph->updates.n; i++) kept[graph->updates.at[i].value] = true;
     return kept;
+}
+
+bool *graph_live(const struct graph *graph, struct arena *arena) {
+    bool *live = ARENA_ARRAY(arena, bool, graph->nodes.n + 1), *needed = graph_kept(graph, arena);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool *used = &live[graph->order.at[i]];
+        for (int k = 0; k < node->noutputs; k++) *used = *used || (node->outputs[k] >= 0 && needed[node->outputs[k]]);
+        for (int k = 0; k < node->ninputs && *used; k++)
+            if (node->inputs[k] >= 0) needed[node->inputs[k]] = true;
+    }
+    return live;
+}
+
+void graph_keep(struct graph *graph, const bool *chosen, bool keep) {
+    int n = 0;
+    for (int i = 0; i < graph->order.n; i++)
+        if (chosen[graph->order.at[i]] == keep) graph->order.at[n++] = graph->order.at[i];
+    graph->order.n = n;
+}
+
+int *graph_positions(const struct graph *graph, struct arena *arena) {
+    int *positions = ARENA_ARRAY(arena, int, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) positions[graph->order.at[i]] = i;
+    return positions;
+}
+
+const int *graph_take_order(struct graph *graph, int *n) {
+    const int *order = graph->order.at;
+    *n = graph->order.n;
+    graph->order.at = NULL;
+    graph->order.n = graph->order.capacity = 0;
+    return order;
 }
 
 /* Attributes ------------------------------------------------------------------------------------------------------- */

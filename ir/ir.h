@@ -302,6 +302,11 @@ int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, 
  * producer; their shapes are not set (op_infer, or build() of ir/build.h, does that). */
 int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
                    int noutputs, const int *outputs, int nattrs, const struct attr *attrs);
+/* Adds a VALUE of the tensor's type, shape and layout, whose name is followed by `suffix`; returns its id. */
+int graph_add_like(struct graph *graph, int tensor, const char *suffix);
+/* The new value of a weight or state; an output that rankc adds (nmetrics). */
+void graph_add_update(struct graph *graph, int weight, int value);
+void graph_add_metric(struct graph *graph, int tensor, const char *name);
 /* Adds a copy of the node at the end of `order`, with its splits, stage and phase, as graph_add_node does. */
 int graph_add_copy(struct graph *graph, const struct node *node);
 
@@ -326,6 +331,8 @@ bool graph_overlaps_stages(const struct graph *graph);
 
 /* Sorts `order` by phase; the order within a phase is kept. */
 void graph_sort_phases(struct graph *graph);
+/* Puts the nodes from position `first` of the order on into the phase. */
+void graph_set_phase(struct graph *graph, int first, enum phase phase);
 /* The phase of the node that computes the tensor; the first phase if no node does. */
 enum phase graph_phase_of(const struct graph *graph, int tensor);
 
@@ -341,6 +348,8 @@ int64_t tensor_bytes(const struct tensor *tensor);
 /* False if an extent is negative, or if a tensor of 8-byte elements would have 2^46 bytes or more. If true, products of
  * the extents and an element size cannot overflow. */
 bool tensor_shape_fits(int ndim, const int64_t *dims);
+/* True if both have the same extents. */
+bool tensor_same_shape(const struct tensor *a, const struct tensor *b);
 /* True for WEIGHT, CONST and STATE: a rank can load any part of it at the start, so any layout costs nothing. */
 bool tensor_is_stored(const struct tensor *tensor);
 
@@ -358,6 +367,18 @@ void graph_uses(const struct graph *graph, struct arena *arena, struct uses *use
 /* Per tensor: true for outputs and new values of updates, which are stored whoever reads them. Memory is of `arena`;
  * the table is not updated when the graph changes. */
 bool *graph_kept(const struct graph *graph, struct arena *arena);
+/* Per node: true if it is in the order and an output or update depends on it. Memory is of `arena`. */
+bool *graph_live(const struct graph *graph, struct arena *arena);
+/* Leaves in the order the nodes for which chosen[node] == keep. */
+void graph_keep(struct graph *graph, const bool *chosen, bool keep);
+/* Per node: its position in the order. Memory is of `arena`. */
+int *graph_positions(const struct graph *graph, struct arena *arena);
+/* Leaves the order empty, to be made anew. Returns what it was, *n nodes. */
+const int *graph_take_order(struct graph *graph, int *n);
+/* The node that computes the tensor; NULL if none does, or if `tensor` is -1. */
+const struct node *graph_producer(const struct graph *graph, int tensor);
+/* Operand k of a node: its inputs, then its outputs. */
+int node_tensor(const struct node *node, int k);
 /* True if the tensor is an input of the node. */
 bool node_reads(const struct node *node, int tensor);
 /* Per tensor: the number of operands, outputs and new values of updates that it is. Memory is of `arena`. */

@@ -26,6 +26,11 @@ bool node_sums_input(const struct node *node, int k) {
     return k < node->ninputs - node->op->whole;
 }
 
+const struct node *made_by(const struct graph *graph, int tensor, enum op_id op) {
+    const struct node *node = graph_producer(graph, tensor);
+    return node && node->op->id == op ? node : NULL;
+}
+
 enum rt_reduce op_reduction(const struct node *node) {
     const char *name = attr_text(node, "reduce", reduce_names[RT_SUM]);
     int reduce = 0;

@@ -117,6 +117,9 @@ bool node_is_linear(const struct graph *graph, const struct node *node);
 /* With SPLIT_PARTIAL: true if input k is a partial sum, false if it stays whole (column `whole`). */
 bool node_sums_input(const struct node *node, int k);
 
+/* The node that computes the tensor if its operator is `op`, else NULL. */
+const struct node *made_by(const struct graph *graph, int tensor, enum op_id op);
+
 /* The reduction that attribute `reduce` names; RT_SUM without it. */
 enum rt_reduce op_reduction(const struct node *node);
 

@@ -30,12 +30,6 @@ bool is_constant_number(const struct graph *graph, int id, double number) {
     return value == rounded || about(value, number);
 }
 
-const struct node *made_by(const struct graph *graph, int tensor, enum op_id op) {
-    int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    if (producer < 0 || graph->nodes.at[producer].op->id != op) return NULL;
-    return &graph->nodes.at[producer];
-}
-
 static const struct tensor *input(const struct graph *graph, const struct node *node) {
     return &graph->tensors.at[node->inputs[0]];
 }

@@ -44,9 +44,6 @@ struct pattern_fault {
 const struct pattern *pattern_parse(struct arena *arena, const char *text);
 const struct pattern *pattern_read(struct arena *arena, const char *text, struct pattern_fault *fault);
 
-/* The node that computes the tensor if its operator is `op`, else NULL. */
-const struct node *made_by(const struct graph *graph, int tensor, enum op_id op);
-
 /* Sets *value to the value of a float constant of one element; false if the tensor is none. */
 bool constant_number(const struct graph *graph, int tensor, double *value);
 

@@ -47,10 +47,6 @@ static int slowest(const struct dims *dims, const struct dim_factors *dim) {
     return -1;
 }
 
-static int operand_of(const struct node *node, int operand) {
-    return operand < node->ninputs ? node->inputs[operand] : node->outputs[operand - node->ninputs];
-}
-
 /* Joins the classes of dimensions that the node reads or writes by the same factor. */
 static void join_dims(const struct classes *c, const struct node *node) {
     struct arena *scratch = arena_scratch(c->graph->arena);
@@ -60,7 +56,7 @@ static void join_dims(const struct classes *c, const struct node *node) {
     const bool bound = dims_bind(scratch, c->graph, node, &dims, &why) == 0;
     for (int f = 0; f < MAX_FACTORS; f++) known[f] = 0;
     for (int k = 0; bound && k < dims.ninputs + dims.noutputs; k++) {
-        const int tensor = operand_of(node, k);
+        const int tensor = node_tensor(node, k);
         const bool fits = tensor >= 0 && c->graph->tensors.at[tensor].ndim == dims.operand[k].ndim;
         for (int d = 0; fits && d < dims.operand[k].ndim; d++) {
             const int factor = slowest(&dims, &dims.operand[k].dim[d]);

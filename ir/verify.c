@@ -314,13 +314,6 @@ static void check_replicas(struct verifier *v, const struct node *node, int axis
     }
 }
 
-/* True if the operand has the extents of the result and is cut like it along all axes. */
-static bool is_like_result(const struct tensor *operand, const struct tensor *result) {
-    bool same = operand->ndim == result->ndim && layout_same_part(&operand->layout, &result->layout);
-    for (int d = 0; d < result->ndim && same; d++) same = operand->dims[d] == result->dims[d];
-    return same;
-}
-
 /* A node whose ranks compute slices of the elements: operands of one element are whole, the others have the same
  * slices as the result, or give a partial sum of squares. */
 static void check_flat(struct verifier *v, const struct node *node, int axis) {
@@ -334,7 +327,8 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
     }
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         if (node->inputs[k] < 0) continue;
-        const struct tensor *operand = tensor_at(v, node->inputs[k]);
+        const struct tensor *operand = tensor_at(v, node->inputs[k]), *result = tensor_at(v, node->outputs[0]);
+        const bool alike = tensor_same_shape(operand, result) && layout_same_part(&operand->layout, &result->layout);
         const bool one = tensor_elements(operand) == 1;
         const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
         if (k == 0 && node->op->onto) {
@@ -342,8 +336,7 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
                 fail(v, "'%s' is not laid out as the sum", operand->name);
             continue;
         }
-        if (one ? kind != PLACED_WHOLE && kind != PLACED_OWN
-                : kind != PLACED_FLAT || (!sums && !is_like_result(operand, tensor_at(v, node->outputs[0]))))
+        if (one ? kind != PLACED_WHOLE && kind != PLACED_OWN : kind != PLACED_FLAT || (!sums && !alike))
             fail(v, "'%s' is not cut as the result is", operand->name);
     }
 }

@@ -473,10 +473,50 @@ const struct expr_chain *expr_texts_chain(struct expr_texts *texts, const char *
     return chain;
 }
 
+static const struct expr *new_expr(struct arena *arena, struct expr expr) {
+    return arena_copy(arena, &expr, sizeof expr);
+}
+
 const struct expr *expr_name(struct arena *arena, const char *name) {
-    struct expr *e = ARENA_NEW(arena, struct expr);
-    *e = (struct expr){.kind = EXPR_NAME, .name = name};
-    return e;
+    return new_expr(arena, (struct expr){.kind = EXPR_NAME, .name = name});
+}
+
+const struct expr *expr_number(struct arena *arena, double number) {
+    return new_expr(arena, (struct expr){.kind = EXPR_NUMBER, .number = number});
+}
+
+const struct expr *expr_call(struct arena *arena, const char *function, const struct expr *of) {
+    return new_expr(arena, (struct expr){.kind = EXPR_CALL, .name = function, .nargs = 1, .arg = {of}});
+}
+
+const struct expr *expr_variable(struct arena *arena, int i) {
+    return expr_name(arena, arena_printf(arena, "v%d", i));
+}
+
+const struct expr *expr_letter(struct arena *arena, int i) {
+    return expr_name(arena, arena_printf(arena, "%c", 'a' + i));
+}
+
+void expr_replace(struct expr_renaming *renaming, const char *name, const struct expr *by) {
+    renaming->names[renaming->n] = name;
+    renaming->by[renaming->n++] = by;
+}
+
+void expr_chain_append(struct arena *arena, struct expr_chain *to, const struct expr_chain *from,
+                       struct expr_renaming *renaming) {
+    for (int i = 0; i < from->nnamed; i++) {
+        to->named[to->nnamed] = expr_rename(arena, from->named[i], renaming);
+        expr_replace(renaming, expr_variable(arena, i)->name, expr_variable(arena, to->nnamed++));
+    }
+}
+
+const char *expr_chain_format(struct arena *arena, const struct expr_chain *chain) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0; i < chain->nnamed; i++) strbuf_printf(&text, "v%d = %s; ", i, expr_format(arena, chain->named[i]));
+    for (int i = 0; i < chain->nvalues; i++)
+        strbuf_printf(&text, "%s%s", i ? ", " : "", expr_format(arena, chain->value[i]));
+    return strbuf_text(&text);
 }
 
 const struct expr *expr_rename(struct arena *arena, const struct expr *e, const struct expr_renaming *r) {

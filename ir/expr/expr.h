@@ -63,8 +63,22 @@ struct expr_renaming {
 };
 /* The expression after the substitution. Subexpressions without a replaced name may be shared with the original. */
 const struct expr *expr_rename(struct arena *arena, const struct expr *expr, const struct expr_renaming *renaming);
-/* The expression that is this name. */
+/* Adds a name and what replaces it. */
+void expr_replace(struct expr_renaming *renaming, const char *name, const struct expr *by);
+/* The expression that is this name, this number, or the call of a function of one argument. */
 const struct expr *expr_name(struct arena *arena, const char *name);
+const struct expr *expr_number(struct arena *arena, double number);
+const struct expr *expr_call(struct arena *arena, const char *function, const struct expr *of);
+/* The names of a chain: v<i>, and the letter of input i. */
+const struct expr *expr_variable(struct arena *arena, int i);
+const struct expr *expr_letter(struct arena *arena, int i);
+
+/* Adds the named values of a chain to another, which has room for them, after the substitution. The substitution then
+ * replaces their names by the new ones. */
+void expr_chain_append(struct arena *arena, struct expr_chain *to, const struct expr_chain *from,
+                       struct expr_renaming *renaming);
+/* The chain as text: "v0 = a + b; v0 * v0, v0". */
+const char *expr_chain_format(struct arena *arena, const struct expr_chain *chain);
 
 /* The expression as text; parsing it gives the same expression. */
 const char *expr_format(struct arena *arena, const struct expr *expr);

@@ -20,7 +20,7 @@ bool read_type(struct reader *r, struct tensor *tensor) {
 }
 
 bool same_type(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && a->ndim == b->ndim && memcmp(a->dims, b->dims, sizeof a->dims) == 0;
+    return a->dtype == b->dtype && tensor_same_shape(a, b);
 }
 
 bool read_axis(struct reader *r, int *axis) {

@@ -2,8 +2,6 @@
  * included, is divided into a node that starts it, right after the node that computes the gradient, and the node that
  * waits for the sum. In between the runtime collects gradients in buckets and reduces them (Note [Buckets] in
  * runtime/core/sums.c). */
-#include <string.h>
-
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/train/training.h"
@@ -11,16 +9,12 @@
 /* Adds the node that starts the reduction of `tensor`, for the node `like` that waits for it. Returns its result,
  * the same tensor. */
 static int add_start(struct graph *graph, enum op_id op, int tensor, int like, int nattrs, const struct attr *attrs) {
-    const struct tensor t = graph->tensors.at[tensor];
-    const struct node sum = graph->nodes.at[like];
-    int out =
-        graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.start", t.name), t.dtype, t.ndim, t.dims);
-    graph->tensors.at[out].layout = t.layout;
-    int start = graph_add_node(graph, &ops[op], sum.name, 1, &tensor, 1, &out, nattrs, attrs);
-    struct node *node = &graph->nodes.at[start];
-    memcpy(node->split, sum.split, sizeof sum.split);
-    node->stage = sum.stage;
-    node->phase = graph_phase_of(graph, tensor);
+    int out = graph_add_like(graph, tensor, ".start");
+    struct node start = graph->nodes.at[like];
+    start.op = &ops[op], start.ninputs = 1, start.inputs = &tensor, start.outputs = &out;
+    start.nattrs = nattrs, start.attrs = (struct attr *)attrs;
+    start.phase = graph_phase_of(graph, tensor), start.origin = -1;
+    graph_add_copy(graph, &start);
     return out;
 }
 
@@ -66,11 +60,10 @@ static void begin_sum(struct graph *graph, int id, int tensor, bool axes_too) {
 
 int pass_overlap(struct graph *graph, const struct pass_context *context) {
     const bool axes_too = !context->training || context->training->bucket_bytes > 0;
-    const int *order = graph->order.at, n = graph->order.n;
     struct uses uses;
+    int n;
     graph_uses(graph, graph->arena, &uses);
-    graph->order.at = NULL;
-    graph->order.n = graph->order.capacity = 0;
+    const int *order = graph_take_order(graph, &n);
     for (int i = 0; i < n; i++) {
         VEC_PUSH(graph->arena, &graph->order, order[i]);
         for (int k = 0; k < graph->nodes.at[order[i]].noutputs; k++) {

@@ -145,19 +145,14 @@ static void keep_slice(const struct prefetch *p, int slice) {
 /* Adds the node that starts the gather. */
 static void add_start(const struct prefetch *p, int id) {
     struct graph *graph = p->graph;
-    const int slice = graph->nodes.at[id].inputs[0];
-    const struct tensor t = graph->tensors.at[slice];
-    const struct node gather = graph->nodes.at[id];
-    const struct attr mesh = attr_of_int("mesh", attr_int(&gather, "mesh", 0));
+    int slice = graph->nodes.at[id].inputs[0];
+    struct node start = graph->nodes.at[id];
+    struct attr mesh = attr_of_int("mesh", attr_int(&start, "mesh", 0));
     keep_slice(p, slice);
-    const int out =
-        graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.start", t.name), t.dtype, t.ndim, t.dims);
-    graph->tensors.at[out].layout = t.layout;
-    const int start = graph_add_node(graph, &ops[OP_AllGatherStart], gather.name, 1, &slice, 1, &out, 1, &mesh);
-    struct node *node = &graph->nodes.at[start];
-    memcpy(node->split, gather.split, sizeof gather.split);
-    node->stage = gather.stage;
-    node->phase = gather.phase;
+    int out = graph_add_like(graph, slice, ".start");
+    start.op = &ops[OP_AllGatherStart], start.inputs = &slice, start.outputs = &out;
+    start.nattrs = 1, start.attrs = &mesh, start.origin = -1;
+    graph_add_copy(graph, &start);
     graph->nodes.at[id].inputs[0] = out;
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));
 }
@@ -199,8 +194,7 @@ static void prefetch(struct graph *graph, int distance, enum phase phase, int st
     find_earlier_axes(&p);
     choose_places(&p);
     p.kept = ARENA_ARRAY(arena, bool, graph->nodes.n + p.gathers.n + 1);
-    graph->order.at = NULL;
-    graph->order.n = graph->order.capacity = 0;
+    graph_take_order(graph, &p.n);
     put_order(&p);
 }
 

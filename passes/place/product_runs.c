@@ -184,8 +184,7 @@ int pass_product_runs(struct graph *graph, const struct pass_context *context) {
     if (!context->product_runs) return 0;
     p.readers = graph_readers(graph, graph->arena);
     graph_uses(graph, graph->arena, &p.uses);
-    p.place = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) p.place[graph->order.at[i]] = i;
+    p.place = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->order.n; i++) {
         add_reduction(&p, graph->order.at[i]);
         add_gather(&p, graph->order.at[i]);

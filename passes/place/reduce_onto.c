@@ -3,7 +3,6 @@
  * micro-batches: with ZeRO 2 and 3 the sums have the bits that they have on one rank. */
 #include "ir/op.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite/rewrite.h"
 
 /* The operator that adds to a sum what `reduction` gives; OP_NONE: there is none, or no replica axis. */
 static enum op_id onto(const struct graph *graph, const struct node *reduction) {
@@ -23,7 +22,6 @@ static int reduction_of(const struct graph *graph, const int *readers, const str
 int pass_reduce_onto(struct graph *graph, const struct pass_context *context) {
     const int *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
-    struct rewrite rewrite;
     (void)context;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -39,9 +37,6 @@ int pass_reduce_onto(struct graph *graph, const struct pass_context *context) {
         for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
             node->split[axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
     }
-    rewrite_begin(&rewrite, graph);
-    for (int i = 0; i < rewrite.order_n; i++)
-        if (!gone[rewrite.order[i]]) rewrite_keep(&rewrite, rewrite_next(&rewrite, i));
-    rewrite_end(&rewrite);
+    graph_keep(graph, gone, false);
     return 0;
 }

@@ -32,8 +32,7 @@ static bool is_add(const struct graph *graph, int tensor) {
 static bool is_inner(const struct graph *graph, const int *readers, const struct node *node, int operand) {
     if (!is_add(graph, operand) || readers[operand] != 1) return false;
     const struct tensor *term = &graph->tensors.at[operand], *sum = &graph->tensors.at[node->outputs[0]];
-    return term->dtype == sum->dtype && term->ndim == sum->ndim &&
-           memcmp(term->dims, sum->dims, (size_t)sum->ndim * sizeof *sum->dims) == 0 &&
+    return term->dtype == sum->dtype && tensor_same_shape(term, sum) &&
            graph->nodes.at[term->producer].phase == node->phase;
 }
 
@@ -171,10 +170,8 @@ static void rebuild(struct regrouping *r, const struct chain *chain, const int *
 /* The order with every moved node at its new place. */
 static void reorder(const struct regrouping *r) {
     struct graph *graph = r->graph;
-    const int *order = graph->order.at, n = graph->order.n;
-    int *behind = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
-    graph->order.at = NULL;
-    graph->order.n = graph->order.capacity = 0;
+    int *behind = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1), n;
+    const int *order = graph_take_order(graph, &n);
     for (int i = 0; i < n; i++) {
         int count = 0;
         if (!r->moved[order[i]]) VEC_PUSH(graph->arena, &graph->order, order[i]);

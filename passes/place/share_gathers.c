@@ -90,9 +90,8 @@ static void share_gathers(struct graph *graph) {
     struct sharing s = {.graph = graph, .readers = graph_readers(graph, arena)};
     int *by = ARENA_ARRAY(arena, int, graph->nodes.n + 1);
     bool *moved = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
-    s.position = ARENA_ARRAY(arena, int, graph->nodes.n + 1);
+    s.position = graph_positions(graph, arena);
     graph_uses(graph, arena, &s.uses);
-    for (int i = 0; i < graph->order.n; i++) s.position[graph->order.at[i]] = i;
     for (int i = 0; i < graph->order.n; i++) {
         const int reshape = share(&s, graph->order.at[i]);
         if (reshape < 0) continue;

@@ -154,9 +154,7 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
         return map_get(&s->there, key, strlen(key));
     }
     struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
-    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage), t->dtype,
-                               t->ndim, t->dims);
-    graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
+    int out = graph_add_like(graph, tensor, arena_printf(graph->arena, ".stage%d", stage));
     int id = graph_add_node(graph, &ops[OP_Transfer], name, 1, &tensor, 1, &out, 3, attrs);
     graph->nodes.at[id].stage = stage;
     graph->nodes.at[id].phase = phase;
@@ -167,11 +165,8 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
 /* The result of a copied node on another stage. */
 static int copy_result(struct staging *s, int tensor, int stage) {
     struct graph *graph = s->graph;
-    const struct tensor t = graph->tensors.at[tensor];
     const char *key = key_of(s, tensor, stage);
-    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t.name, stage), t.dtype,
-                               t.ndim, t.dims);
-    graph->tensors.at[out].layout = t.layout;
+    int out = graph_add_like(graph, tensor, arena_printf(graph->arena, ".stage%d", stage));
     graph->tensors.at[out].copy_of = tensor;
     map_put(&s->there, key, strlen(key), out);
     return out;
@@ -217,9 +212,7 @@ static int broadcast(struct staging *s, int tensor, const char *name) {
     const struct tensor *t = &graph->tensors.at[tensor];
     if (t->kind != TENSOR_VALUE || graph->nodes.at[t->producer].stage == STAGE_ALL) return tensor;
     struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", graph->nodes.at[t->producer].stage)};
-    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.all", t->name), t->dtype, t->ndim,
-                               t->dims);
-    graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
+    int out = graph_add_like(graph, tensor, ".all");
     int id = graph_add_node(graph, &ops[OP_Broadcast], name, 1, &tensor, 1, &out, 2, attrs);
     graph->nodes.at[id].stage = STAGE_ALL;
     graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
@@ -252,10 +245,7 @@ static int compute_once(struct staging *s, int tensor) {
     struct node node = graph->nodes.at[graph->tensors.at[tensor].producer];
     int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
     for (int k = 0; k < node.ninputs; k++) inputs[k] = compute_once(s, node.inputs[k]);
-    const struct tensor like = graph->tensors.at[tensor];
-    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.once", like.name), like.dtype,
-                               like.ndim, like.dims);
-    graph->tensors.at[out].layout = like.layout;
+    int out = graph_add_like(graph, tensor, ".once");
     node.inputs = inputs, node.outputs = &out;
     node.phase = PHASE_REDUCE;
     node.stage = stage_in(s, node.phase, node.stage);

@@ -40,8 +40,7 @@ static const struct node *backward_node(const struct graph *graph, int tensor) {
 
 static bool same_type(const struct graph *graph, int a, int b) {
     const struct tensor *x = &graph->tensors.at[a], *y = &graph->tensors.at[b];
-    return x->dtype == y->dtype && x->ndim == y->ndim &&
-           memcmp(x->dims, y->dims, (size_t)x->ndim * sizeof *x->dims) == 0;
+    return x->dtype == y->dtype && tensor_same_shape(x, y);
 }
 
 /* The node if the tensor is the sum of two contributions to a gradient; NULL: it is a contribution itself. */

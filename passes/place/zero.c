@@ -57,10 +57,6 @@ static void find_families(const struct zero *z) {
     }
 }
 
-static bool same_shape(const struct tensor *a, const struct tensor *b) {
-    return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
-}
-
 static bool may_cut(const struct zero *z, int weight) {
     const struct tensor *tensor = tensor_at(z, weight);
     const struct parameter_rule *rule = parameter_rule_of(z->training, tensor);
@@ -78,7 +74,8 @@ static void choose_families(const struct zero *z) {
         if (trained && may_cut(z, weight)) z->cut[representative(z, weight)] = true;
     }
     for (int t = 0; t < z->graph->tensors.n; t++)
-        if (!same_shape(tensor_at(z, t), tensor_at(z, representative(z, t)))) z->cut[representative(z, t)] = false;
+        if (!tensor_same_shape(tensor_at(z, t), tensor_at(z, representative(z, t))))
+            z->cut[representative(z, t)] = false;
     for (int i = 0; i < z->graph->order.n; i++) {
         const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
         if (node->phase < PHASE_REDUCE || connects(node) || node->op->id == OP_SumSquares) continue;
@@ -191,9 +188,7 @@ static bool is_cast_of_slice(const struct zero *z, const struct node *node) {
 /* The result of a copy of the node in the backward phase. */
 static int copy_backward(const struct zero *z, int id) {
     struct node node = z->graph->nodes.at[id];
-    const struct tensor like = *tensor_at(z, node.outputs[0]);
-    int out = graph_add_tensor(z->graph, TENSOR_VALUE, arena_printf(z->graph->arena, "%s.backward", like.name),
-                               like.dtype, like.ndim, like.dims);
+    int out = graph_add_like(z->graph, node.outputs[0], ".backward");
     node.outputs = &out;
     node.phase = PHASE_BACKWARD;
     const int copy = graph_add_copy(z->graph, &node);
@@ -205,10 +200,8 @@ static int copy_backward(const struct zero *z, int id) {
  * forward to backward would hold the parameter whole. */
 static void cast_slices(const struct zero *z) {
     struct graph *graph = z->graph;
-    const int *order = graph->order.at, n = graph->order.n;
-    int *again = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per cast: the result of its copy; 0: none */
-    graph->order.at = NULL;
-    graph->order.n = graph->order.capacity = 0;
+    int *again = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1), n; /* per cast: its copy's result; 0: none */
+    const int *order = graph_take_order(graph, &n);
     for (int i = 0; i < n; i++) {
         struct node *node = &graph->nodes.at[order[i]];
         for (int k = 0; k < node->ninputs && node->phase == PHASE_BACKWARD; k++) {

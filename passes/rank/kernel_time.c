@@ -33,11 +33,6 @@ static double runs_of(const struct kernel *kernel) {
     return (double)attr_int(kernel->node, "runs", 1);
 }
 
-/* Inputs, then outputs. */
-static int operand_of(const struct node *node, int k) {
-    return k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
-}
-
 /* The part of the node's operations that the rank with the largest part has. */
 static double share_of(const struct kernel *kernel) {
     const struct graph *graph = kernel->graph;
@@ -124,9 +119,9 @@ static double moving_seconds(const struct kernel *kernel) {
     const int operands = kernel->node->ninputs + kernel->node->noutputs;
     double all = 0, seconds = 0;
     for (int k = 0; k < operands; k++)
-        all += times_of(kernel, k).touched * bytes_of(kernel, operand_of(kernel->node, k));
+        all += times_of(kernel, k).touched * bytes_of(kernel, node_tensor(kernel->node, k));
     for (int k = 0; k < operands; k++) {
-        const int tensor = operand_of(kernel->node, k);
+        const int tensor = node_tensor(kernel->node, k);
         const double bytes = times_of(kernel, k).moved * bytes_of(kernel, tensor);
         if (!(bytes > 0)) continue;
         seconds += bytes * (kernel->reuse ? seconds_per_byte(kernel, tensor, all) : byte_seconds(kernel, all));
@@ -160,7 +155,7 @@ static double elementwise_seconds(const struct kernel *kernel) {
     double most = 0;
     if (!isfinite(kernel->machine->elementwise)) return 0;
     for (int k = 0; k < kernel->node->ninputs + kernel->node->noutputs; k++)
-        most = fmax(most, elements_of(kernel, operand_of(kernel->node, k)));
+        most = fmax(most, elements_of(kernel, node_tensor(kernel->node, k)));
     return most * operations_per_element(kernel) / kernel->machine->elementwise;
 }
 
@@ -256,8 +251,8 @@ static bool find_windows(const struct kernel *kernel, struct windows *windows) {
     const struct node *node = kernel->node;
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
         if (convolutions[i].op != node->op->id) continue;
-        *windows = convolution_of(kernel, operand_of(node, convolutions[i].weights),
-                                  operand_of(node, convolutions[i].at), convolutions[i].kernel);
+        *windows = convolution_of(kernel, node_tensor(node, convolutions[i].weights),
+                                  node_tensor(node, convolutions[i].at), convolutions[i].kernel);
         return true;
     }
     return find_pooling(kernel, windows) || find_reduction(kernel, windows);
@@ -345,7 +340,7 @@ struct kernel_size kernel_size(const struct graph *graph, const struct rank_clas
     double read = 0, written = 0, most = 0;
     const char *why;
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
-        const int tensor = operand_of(node, k);
+        const int tensor = node_tensor(node, k);
         *(k < node->ninputs ? &read : &written) += bytes_of(&kernel, tensor);
         most = fmax(most, elements_of(&kernel, tensor));
     }

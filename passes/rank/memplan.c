@@ -207,8 +207,7 @@ static void place_updates(const struct rankplan *plan, struct rank_class *class)
     const struct graph *graph = plan->graph;
     if (!graph->updates.n) return;
     const int *last_read = last_reads(plan, class);
-    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
+    const int *position = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->updates.n; i++)
         if (is_in_place(plan, class, &graph->updates.at[i], position, last_read))
             class->place[written_value(plan, graph->updates.at[i].value)] = class->place[graph->updates.at[i].weight];

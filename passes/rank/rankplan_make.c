@@ -65,8 +65,7 @@ static void join_root(struct rankplan *plan, int *last_read, int tensor, int roo
 /* Puts the new values of gradient sums into the states' memory. Other new values are read at the end of their phase. */
 static void place_sums(struct rankplan *plan, int *last_read) {
     const struct graph *graph = plan->graph;
-    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
+    const int *position = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->updates.n; i++) {
         const struct update *update = &graph->updates.at[i];
         if (sums_in_place(graph, update, position, last_read))

@@ -69,7 +69,7 @@ double reuse_distance(const struct reuse *reuse, int piece) {
 
 void reuse_touch(struct reuse *reuse, const struct node *node) {
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
-        const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
+        const int tensor = node_tensor(node, k);
         if (tensor < 0) continue;
         for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) reuse->now += reuse->bytes[p];
         for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) reuse->touched[p] = reuse->now;

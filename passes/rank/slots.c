@@ -70,7 +70,7 @@ static const struct access *find_root_accesses(const struct rankplan *plan, cons
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
             for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
-                const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
+                const int tensor = node_tensor(node, k);
                 if (tensor >= 0) note_access(&access[plan->root[tensor]], class, segment);
             }
         }
@@ -196,7 +196,7 @@ static const uint64_t *find_accesses(const struct rankplan *plan, const struct r
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
             for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
-                const int tensor = k < node->ninputs ? node->inputs[k] : node->outputs[k - node->ninputs];
+                const int tensor = node_tensor(node, k);
                 if (tensor >= 0 && class->place[tensor].offset >= 0 && class->place[tensor].stride)
                     accesses[class->segments[s]] |= UINT64_C(1) << class->place[tensor].set;
             }

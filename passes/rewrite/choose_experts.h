@@ -74,14 +74,12 @@ static inline const struct tensor *tensor_of(const struct routing *routing, int 
 }
 
 static inline const struct node *producer_of(const struct routing *routing, int tensor) {
-    const struct tensor *t = tensor_of(routing, tensor);
-    return t->producer < 0 ? NULL : &routing->recognition->builder.graph->nodes.at[t->producer];
+    return graph_producer(routing->recognition->builder.graph, tensor);
 }
 
 /* The node that computes the tensor; NULL if its operator is another one. */
 static inline const struct node *node_of(const struct routing *routing, int tensor, enum op_id op) {
-    const struct node *node = producer_of(routing, tensor);
-    return node && node->op->id == op ? node : NULL;
+    return made_by(routing->recognition->builder.graph, tensor, op);
 }
 
 #endif

@@ -16,7 +16,7 @@ static bool is_half(enum rt_dtype dtype) {
 enum rt_dtype elementwise_compute_type(const struct graph *graph, const struct node *node) {
     enum rt_dtype out = type_of(graph, node->outputs[0]);
     if (out == RT_BOOL) out = type_of(graph, node->inputs[0]);
-    return is_half(out) ? RT_F32 : out;
+    return op_summed_in(out);
 }
 
 /* Casts between types that are computed in f32 join chains: they round, or do nothing. */
@@ -35,23 +35,14 @@ bool elementwise_is_fusible(const struct graph *graph, const struct node *node) 
 }
 
 bool elementwise_same_shard(const struct tensor *a, const struct tensor *b) {
-    bool same = a->ndim == b->ndim && layout_same_part(&a->layout, &b->layout);
-    for (int d = 0; same && d < a->ndim; d++) same = a->dims[d] == b->dims[d];
-    return same;
-}
-
-static struct expr *number_of(struct arena *arena, double number) {
-    struct expr *e = ARENA_NEW(arena, struct expr);
-    *e = (struct expr){.kind = EXPR_NUMBER, .number = number};
-    return e;
+    return tensor_same_shape(a, b) && layout_same_part(&a->layout, &b->layout);
 }
 
 const struct expr *elementwise_expression(const struct graph *graph, const struct node *node) {
     struct expr_renaming renaming = {.n = 0};
     for (int i = 0; i < node->nattrs && renaming.n < EXPR_INPUTS; i++) {
         if (node->attrs[i].kind != ATTR_INT && node->attrs[i].kind != ATTR_FLOAT) continue;
-        renaming.names[renaming.n] = node->attrs[i].key;
-        renaming.by[renaming.n++] = number_of(graph->arena, attr_float(node, node->attrs[i].key, 0));
+        expr_replace(&renaming, node->attrs[i].key, expr_number(graph->arena, attr_float(node, node->attrs[i].key, 0)));
     }
     return expr_rename(graph->arena, expr_parse(graph->arena, node->op->expr), &renaming);
 }
@@ -71,7 +62,7 @@ const struct expr *elementwise_number(const struct graph *graph, int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
     if (t->kind != TENSOR_CONST || tensor_elements(t) != 1 || !rt_dtype_is_float(t->dtype)) return NULL;
     double value = eval_load(t->data, t->dtype, 0).f;
-    return value - value == 0 ? number_of(graph->arena, value) : NULL;
+    return value - value == 0 ? expr_number(graph->arena, value) : NULL;
 }
 
 static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
@@ -80,9 +71,7 @@ static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
 
 const struct expr *elementwise_rounded(struct arena *arena, enum rt_dtype dtype, const struct expr *value) {
     if (!is_half(dtype) || is_rounded(dtype, value)) return value;
-    struct expr *e = ARENA_NEW(arena, struct expr);
-    *e = (struct expr){.kind = EXPR_CALL, .name = rt_dtypes[dtype].name, .nargs = 1, .arg = {value}};
-    return e;
+    return expr_call(arena, rt_dtypes[dtype].name, value);
 }
 
 const struct expr *elementwise_stored(enum rt_dtype dtype, const struct expr *value) {

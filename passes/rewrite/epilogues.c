@@ -6,16 +6,14 @@
 #include "passes/rewrite/elementwise.h"
 
 static bool same_part(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && a->ndim == b->ndim && layout_equal(&a->layout, &b->layout) &&
-           memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
+    return a->dtype == b->dtype && tensor_same_shape(a, b) && layout_equal(&a->layout, &b->layout);
 }
 
 /* The node that computes the operand, if both have the same stage, phase and shards; else NULL. */
 static const struct node *node_before(const struct graph *graph, const struct node *node, int tensor) {
-    const struct tensor *t = tensor < 0 ? NULL : &graph->tensors.at[tensor];
-    const struct node *before = !t || t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
+    const struct node *before = graph_producer(graph, tensor);
     const bool joined = before && before->stage == node->stage && before->phase == node->phase &&
-                        same_part(t, &graph->tensors.at[node->outputs[0]]);
+                        same_part(&graph->tensors.at[tensor], &graph->tensors.at[node->outputs[0]]);
     return joined ? before : NULL;
 }
 

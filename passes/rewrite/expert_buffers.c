@@ -38,7 +38,6 @@ struct choice {
 };
 
 struct walk {
-    struct rewrite rewrite;
     struct build builder;
     struct graph *graph;
     const struct pass_context *context;
@@ -56,17 +55,11 @@ static struct rows *rows_of(struct walk *walk, int tensor) {
     return &walk->rows.at[tensor];
 }
 
-/* The node that computes the tensor if it is of that operator, else NULL. */
-static const struct node *made_by(const struct walk *walk, int tensor, enum op_id op) {
-    const int producer = tensor < 0 ? -1 : tensor_of(walk, tensor)->producer;
-    const struct node *node = producer < 0 ? NULL : &walk->graph->nodes.at[producer];
-    return node && node->op->id == op ? node : NULL;
-}
-
 /* The tensor of which this is another shape or another integer type. */
 static int behind_views(const struct walk *walk, int tensor) {
     for (const struct node *node;;) {
-        if (!(node = made_by(walk, tensor, OP_Reshape)) && !(node = made_by(walk, tensor, OP_Cast))) return tensor;
+        if (!(node = made_by(walk->graph, tensor, OP_Reshape)) && !(node = made_by(walk->graph, tensor, OP_Cast)))
+            return tensor;
         tensor = node->inputs[0];
     }
 }
@@ -129,8 +122,8 @@ static int routing_of(struct walk *walk, int index, int64_t experts) {
     for (int i = 0; i < walk->routings.n; i++)
         if (walk->routings.at[i].index == root && walk->routings.at[i].experts == experts) return i + 1;
     const struct tensor *chosen = tensor_of(walk, root);
-    const bool distinct = made_by(walk, root, OP_TopK) && chosen->ndim &&
-                          attr_int(made_by(walk, root, OP_TopK), "axis", -1) == chosen->ndim - 1;
+    const bool distinct = made_by(walk->graph, root, OP_TopK) && chosen->ndim &&
+                          attr_int(made_by(walk->graph, root, OP_TopK), "axis", -1) == chosen->ndim - 1;
     const int64_t choices = distinct ? chosen->dims[chosen->ndim - 1] : 1;
     struct routing routing = {.index = root, .experts = experts, .rows = tensor_elements(chosen)};
     if (!routing.rows || experts < 1 || experts > EXPERTS_MOST || choices > CHOICES_MOST) return 0;
@@ -149,8 +142,8 @@ static int routing_of(struct walk *walk, int index, int64_t experts) {
 /* The tokens that an Expand repeats for each choice to make this tensor of rows; -1: there are none. */
 static int tokens_of(const struct walk *walk, const struct routing *routing, int tensor) {
     const int64_t width = tensor_elements(tensor_of(walk, tensor)) / routing->rows;
-    while (made_by(walk, tensor, OP_Reshape)) tensor = made_by(walk, tensor, OP_Reshape)->inputs[0];
-    const struct node *expand = made_by(walk, tensor, OP_Expand);
+    while (made_by(walk->graph, tensor, OP_Reshape)) tensor = made_by(walk->graph, tensor, OP_Reshape)->inputs[0];
+    const struct node *expand = made_by(walk->graph, tensor, OP_Expand);
     if (!expand) return -1;
     const struct tensor *y = tensor_of(walk, tensor), *x = tensor_of(walk, expand->inputs[0]);
     const int d = leading(y, routing->tokens), before = y->ndim - x->ndim;
@@ -209,7 +202,7 @@ static int combine(struct walk *walk, int number, int buffer, int64_t choices, i
 
 /* Nodes ----------------------------------------------------------------------------------------------------------- */
 
-enum { NOT_ROWS = -2 }; /* the node is no operator on rows, and is kept */
+enum { NOT_ROWS = REWRITE_KEPT }; /* the node is no operator on rows */
 
 /* Each function returns the buffers of the node's result, NOT_ROWS, or -1 after a diagnostic. */
 static int convert_product(struct walk *walk, const struct node *node, int *number) {
@@ -315,9 +308,12 @@ static int convert_sum(struct walk *walk, const struct node *node) {
     return combine(walk, number, buffer, choices, node->outputs[0]);
 }
 
-/* The node's result, brought back from buffers; NOT_ROWS: the node is kept, -1: after a diagnostic. */
-static int convert_node(struct walk *walk, const struct node *node) {
+/* The node's result, brought back from buffers, as rewrite_each wants it. */
+static int convert_node(void *env, int id) {
+    struct walk *walk = env;
+    const struct node copy = walk->graph->nodes.at[id], *node = &copy;
     int number;
+    walk->builder.node = copy.name;
     const int sum = convert_sum(walk, node);
     if (sum != NOT_ROWS) return sum;
     const int buffer = convert(walk, node, &number);
@@ -348,18 +344,5 @@ int pass_expert_buffers(struct graph *graph, const struct pass_context *context)
     const int axis = mesh_axis(&graph->mesh, AXIS_EXPERT);
     if (axis < 0 || (graph->mesh.axis[axis].size == 1 && !context->expert_capacity)) return 0;
     find_products(&walk);
-    rewrite_begin(&walk.rewrite, graph);
-    for (int i = 0; i < walk.rewrite.order_n; i++) {
-        const int id = rewrite_next(&walk.rewrite, i);
-        const struct node node = graph->nodes.at[id];
-        walk.builder.node = node.name;
-        const int result = convert_node(&walk, &node);
-        if (result == -1) return -1;
-        if (result == NOT_ROWS)
-            rewrite_keep(&walk.rewrite, id);
-        else
-            rewrite_replace(&walk.rewrite, node.outputs[0], result);
-    }
-    rewrite_end(&walk.rewrite);
-    return 0;
+    return rewrite_each(graph, convert_node, &walk);
 }

@@ -4,18 +4,12 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
+static int folded(void *graph, int node) {
+    const int constant = build_fold(graph, node);
+    return constant < 0 ? REWRITE_KEPT : constant;
+}
+
 int pass_fold(struct graph *graph, const struct pass_context *context) {
-    struct rewrite rewrite;
     (void)context;
-    rewrite_begin(&rewrite, graph);
-    for (int i = 0; i < rewrite.order_n; i++) {
-        int id = rewrite_next(&rewrite, i);
-        int constant = build_fold(graph, id);
-        if (constant >= 0)
-            rewrite_replace(&rewrite, graph->nodes.at[id].outputs[0], constant);
-        else
-            rewrite_keep(&rewrite, id);
-    }
-    rewrite_end(&rewrite);
-    return 0;
+    return rewrite_each(graph, folded, graph);
 }

@@ -17,7 +17,6 @@
 #define MOST_TOTAL ((int64_t)2 << 30)
 
 struct moves {
-    struct rewrite rewrite;
     struct graph *graph;
     bool *movable; /* per node */
     bool *fixed;   /* per tensor: an output, or it changes from step to step */
@@ -135,18 +134,20 @@ static int add_view(struct graph *graph, int of, const struct tensor *out, int64
     return id;
 }
 
-/* The stored tensor that the node's result is; -1: the node stays. */
-static int moved(struct moves *moves, int id) {
+/* The stored tensor that the node's result is, as rewrite_each wants it. */
+static int moved(void *env, int id) {
+    struct moves *moves = env;
     struct graph *graph = moves->graph;
     const struct node *node = &graph->nodes.at[id];
+    if (!moves->movable[id]) return REWRITE_KEPT;
     const struct tensor out = graph->tensors.at[node->outputs[0]];
     const int64_t begin = view_begin(graph, node);
     const bool held = node->inputs[0] < moves->ntensors && is_read(moves, node->inputs[0]);
-    if (begin >= 0 && held && is_read(moves, node->outputs[0])) return -1;
+    if (begin >= 0 && held && is_read(moves, node->outputs[0])) return REWRITE_KEPT;
     if (begin >= 0) return add_view(graph, node->inputs[0], &out, begin);
     const int64_t bytes = bytes_read(graph, node) + tensor_bytes(&out);
     const void *data = bytes <= MOST_TOTAL - moves->total ? eval_node(graph, id) : NULL;
-    if (!data) return -1;
+    if (!data) return REWRITE_KEPT;
     moves->total += bytes;
     const int made = graph_add_tensor(graph, TENSOR_CONST, out.name, out.dtype, out.ndim, out.dims);
     graph->tensors.at[made].data = data;
@@ -162,14 +163,5 @@ int pass_fold_moves(struct graph *graph, const struct pass_context *context) {
     for (int i = 0; i < graph->updates.n; i++) moves.fixed[graph->updates.at[i].weight] = true;
     graph_uses(graph, graph->arena, &moves.uses);
     find_moves(&moves);
-    rewrite_begin(&moves.rewrite, graph);
-    for (int i = 0; i < moves.rewrite.order_n; i++) {
-        const int id = rewrite_next(&moves.rewrite, i), result = moves.movable[id] ? moved(&moves, id) : -1;
-        if (result < 0)
-            rewrite_keep(&moves.rewrite, id);
-        else
-            rewrite_replace(&moves.rewrite, graph->nodes.at[id].outputs[0], result);
-    }
-    rewrite_end(&moves.rewrite);
-    return 0;
+    return rewrite_each(graph, moved, &moves);
 }

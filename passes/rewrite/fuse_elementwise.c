@@ -12,10 +12,7 @@
  * silu(gate), which the forward and the backward phase read. It is computed again for each reader, and neither written
  * nor kept. Where memory is not the limit (on CPUs) a value is not repeated if it takes a function to compute. */
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/elementwise.h"
@@ -29,9 +26,8 @@ enum { MAX_INPUTS = EXPR_INPUTS, MAX_NAMED = 32, MAX_RESULTS = 4, MAX_HEIGHT = E
  * names "v<i>" of named values. */
 struct fusion {
     int ninputs, inputs[MAX_INPUTS];
-    int nnamed;
-    const struct expr *named[MAX_NAMED], *value;
-    int nresults; /* named values that are results too: the tensor and the number of the name */
+    struct expr_chain chain; /* named values, at most MAX_NAMED; one value */
+    int nresults;            /* named values that are results too: the tensor and the number of the name */
     struct {
         int tensor, name;
     } results[MAX_RESULTS - 1];
@@ -79,8 +75,8 @@ static bool calls_functions(const struct expr *e) {
 }
 
 static bool is_cheap(const struct fuser *f, const struct fusion *fusion) {
-    bool calls = calls_functions(fusion->value);
-    for (int i = 0; i < fusion->nnamed; i++) calls = calls || calls_functions(fusion->named[i]);
+    bool calls = calls_functions(fusion->chain.value[0]);
+    for (int i = 0; i < fusion->chain.nnamed; i++) calls = calls || calls_functions(fusion->chain.named[i]);
     return !calls || f->context->row_programs; /* of the targets for GPUs */
 }
 
@@ -134,14 +130,6 @@ static int takes(const struct fuser *f, int reader, int tensor) {
 
 /* Building expressions --------------------------------------------------------------------------------------------- */
 
-static const struct expr *leaf(const struct fuser *f, const char *name) {
-    return expr_name(f->arena, name);
-}
-
-static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct expr_renaming *r) {
-    return expr_rename(f->arena, e, r);
-}
-
 static bool reads(const struct fusion *fusion, int tensor) {
     for (int i = 0; i < fusion->ninputs; i++)
         if (fusion->inputs[i] == tensor) return true;
@@ -158,30 +146,25 @@ static bool add_input(struct fusion *fusion, int tensor) {
 static const char *input_name(const struct fuser *f, int tensor) {
     return arena_printf(f->arena, "#%d", tensor);
 }
-static const char *value_name(const struct fuser *f, int i) {
-    return arena_printf(f->arena, "v%d", i);
-}
-
 /* Adds the inputs and named values of the producer's fusion to `fusion` and returns its value: a name if it is read
  * `times` > 1. NULL, and nothing is changed, if not enough room is left, `reserve` further inputs included. */
 static const struct expr *take_in(const struct fuser *f, struct fusion *fusion, int producer, int times, int reserve) {
     const struct fusion *from = f->fusions[producer];
     struct fusion grown = *fusion;
     struct expr_renaming renaming = {.n = 0};
-    if (grown.nnamed + from->nnamed + (times > 1) > MAX_NAMED || expr_height(from->value) > MAX_HEIGHT) return NULL;
+    if (grown.chain.nnamed + from->chain.nnamed + (times > 1) > MAX_NAMED ||
+        expr_height(from->chain.value[0]) > MAX_HEIGHT)
+        return NULL;
     for (int i = 0; i < from->ninputs; i++)
         if (!add_input(&grown, from->inputs[i])) return NULL;
     if (grown.ninputs + reserve > MAX_INPUTS) return NULL;
-    for (int i = 0; i < from->nnamed; i++) {
-        grown.named[grown.nnamed] = substitute(f, from->named[i], &renaming);
-        renaming.names[renaming.n] = value_name(f, i);
-        renaming.by[renaming.n++] = leaf(f, value_name(f, grown.nnamed++));
-    }
+    expr_chain_append(f->arena, &grown.chain, &from->chain, &renaming);
     enum rt_dtype dtype = type_of(f, f->graph->nodes.at[producer].outputs[0]);
-    const struct expr *value = elementwise_rounded(f->arena, dtype, substitute(f, from->value, &renaming));
+    const struct expr *value =
+        elementwise_rounded(f->arena, dtype, expr_rename(f->arena, from->chain.value[0], &renaming));
     if (times > 1) {
-        grown.named[grown.nnamed] = value;
-        value = leaf(f, value_name(f, grown.nnamed++));
+        grown.chain.named[grown.chain.nnamed] = value;
+        value = expr_variable(f->arena, grown.chain.nnamed++);
     }
     grown.nodes += from->nodes;
     *fusion = grown;
@@ -212,7 +195,7 @@ static const struct expr *operand_expression(struct fuser *f, int id, struct fus
         if (value) f->root[producer] = id;
         if (value) return value;
     }
-    return add_input(fusion, tensor) ? leaf(f, input_name(f, tensor)) : NULL;
+    return add_input(fusion, tensor) ? expr_name(f->arena, input_name(f, tensor)) : NULL;
 }
 
 /* A node that only some of its readers had room for remains. */
@@ -242,7 +225,8 @@ static void make_fusion(struct fuser *f, int id) {
                   : operand_expression(f, id, fusion, node->inputs[k], times, node->ninputs - 1 - k);
         if (!renaming.by[renaming.n++]) BUG("an elementwise node with more than %d inputs", MAX_INPUTS);
     }
-    fusion->value = substitute(f, own, &renaming);
+    fusion->chain.value[0] = expr_rename(f->arena, own, &renaming);
+    fusion->chain.nvalues = 1;
     f->fusions[id] = fusion;
 }
 
@@ -296,23 +280,18 @@ static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     struct fusion *joined = ARENA_NEW(f->arena, struct fusion);
     struct expr_renaming renaming = {.n = 0};
     int nresults = head->nresults + f->updates[tensor] + tail->nresults;
-    if (head->nnamed + 1 + tail->nnamed > MAX_NAMED || nresults >= MAX_RESULTS) return false;
+    if (head->chain.nnamed + 1 + tail->chain.nnamed > MAX_NAMED || nresults >= MAX_RESULTS) return false;
     *joined = *head;
     joined->nodes += tail->nodes;
-    if (f->updates[tensor]) add_result(joined, tensor, head->nnamed);
+    if (f->updates[tensor]) add_result(joined, tensor, head->chain.nnamed);
     for (int i = 0; i < tail->nresults; i++)
-        add_result(joined, tail->results[i].tensor, tail->results[i].name + head->nnamed + 1);
-    joined->named[joined->nnamed] = elementwise_rounded(f->arena, type_of(f, tensor), head->value);
-    renaming.names[renaming.n] = input_name(f, tensor);
-    renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
+        add_result(joined, tail->results[i].tensor, tail->results[i].name + head->chain.nnamed + 1);
+    joined->chain.named[joined->chain.nnamed] = elementwise_rounded(f->arena, type_of(f, tensor), head->chain.value[0]);
+    expr_replace(&renaming, input_name(f, tensor), expr_variable(f->arena, joined->chain.nnamed++));
     for (int i = 0; i < tail->ninputs; i++)
         if (tail->inputs[i] != tensor && !add_input(joined, tail->inputs[i])) return false;
-    for (int i = 0; i < tail->nnamed; i++) {
-        joined->named[joined->nnamed] = substitute(f, tail->named[i], &renaming);
-        renaming.names[renaming.n] = value_name(f, i);
-        renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
-    }
-    joined->value = substitute(f, tail->value, &renaming);
+    expr_chain_append(f->arena, &joined->chain, &tail->chain, &renaming);
+    joined->chain.value[0] = expr_rename(f->arena, tail->chain.value[0], &renaming);
     f->fusions[id] = joined;
     f->root[producer] = id;
     return true;
@@ -330,10 +309,8 @@ static void enclose(struct fuser *f, int id) {
 /* Renames the inputs to a, b, c .. in order. */
 static struct expr_renaming letters_of(const struct fuser *f, const struct fusion *fusion) {
     struct expr_renaming renaming = {.n = 0};
-    for (int i = 0; i < fusion->ninputs; i++) {
-        renaming.names[renaming.n] = input_name(f, fusion->inputs[i]);
-        renaming.by[renaming.n++] = leaf(f, arena_printf(f->arena, "%c", 'a' + i));
-    }
+    for (int i = 0; i < fusion->ninputs; i++)
+        expr_replace(&renaming, input_name(f, fusion->inputs[i]), expr_letter(f->arena, i));
     return renaming;
 }
 
@@ -341,29 +318,26 @@ static struct expr_renaming letters_of(const struct fuser *f, const struct fusio
  * new node's id. */
 static int fused_node(const struct fuser *f, int id, const struct fusion *fusion) {
     struct graph *graph = f->graph;
-    const struct node node = graph->nodes.at[id];
+    struct node fused = graph->nodes.at[id];
+    const char *type = rt_dtypes[type_of(f, fused.outputs[0])].name;
+    const struct expr *value = elementwise_stored(type_of(f, fused.outputs[0]), fusion->chain.value[0]);
     struct expr_renaming letters = letters_of(f, fusion);
-    struct strbuf text;
-    strbuf_init(&text, f->arena);
-    for (int i = 0; i < fusion->nnamed; i++)
-        strbuf_printf(&text, "v%d = %s; ", i, expr_format(f->arena, substitute(f, fusion->named[i], &letters)));
-    strbuf_puts(
-        &text,
-        expr_format(f->arena, substitute(f, elementwise_stored(type_of(f, node.outputs[0]), fusion->value), &letters)));
-    int outputs[MAX_RESULTS] = {node.outputs[0]};
+    struct expr_chain chain = {.nvalues = 1, .value = {expr_rename(f->arena, value, &letters)}};
+    int outputs[MAX_RESULTS] = {fused.outputs[0]};
+    for (int i = 0; i < fusion->chain.nnamed; i++)
+        chain.named[chain.nnamed++] = expr_rename(f->arena, fusion->chain.named[i], &letters);
     for (int i = 0; i < fusion->nresults; i++) {
-        strbuf_printf(&text, ", v%d", fusion->results[i].name);
-        outputs[1 + i] = fusion->results[i].tensor;
+        outputs[chain.nvalues] = fusion->results[i].tensor;
+        chain.value[chain.nvalues++] = expr_variable(f->arena, fusion->results[i].name);
     }
-    struct attr attrs[] = {attr_of_text("expr", arena_strdup(graph->arena, strbuf_text(&text))),
-                           attr_of_text("to", rt_dtypes[type_of(f, node.outputs[0])].name)};
-    int fused = graph_add_node(graph, &ops[OP_Fused], node.name, fusion->ninputs, fusion->inputs, 1 + fusion->nresults,
-                               outputs, 2, attrs);
-    memcpy(graph->nodes.at[fused].split, node.split, sizeof node.split);
-    graph->nodes.at[fused].stage = node.stage;
-    graph->nodes.at[fused].phase = node.phase;
+    const char *text = arena_strdup(graph->arena, expr_chain_format(f->arena, &chain));
+    struct attr attrs[] = {attr_of_text("expr", text), attr_of_text("to", type)};
+    fused.op = &ops[OP_Fused], fused.attrs = attrs, fused.nattrs = 2, fused.origin = -1;
+    fused.inputs = (int *)fusion->inputs, fused.ninputs = fusion->ninputs;
+    fused.outputs = outputs, fused.noutputs = chain.nvalues;
+    const int added = graph_add_copy(graph, &fused);
     graph->order.n--; /* it takes the old one's place */
-    return fused;
+    return added;
 }
 
 /* Lists in graph->members the nodes of which each Fused node was made. */

@@ -10,7 +10,6 @@
  * the activation. The activation is fused all the same, and the product writes the sum as its second result. */
 #include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/dims.h"
 #include "ir/expr/epilogue.h"
 #include "ir/expr/expr.h"
@@ -20,15 +19,10 @@
 
 struct joiner {
     struct graph *graph;
-    struct uses uses;
     const struct pass_context *context;
-    bool *kept; /* graph_kept */
-    bool *gone; /* per node of the old graph: fused into another */
+    const int *readers; /* graph_readers */
+    bool *gone;         /* per node, with room for those that are added: fused into another */
 };
-
-static bool is_sole_reader(const struct joiner *j, int tensor) {
-    return !j->kept[tensor] && j->uses.first[tensor + 1] - j->uses.first[tensor] == 1;
-}
 
 /* Adds the node, outside of the order, and returns its id; -1 if no kernel takes its epilogue. */
 static int add_joined(struct joiner *j, const struct node *joined) {
@@ -63,7 +57,7 @@ static int join_sole(struct joiner *j, int id) {
     for (int k = 0; k < j->graph->nodes.at[id].ninputs; k++) {
         const struct node *node = &j->graph->nodes.at[id];
         const struct node *product =
-            is_sole_reader(j, node->inputs[k]) ? epilogue_product(j->graph, j->context, node, node->inputs[k]) : NULL;
+            j->readers[node->inputs[k]] == 1 ? epilogue_product(j->graph, j->context, node, node->inputs[k]) : NULL;
         int made = product && !attr_find(product, "expr") ? join(j, id, k, product) : -1;
         if (made < 0) continue;
         j->gone[j->graph->tensors.at[j->graph->nodes.at[id].inputs[k]].producer] = true;
@@ -74,28 +68,18 @@ static int join_sole(struct joiner *j, int id) {
 
 /* Kept sums ------------------------------------------------------------------------------------------------------- */
 
-static const char *value_name(struct arena *arena, int i) {
-    return arena_printf(arena, "v%d", i);
-}
-
 /* "v0 = sum; activation of v0, v0". */
 static const char *text_of_both(struct arena *arena, const struct expr_chain *sum,
                                 const struct expr_chain *activation) {
-    struct expr_renaming renaming = {.names = {"a"}, .by = {expr_name(arena, value_name(arena, sum->nnamed))}, .n = 1};
-    struct strbuf text;
-    strbuf_init(&text, arena);
-    for (int i = 0; i < sum->nnamed; i++) strbuf_printf(&text, "v%d = %s; ", i, expr_format(arena, sum->named[i]));
-    strbuf_printf(&text, "v%d = %s; ", sum->nnamed, expr_format(arena, sum->value[0]));
-    for (int i = 0; i < activation->nnamed; i++) {
-        const char *name = value_name(arena, sum->nnamed + 1 + i);
-        strbuf_printf(&text, "%s = %s; ", name,
-                      expr_format(arena, expr_rename(arena, activation->named[i], &renaming)));
-        renaming.names[renaming.n] = value_name(arena, i);
-        renaming.by[renaming.n++] = expr_name(arena, name);
-    }
-    strbuf_printf(&text, "%s, v%d", expr_format(arena, expr_rename(arena, activation->value[0], &renaming)),
-                  sum->nnamed);
-    return strbuf_text(&text);
+    struct expr_chain both = *sum;
+    struct expr_renaming renaming = {.n = 0};
+    both.value[1] = expr_variable(arena, both.nnamed);
+    expr_replace(&renaming, "a", both.value[1]);
+    both.named[both.nnamed++] = sum->value[0];
+    expr_chain_append(arena, &both, activation, &renaming);
+    both.value[0] = expr_rename(arena, activation->value[0], &renaming);
+    both.nvalues = 2;
+    return expr_chain_format(arena, &both);
 }
 
 /* Fuses the activation, node `id`, into a product that has a bias; the new node has activation and sum as results. */
@@ -130,10 +114,8 @@ static bool join_activation(struct joiner *j, int id, int place) {
 
 int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) {
     struct joiner j = {.graph = graph, .context = context};
-    int live = 0, before = graph->nodes.n;
-    graph_uses(graph, graph->arena, &j.uses);
-    j.gone = ARENA_ARRAY(graph->arena, bool, before + 1);
-    j.kept = graph_kept(graph, graph->arena);
+    j.readers = graph_readers(graph, graph->arena);
+    j.gone = ARENA_ARRAY(graph->arena, bool, 2 * graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         if (graph->nodes.at[id].op->id != OP_Fused || graph->nodes.at[id].noutputs > 1) continue;
@@ -143,8 +125,6 @@ int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) 
         else
             join_activation(&j, id, i);
     }
-    for (int i = 0; i < graph->order.n; i++)
-        if (graph->order.at[i] >= before || !j.gone[graph->order.at[i]]) graph->order.at[live++] = graph->order.at[i];
-    graph->order.n = live;
+    graph_keep(graph, j.gone, false);
     return 0;
 }

@@ -211,15 +211,11 @@ static bool normalises_rows(const struct node *node, const struct tensor *x) {
     return row_is_norm(node) && (!axis || (is_along_rows(x, axis->value) && x->dims[x->ndim - 1] <= LONGEST_SOFTMAX));
 }
 
-static enum rt_dtype computed_type(enum rt_dtype dtype) {
-    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
-}
-
 /* True if a region can begin with the node: it reduces or normalises whole rows, in f32 or f64. */
 static bool is_seed(const struct fuser *f, const struct node *node) {
     if (node->ninputs < 1 || node->noutputs != 1) return false;
     const struct tensor *x = tensor_at(f, node->inputs[0]);
-    const enum rt_dtype dtype = computed_type(x->dtype);
+    const enum rt_dtype dtype = op_summed_in(x->dtype);
     return x->ndim && (reduces_rows(node, x) || normalises_rows(node, x)) && has_whole_rows(f, x) &&
            (dtype == RT_F32 || dtype == RT_F64);
 }
@@ -229,7 +225,7 @@ static bool is_seed(const struct fuser *f, const struct node *node) {
 /* A region without members that works on the rows of the node's operand. */
 static struct region region_of(const struct fuser *f, const struct node *node) {
     const struct tensor *x = tensor_at(f, node->inputs[0]);
-    return (struct region){.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
+    return (struct region){.full = *x, .dtype = op_summed_in(x->dtype), .stage = node->stage, .phase = node->phase};
 }
 
 static bool is_taken(const struct fuser *f, const struct region *r, int id) {
@@ -237,7 +233,7 @@ static bool is_taken(const struct fuser *f, const struct region *r, int id) {
     const struct tensor *y = tensor_at(f, node->outputs[0]);
     if (node->noutputs != 1 || node->stage != r->stage || node->phase != r->phase) return false;
     if (is_seed(f, node))
-        return elementwise_same_shard(tensor_at(f, node->inputs[0]), &r->full) && computed_type(y->dtype) == r->dtype;
+        return elementwise_same_shard(tensor_at(f, node->inputs[0]), &r->full) && op_summed_in(y->dtype) == r->dtype;
     const enum rt_dtype dtype =
         elementwise_is_fusible(f->graph, node) ? elementwise_compute_type(f->graph, node) : RT_DTYPE_NONE;
     return (dtype == r->dtype || dtype == RT_BOOL) && has_rows(r, y);
@@ -415,7 +411,7 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
     if (node->op->id != OP_ReduceSum) return false;
     const struct tensor *x = tensor_at(f, node->inputs[0]);
     const int64_t *axes = attr_ints(node, "axes", &naxes);
-    const enum rt_dtype dtype = computed_type(x->dtype);
+    const enum rt_dtype dtype = op_summed_in(x->dtype);
     for (int axis = 0; axis < f->graph->mesh.naxes; axis++)
         if (node->split[axis].factor < SPLIT_NONE || layout_along(&x->layout, axis).kind == PLACED_WINDOW) return false;
     return naxes > 0 && axes[0] == 0 && naxes == x->ndim - 1 && (dtype == RT_F32 || dtype == RT_F64);

@@ -6,7 +6,6 @@
  * moving one would keep its operands or its result for longer. */
 #include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/expr/expr.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
@@ -75,24 +74,14 @@ static const struct expr_chain *chain_of(const struct pair *pair, const struct n
     return expr_texts_chain(pair->graph->texts, attr_text(node, "expr", ""), node->ninputs, false);
 }
 
-static const struct expr *letter(struct arena *arena, int input) {
-    return expr_name(arena, arena_printf(arena, "%c", 'a' + input));
-}
-
-/* From the names of a node's chain to those of the pair's, in which `before` named values come first. */
-static struct expr_renaming renaming_of(const struct pair *pair, const struct node *node,
-                                        const struct expr_chain *chain, int before) {
+/* From the letters of a node's inputs to those of the pair's. */
+static struct expr_renaming renaming_of(const struct pair *pair, const struct node *node) {
     struct arena *arena = pair->graph->arena;
     struct expr_renaming renaming = {.n = 0};
     for (int k = 0; k < node->ninputs; k++) {
         int at = 0;
         while (pair->inputs[at] != node->inputs[k]) at++;
-        renaming.names[renaming.n] = arena_printf(arena, "%c", 'a' + k);
-        renaming.by[renaming.n++] = letter(arena, at);
-    }
-    for (int i = 0; i < chain->nnamed; i++) {
-        renaming.names[renaming.n] = arena_printf(arena, "v%d", i);
-        renaming.by[renaming.n++] = expr_name(arena, arena_printf(arena, "v%d", before + i));
+        expr_replace(&renaming, expr_letter(arena, k)->name, expr_letter(arena, at));
     }
     return renaming;
 }
@@ -102,20 +91,15 @@ static const char *text_of(const struct pair *pair) {
     struct arena *arena = pair->graph->arena;
     const struct node *node[] = {pair->first, pair->second};
     const struct expr_chain *chain[] = {chain_of(pair, node[0]), chain_of(pair, node[1])};
-    struct strbuf named, values;
+    struct expr_chain both = {0};
     if (!chain[0] || !chain[1] || chain[0]->nnamed + chain[1]->nnamed > EXPR_NAMED) return NULL;
-    strbuf_init(&named, arena);
-    strbuf_init(&values, arena);
-    for (int i = 0, before = 0; i < 2; before += chain[i++]->nnamed) {
-        const struct expr_renaming renaming = renaming_of(pair, node[i], chain[i], before);
-        for (int v = 0; v < chain[i]->nnamed; v++)
-            strbuf_printf(&named, "v%d = %s; ", before + v,
-                          expr_format(arena, expr_rename(arena, chain[i]->named[v], &renaming)));
+    for (int i = 0; i < 2; i++) {
+        struct expr_renaming renaming = renaming_of(pair, node[i]);
+        expr_chain_append(arena, &both, chain[i], &renaming);
         for (int v = 0; v < chain[i]->nvalues; v++)
-            strbuf_printf(&values, "%s%s", i + v ? ", " : "",
-                          expr_format(arena, expr_rename(arena, chain[i]->value[v], &renaming)));
+            both.value[both.nvalues++] = expr_rename(arena, chain[i]->value[v], &renaming);
     }
-    return arena_printf(arena, "%s%s", strbuf_text(&named), strbuf_text(&values));
+    return expr_chain_format(arena, &both);
 }
 
 /* Adds the node outside of the order, and returns its id; -1: they stay two. */

@@ -7,7 +7,6 @@
  * between such additions; both operands have the result's layout then. */
 #include "ir/op.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite/rewrite.h"
 
 /* The SumSquares that makes the operand for this node alone, where it could be computed as well; -1: something else. */
 static int squares_before(const struct graph *graph, const int *readers, const struct node *add, int operand) {
@@ -49,15 +48,11 @@ static void join(struct graph *graph, const int *readers, bool *gone, struct nod
 int pass_fuse_squares(struct graph *graph, const struct pass_context *context) {
     const int *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
-    struct rewrite rewrite;
     (void)context;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (node->op->id == OP_Add && fits(graph, node)) join(graph, readers, gone, node);
     }
-    rewrite_begin(&rewrite, graph);
-    for (int i = 0; i < rewrite.order_n; i++)
-        if (!gone[rewrite.order[i]]) rewrite_keep(&rewrite, rewrite_next(&rewrite, i));
-    rewrite_end(&rewrite);
+    graph_keep(graph, gone, false);
     return 0;
 }

@@ -109,9 +109,7 @@ bool known_gate(const struct graph *graph, int keep, int bias, double *fill) {
     const struct tensor *gate = &graph->tensors.at[keep], *added = &graph->tensors.at[bias];
     const struct values gates = values_of(graph, gate), biases = values_of(graph, added);
     *fill = NAN;
-    if (!gates.data || !biases.data || gate->ndim != added->ndim) return false;
-    for (int d = 0; d < gate->ndim; d++)
-        if (gate->dims[d] != added->dims[d]) return false;
+    if (!gates.data || !biases.data || !tensor_same_shape(gate, added)) return false;
     for (int64_t i = 0, n = tensor_elements(gate); i < n; i++) {
         const double open = value_at(&gates, i), value = value_at(&biases, i);
         if (open == 0 && isnan(*fill)) *fill = value;

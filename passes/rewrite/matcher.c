@@ -129,8 +129,7 @@ static bool solve_node(struct match *match, const struct goal *goal, const struc
 static bool solve_op(struct match *match, const struct goal *goal) {
     const struct graph *graph = match->matcher->graph;
     const struct pattern *p = goal->pattern;
-    int producer = graph->tensors.at[goal->tensor].producer;
-    const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
+    const struct node *node = graph_producer(graph, goal->tensor);
     if (!node || node->op != p->op || node->ninputs != p->n || (p->test && !p->test(graph, node)))
         return missed(match, goal->tensor, p->op->name, 0);
     if (!p->name) return solve_node(match, goal, node);
@@ -150,12 +149,7 @@ static bool solve(struct match *match, const struct goal *goals) {
 }
 
 bool matcher_find(const struct matcher *matcher, const struct pattern *pattern, int tensor,
-                  bool (*accept)(void *env, const struct match *match), void *env) {
-    return matcher_find_near(matcher, pattern, tensor, accept, env, NULL);
-}
-
-bool matcher_find_near(const struct matcher *matcher, const struct pattern *pattern, int tensor,
-                       bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss) {
+                  bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss) {
     struct match match = {.matcher = matcher, .accept = accept, .env = env, .near_miss = near_miss};
     return solve(&match, &(struct goal){pattern, tensor, NULL});
 }

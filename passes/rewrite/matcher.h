@@ -41,12 +41,10 @@ struct match {
 };
 
 /* Matches the pattern with the node that computes `tensor`, and calls accept(env, match) for each way until it returns
- * true. Returns whether it did. */
+ * true. Returns whether it did. *near_miss, which begins as zeros (NULL: not wanted), says why there is no match if no
+ * way got as far as accept. */
 bool matcher_find(const struct matcher *matcher, const struct pattern *pattern, int tensor,
-                  bool (*accept)(void *env, const struct match *match), void *env);
-/* The same; *near_miss, which begins as zeros, says why there is no match if no way got as far as accept. */
-bool matcher_find_near(const struct matcher *matcher, const struct pattern *pattern, int tensor,
-                       bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss);
+                  bool (*accept)(void *env, const struct match *match), void *env, struct near_miss *near_miss);
 /* "'sqrt' is computed by Exp, not by Sqrt", in the graph's arena. */
 const char *near_miss_text(const struct graph *graph, const struct near_miss *near_miss);
 

@@ -41,10 +41,6 @@ static int before_views(const struct graph *graph, int tensor) {
     return tensor;
 }
 
-static bool same_shape(const struct tensor *a, const struct tensor *b) {
-    return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
-}
-
 /* Reads the product of `scale` and `shifted`, codes or codes minus their zero point. */
 static bool read_shifted(const struct graph *graph, int shifted, int scale, struct dequantised *out) {
     const struct node *sub = made_by(graph, shifted, OP_Sub);
@@ -73,12 +69,10 @@ static bool read_dequantised(const struct graph *graph, int tensor, struct dequa
         if (read_shifted(graph, mul->inputs[k], mul->inputs[1 - k], out))
             return tensor_elements(tensor_of(graph, out->codes)) == tensor_elements(tensor_of(graph, tensor)) &&
                    tensor_elements(tensor_of(graph, out->scale)) < tensor_elements(tensor_of(graph, tensor)) &&
-                   (same_shape(tensor_of(graph, out->codes), tensor_of(graph, tensor)) ||
+                   (tensor_same_shape(tensor_of(graph, out->codes), tensor_of(graph, tensor)) ||
                     (is_scalar(graph, out->scale) && is_scalar(graph, out->zero)));
     return false;
 }
-
-enum { UNCHANGED = -2 };
 
 static bool is_stored(const struct graph *graph, const struct dequantised *d) {
     return tensor_is_stored(tensor_of(graph, d->packed < 0 ? d->codes : before_views(graph, d->packed)));
@@ -141,12 +135,12 @@ static bool fits_blocks(const struct graph *graph, const struct dequantised *d, 
 
 static int by_weights(struct build *builder, const struct node *node, const struct dequantised *d) {
     const bool turned = attr_int(node, "trans_b", 0);
-    if (!same_shape(tensor_of(builder->graph, d->codes), tensor_of(builder->graph, node->inputs[1])) ||
+    if (!tensor_same_shape(tensor_of(builder->graph, d->codes), tensor_of(builder->graph, node->inputs[1])) ||
         !fits_blocks(builder->graph, d, turned) || attr_int(node, "trans_a", 0))
-        return UNCHANGED;
+        return REWRITE_KEPT;
     const enum rt_dtype real = tensor_of(builder->graph, node->inputs[0])->dtype;
     int scale = in_groups(builder, d->scale, d, turned), zero = -1;
-    if (scale < 0) return UNCHANGED;
+    if (scale < 0) return REWRITE_KEPT;
     scale = build_cast(builder, scale, real);
     double offset = 0;
     const struct tensor *z = d->zero < 0 ? NULL : tensor_of(builder->graph, d->zero);
@@ -155,9 +149,9 @@ static int by_weights(struct build *builder, const struct node *node, const stru
     } else if (z) {
         struct dequantised integers = *d;
         integers.zero = integer_zero(builder, d);
-        if (integers.zero < 0) return UNCHANGED;
+        if (integers.zero < 0) return REWRITE_KEPT;
         zero = in_groups(builder, integers.zero, d, turned);
-        if (zero < 0) return UNCHANGED;
+        if (zero < 0) return REWRITE_KEPT;
     }
     const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[tensor_of(builder->graph, d->codes)->dtype].name),
                                  attr_of_float("offset", offset), attr_of_int("trans_b", turned)};
@@ -204,13 +198,13 @@ static int of_integers(struct build *builder, const struct node *node, const str
     int a_zero, b_zero;
     bool fits = is_byte(builder->graph, a) && is_byte(builder->graph, b) && is_scalar(builder->graph, a->scale) &&
                 !attr_int(node, "trans_a", 0) && b->ndim == w.ndim &&
-                same_shape(&w, tensor_of(builder->graph, node->inputs[1]));
+                tensor_same_shape(&w, tensor_of(builder->graph, node->inputs[1]));
     if (!is_scalar(builder->graph, b->scale)) /* one per index of dimension `dim` */
         for (int d = 0; fits && d < scales.ndim; d++)
             fits = scales.dims[d] == (d + w.ndim - scales.ndim == dim ? w.dims[dim] : 1);
     if (!fits || (!conv && w.ndim > 2 && !is_scalar(builder->graph, b->scale)) || !scalar_zero(builder, a, &a_zero) ||
         !scalar_zero(builder, b, &b_zero))
-        return UNCHANGED;
+        return REWRITE_KEPT;
     struct dequantised stored = *b;
     const struct attr trans_b = attr_of_int("trans_b", !conv && turn_back(builder->graph, &stored) ? !turned : turned);
     const int inputs[] = {codes_as(builder, a, node->inputs[0]), stored.codes, a_zero, b_zero};
@@ -242,9 +236,9 @@ static int of_rows(struct build *builder, const struct node *node, const struct 
     const enum rt_dtype real = tensor_of(builder->graph, node->outputs[0])->dtype;
     const struct tensor codes = *tensor_of(builder->graph, d->codes);
     if (attr_int(node, "axis", 0) != 0 || d->ndim != codes.ndim ||
-        !same_shape(&codes, tensor_of(builder->graph, node->inputs[0])) || codes.ndim < 2 ||
+        !tensor_same_shape(&codes, tensor_of(builder->graph, node->inputs[0])) || codes.ndim < 2 ||
         !is_stored(builder->graph, d))
-        return UNCHANGED;
+        return REWRITE_KEPT;
     const int inputs[] = {d->packed < 0 ? d->codes : d->packed, node->inputs[1]};
     int y = build(builder, OP_Gather, 2, inputs, node->nattrs, node->attrs);
     const struct attr to = attr_of_text("to", rt_dtypes[codes.dtype].name);
@@ -270,20 +264,20 @@ static int moved_codes(struct build *builder, const struct node *node) {
         if (add) zero = add->inputs[1];
         step = made_by(graph, (add ? add : step)->inputs[0], OP_Round);
     }
-    if (!step || !(step = made_by(graph, step->inputs[0], OP_Div))) return UNCHANGED;
+    if (!step || !(step = made_by(graph, step->inputs[0], OP_Div))) return REWRITE_KEPT;
     const int scale = step->inputs[1];
     int x = step->inputs[0];
     struct dequantised d;
     while (!read_dequantised(graph, x, &d)) {
         const struct node *move = made_by(graph, x, OP_Transpose);
         if (!move) move = made_by(graph, x, OP_Reshape);
-        if (!move || nmoves == 4) return UNCHANGED;
+        if (!move || nmoves == 4) return REWRITE_KEPT;
         moves[nmoves++] = *move;
         x = move->inputs[0];
     }
     if (d.scale != scale || d.zero != zero || tensor_elements(tensor_of(graph, scale)) != 1 ||
         tensor_of(graph, d.codes)->dtype != dtype)
-        return UNCHANGED;
+        return REWRITE_KEPT;
     int y = codes_as(builder, &d, x);
     while (nmoves > 0 && y >= 0) {
         const struct node *move = &moves[--nmoves];
@@ -292,40 +286,34 @@ static int moved_codes(struct build *builder, const struct node *node) {
     return y;
 }
 
-/* The tensor that replaces the node's result; UNCHANGED if nothing does, -1 after a diagnostic. */
+/* The tensor that replaces the node's result, as rewrite_each wants it. */
 static int replaced(struct build *builder, const struct node *node) {
     struct dequantised a, b;
     if (node->op->id == OP_Gather)
-        return read_dequantised(builder->graph, node->inputs[0], &a) ? of_rows(builder, node, &a) : UNCHANGED;
+        return read_dequantised(builder->graph, node->inputs[0], &a) ? of_rows(builder, node, &a) : REWRITE_KEPT;
     if (node->op->id == OP_Cast && is_code(tensor_of(builder->graph, node->outputs[0])->dtype))
         return moved_codes(builder, node);
-    if (node->op->id != OP_MatMul && node->op->id != OP_Conv) return UNCHANGED;
-    if (node->ninputs != 2 || !read_dequantised(builder->graph, node->inputs[1], &b)) return UNCHANGED;
+    if (node->op->id != OP_MatMul && node->op->id != OP_Conv) return REWRITE_KEPT;
+    if (node->ninputs != 2 || !read_dequantised(builder->graph, node->inputs[1], &b)) return REWRITE_KEPT;
     if (read_dequantised(builder->graph, node->inputs[0], &a)) {
         const int product = of_integers(builder, node, &a, &b);
-        if (product != UNCHANGED) return product;
+        if (product != REWRITE_KEPT) return product;
     }
-    if (node->op->id != OP_MatMul || !is_stored(builder->graph, &b)) return UNCHANGED;
+    if (node->op->id != OP_MatMul || !is_stored(builder->graph, &b)) return REWRITE_KEPT;
     return by_weights(builder, node, &b);
 }
 
+/* The same; it keeps the name of the result. */
+static int replaced_by_name(void *env, int id) {
+    struct build *builder = env;
+    const struct node node = builder->graph->nodes.at[id];
+    builder->node = node.name;
+    const int result = replaced(builder, &node);
+    if (result >= 0) builder->graph->tensors.at[result].name = builder->graph->tensors.at[node.outputs[0]].name;
+    return result;
+}
+
 int pass_quantised_products(struct graph *graph, const struct pass_context *context) {
-    struct rewrite rewrite;
-    if (graph->train) return 0;
-    rewrite_begin(&rewrite, graph);
-    for (int i = 0; i < rewrite.order_n; i++) {
-        const int id = rewrite_next(&rewrite, i);
-        const struct node node = graph->nodes.at[id];
-        struct build builder = {graph, context->diags, node.name};
-        const int result = replaced(&builder, &node);
-        if (result == UNCHANGED) {
-            rewrite_keep(&rewrite, id);
-            continue;
-        }
-        if (result < 0) return -1;
-        graph->tensors.at[result].name = graph->tensors.at[node.outputs[0]].name;
-        rewrite_replace(&rewrite, node.outputs[0], result);
-    }
-    rewrite_end(&rewrite);
-    return 0;
+    struct build builder = {graph, context->diags, NULL};
+    return graph->train ? 0 : rewrite_each(graph, replaced_by_name, &builder);
 }

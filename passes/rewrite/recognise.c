@@ -18,6 +18,14 @@ void recognition_attr(struct recognition *recognition, struct attr attr) {
     recognition->attrs[recognition->nattrs++] = attr;
 }
 
+void recognition_reshape(struct recognition *recognition, int tensor) {
+    const struct tensor *y = recognition_result(recognition);
+    const int64_t *shape = arena_copy(recognition->builder.graph->arena, y->dims, sizeof y->dims);
+    recognition->inputs[0] = tensor;
+    recognition->ninputs = 1, recognition->nattrs = 0;
+    recognition_attr(recognition, attr_of_ints("shape", y->ndim, shape));
+}
+
 void recognition_replace(struct recognition *recognition, const struct op *op) {
     struct graph *graph = recognition->builder.graph;
     struct node *node = &graph->nodes.at[recognition->root];
@@ -56,8 +64,7 @@ static bool has_kernels(const struct tensor *tensor) {
 }
 
 static bool same_type(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && a->ndim == b->ndim &&
-           (a->ndim == 0 || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0);
+    return a->dtype == b->dtype && tensor_same_shape(a, b);
 }
 
 /* Makes "x" the first input; false if type or shape of the result differ from its own. */
@@ -207,7 +214,7 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
     struct attempt attempt = {&run->row, &recognition};
     struct near_miss miss = {0};
     int result = matcher->graph->nodes.at[node].outputs[0];
-    if (matcher_find_near(matcher, run->row.pattern, result, accept, &attempt, &miss)) return ++*run->found;
+    if (matcher_find(matcher, run->row.pattern, result, accept, &attempt, &miss)) return ++*run->found;
     if (run->best && node < run->nodes && miss.nodes > run->best[node].miss.nodes)
         run->best[node] = (struct best){run->of_table, miss};
     return false;

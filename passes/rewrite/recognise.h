@@ -20,6 +20,9 @@ struct recognition {
 const struct tensor *recognition_result(const struct recognition *recognition);
 void recognition_attr(struct recognition *recognition, struct attr attr);
 
+/* Makes the inputs and attributes those of a Reshape of the tensor to the shape of the root's result. */
+void recognition_reshape(struct recognition *recognition, int tensor);
+
 /* Turns the root into a node of operator `op` with the inputs and attributes of the recognition. */
 void recognition_replace(struct recognition *recognition, const struct op *op);
 
@@ -33,9 +36,8 @@ struct user_op;
 /* Fit of a pattern that the user declares (recognise_user.c). */
 bool fit_user(struct recognition *recognition, const struct user_op *user);
 
-/* Fits of recognise.def (recognise_experts.c): the product, to be reshaped, is the new node's input. */
-bool fit_rows_of_experts(struct recognition *recognition);
-bool fit_columns_of_experts(struct recognition *recognition);
+/* Fit of recognise.def (recognise_experts.c): the product, to be reshaped, is the new node's input. */
+bool fit_experts(struct recognition *recognition);
 
 /* Replaces the sum over all experts of a mixture by one over those that a token chose (recognise_dense_experts.c). */
 void recognise_dense_experts(struct graph *graph, const struct pass_context *context);

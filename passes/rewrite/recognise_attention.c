@@ -59,11 +59,11 @@ static bool accept_step(void *env, const struct match *match) {
     struct way *way = env;
     struct attention *a = way->a, before = *a;
     int score = match_tensor(match, "score");
-    bool reshaped = attention_steps[way->step].reshapes;
-    bool goes_on = score < 0 || (alike(attention_tensor(a, way->tensor), attention_tensor(a, score), reshaped) &&
+    const struct attention_step *step = &attention_steps[way->step];
+    bool goes_on = score < 0 || (alike(attention_tensor(a, way->tensor), attention_tensor(a, score), step->reshapes) &&
                                  encloses(a, match, score) && follow(a, match->matcher, score));
     struct lead lead = lead_of(attention_tensor(a, way->tensor));
-    if (goes_on && lead.count == a->lead.count && attention_steps[way->step].take(a, match)) return true;
+    if (goes_on && lead.count == a->lead.count && (!step->take || step->take(a, match, step))) return true;
     *a = before;
     return false;
 }
@@ -76,7 +76,7 @@ static bool follow(struct attention *a, const struct matcher *matcher, int tenso
     if (lead.n > a->lead.n) a->lead = lead;
     for (int i = 0; i < ATTENTION_STEPS; i++) {
         struct way way = {a, i, tensor};
-        if (matcher_find(matcher, a->patterns->step[i], tensor, accept_step, &way)) return true;
+        if (matcher_find(matcher, a->patterns->step[i], tensor, accept_step, &way, NULL)) return true;
     }
     const int producer = attention_tensor(a, tensor)->producer;
     return refuses(a, "scores '%s' (%s) are no product of q and k that is scaled, capped or masked",
@@ -397,19 +397,16 @@ static enum rt_library library_of(enum attention_kind kind) {
 /* Turns the root into the operator, or into a Reshape of its result. */
 static bool replace(struct attention *a) {
     struct recognition *recognition = a->recognition;
-    struct tensor result = *recognition_result(recognition);
     const enum op_id op = operator_of(a);
     if (op == OP_NONE) return false;
     if (op == OP_FlashAttention) add_flag(a, "library", library_of(a->context->attention));
-    if (result.ndim == a->lead.n + 2 && op == OP_Attention) {
+    if (recognition_result(recognition)->ndim == a->lead.n + 2 && op == OP_Attention) {
         recognition_replace(recognition, &ops[op]);
         return true;
     }
-    recognition->inputs[0] = make_attention(a, op);
-    if (recognition->inputs[0] < 0) return false;
-    recognition->ninputs = 1;
-    recognition->nattrs = 0;
-    recognition_attr(recognition, attr_of_ints("shape", result.ndim, result.dims));
+    const int attention = make_attention(a, op);
+    if (attention < 0) return false;
+    recognition_reshape(recognition, attention);
     recognition_replace(recognition, &ops[OP_Reshape]);
     return true;
 }
@@ -586,7 +583,7 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
     patterns->why = NULL;
     for (int i = 0; i < ATTENTION_ROOTS; i++) {
         struct way_in way = {&a, i};
-        if (matcher_find_near(matcher, patterns->root[i], result, accept_root, &way, &miss)) return true;
+        if (matcher_find(matcher, patterns->root[i], result, accept_root, &way, &miss)) return true;
     }
     if (!patterns->why && patterns->context->verbose && miss.nodes > 1 && reads_weights(builder->graph, root))
         patterns->why = near_miss_text(builder->graph, &miss);

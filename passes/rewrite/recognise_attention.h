@@ -52,8 +52,10 @@ struct patterns {
 /* A step from one tensor of scores to the next: a pattern in which `score` is the one before it. */
 struct attention_step {
     const char *text;
-    /* Adds the step to the description; false, with the description in any state, if the operator cannot compute it. */
-    bool (*take)(struct attention *a, const struct match *match);
+    /* Adds the step to the description; false, with the description in any state, if the operator cannot compute it.
+     * NULL: there is nothing to add. */
+    bool (*take)(struct attention *a, const struct match *match, const struct attention_step *step);
+    bool inverse;  /* it divides, subtracts, or replaces scores where the mask is true */
     bool reshapes; /* leading dimensions are merged or divided */
 };
 extern const struct attention_step attention_steps[ATTENTION_STEPS];

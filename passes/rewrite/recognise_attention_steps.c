@@ -30,6 +30,12 @@ int unrepeated_mask(const struct attention *a, int mask) {
     return mask;
 }
 
+/* A factor, or of an inverse step a divisor. */
+static double factor_of(const struct match *match, const struct attention_step *step) {
+    const double n = match_number(match, "n");
+    return step->inverse ? 1 / n : n;
+}
+
 static bool take_scale_by(struct attention *a, double factor) {
     if (!(factor > 0) || isinf(factor) || a->nbias || a->clamp || a->cap > 0) return false;
     a->scale *= factor;
@@ -37,31 +43,21 @@ static bool take_scale_by(struct attention *a, double factor) {
     return true;
 }
 
-static bool take_factor(struct attention *a, const struct match *match) {
-    return take_scale_by(a, match_number(match, "n"));
-}
-
-static bool take_divisor(struct attention *a, const struct match *match) {
-    return take_scale_by(a, 1 / match_number(match, "n"));
+static bool take_scale(struct attention *a, const struct match *match, const struct attention_step *step) {
+    return take_scale_by(a, factor_of(match, step));
 }
 
 /* Soft cap: cap tanh(score factor). */
-static bool take_cap(struct attention *a, double factor, double cap) {
-    if (!(cap > 0) || a->masked || a->shifted || !take_scale_by(a, factor * cap)) return false;
+static bool take_cap(struct attention *a, const struct match *match, const struct attention_step *step) {
+    const double cap = match_number(match, "cap");
+    if (!(cap > 0) || a->masked || a->shifted || !take_scale_by(a, factor_of(match, step) * cap)) return false;
     a->cap = cap;
     return true;
 }
 
-static bool take_cap_by_factor(struct attention *a, const struct match *match) {
-    return take_cap(a, match_number(match, "n"), match_number(match, "cap"));
-}
-
-static bool take_cap_by_divisor(struct attention *a, const struct match *match) {
-    return take_cap(a, 1 / match_number(match, "n"), match_number(match, "cap"));
-}
-
 /* A factor that is equal for all keys, such as one per head, is multiplied with q. */
-static bool take_factors(struct attention *a, const struct match *match) {
+static bool take_factors(struct attention *a, const struct match *match, const struct attention_step *step) {
+    (void)step;
     int factor = match_tensor(match, "factor");
     const struct tensor *t = attention_tensor(a, factor);
     if (a->nbias || a->masked || a->clamp || a->cap > 0 || a->factor.tensor >= 0 || t->ndim < 1 ||
@@ -146,17 +142,9 @@ int attention_bools(const struct attention *a, int mask) {
     return cast && graph->tensors.at[cast->inputs[0]].dtype == RT_BOOL ? cast->inputs[0] : -1;
 }
 
-static bool take_where(struct attention *a, const struct match *match, bool drop) {
+static bool take_where(struct attention *a, const struct match *match, const struct attention_step *step) {
     const struct tensor *score = attention_tensor(a, match_tensor(match, "score"));
-    return attention_mask(a, match_tensor(match, "mask"), score, match_number(match, "n"), drop);
-}
-
-static bool take_keep(struct attention *a, const struct match *match) {
-    return take_where(a, match, false);
-}
-
-static bool take_drop(struct attention *a, const struct match *match) {
-    return take_where(a, match, true);
+    return attention_mask(a, match_tensor(match, "mask"), score, match_number(match, "n"), step->inverse);
 }
 
 /* True if adding the value to a score is the same as replacing the score: the sum rounds to the value. */
@@ -164,12 +152,8 @@ static bool replaces(double value) {
     return value <= -1e30;
 }
 
-static bool take_keep_added(struct attention *a, const struct match *match) {
-    return replaces(match_number(match, "n")) && take_where(a, match, false);
-}
-
-static bool take_drop_added(struct attention *a, const struct match *match) {
-    return replaces(match_number(match, "n")) && take_where(a, match, true);
+static bool take_where_added(struct attention *a, const struct match *match, const struct attention_step *step) {
+    return replaces(match_number(match, "n")) && take_where(a, match, step);
 }
 
 bool attention_bias(struct attention *a, int bias, const struct tensor *score) {
@@ -187,7 +171,8 @@ bool attention_bias(struct attention *a, int bias, const struct tensor *score) {
 }
 
 /* A constant bias of 0 and one other number is a mask if it is subtracted, too; else it is added as it is. */
-static bool take_minus(struct attention *a, const struct match *match) {
+static bool take_minus(struct attention *a, const struct match *match, const struct attention_step *step) {
+    (void)step;
     int bias = unrepeated_mask(a, match_tensor(match, "bias"));
     const struct tensor *score = attention_tensor(a, match_tensor(match, "score"));
     struct known_mask known = known_mask(a->recognition->builder.graph, &a->patterns->known, bias, score, 0);
@@ -199,59 +184,43 @@ static bool take_minus(struct attention *a, const struct match *match) {
 }
 
 /* score keep + (1 - keep) n, keep being 0 or 1, is n where keep is 0. */
-static bool take_gated_by(struct attention *a, const struct match *match, double fill) {
+static bool take_gate_of(struct attention *a, const struct match *match, const struct attention_step *step) {
+    const double n = match_number(match, "n");
     int bools = attention_bools(a, match_tensor(match, "keep"));
-    return bools >= 0 && attention_mask(a, bools, attention_tensor(a, match_tensor(match, "score")), fill, false);
-}
-
-static bool take_gated(struct attention *a, const struct match *match) {
-    return take_gated_by(a, match, match_number(match, "n"));
-}
-
-static bool take_gated_minus(struct attention *a, const struct match *match) {
-    return take_gated_by(a, match, -match_number(match, "n"));
+    return bools >= 0 &&
+           attention_mask(a, bools, attention_tensor(a, match_tensor(match, "score")), step->inverse ? -n : n, false);
 }
 
 /* The same of constants: keep of 0 and 1, and a bias of 0 where keep is 1. */
-static bool take_known_gate(struct attention *a, const struct match *match, double sign) {
+static bool take_known_gate(struct attention *a, const struct match *match, const struct attention_step *step) {
     double fill;
     int keep = match_tensor(match, "keep");
     if (!known_gate(a->recognition->builder.graph, keep, match_tensor(match, "bias"), &fill)) return false;
-    return isnan(fill) ||
-           attention_mask(a, keep, attention_tensor(a, match_tensor(match, "score")), sign * fill, false);
-}
-
-static bool take_gated_constant(struct attention *a, const struct match *match) {
-    return take_known_gate(a, match, 1);
-}
-
-static bool take_gated_minus_constant(struct attention *a, const struct match *match) {
-    return take_known_gate(a, match, -1);
+    return isnan(fill) || attention_mask(a, keep, attention_tensor(a, match_tensor(match, "score")),
+                                         step->inverse ? -fill : fill, false);
 }
 
 /* What is equal for all keys of a row does not change the softmax. */
-static bool take_shift(struct attention *a, const struct match *match) {
-    (void)match;
+static bool take_shift(struct attention *a, const struct match *match, const struct attention_step *step) {
+    (void)match, (void)step;
     a->shifted = true;
     return a->sink.tensor < 0;
 }
 
-static bool take_bias(struct attention *a, const struct match *match) {
+static bool take_bias(struct attention *a, const struct match *match, const struct attention_step *step) {
+    (void)step;
     return attention_bias(a, match_tensor(match, "bias"), attention_tensor(a, match_tensor(match, "score")));
 }
 
 /* Max(score, least finite number): OPT's exporter writes it because two masks may add up to -inf. */
-static bool take_clamp(struct attention *a, const struct match *match) {
+static bool take_clamp(struct attention *a, const struct match *match, const struct attention_step *step) {
+    (void)step;
     a->clamp = true;
     return !a->shifted && about(match_number(match, "n"), -(double)3.402823466e+38f);
 }
 
-static bool take_reshape(struct attention *a, const struct match *match) {
-    (void)a, (void)match;
-    return true;
-}
-
-static bool take_product(struct attention *a, const struct match *match) {
+static bool take_product(struct attention *a, const struct match *match, const struct attention_step *step) {
+    (void)step;
     const struct node *node = &a->recognition->builder.graph->nodes.at[match->node[0]];
     a->q = match_tensor(match, "q");
     a->k = match_tensor(match, "k");
@@ -261,23 +230,23 @@ static bool take_product(struct attention *a, const struct match *match) {
 
 /* Applied from the product on. The first that fits is tried first. */
 const struct attention_step attention_steps[ATTENTION_STEPS] = {
-    {"MatMul(q, k)", take_product, false},
-    {"Add(score, &Where(mask, 0, n#))", take_keep_added, false},
-    {"Add(score, &Where(mask, n#, 0))", take_drop_added, false},
-    {"Add(Mul(score, keep), &Mul(&Sub(1, keep), n#))", take_gated, false},
-    {"Sub(Mul(score, keep), &Mul(&Sub(1, keep), n#))", take_gated_minus, false},
-    {"Add(Mul(score, keep), bias)", take_gated_constant, false},
-    {"Sub(Mul(score, keep), bias)", take_gated_minus_constant, false},
-    {"Add(score, bias)", take_bias, false},
-    {"Sub(score, ReduceMax[row](score))", take_shift, false},
-    {"Sub(score, bias)", take_minus, false},
-    {"Mul(Tanh(Mul(score, n#)), cap#)", take_cap_by_factor, false},
-    {"Mul(Tanh(Div(score, n#)), cap#)", take_cap_by_divisor, false},
-    {"Mul(score, n#)", take_factor, false},
-    {"Div(score, n#)", take_divisor, false},
-    {"Where(mask, score, n#)", take_keep, false},
-    {"Where(mask, n#, score)", take_drop, false},
-    {"Max(score, n#)", take_clamp, false},
-    {"Mul(score, factor)", take_factors, false},
-    {"Reshape(score)", take_reshape, true},
+    {"MatMul(q, k)", take_product, false, false},
+    {"Add(score, &Where(mask, 0, n#))", take_where_added, false, false},
+    {"Add(score, &Where(mask, n#, 0))", take_where_added, true, false},
+    {"Add(Mul(score, keep), &Mul(&Sub(1, keep), n#))", take_gate_of, false, false},
+    {"Sub(Mul(score, keep), &Mul(&Sub(1, keep), n#))", take_gate_of, true, false},
+    {"Add(Mul(score, keep), bias)", take_known_gate, false, false},
+    {"Sub(Mul(score, keep), bias)", take_known_gate, true, false},
+    {"Add(score, bias)", take_bias, false, false},
+    {"Sub(score, ReduceMax[row](score))", take_shift, false, false},
+    {"Sub(score, bias)", take_minus, false, false},
+    {"Mul(Tanh(Mul(score, n#)), cap#)", take_cap, false, false},
+    {"Mul(Tanh(Div(score, n#)), cap#)", take_cap, true, false},
+    {"Mul(score, n#)", take_scale, false, false},
+    {"Div(score, n#)", take_scale, true, false},
+    {"Where(mask, score, n#)", take_where, false, false},
+    {"Where(mask, n#, score)", take_where, true, false},
+    {"Max(score, n#)", take_clamp, false, false},
+    {"Mul(score, factor)", take_factors, false, false},
+    {"Reshape(score)", NULL, false, true},
 };

@@ -100,10 +100,7 @@ static bool try_routing(struct recognition *recognition, int topk) {
     routing.index = build_reshape(&recognition->builder, topk, 2, (int64_t[]){routing.tokens, routing.choices});
     const int result = sum_of_chosen(&routing, &sum);
     if (result < 0) return false;
-    const struct tensor y = *recognition_result(recognition);
-    recognition->inputs[recognition->ninputs++] = result;
-    recognition_attr(recognition,
-                     attr_of_ints("shape", y.ndim, arena_copy(graph->arena, y.dims, (size_t)y.ndim * sizeof *y.dims)));
+    recognition_reshape(recognition, result);
     recognition_replace(recognition, &ops[OP_Reshape]);
     return true;
 }

@@ -4,14 +4,14 @@
 
 #include "passes/rewrite/recognise.h"
 
-/* Replaces a product of rows "x" and matrices that "index" picks from "w", the right operand if `rows_first`, else the
- * left one. */
-static bool fit_experts(struct recognition *recognition, bool rows_first) {
+/* Replaces a product of rows "x" and matrices that "index" picks from "w", the right operand or the left one. */
+bool fit_experts(struct recognition *recognition) {
     struct graph *graph = recognition->builder.graph;
     const struct node *root = &graph->nodes.at[recognition->root];
     const struct tensor y = *recognition_result(recognition);
     const int w = match_tensor(recognition->match, "w"), index = match_tensor(recognition->match, "index");
     const int x = match_tensor(recognition->match, "x"), rank = graph->tensors.at[index].ndim;
+    const bool rows_first = x == root->inputs[0];
     const bool turned = attr_int(root, rows_first ? "trans_b" : "trans_a", 0);
     if (!rt_dtype_is_float(y.dtype) || graph->tensors.at[w].ndim != 3 || y.ndim != rank + 2 ||
         y.dims[rank + (rows_first ? 0 : 1)] != 1 ||
@@ -28,16 +28,6 @@ static bool fit_experts(struct recognition *recognition, bool rows_first) {
     if (rows < 0) return false;
     int product = build(&recognition->builder, OP_ExpertMatMul, 3, (int[]){rows, w, index}, 1, &trans);
     if (product < 0) return false;
-    recognition->inputs[recognition->ninputs++] = product;
-    recognition_attr(recognition,
-                     attr_of_ints("shape", y.ndim, arena_copy(graph->arena, y.dims, (size_t)y.ndim * sizeof *y.dims)));
+    recognition_reshape(recognition, product);
     return true;
-}
-
-bool fit_rows_of_experts(struct recognition *recognition) {
-    return fit_experts(recognition, true);
-}
-
-bool fit_columns_of_experts(struct recognition *recognition) {
-    return fit_experts(recognition, false);
 }

@@ -11,6 +11,7 @@
 
 /* The ranks that divide heads: those along tensor, and along context where the policy asks for it. */
 struct dividing {
+    struct build builder;
     int64_t tensor, context;
 };
 
@@ -33,24 +34,27 @@ static int add_numbers(const struct build *builder, int64_t heads, int64_t times
     return graph_add_const(builder->graph, arena_printf(arena, "%s.heads", builder->node), RT_I64, 1, &n, head);
 }
 
-/* Repeats the heads of the node's keys and values; -1 after a diagnostic. */
-static int repeat_heads(struct build *builder, int id, const struct dividing *by) {
+/* Repeats the heads of the node's keys and values, if it is an attention; as rewrite_each wants it. */
+static int repeat_heads(void *env, int id) {
     enum { KEYS = 1, VALUES = 2 };
+    struct dividing *by = env;
+    struct build *builder = &by->builder;
     struct graph *graph = builder->graph;
-    const int *inputs = graph->nodes.at[id].inputs;
-    const struct tensor *q = &graph->tensors.at[inputs[0]], *k = &graph->tensors.at[inputs[KEYS]];
+    const struct node *node = &graph->nodes.at[id];
+    if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) return REWRITE_KEPT;
+    const struct tensor *q = &graph->tensors.at[node->inputs[0]], *k = &graph->tensors.at[node->inputs[KEYS]];
     const int64_t axis = k->ndim - 3, heads = k->dims[axis];
     const int64_t times = times_for(heads, q->dims[axis] / heads, by);
     const struct attr attr = attr_of_int("axis", axis);
-    if (times == 1) return 0;
-    builder->node = graph->nodes.at[id].name;
+    if (times == 1) return REWRITE_KEPT;
+    builder->node = node->name;
     const int numbers = add_numbers(builder, heads, times);
     for (int i = KEYS; i <= VALUES; i++) {
         const int repeated = build(builder, OP_Gather, 2, (int[]){graph->nodes.at[id].inputs[i], numbers}, 1, &attr);
         if (repeated < 0) return -1;
         graph->nodes.at[id].inputs[i] = repeated;
     }
-    return 0;
+    return REWRITE_KEPT;
 }
 
 static int64_t ways_along(const struct graph *graph, enum axis_role role) {
@@ -59,18 +63,8 @@ static int64_t ways_along(const struct graph *graph, enum axis_role role) {
 }
 
 int pass_repeat_heads(struct graph *graph, const struct pass_context *context) {
-    const struct dividing by = {ways_along(graph, AXIS_TENSOR),
-                                context->attention_heads ? ways_along(graph, AXIS_CONTEXT) : 1};
-    struct build builder = {.graph = graph, .diags = context->diags};
-    struct rewrite rewrite;
-    if (by.tensor * by.context == 1) return 0;
-    rewrite_begin(&rewrite, graph);
-    for (int i = 0; i < rewrite.order_n; i++) {
-        const int id = rewrite_next(&rewrite, i);
-        const enum op_id op = graph->nodes.at[id].op->id;
-        if ((op == OP_Attention || op == OP_FlashAttention) && repeat_heads(&builder, id, &by) < 0) return -1;
-        rewrite_keep(&rewrite, id);
-    }
-    rewrite_end(&rewrite);
-    return 0;
+    struct dividing by = {{graph, context->diags, NULL},
+                          ways_along(graph, AXIS_TENSOR),
+                          context->attention_heads ? ways_along(graph, AXIS_CONTEXT) : 1};
+    return by.tensor * by.context == 1 ? 0 : rewrite_each(graph, repeat_heads, &by);
 }

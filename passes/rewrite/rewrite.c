@@ -10,9 +10,8 @@ static void cover(struct rewrite *rewrite, int tensors) {
 }
 
 void rewrite_begin(struct rewrite *rewrite, struct graph *graph) {
-    *rewrite = (struct rewrite){.graph = graph, .order = graph->order.at, .order_n = graph->order.n};
-    graph->order.at = NULL;
-    graph->order.n = graph->order.capacity = 0;
+    *rewrite = (struct rewrite){.graph = graph};
+    rewrite->order = graph_take_order(graph, &rewrite->order_n);
     cover(rewrite, graph->tensors.n + 1);
 }
 
@@ -46,4 +45,19 @@ void rewrite_end(struct rewrite *rewrite) {
         graph->updates.at[i].value = rewrite_read(rewrite, graph->updates.at[i].value);
     for (int i = 0; i < graph->parameters.n; i++)
         graph->parameters.at[i].gradient = rewrite_read(rewrite, graph->parameters.at[i].gradient);
+}
+
+int rewrite_each(struct graph *graph, int (*become)(void *env, int node), void *env) {
+    struct rewrite rewrite;
+    rewrite_begin(&rewrite, graph);
+    for (int i = 0; i < rewrite.order_n; i++) {
+        const int id = rewrite_next(&rewrite, i), result = become(env, id);
+        if (result == -1) return -1;
+        if (result == REWRITE_KEPT)
+            rewrite_keep(&rewrite, id);
+        else
+            rewrite_replace(&rewrite, graph->nodes.at[id].outputs[0], result);
+    }
+    rewrite_end(&rewrite);
+    return 0;
 }

@@ -15,9 +15,10 @@
 
 struct rewrite {
     struct graph *graph;
-    int *order, order_n; /* the order before the walk */
-    int *become;         /* per tensor: its replacement, or itself */
-    int capacity;        /* of become */
+    const int *order; /* before the walk: order_n nodes */
+    int order_n;
+    int *become;  /* per tensor: its replacement, or itself */
+    int capacity; /* of become */
 };
 
 /* Takes the graph's order, which is empty until nodes are kept or added. */
@@ -33,5 +34,10 @@ void rewrite_replace(struct rewrite *rewrite, int tensor, int by);
 int rewrite_read(const struct rewrite *rewrite, int tensor);
 /* Replaces outputs, new values of updates and gradients of parameters. */
 void rewrite_end(struct rewrite *rewrite);
+
+/* Such a walk over all nodes: become(env, node) returns the tensor that replaces the node's result, REWRITE_KEPT if the
+ * node stays, or -1 after a diagnostic, which ends the walk. Returns 0, or -1 then. */
+enum { REWRITE_KEPT = -2 };
+int rewrite_each(struct graph *graph, int (*become)(void *env, int node), void *env);
 
 #endif

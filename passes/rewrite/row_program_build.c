@@ -45,8 +45,7 @@ struct maker {
     const struct row_members *members;
     const struct expr *value[ROW_MEMBERS]; /* per member */
     int ninputs, inputs[EXPR_INPUTS];
-    int nnamed;
-    const struct expr *named[EXPR_NAMED];
+    struct expr_chain chain;
 };
 
 static const struct node *member(const struct maker *m, int i) {
@@ -89,67 +88,49 @@ int row_inputs(const struct graph *graph, const struct row_members *members, int
     return n;
 }
 
-static const struct expr *number(const struct maker *m, double value) {
-    struct expr *e = ARENA_NEW(m->graph->arena, struct expr);
-    *e = (struct expr){.kind = EXPR_NUMBER, .number = value};
-    return e;
-}
-
 static const struct expr *operand(const struct maker *m, int tensor) {
     const struct expr *constant = elementwise_number(m->graph, tensor);
     int maker = maker_of(m->graph, m->members, tensor);
     if (constant || maker >= 0) return constant ? constant : m->value[maker];
     for (int i = 0; i < m->ninputs; i++)
-        if (m->inputs[i] == tensor) return expr_name(m->graph->arena, arena_printf(m->graph->arena, "%c", 'a' + i));
+        if (m->inputs[i] == tensor) return expr_letter(m->graph->arena, i);
     BUG("a row program reads tensor %d, which is not among its inputs", tensor);
 }
 
 static const struct expr *name(struct maker *m, const struct expr *value) {
     if (value->kind == EXPR_NAME || value->kind == EXPR_NUMBER) return value;
-    if (m->nnamed == EXPR_NAMED) BUG("a row program of more than %d names", EXPR_NAMED);
-    m->named[m->nnamed] = value;
-    return expr_name(m->graph->arena, arena_printf(m->graph->arena, "v%d", m->nnamed++));
-}
-
-static const struct expr *fold(struct maker *m, const char *by, const struct expr *of) {
-    struct expr *e = ARENA_NEW(m->graph->arena, struct expr);
-    *e = (struct expr){.kind = EXPR_CALL, .name = by, .nargs = 1, .arg = {of}};
-    return name(m, e);
+    if (m->chain.nnamed == EXPR_NAMED) BUG("a row program of more than %d names", EXPR_NAMED);
+    m->chain.named[m->chain.nnamed] = value;
+    return expr_variable(m->graph->arena, m->chain.nnamed++);
 }
 
 static const struct expr *elementwise(const struct maker *m, const struct node *node) {
     struct expr_renaming renaming = {.n = 0};
-    for (int k = 0; k < node->ninputs; k++) {
-        renaming.names[renaming.n] = elementwise_input_name(node, k);
-        renaming.by[renaming.n++] = operand(m, node->inputs[k]);
-    }
+    for (int k = 0; k < node->ninputs; k++)
+        expr_replace(&renaming, elementwise_input_name(node, k), operand(m, node->inputs[k]));
     return expr_rename(m->graph->arena, elementwise_expression(m->graph, node), &renaming);
-}
-
-static void rename_to(struct expr_renaming *renaming, const char *from, const struct expr *to) {
-    renaming->names[renaming->n] = from;
-    renaming->by[renaming->n++] = to;
 }
 
 /* The expression of a norm's text, whose named values get the next names of the program. */
 static const struct expr *normalised(struct maker *m, const struct node *node, const struct norm *norm) {
-    static const char *const letters[] = {"a", "b", "c"};
     struct arena *arena = m->graph->arena;
     const struct tensor *x = &m->graph->tensors.at[node->inputs[0]];
     const struct expr_chain *chain = expr_parse_folds(arena, norm->text, EXPR_INPUTS);
     struct expr_renaming renaming = {.n = 0};
-    for (int k = 0; k < norm->ninputs; k++) rename_to(&renaming, letters[k], operand(m, node->inputs[k]));
-    rename_to(&renaming, "n", number(m, (double)x->dims[x->ndim - 1]));
-    rename_to(&renaming, "e", number(m, attr_float(node, "epsilon", 1e-5)));
+    for (int k = 0; k < norm->ninputs; k++)
+        expr_replace(&renaming, expr_letter(arena, k)->name, operand(m, node->inputs[k]));
+    expr_replace(&renaming, "n", expr_number(arena, (double)x->dims[x->ndim - 1]));
+    expr_replace(&renaming, "e", expr_number(arena, attr_float(node, "epsilon", 1e-5)));
     for (int i = 0; i < chain->nnamed; i++)
-        rename_to(&renaming, arena_printf(arena, "v%d", i), name(m, expr_rename(arena, chain->named[i], &renaming)));
+        expr_replace(&renaming, expr_variable(arena, i)->name, name(m, expr_rename(arena, chain->named[i], &renaming)));
     return expr_rename(arena, chain->value[0], &renaming);
 }
 
 static const struct expr *value_of(struct maker *m, const struct node *node) {
     const struct norm *norm = norm_of(node);
     if (norm) return normalised(m, node, norm);
-    return node->op->fold ? fold(m, node->op->fold, operand(m, node->inputs[0])) : elementwise(m, node);
+    if (!node->op->fold) return elementwise(m, node);
+    return name(m, expr_call(m->graph->arena, node->op->fold, operand(m, node->inputs[0])));
 }
 
 /* How often the member reads its input k. */
@@ -193,17 +174,12 @@ static void make(struct maker *m, int i) {
     m->value[i] = named ? name(m, value) : value;
 }
 
-static const char *text_of(const struct maker *m) {
-    struct strbuf text;
-    strbuf_init(&text, m->graph->arena);
-    for (int i = 0; i < m->nnamed; i++)
-        strbuf_printf(&text, "v%d = %s; ", i, expr_format(m->graph->arena, m->named[i]));
+static const char *text_of(struct maker *m) {
     for (int i = 0; i < m->members->nresults; i++) {
         enum rt_dtype dtype = m->graph->tensors.at[m->members->output[i]].dtype;
-        const struct expr *value = elementwise_stored(dtype, operand(m, m->members->result[i]));
-        strbuf_printf(&text, "%s%s", i ? ", " : "", expr_format(m->graph->arena, value));
+        m->chain.value[m->chain.nvalues++] = elementwise_stored(dtype, operand(m, m->members->result[i]));
     }
-    return strbuf_text(&text);
+    return expr_chain_format(m->graph->arena, &m->chain);
 }
 
 static const char *types_of(const struct maker *m) {

@@ -56,46 +56,33 @@ static int sinks_past(const struct graph *graph, const struct node *node) {
     return merged;
 }
 
-static int sink(struct graph *graph, struct diags *diags, int id, int operand) {
+static int sink(struct build *builder, int id, int operand) {
+    const struct graph *graph = builder->graph;
     const struct node *node = &graph->nodes.at[id];
     const struct tensor out = graph->tensors.at[node->outputs[0]];
-    struct build builder = {graph, diags, node->name};
     int inputs[3];
     memcpy(inputs, node->inputs, (size_t)node->ninputs * sizeof *inputs);
     struct unmerged before = before_merge(graph, inputs[operand]);
-    inputs[operand] = build_reshape(&builder, before.source, before.ndim, before.dims);
+    inputs[operand] = build_reshape(builder, before.source, before.ndim, before.dims);
     if (inputs[operand] < 0) return -1;
-    int result = build(&builder, node->op->id, node->ninputs, inputs, node->nattrs, node->attrs);
-    return result < 0 ? -1 : build_reshape(&builder, result, out.ndim, out.dims);
+    int result = build(builder, node->op->id, node->ninputs, inputs, node->nattrs, node->attrs);
+    return result < 0 ? -1 : build_reshape(builder, result, out.ndim, out.dims);
 }
 
-enum { UNCHANGED = -2 };
-
-/* The tensor that replaces the node's result; UNCHANGED if nothing replaces it, -1 after a diagnostic. */
-static int sunk(struct graph *graph, struct diags *diags, int id) {
+/* The tensor that replaces the node's result, as rewrite_each wants it. */
+static int sunk(void *env, int id) {
+    struct build *builder = env;
+    const struct graph *graph = builder->graph;
     const struct node *node = &graph->nodes.at[id];
     int operand = sinks_past(graph, node);
-    if (operand >= 0) return sink(graph, diags, id, operand);
-    if (node->op->id != OP_Reshape) return UNCHANGED;
+    builder->node = node->name;
+    if (operand >= 0) return sink(builder, id, operand);
+    if (node->op->id != OP_Reshape || !made_by(graph, node->inputs[0], OP_Reshape)) return REWRITE_KEPT;
     const struct tensor out = graph->tensors.at[node->outputs[0]];
-    int producer = graph->tensors.at[node->inputs[0]].producer;
-    if (producer < 0 || graph->nodes.at[producer].op != node->op) return UNCHANGED;
-    struct build builder = {graph, diags, node->name};
-    return build_reshape(&builder, node->inputs[0], out.ndim, out.dims); /* of the tensor before all reshapes */
+    return build_reshape(builder, node->inputs[0], out.ndim, out.dims); /* of the tensor before all reshapes */
 }
 
 int pass_sink_reshapes(struct graph *graph, const struct pass_context *context) {
-    struct rewrite rewrite;
-    rewrite_begin(&rewrite, graph);
-    for (int i = 0; i < rewrite.order_n; i++) {
-        int id = rewrite_next(&rewrite, i), result = sunk(graph, context->diags, id);
-        if (result == UNCHANGED) {
-            rewrite_keep(&rewrite, id);
-            continue;
-        }
-        if (result < 0) return -1;
-        rewrite_replace(&rewrite, graph->nodes.at[id].outputs[0], result);
-    }
-    rewrite_end(&rewrite);
-    return 0;
+    struct build builder = {graph, context->diags, NULL};
+    return rewrite_each(graph, sunk, &builder);
 }

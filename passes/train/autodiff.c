@@ -197,9 +197,7 @@ static int give_input_gradients(struct autodiff *a) {
         if (gradient < 0 && a->diags->errors) return -1;
         if (gradient < 0) gradient = build_expand(&builder, build_scalar(&builder, t.dtype, 0), t.ndim, t.dims);
         if (gradient < 0) return -1;
-        VEC_PUSH(graph->arena, &graph->outputs, gradient);
-        VEC_PUSH(graph->arena, &graph->output_names, name);
-        graph->nmetrics++;
+        graph_add_metric(graph, gradient, name);
     }
     return 0;
 }
@@ -260,11 +258,6 @@ static void tell_untrained(const struct autodiff *a) {
                 strbuf_text(&names));
 }
 
-/* Puts the nodes from position `nodes` on into the backward phase. */
-static void set_backward(struct graph *graph, int nodes) {
-    for (int i = nodes; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_BACKWARD;
-}
-
 /* The tensor in whose memory this one lies: the operand of all views that lead to it. */
 static int seen_tensor(const struct graph *graph, int tensor) {
     for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;
@@ -315,6 +308,6 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
                     "computes the loss");
     if (list_parameters(&a, nodes) < 0 || give_input_gradients(&a) < 0) return -1;
     tell_untrained(&a);
-    set_backward(graph, nodes);
+    graph_set_phase(graph, nodes, PHASE_BACKWARD);
     return 0;
 }

@@ -54,12 +54,6 @@ struct loss_scale loss_scale_find(struct build *builder, const struct amp *amp) 
     return found;
 }
 
-static void add_metric(struct graph *graph, int tensor, const char *name) {
-    VEC_PUSH(graph->arena, &graph->outputs, tensor);
-    VEC_PUSH(graph->arena, &graph->output_names, name);
-    graph->nmetrics++;
-}
-
 int loss_scale_judge(struct build *builder, const struct amp *amp, struct loss_scale *scale, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     if (!amp->skip) return 0;
@@ -70,14 +64,14 @@ int loss_scale_judge(struct build *builder, const struct amp *amp, struct loss_s
     build_scope_tensor(&scope, "good", scale->good);
     int skips = build_expr(builder, &scope, "good ? 0 : 1");
     if (skips < 0) return -1;
-    add_metric(builder->graph, skips, "skipped");
-    if (scale->scale >= 0) add_metric(builder->graph, scale->scale, "loss scale");
+    graph_add_metric(builder->graph, skips, "skipped");
+    if (scale->scale >= 0) graph_add_metric(builder->graph, scale->scale, "loss scale");
     return 0;
 }
 
 static int change(struct build *builder, struct build_scope *scope, int state, const char *text) {
     int value = build_expr(builder, scope, text);
-    if (value >= 0) VEC_PUSH(builder->graph->arena, &builder->graph->updates, (struct update){state, value});
+    if (value >= 0) graph_add_update(builder->graph, state, value);
     return value < 0 ? -1 : 0;
 }
 

@@ -52,10 +52,6 @@ static void name_as(struct optimizing *o, int tensor, const char *owner, const c
         t->name = arena_printf(o->graph->arena, "%s.%s", owner, name);
 }
 
-static void add_update(struct optimizing *o, int weight, int value) {
-    VEC_PUSH(o->graph->arena, &o->graph->updates, (struct update){weight, value});
-}
-
 static int control_as(struct optimizing *o, enum rt_control control, enum rt_dtype dtype) {
     return build_cast(&o->builder, graph_control(o->graph, control), dtype);
 }
@@ -64,17 +60,10 @@ bool training_gathers(const struct training *training, const struct graph *graph
     return training->accumulate > 1 || training->zero >= 2 || graph_gradient_inputs(graph);
 }
 
-/* The type in which a parameter is updated and its gradients are summed: f32 for 16-bit floats, since 0.999 is 1 in
- * bf16, and 1 added to a sum of 256 is lost. */
-static enum rt_dtype updated_in(enum rt_dtype dtype) {
-    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
-}
-
 /* The node if it adds two contributions to a gradient, and `readers` nodes read the result; else NULL. */
 static const struct node *adds_contributions(const struct optimizing *o, int tensor, int readers) {
-    const int producer = o->graph->tensors.at[tensor].producer;
-    const struct node *node = producer < 0 ? NULL : &o->graph->nodes.at[producer];
-    if (!node || node->op->id != OP_Add || node->phase != PHASE_BACKWARD || o->readers[tensor] != readers) return NULL;
+    const struct node *node = made_by(o->graph, tensor, OP_Add);
+    if (!node || node->phase != PHASE_BACKWARD || o->readers[tensor] != readers) return NULL;
     for (int k = 0; k < 2; k++) {
         const struct tensor *x = &o->graph->tensors.at[node->inputs[k]], *y = &o->graph->tensors.at[tensor];
         if (graph_phase_of(o->graph, node->inputs[k]) != PHASE_BACKWARD || tensor_elements(x) != tensor_elements(y))
@@ -104,17 +93,18 @@ static int join_units(struct optimizing *o, int gradient) {
     return gradient;
 }
 
-/* Adds the gradient of each micro-batch to a state, unless it is a dummy. */
+/* Adds the gradient of each micro-batch to a state, unless it is a dummy. Gradients are summed, and parameters updated,
+ * in f32 for 16-bit floats, since 0.999 is 1 in bf16, and 1 added to a sum of 256 is lost. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
     const bool gathers = training_gathers(o->training, o->graph);
-    const enum rt_dtype own = o->graph->tensors.at[p->gradient].dtype, dtype = gathers ? updated_in(own) : own;
+    const enum rt_dtype own = o->graph->tensors.at[p->gradient].dtype, dtype = gathers ? op_summed_in(own) : own;
     if ((p->gradient = gradient_as(o, p->gradient, dtype, 0)) < 0) return -1;
     if ((p->gradient = join_units(o, p->gradient)) < 0) return -1;
     if (!gathers) return 0;
     int real = control_as(o, RT_REAL, dtype), sum = add_state(o, "gradient", p->weight, true);
     o->graph->tensors.at[sum].dtype = dtype;
     p->gradient = real < 0 ? -1 : build(&o->builder, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
-    if (p->gradient >= 0) add_update(o, sum, p->gradient);
+    if (p->gradient >= 0) graph_add_update(o->graph, sum, p->gradient);
     return p->gradient < 0 ? -1 : 0;
 }
 
@@ -147,17 +137,15 @@ static void accumulate_early(struct graph *graph, int first) {
     struct early early = {.graph = graph,
                           .missing = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1),
                           .put = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1)};
-    const int *order = graph->order.at, n = graph->order.n;
-    int begins = 0;
+    int begins = 0, n;
     graph_uses(graph, graph->arena, &early.uses);
+    const int *order = graph_take_order(graph, &n);
     for (int i = first; i < n; i++) {
         const struct node *node = &graph->nodes.at[order[i]];
         for (int k = 0; k < node->ninputs; k++)
             early.missing[order[i]] += graph_phase_of(graph, node->inputs[k]) == PHASE_BACKWARD;
     }
     while (begins < first && graph->nodes.at[order[begins]].phase != PHASE_BACKWARD) begins++;
-    graph->order.at = NULL;
-    graph->order.n = graph->order.capacity = 0;
     for (int i = 0; i <= first; i++) {
         for (int k = first; i == begins && k < n; k++)
             if (!early.missing[order[k]] && !early.put[order[k]]) put_with_followers(&early, order[k]);
@@ -204,9 +192,7 @@ static int give_norm(struct optimizing *o) {
     int norm = global_norm(o);
     if (norm < 0) return -1;
     name_as(o, norm, "optimizer", "norm");
-    VEC_PUSH(o->graph->arena, &o->graph->outputs, norm);
-    VEC_PUSH(o->graph->arena, &o->graph->output_names, "gradient norm");
-    o->graph->nmetrics++;
+    graph_add_metric(o->graph, norm, "gradient norm");
     return norm;
 }
 
@@ -359,7 +345,7 @@ static int update(struct optimizing *o, struct parameter *p) {
     const struct optimizer *row = group->optimizer->row;
     struct kept kept;
     struct build_scope scope;
-    enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
+    enum rt_dtype dtype = op_summed_in(o->graph->tensors.at[p->weight].dtype);
     o->builder.node = name_for(o, p, arena_printf(o->graph->arena, "%s_update", row->name));
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
     int gradient = build_cast(&o->builder, p->gradient, dtype), factor = build_cast(&o->builder, o->clip, dtype);
@@ -377,14 +363,9 @@ static int update(struct optimizing *o, struct parameter *p) {
         int value = build_cast(&o->builder, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
         if (value < 0) return -1;
         name_as(o, value, o->graph->tensors.at[p->weight].name, kept.at[i].name);
-        add_update(o, stored, value);
+        graph_add_update(o->graph, stored, value);
     }
     return 0;
-}
-
-/* The nodes added from `first` on. */
-static void set_phase(struct graph *graph, int first, enum phase phase) {
-    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = phase;
 }
 
 static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {
@@ -435,14 +416,14 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     o.known = build_know(graph->arena);
     o.readers = graph_readers(graph, graph->arena);
     if (each(&o, "accumulate", accumulate) < 0) return -1;
-    set_phase(graph, micro, PHASE_BACKWARD);
+    graph_set_phase(graph, micro, PHASE_BACKWARD);
     accumulate_early(graph, micro);
     int reduce = graph->order.n, norm;
     o.scale = loss_scale_find(&o.builder, &context->training->amp);
     if (find_mean(&o) < 0) return -1;
     o.builder.node = "optimizer";
     if ((norm = give_norm(&o)) < 0) return -1;
-    set_phase(graph, reduce, PHASE_REDUCE);
+    graph_set_phase(graph, reduce, PHASE_REDUCE);
     int update_first = graph->order.n;
     list_groups(&o);
     if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0) return -1;
@@ -450,7 +431,7 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     if (each(&o, "update", update) < 0) return -1;
     o.builder.node = "loss_scale";
     if (loss_scale_end(&o.builder, &context->training->amp, &o.scale) < 0) return -1;
-    set_phase(graph, update_first, PHASE_UPDATE);
+    graph_set_phase(graph, update_first, PHASE_UPDATE);
     graph->parameters.n = 0;
     name_apart(graph);
     return 0;

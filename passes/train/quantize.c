@@ -285,24 +285,16 @@ static void keep(struct quantizing *q, int id) {
     rewrite_keep(&q->rewrite, id);
 }
 
-static void set_phase(struct graph *graph, int first, enum phase phase) {
-    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = phase;
-}
-
 static int visit(struct quantizing *q, int id) {
     struct graph *graph = q->builder.graph;
     int first = graph->order.n;
     if (!is_quantised(q, &graph->nodes.at[id])) return keep(q, id), 0;
     if (multiply(q, id) < 0) return -1;
-    set_phase(graph, first, graph->nodes.at[id].phase);
+    graph_set_phase(graph, first, graph->nodes.at[id].phase);
     return 0;
 }
 
 /* Scales of the next step ------------------------------------------------------------------------------------------ */
-
-static void update(struct quantizing *q, int state, int value) {
-    VEC_PUSH(q->builder.graph->arena, &q->builder.graph->updates, (struct update){state, value});
-}
 
 static int add_state(struct quantizing *q, const struct scale *scale, const char *what, int ndim, const int64_t *dims) {
     struct graph *graph = q->builder.graph;
@@ -327,7 +319,7 @@ static int gather(struct quantizing *q, struct scale *scale) {
     q->builder.graph->tensors.at[seen].gradient = true;
     build_scope_tensor(&scope, "seen", seen);
     scale->most = build_expr(&q->builder, &scope, "real > 0 ? max(seen, most) : seen");
-    if (scale->most >= 0) update(q, seen, scale->most);
+    if (scale->most >= 0) graph_add_update(q->builder.graph, seen, scale->most);
     return scale->most;
 }
 
@@ -365,7 +357,7 @@ static int remember(struct quantizing *q, const struct scale *scale, const struc
     build_scope_tensor(&scope, "at", ring->at);
     build_scope_tensor(&scope, "most", scale->most);
     int next = build_expr(&q->builder, &scope, "finite = most - most == 0 ? most : 0; places == at ? finite : history");
-    if (next >= 0) update(q, history, next);
+    if (next >= 0) graph_add_update(q->builder.graph, history, next);
     return next;
 }
 
@@ -384,7 +376,7 @@ static int rescale(struct quantizing *q, const struct scale *scale, const struct
     build_scope_number(&scope, "largest", ldexp(largest, -(int)q->training->fp8.margin));
     build_scope_number(&scope, "bound", 0x1p126);
     int next = build_expr(&q->builder, &scope, "most > 0 ? min(largest / most, bound) : scale");
-    if (next >= 0) update(q, scale->state, next);
+    if (next >= 0) graph_add_update(q->builder.graph, scale->state, next);
     return next;
 }
 
@@ -394,16 +386,16 @@ static int update_scales(struct quantizing *q) {
     int first = graph->order.n;
     for (int i = 0; i < q->scales.n; i++)
         if (gather(q, &q->scales.at[i]) < 0) return -1;
-    set_phase(graph, first, PHASE_BACKWARD);
+    graph_set_phase(graph, first, PHASE_BACKWARD);
     first = graph->order.n;
     for (int i = 0; i < q->scales.n; i++)
         if (over_units(q, &q->scales.at[i]) < 0) return -1;
-    set_phase(graph, first, PHASE_REDUCE);
+    graph_set_phase(graph, first, PHASE_REDUCE);
     first = graph->order.n;
     if (make_ring(q, &ring) < 0) return -1;
     for (int i = 0; i < q->scales.n; i++)
         if (rescale(q, &q->scales.at[i], &ring) < 0) return -1;
-    set_phase(graph, first, PHASE_UPDATE);
+    graph_set_phase(graph, first, PHASE_UPDATE);
     graph_sort_phases(graph);
     return 0;
 }

@@ -10,33 +10,18 @@
 #include "passes/pipeline.h"
 
 enum evidence_bit {
-#define NAME(glob, kind)
-#define EVIDENCE(name, function) BIT_##name,
-#define RULE(name, role, needs, excludes, reason)
+#define EVIDENCE(name, test) BIT_##name,
 #include "passes/train/roles.def"
-#undef NAME
-#undef EVIDENCE
-#undef RULE
 };
 
 enum {
-#define NAME(glob, kind)
-#define EVIDENCE(name, function) name = 1u << BIT_##name,
-#define RULE(name, role, needs, excludes, reason)
+#define EVIDENCE(name, test) name = 1u << BIT_##name,
 #include "passes/train/roles.def"
-#undef NAME
-#undef EVIDENCE
-#undef RULE
 };
 
 static const struct role_rule rules[] = {
-#define NAME(glob, kind)
-#define EVIDENCE(name, function)
 #define RULE(name, role, needs, excludes, reason) {#name, role, needs, excludes, reason},
 #include "passes/train/roles.def"
-#undef NAME
-#undef EVIDENCE
-#undef RULE
 };
 enum { RULES = sizeof rules / sizeof *rules };
 

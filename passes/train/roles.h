@@ -42,10 +42,9 @@ enum name_kind name_kind_of(const char *name);
 struct evidence {
     const struct graph *graph;
     struct arena *arena;
-    struct uses uses;         /* by nodes on which an output or update depends */
-    const bool *live;         /* per node: an output or update depends on it */
-    unsigned char *name_kind; /* per tensor: 1 + name_kind_of its name; 0: not asked for yet */
-    bool *scores;             /* per tensor: it reaches a Softmax through elementwise operators */
+    struct uses uses; /* by nodes on which an output or update depends */
+    const bool *live; /* per node: an output or update depends on it */
+    bool *scores;     /* per tensor: it reaches a Softmax through elementwise operators */
     /* per tensor: all its uses end in conditions; all end in sines and cosines of positions */
     bool *condition, *angle;
     int *searches; /* how many searches for the uses of a tensor there were */

@@ -1,4 +1,4 @@
-/* Evidence about weights: the functions of the EVIDENCE rows of roles.def. */
+/* Evidence about weights: the tests of the EVIDENCE rows of roles.def. */
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>
@@ -15,12 +15,7 @@ enum name_kind name_kind_of(const char *name) {
         enum name_kind kind;
     } names[] = {
 #define NAME(glob, kind) {glob, kind},
-#define EVIDENCE(name, function)
-#define RULE(name, role, needs, excludes, reason)
 #include "passes/train/roles.def"
-#undef NAME
-#undef EVIDENCE
-#undef RULE
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (fnmatch(names[i].glob, name, 0) == 0) return names[i].kind;
@@ -29,20 +24,6 @@ enum name_kind name_kind_of(const char *name) {
 
 static const struct tensor *tensor_of(const struct evidence *e, int id) {
     return &e->graph->tensors.at[id];
-}
-
-static enum name_kind kind_of(const struct evidence *e, int weight) {
-    unsigned char *kind = &e->name_kind[weight];
-    if (!*kind) *kind = (unsigned char)(1 + name_kind_of(tensor_of(e, weight)->name));
-    return (enum name_kind)(*kind - 1);
-}
-
-static bool has_number_name(const struct evidence *e, int weight) {
-    return kind_of(e, weight) == KIND_NUMBER;
-}
-
-static bool has_fused_name(const struct evidence *e, int weight) {
-    return kind_of(e, weight) == KIND_FUSED;
 }
 
 /* The sources of a weight, counted by the kind of their names. */
@@ -75,44 +56,11 @@ const char *evidence_members(const struct evidence *e, int weight) {
     return sources_of(e, weight).names;
 }
 
-static bool has_buffer_name(const struct evidence *e, int weight) {
-    const struct sources sources = sources_of(e, weight);
-    return kind_of(e, weight) == KIND_BUFFER || (sources.buffers > 0 && !sources.members);
-}
-
-static bool is_folded_from_member(const struct evidence *e, int weight) {
-    return sources_of(e, weight).members > 0;
-}
-
 /* True for a single parameter under another shape: any computation would have left its own name, on the result or among
  * the sources. */
-static bool has_elements_of_member(const struct evidence *e, int weight) {
-    const enum name_kind kind = kind_of(e, weight);
-    const struct sources sources = sources_of(e, weight);
+static bool has_elements_of_member(enum name_kind kind, const struct sources *sources) {
     const bool moved = kind == KIND_NUMBER || kind == KIND_MOVED;
-    return moved && sources.members == 1 && sources.members + sources.numbers == sources.all;
-}
-
-/* What the model says ------------------------------------------------------------------------------------------ */
-
-static bool is_called_parameter(const struct evidence *e, int weight) {
-    return tensor_of(e, weight)->mark == MARK_PARAMETER;
-}
-
-static bool is_called_buffer(const struct evidence *e, int weight) {
-    return tensor_of(e, weight)->mark == MARK_BUFFER;
-}
-
-static bool is_of_no_parameter(const struct evidence *e, int weight) {
-    return tensor_of(e, weight)->mark == MARK_DERIVED;
-}
-
-static bool is_not_updated(const struct evidence *e, int weight) {
-    return tensor_of(e, weight)->mark == MARK_FIXED;
-}
-
-static bool is_folded(const struct evidence *e, int weight) {
-    return tensor_of(e, weight)->mark == MARK_FOLDED;
+    return moved && sources->members == 1 && sources->members + sources->numbers == sources->all;
 }
 
 /* How it is read --------------------------------------------------------------------------------------------------- */
@@ -141,20 +89,6 @@ static bool combines(const struct node *node) {
 
 bool evidence_is_read(const struct evidence *e, int tensor) {
     return e->uses.first[tensor] < e->uses.first[tensor + 1];
-}
-
-static void mark_live(struct evidence *e) {
-    const struct graph *graph = e->graph;
-    bool *live = ARENA_ARRAY(e->arena, bool, graph->nodes.n + 1), *wanted = graph_kept(graph, e->arena);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
-        for (int o = 0; o < node->noutputs; o++)
-            live[id] = live[id] || (node->outputs[o] >= 0 && wanted[node->outputs[o]]);
-        for (int k = 0; k < node->ninputs && live[id]; k++)
-            if (node->inputs[k] >= 0) wanted[node->inputs[k]] = true;
-    }
-    e->live = live;
 }
 
 /* Per tensor: whether every use ends at a node for which `ends` holds, directly or through nodes for which `passes`
@@ -228,9 +162,7 @@ static bool *find_scores(const struct evidence *e) {
 }
 
 void evidence_begin(struct evidence *e, const struct graph *graph) {
-    *e = (struct evidence){.graph = graph, .arena = graph->arena};
-    mark_live(e);
-    e->name_kind = ARENA_ARRAY(e->arena, unsigned char, graph->tensors.n + 1);
+    *e = (struct evidence){.graph = graph, .arena = graph->arena, .live = graph_live(graph, graph->arena)};
     graph_uses(graph, e->arena, &e->uses);
     e->searches = ARENA_NEW(e->arena, int);
     e->reached = ARENA_ARRAY(e->arena, int, graph->tensors.n + 1);
@@ -239,18 +171,6 @@ void evidence_begin(struct evidence *e, const struct graph *graph) {
     const bool *angle = ends_all(e, ends_in_sine, combines);
     e->angle = find_data(e, angle);
     e->angle = ends_all(e, ends_in_sine, combines);
-}
-
-static bool feeds_condition(const struct evidence *e, int weight) {
-    return e->condition[weight];
-}
-
-static bool makes_angles(const struct evidence *e, int weight) {
-    return e->angle[weight];
-}
-
-static bool changes_scores(const struct evidence *e, int weight) {
-    return e->scores[weight];
 }
 
 /* all_uses: whether the test holds for every node that uses the values of the weight, directly or after operators that
@@ -312,26 +232,6 @@ static bool is_kept_from_zero(const struct evidence *e, const struct node *node,
     return op_is_listed(node->op, names) && all_uses(e, node->outputs[0], reads_away_from_zero);
 }
 
-static bool has_one_element(const struct evidence *e, int weight) {
-    return tensor_elements(tensor_of(e, weight)) == 1;
-}
-
-static bool is_exponent(const struct evidence *e, int weight) {
-    return has_one_element(e, weight) && all_uses(e, weight, is_power);
-}
-
-static bool is_read_by_element(const struct evidence *e, int weight) {
-    return all_uses(e, weight, is_by_element);
-}
-
-static bool is_background(const struct evidence *e, int weight) {
-    return all_uses(e, weight, is_scattered_into);
-}
-
-static bool is_initial_state(const struct evidence *e, int weight) {
-    return all_uses(e, weight, reads_initial_state);
-}
-
 /* Values ----------------------------------------------------------------------------------------------------------- */
 
 /* Element i of the stored bytes, which must be in memory. */
@@ -339,10 +239,8 @@ static double value_at(const struct tensor *tensor, int64_t i) {
     return eval_load(tensor->data, tensor->stored.dtype, i).f;
 }
 
-static bool is_epsilon(const struct evidence *e, int weight) {
-    const struct tensor *tensor = tensor_of(e, weight);
-    if (!tensor->data || !has_one_element(e, weight)) return false;
-    return value_at(tensor, 0) > 0 && value_at(tensor, 0) <= 1e-3 && all_uses(e, weight, is_kept_from_zero);
+static bool is_small(const struct tensor *tensor) {
+    return tensor->data && value_at(tensor, 0) > 0 && value_at(tensor, 0) <= 1e-3;
 }
 
 /* The value v of a tensor whose elements are 0 and v, both present; else NAN. */
@@ -357,20 +255,6 @@ static double beside_zero(const struct tensor *tensor) {
         zero = zero || value == 0;
     }
     return zero ? found : NAN;
-}
-
-static bool has_hiding_values(const struct evidence *e, int weight) {
-    const struct tensor *tensor = tensor_of(e, weight);
-    if (has_one_element(e, weight)) return tensor->data && value_at(tensor, 0) <= -1000;
-    return beside_zero(tensor) <= -1000;
-}
-
-static bool has_far_values(const struct evidence *e, int weight) {
-    return beside_zero(tensor_of(e, weight)) <= -10;
-}
-
-static bool has_zeros_and_ones(const struct evidence *e, int weight) {
-    return tensor_of(e, weight)->ndim > 1 && beside_zero(tensor_of(e, weight)) == 1;
 }
 
 /* Note [Sinusoids]
@@ -424,8 +308,7 @@ static bool all_solve(struct table *table, int64_t end) {
 }
 
 /* The rows of the table are the first dimension whose extent is not 1. */
-static bool has_sinusoids(const struct evidence *e, int weight) {
-    const struct tensor *tensor = tensor_of(e, weight);
+static bool has_sinusoids(const struct tensor *tensor) {
     struct table table = {tensor, 1, 1, 0, false};
     for (int d = 0; d < tensor->ndim; d++) {
         if (table.rows > 1)
@@ -444,17 +327,13 @@ static bool has_sinusoids(const struct evidence *e, int weight) {
 
 /* All together ----------------------------------------------------------------------------------------------------- */
 
-unsigned evidence_of(const struct evidence *e, int weight) {
-    static bool (*const holds[])(const struct evidence *e, int weight) = {
-#define NAME(glob, kind)
-#define EVIDENCE(name, function) function,
-#define RULE(name, role, needs, excludes, reason)
+unsigned evidence_of(const struct evidence *e, int w) {
+    const struct tensor *t = tensor_of(e, w);
+    const enum name_kind kind = name_kind_of(t->name);
+    const struct sources sources = sources_of(e, w);
+    const bool one = tensor_elements(t) == 1;
+    unsigned bits = 0, bit = 0;
+#define EVIDENCE(name, test) bits |= (unsigned)(test) << bit++;
 #include "passes/train/roles.def"
-#undef NAME
-#undef EVIDENCE
-#undef RULE
-    };
-    unsigned bits = 0;
-    for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) bits |= (unsigned)holds[i](e, weight) << i;
     return bits;
 }
