@@ -48,10 +48,11 @@ def needed():
 
 
 def parser_of(doc, rankc=True):
-    """The parser of a script's arguments, with --rankc, whose path is made absolute: scripts change directory."""
+    """The parser of a script's arguments, with --rankc, whose path is made absolute: scripts change directory. `rankc`: None where
+    the option may be left out, False where there is none."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if rankc:
-        parser.add_argument("--rankc", required=True, type=os.path.abspath, help="the compiler, build/frontend/rankc")
+    if rankc is not False:
+        parser.add_argument("--rankc", required=bool(rankc), type=os.path.abspath, help="the compiler, build/frontend/rankc")
     return parser
 
 
@@ -97,6 +98,14 @@ class Bench:
 
     def call(self, *words, **how):
         return call(self.rankc, *words, **how)
+
+
+EPS = {"f64": 2.0 ** -52, "f32": 2.0 ** -23, "fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
+
+
+def bound_of(one, largest, eps=EPS["f32"]):
+    """How far a result under a plan may be from the graph in f64: `one` is as far as one rank is, `largest` the largest value."""
+    return 2 * one + 8 * eps * largest
 
 
 def report(checks):

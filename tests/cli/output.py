@@ -14,7 +14,7 @@ import tempfile
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import call, json_of, printed, rankc_of  # noqa: E402
+from rankc_test import call, json_of, manifest_of, printed, rankc_of  # noqa: E402
 
 import onnx
 from onnx import helper
@@ -31,7 +31,7 @@ def check_run(rankc, work):
     model = work / "gpt"
     call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", model, "--dim", "batch=2", "--dim", "seq=11", "--pas",
          "tp", "--plan-ngpus", 2, "-q")
-    inputs = json.loads(next(model.glob("*/_/manifest.json")).read_text())["inputs"]
+    inputs = manifest_of(model)["inputs"]
     assert [entry["below"] for entry in inputs] == [101], inputs
     out, err = printed(rankc, "run", model, "--random-inputs", "--repeat", 3, "--warmup", 1)
     assert re.search(r"^3 steps: min [\d.]+ ms, median [\d.]+ ms, max [\d.]+ ms$", out, re.M) and not err, (out, err)

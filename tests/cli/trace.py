@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
-from rankc_test import call, json_of, parser_of  # noqa: E402
+from rankc_test import call, json_of, manifest_of, parser_of  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 STEPS, INSTRUCTIONS, COMMUNICATION = range(3)
@@ -129,7 +129,7 @@ def check_run(rankc, work):
     model = work / "gpt"
     call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", model, "--dim", "batch=2", "--dim", "seq=11", "--pas",
          "tp", "--plan-ngpus", 2, "-q")
-    manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
+    manifest = manifest_of(model)
     run = [rankc, "run", model, "--random-inputs"]
     plain = call(*run).stdout
     for comm in ("shm", "loopback"):
@@ -155,7 +155,7 @@ def check_train(rankc, work):
     data, model = TESTS / "training/mlp", work / "mlp"
     call(rankc, "compile", data / "model.onnx", "--train", "-o", model, "--pas", "pp", "--plan-ngpus", 2, "--accumulate", 2,
          "-q")
-    manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
+    manifest = manifest_of(model)
     train = [rankc, "train", model, "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy", "--steps", 14]
     plain = json_of(*train, "--json")["losses"]
     result = json_of(*train, "--json", "--trace", work / "t.json", "--profile")
@@ -173,7 +173,7 @@ def check_sum(rankc, work):
     model = work / "gpt_train"
     call(rankc, "compile", TESTS / "training/gpt2/model.onnx", "--train", "-o", model, "-q")
     inputs = {path.stem: path for path in (TESTS / "training/gpt2").glob("*.npy")}
-    names = [entry["name"] for entry in json.loads(next(model.glob("*/_/manifest.json")).read_text())["inputs"]]
+    names = [entry["name"] for entry in manifest_of(model)["inputs"]]
     data = [word for name in names for word in ("--data", f"{name}={inputs[name]}")]
     result = json_of(rankc, "train", model, *data, "--steps", 4, "--profile", "--json")
     check_profile(result["profile"], 4, 1)
@@ -195,7 +195,7 @@ def check_cuda(rankc, work):
     data, model = TESTS / "training/mlp", work / "mlp"
     call(rankc, "compile", data / "model.onnx", "--train", "-o", model, "--target", "cuda", "--pas", "tp", "--plan-ngpus", 2,
          "--accumulate", 2, "-q")
-    manifest = json.loads(next(model.glob("*/_/manifest.json")).read_text())
+    manifest = manifest_of(model)
     train = [rankc, "train", model, "--comm", "loopback", "--data", f"target={data}/target.npy", "--data", f"x={data}/x.npy",
              "--steps", 5, "--json"]
     plain = json_of(*train)["losses"]

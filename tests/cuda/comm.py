@@ -2,11 +2,10 @@
 """The conformance suite of transports over the loopback of target cuda, on the stand-in for a GPU (comm_device.c).
 
     comm.py --include DIR --library FILE [--libs "-l..."]"""
-import argparse
 import os
 import sys
 
-from stand_in import HERE, TESTS, call, report
+from stand_in import HERE, TESTS, call, parser_of, report
 
 ROOT = os.path.dirname(TESTS)
 SOURCES = [f"{TESTS}/runtime/{name}.c" for name in ("test_comm", "ranks", "ranks_mpi")] + [f"{HERE}/comm_device.c"]
@@ -23,7 +22,7 @@ def check(args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("--include", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--libs", default="-lm -lpthread")

@@ -2,12 +2,11 @@
 """--dump-tensors of target cuda: all values that both targets compute are those of target C.
 
     dump.py --rankc RANKC [CASE...]"""
-import json
 import os
 import re
 import sys
 
-from stand_in import TESTS, Failed, call, parser_of, report
+from stand_in import TESTS, Failed, call, parser_of, read_json, report
 
 GPT2 = os.path.join(TESTS, "training", "gpt2")
 # options of compile; the verb; options of a run
@@ -24,8 +23,7 @@ def dump(rankc, work, target, case):
     directory = os.path.join(work, target)
     call(rankc, "compile", os.path.join(GPT2, "model.onnx"), "-q", "-o", directory, "--target", target, *options)
     program = os.path.join(directory, "model", "_")
-    with open(os.path.join(program, "manifest.json"), encoding="utf-8") as file:
-        names = [entry["name"] for entry in json.load(file)["inputs"]]
+    names = [entry["name"] for entry in read_json(program, "manifest.json")["inputs"]]
     data = [word for name in names for word in ("--data", f"{name}={GPT2}/{name}.npy")] if verb == "train" else []
     call(rankc, verb, program, "--comm", "loopback", *run, *data, "-q", "--dump-tensors", "*", "--dump-dir", f"{directory}.dump")
     return f"{directory}.dump"

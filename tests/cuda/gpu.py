@@ -7,7 +7,6 @@ The tests of suite cuda and those of programs and training, on a GPU: what PARTS
 lines of JSON, written as checks end, of which `gpu_report.py` makes a page. With --stand-in everything is compiled for the CPU
 (host/cuda_runtime.h), which tries the checks themselves. Objects that programs share are compiled once, and kept in COMPILED
 (../compile_once). Exit status 1 if one fails, 77 without a GPU."""
-import argparse
 import concurrent.futures
 import fnmatch
 import glob
@@ -22,7 +21,7 @@ import time
 import typing
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import skip  # noqa: E402
+from rankc_test import parser_of, skip  # noqa: E402
 
 import nccl_gpu  # finds tests/training too
 import pipeline
@@ -255,7 +254,8 @@ def chosen(options):
 
 
 def options_of():
-    parser = argparse.ArgumentParser(prog="gpu.sh run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
+    parser.prog = "gpu.sh run"
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="meson's build directory, or a bundle's")
     parser.add_argument("--results", default="gpu-results.jsonl", help="lines are added [%(default)s]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="checks at a time [%(default)s]")

@@ -13,7 +13,6 @@ they must succeed, whatever they print. Behind a line <!-- not run: REASON --> a
 begins with the line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line,
 which may ask for a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply, and links must lead
 somewhere, in the source tree and in all pages that are installed."""
-import argparse
 import functools
 import math
 import os
@@ -23,6 +22,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from rankc_test import call, parser_of  # noqa: E402
 
 NUMBER = re.compile(r"(-?\d+\.\d{3,})")
 PROGRAM = r"(?:rankc|make|cc|mpirun|python3|meson|ninja|apt|git|kill|\./\S+) "
@@ -109,7 +111,7 @@ def follow(guide, source, env, bless):
 def has_module(module, version=""):
     """Whether Python has the module, of at least that version."""
     code = f"import {module}; print({module}.__version__)" if version else f"import {module}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = call(sys.executable, "-c", code, status=None)
     numbers = [[int(part) for part in re.findall(r"\d+", text)] for text in (done.stdout.split("+")[0], version)]
     return not done.returncode and numbers[0] >= numbers[1]
 
@@ -124,7 +126,7 @@ def patch_faults(source):
     found = []
     for command in (["patch", "-p1", "--dry-run", "-F0", "-s", "-i"], ["git", "apply", "--check"]):
         for patch in sorted((source / "docs" / "patches").glob("*.patch")) if shutil.which(command[0]) else []:
-            done = subprocess.run([*command, patch.resolve()], cwd=source, capture_output=True, text=True)
+            done = call(*command, patch.resolve(), status=None, cwd=source)
             if done.returncode:
                 found.append(f"{command[0]}: {patch.name} does not apply:\n{done.stdout}{done.stderr}")
     return found
@@ -160,8 +162,7 @@ def environment(rankc):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--source", required=True, type=Path)
     parser.add_argument("--build", type=Path)
     parser.add_argument("--meson", default="meson")
@@ -171,7 +172,7 @@ def main():
     guides = args.guides or [args.source / "README.md", *sorted((args.source / "docs").glob("*.md"))]
     total, faults = 0, patch_faults(args.source)
     with tempfile.TemporaryDirectory() as stage:
-        rankc, paths = install(args.build, args.meson, stage) if args.build else (Path(args.rankc).resolve(), {})
+        rankc, paths = install(args.build, args.meson, stage) if args.build else (Path(args.rankc), {})
         env = {**environment(rankc), **paths}
         for page in sorted(Path(stage).rglob("*.md")):
             faults += link_faults(page)

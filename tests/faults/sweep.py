@@ -7,7 +7,6 @@
 The first builds in build-faults (or $FAULTS_BUILD) with every object an allocation of its own, and goes through
 tests/models. What was done is noted in the build directory: a sweep that was stopped goes on. The second runs rankc under
 strace: killed at, and failing in, every N-th system call that it really makes, those of libc and the loader too."""
-import argparse
 import collections
 import hashlib
 import os
@@ -21,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "bad"))
+sys.path.append(str(ROOT / "tests"))
+from rankc_test import dims_of, parser_of  # noqa: E402
 from record import record  # noqa: E402
 
 KINDS = ["memory", "no-memory", "EIO", "ENOSPC", "EINTR", "short", "kill", "kill-without-exchange"]
@@ -35,11 +36,6 @@ def build():
         subprocess.run(["meson", "setup", directory, ROOT, "-Dc_args=-DARENA_MALLOC"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "-C", directory, "tests/faults/test_faults"], check=True, stdout=subprocess.DEVNULL)
     return directory
-
-
-def dims(model):
-    path = model / "dims"
-    return [word for line in path.read_text().split() for word in ("--dim", line)] if path.exists() else []
 
 
 class Tally:
@@ -59,7 +55,7 @@ def sweep_models(arguments, tally):
             if name in done:
                 continue
             run = subprocess.run([directory / "tests/faults/test_faults", "--every", str(arguments.every), kind,
-                                  model / "model.onnx", *dims(model)], capture_output=True, text=True, check=False)
+                                  model / "model.onnx", *dims_of(model)], capture_output=True, text=True, check=False)
             points = re.fullmatch(r"(\d+) points\n", run.stdout)
             if points:
                 tally.points += int(points[1])
@@ -108,9 +104,8 @@ def sweep_system_calls(arguments, tally):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=None)
     parser.add_argument("--strace", action="store_true")
-    parser.add_argument("--rankc")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("models", nargs="*")

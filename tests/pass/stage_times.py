@@ -6,13 +6,13 @@
 
 The times are those of the artifact of "Balancing Pipeline Parallelism with Vocabulary Parallelism" (Yeung et al., 2024,
 arXiv 2411.05288): 1F1B on 8 stages with 128 micro-batches."""
-import argparse
 import collections
 import csv
+import os
 import sys
 
-sys.path.append(sys.path[0] + "/..")
-from rankc_test import call  # noqa: E402
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of  # noqa: E402
 
 SOURCE = "VocabularyParallelism artifact"
 METHODS = {"baseline": "base", "redis": "redis", "interlaced": "interlaced", "vocab-2": "vocab", "vocab-1": "synctwice"}
@@ -104,7 +104,7 @@ def compare(simulator, times, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("--simulator", required=True)
     parser.add_argument("--times")
     parser.add_argument("--rows")

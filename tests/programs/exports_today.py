@@ -26,7 +26,7 @@ import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_plans import plan_of  # noqa: E402
-from rankc_test import given, parser_of  # noqa: E402
+from rankc_test import bound_of, given, parser_of  # noqa: E402
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def compare(name, pytorch, ref, one, got, is_one):
     error = lambda value: np.abs(value.astype("f8") - ref)[finite].max(initial=0)
     if error(pytorch) > 1e-4 * largest + 1e-5:
         raise Outcome("differs", f"{name}: PyTorch differs from the graph in f64 by {error(pytorch):g}, the largest value is {largest:g}")
-    bound = 2 * error(pytorch if is_one else one) + 8 * np.finfo(pytorch.dtype).eps * largest
+    bound = bound_of(error(pytorch if is_one else one), largest, np.finfo(pytorch.dtype).eps)
     near = is_one and np.allclose(got, pytorch, rtol=1e-4, atol=1e-5, equal_nan=True)
     if error(got) > bound and not near:
         raise Outcome("differs", f"{name}: error {error(got):g} is above the bound {bound:g}, the largest value is {largest:g}")

@@ -27,16 +27,13 @@ import tempfile
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import parser_of  # noqa: E402
+from rankc_plans import plan_of  # noqa: E402
+from rankc_test import Failed, call, dims_of, parser_of  # noqa: E402
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL = os.path.join(TESTS, "models", "gpt2")
 RANKS = 4
 START = 120  # seconds within which all ranks are there, however busy the machine
-
-
-class Failure(Exception):
-    pass
 
 
 class Job:
@@ -64,7 +61,7 @@ class Job:
         children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         while len(self.pids) < RANKS:
             if time.monotonic() > until or self.process.poll() is not None:
-                raise Failure("the ranks did not start")
+                raise Failed("the ranks did not start")
             for pid in open(children).read().split():
                 words = open(f"/proc/{pid}/cmdline").read().split("\0")
                 if "--rank" in words:
@@ -83,7 +80,7 @@ class Job:
     def check_gone(self):
         left = [pid for pid in self.pids.values() if os.path.exists(f"/proc/{pid}")]
         if left:
-            raise Failure(f"processes are left: {left}")
+            raise Failed(f"processes are left: {left}")
 
 
 def strike(sweep, case, number, report, limit, *options):
@@ -95,14 +92,14 @@ def strike(sweep, case, number, report, limit, *options):
         time.sleep(delay)
         found, line, ended = job.signal_and_wait(rank, number)
         if not re.fullmatch(report.format(rank=rf"rank {rank} (of {RANKS} )?\(pid {job.pids[rank]}\)"), line):
-            raise Failure(f"rank {rank} (pid {job.pids[rank]}) after {delay:.4f} s: the report begins {line!r}")
+            raise Failed(f"rank {rank} (pid {job.pids[rank]}) after {delay:.4f} s: the report begins {line!r}")
         if job.process.returncode != 9:
-            raise Failure(f"exit {job.process.returncode}")
+            raise Failed(f"exit {job.process.returncode}")
         job.check_gone()
     if found > limit + sweep.late:
-        raise Failure(f"rank {rank} after {delay:.4f} s: found after {found:.3f} s")
+        raise Failed(f"rank {rank} after {delay:.4f} s: found after {found:.3f} s")
     if ended > found + 1:
-        raise Failure(f"rank {rank} after {delay:.4f} s: the job ended after {ended:.3f} s")
+        raise Failed(f"rank {rank} after {delay:.4f} s: the job ended after {ended:.3f} s")
     return found
 
 
@@ -161,7 +158,7 @@ def crowd(sweep, case):
             said = job.process.stderr.read()
             job.process.wait(timeout=START)
             if said or job.process.returncode != 130:
-                raise Failure(f"{len(others)} others: exit {job.process.returncode}: {said}")
+                raise Failed(f"{len(others)} others: exit {job.process.returncode}: {said}")
             job.check_gone()
     finally:
         for other in others:
@@ -214,7 +211,7 @@ class Sweep:
                 self.good += 1
                 self.total += seconds
                 self.worst = max(self.worst, seconds)
-            except (Failure, subprocess.TimeoutExpired) as failure:
+            except (Failed, subprocess.TimeoutExpired) as failure:
                 print(f"FAIL {self.name} case {self.cases}: {failure}", flush=True)
             self.cases += 1
             if self.table:
@@ -234,9 +231,7 @@ def main():
     args = parser.parse_args()
     work = tempfile.mkdtemp(prefix="rankc-failures-")
     try:
-        dims = [word for line in open(os.path.join(MODEL, "dims")) for word in ("--dim", line.strip())]
-        subprocess.run([args.rankc, "compile", os.path.join(MODEL, "model.onnx"), "-q", "-o", work, *dims,
-                        "--pas", "hybrid:tensor=2,pipeline=2"], check=True)
+        call(args.rankc, "compile", os.path.join(MODEL, "model.onnx"), "-q", "-o", work, *dims_of(MODEL), *plan_of("tp2pp2").options)
         return Sweep(args, work).run()
     except KeyboardInterrupt:
         return 1

@@ -7,7 +7,6 @@ made of is exact, ties included, and weights are rounded once.
 A scale is the fraction that its f32 is; a result has floor(extent x scale) elements, as ONNX's shape inference and reference say
 (ONNX Runtime and PyTorch round the product first: 7, not 6, for 10 x .7). align_corners takes the result's whole extent, as both of
 those do. --reference compares the fractions with ONNX's reference, of onnx 1.20 or later, and compiles nothing."""
-import argparse
 import math
 import os
 import random
@@ -19,7 +18,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
-from harness import call, expect, report # noqa: E402
+from harness import call, expect, parser_of, report # noqa: E402
 
 PER_MODEL = 500
 COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "tf_crop_and_resize",
@@ -240,8 +239,7 @@ def compare_reference(cases):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc")
+    parser = parser_of(__doc__, rankc=None)
     parser.add_argument("--cases", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reference", action="store_true")
@@ -251,7 +249,7 @@ def main():
         return compare_reference(cases)
     rankc = args.rankc
     parts = [cases[i:i + PER_MODEL] for i in range(0, len(cases), PER_MODEL)]
-    return report((f"cases {i * PER_MODEL} to {i * PER_MODEL + len(part) - 1}", lambda work, part=part: check(rankc, work, part))
+    return report((f"cases {i * PER_MODEL} to {i * PER_MODEL + len(part) - 1}", lambda work, part=part: check(args.rankc, work, part))
                   for i, part in enumerate(parts))
 
 

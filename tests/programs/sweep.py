@@ -21,7 +21,7 @@ import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_plans import plan_of  # noqa: E402
-from rankc_test import Failed, call, dims_of, given, needed, parser_of  # noqa: E402
+from rankc_test import Failed, bound_of, call, dims_of, given, needed, parser_of  # noqa: E402
 
 with needed():
     import numpy as np
@@ -135,7 +135,7 @@ class Sweep:
                 continue
             finite = np.isfinite(ref)
             distance = lambda x: np.abs(x.astype("f8") - ref)[finite].max() if finite.any() else 0.0
-            bound = 2 * distance(one[name]) + 8 * np.finfo(value.dtype).eps * np.abs(ref[finite]).max(initial=0)
+            bound = bound_of(distance(one[name]), np.abs(ref[finite]).max(initial=0), np.finfo(value.dtype).eps)
             if distance(mine) > bound:
                 raise Failed(f"{name}: error {distance(mine):g} is above the bound {bound:g}")
             worst = max(worst, distance(mine) / bound if bound else 0)

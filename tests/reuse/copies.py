@@ -13,7 +13,7 @@ import struct
 
 import numpy
 
-from harness import (HERE, MODELS, compile_command, dims_of, expect, flip_bit, instance, leftovers, parse, plan_of, rankc, snapshot,
+from harness import (HERE, MODELS, compile_command, dims_of, expect, flip_bit, instance, leftovers, manifest_of, parse, plan_of, rankc, snapshot,
                      sweep)
 
 TRAINING = os.path.join(os.path.dirname(HERE), "training")
@@ -77,8 +77,7 @@ def part(array, dim, ways, blocks, unit, place):
 def check_slices(result, model):
     """Every slice is the model's bytes, cut as the manifest says; what is stored is listed, once. Returns the bytes of weights
     that are the model's, and those of all files."""
-    with open(f"{result}/manifest.json") as file:
-        manifest = json.load(file)
+    manifest = manifest_of(result)
     folder, seen, of_model = f"{result}/weights", set(), 0
     files = {int(re.search(r"\d+", name)[0]): safetensors(f"{folder}/{name}") for name in os.listdir(folder)}
     for weight in manifest["weights"]:
@@ -161,8 +160,7 @@ def each_once(program, work):
         out = f"{work}/{name}"
         compiled(program, model, out, *plan, "--weights", "copy", "--no-build")
         sizes[name], total = check_slices(instance(out), text)
-        with open(f"{instance(out)}/manifest.json") as file:
-            slices = sum(len(weight["slices"]) for weight in json.load(file)["weights"])
+        slices = sum(len(weight["slices"]) for weight in manifest_of(out)["weights"])
         overhead = total - sizes[name]
         expect(overhead <= 128 * slices + 32 * len(os.listdir(f"{instance(out)}/weights")), f"{name}: {overhead} bytes of headers")
     expect(len(set(sizes.values())) == 1, f"{sizes}")
@@ -257,8 +255,7 @@ def from_reference(program, work):
     expect(outputs(program, name, f"{work}/again", f"{work}/got") == want, "other outputs")
     rankc(program, "verify", f"{work}/again").must(0)
     compiled(program, text, f"{work}/plain")
-    with open(f"{instance(f'{work}/plain')}/manifest.json") as file:
-        expect(json.load(file)["plan_ngpus"] == 1, "the mesh is that of the plan of the result")
+    expect(manifest_of(f"{work}/plain")["plan_ngpus"] == 1, "the mesh is that of the plan of the result")
     shutil.copy(text, f"{work}/alone.rir")
     done = rankc(program, *compile_command(f"{work}/alone.rir", f"{work}/x")).must(3, "E0345")
     expect("help: edit graph.rir in a copy of the directory" in done.stderr, done.stderr)

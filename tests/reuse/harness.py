@@ -12,7 +12,7 @@ import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_plans import plan_of  # noqa: E402, F401
-from rankc_test import MODELS, SKIP, Failed, call, dims_of, expect, parser_of  # noqa: E402, F401
+from rankc_test import MODELS, SKIP, Failed, call, dims_of, expect, manifest_of, parser_of  # noqa: E402, F401
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTSIDE = ("location.json",)  # of byte-identity (DESIGN 5), as are build/ and lock files

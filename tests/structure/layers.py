@@ -11,7 +11,7 @@ import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_plans import plan_of  # noqa: E402
-from rankc_test import call, manifest_of, needed, rankc_of  # noqa: E402
+from rankc_test import bound_of, call, manifest_of, needed, rankc_of  # noqa: E402
 
 with needed():
     import numpy as np
@@ -72,7 +72,7 @@ def check(rankc, work):
         y = np.load(out + "/y/y.npy")
         one = y if one is None else one
         error = np.abs(y - reference).max()
-        bound = 2 * np.abs(one - reference).max() + 8 * np.finfo("f4").eps * np.abs(reference).max()
+        bound = bound_of(np.abs(one - reference).max(), np.abs(reference).max())
         if error > bound or error > 1e-5:
             raise SystemExit(f"{plan}: off by {error:g}, bound {bound:g}")
     print(f"{len(PLANS)} plans")

@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_plans import plan_of  # noqa: E402
-from rankc_test import call, needed, rankc_of  # noqa: E402
+from rankc_test import bound_of, call, needed, rankc_of  # noqa: E402
 
 with needed():
     import numpy as np
@@ -86,7 +86,7 @@ def check(rankc, work):
                 values = run(rankc, work, plan, steps, comm)
                 for name, value, mine, ref in zip(("loss", "w_new"), values, one, reference):
                     error = np.abs(value - ref).max()
-                    bound = 2 * np.abs(mine - ref).max() + 8 * np.finfo("f4").eps * np.abs(ref).max()
+                    bound = bound_of(np.abs(mine - ref).max(), np.abs(ref).max())
                     if error > bound:
                         raise SystemExit(f"{plan} after {steps} steps: {name} is off by {error:g}, bound {bound:g}")
         if steps == 1 and np.abs(one[1] - w).max() < 0.01:

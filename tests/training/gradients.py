@@ -18,8 +18,8 @@ import os
 import sys
 
 import harness
-from harness import HERE, Failed, expect, names_of, needed, parser_of, plan_of, report
-from long_sequences import EPS, tensors_of
+from harness import HERE, Failed, bound_of, expect, names_of, needed, parser_of, plan_of, report
+from long_sequences import tensors_of
 
 with needed():
     import numpy
@@ -78,7 +78,7 @@ def check_plan(plan, made, one, reference):
     for name, wanted in reference.items():
         own = numpy.abs(wanted).max()
         scale = largest if own <= ROUNDING * largest else own
-        allowed = 2 * distance(one[name], wanted) + 8 * EPS * scale
+        allowed = bound_of(distance(one[name], wanted), scale)
         found = distance(made[name], wanted)
         expect(found <= allowed, f"{plan}: '{name}' is {found:.2e} from f64, allowed are {allowed:.2e}")
         worst = max(worst, found / allowed if allowed else 0.0)

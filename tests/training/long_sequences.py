@@ -23,11 +23,10 @@ import struct
 import sys
 import tempfile
 
-from harness import HERE, call, expect, lines_of, parser_of, plan_of, report
+from harness import HERE, bound_of, call, expect, lines_of, parser_of, plan_of, report
 
 MODEL = os.path.join(HERE, "..", "models", "llama", "model.onnx")
 BATCH, LENGTH, VOCAB, SAMPLES, ACCUMULATE = 2, 512, 97, 16, 2
-EPS = 2.0**-23
 
 # How the sequence is divided in two and in four: policy without further axes, options. Two heads of keys cannot be exchanged among four.
 DIVIDED = {
@@ -116,7 +115,7 @@ def compare(plan, one, reference):
     """Raises Failed for what is outside the bound; the largest differences of losses and of norms from one rank, relative."""
     expect(plan.keys() == one.keys() == reference.keys(), "not the same parameters")
     for name, wanted in reference.items():
-        allowed = 2 * distance(one[name], wanted) + 8 * EPS * max(map(abs, wanted))
+        allowed = bound_of(distance(one[name], wanted), max(map(abs, wanted)))
         found = distance(plan[name], wanted)
         expect(found <= allowed, f"{name}: {found:.2e} from f64, allowed are {allowed:.2e}")
     worst = (max(abs(a - b) / abs(b) for a, b in zip(plan[name], one[name])) for name in ("loss", "grad_norm"))

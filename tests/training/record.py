@@ -17,7 +17,6 @@ Dropout is done by masks of Philox, as rankc's are (opcheck/reference.py).
 A step's micro-batches are taken in order, going on from the start when the samples end. The gradient is that of the mean
 loss of the micro-batches. It needs PyTorch and torchvision (written for 1.13 and 0.14, Debian's python3-torch and
 python3-torchvision) and numpy."""
-import argparse
 import functools
 import json
 import math
@@ -31,6 +30,8 @@ import numpy
 import torch
 from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer
+
+from harness import parser_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
 from export import Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM, Mlp, SparseLm  # noqa: E402
@@ -474,7 +475,7 @@ def record(name, case, folder, micro_batches=MICRO_BATCHES):
 
 def main(cases, record_case, description):
     """The command line of a script that records cases by name, each into a folder of its own."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(description, rankc=False)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
     parser.add_argument("names", metavar="NAME", nargs="*", choices=[*cases, []])
     options = parser.parse_args()

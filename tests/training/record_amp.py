@@ -10,7 +10,6 @@ whether the step was skipped.
 
 GradScaler of PyTorch 1.13 wants CUDA: its two native functions are replaced by what PyTorch documents of them
 (aten/src/ATen/native/cuda/AmpKernels.cu); all else is PyTorch's."""
-import argparse
 import copy
 import json
 import math
@@ -25,6 +24,7 @@ from torch import nn
 from torch.cuda.amp import GradScaler
 from torch.cuda.amp import grad_scaler
 
+from harness import parser_of
 import record
 from record import CASES, SAMPLES, STEPS
 
@@ -138,7 +138,7 @@ def record_scaled(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
     parser.add_argument("names", metavar="NAME", nargs="*", default=[*AUTOCAST, "mlp_scaled"])
     options = parser.parse_args()

@@ -11,7 +11,6 @@ its bytes, and name directories of the machine.
 
 It needs PyTorch, torchvision, transformers, onnx, onnxscript and numpy from pip (written for 2.15, 0.29, 5.23, 1.23, 0.7
 and 2.4)."""
-import argparse
 import copy
 import functools
 import json
@@ -25,6 +24,7 @@ import onnx
 import torch
 from torch import nn
 
+from harness import parser_of
 from exported_models import MODELS
 from record import Case, make, reference_of, write_case
 
@@ -170,7 +170,7 @@ def optimizers_of(model, forms, optimizer):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "exports")
     parser.add_argument("--optimizer", choices=[*OPTIMIZERS, "alternate"], default="alternate")
     parser.add_argument("--forms", nargs="*", choices=FORMS, default=["default", "plain", "legacy"])

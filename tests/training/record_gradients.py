@@ -7,7 +7,6 @@ Cases are the tables in modules.py. Writes DIR/CASE: model.onnx, an array for ea
 micro-batches, and gradients.npz: "start/PARAMETER" is the parameter, "2/PARAMETER" and "4/PARAMETER" are the mean gradients of
 the first 2 and 4 micro-batches in f64. Parameters without a gradient are left out. It needs PyTorch, onnx and onnxscript from
 pip (written for 2.15, 1.23 and 0.7)."""
-import argparse
 import copy
 import logging
 import pathlib
@@ -19,6 +18,7 @@ import onnx
 import torch
 from torch import nn
 
+from harness import parser_of
 from modules import CASES, Integers, Positive, Signs
 
 BATCH, MICRO_BATCHES = 4, (2, 4)
@@ -93,7 +93,7 @@ def folder_name(case):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "gradients")
     parser.add_argument("cases", nargs="*")
     options = parser.parse_args()

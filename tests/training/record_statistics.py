@@ -7,7 +7,6 @@
 DistributedDataParallel broadcasts. "shared": SyncBatchNorm, which is BatchNorm of the units' micro-batches one behind the other.
 Per number of units and micro-batches of a unit: losses and gradient norms of STEPS steps in f64, then the loss in evaluation
 and the running statistics. It needs what record.py needs, and onnx."""
-import argparse
 import json
 import pathlib
 import warnings
@@ -16,6 +15,7 @@ import onnx.numpy_helper
 import torch
 from torch import nn
 
+from harness import parser_of
 import record
 
 STEPS = 6
@@ -67,7 +67,7 @@ def train(modules, case, data, units, accumulate, shared):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("names", metavar="CASE", nargs="*", choices=[*RUNS, []])
     warnings.filterwarnings("ignore")
     for name in parser.parse_args().names or RUNS:

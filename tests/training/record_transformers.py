@@ -7,7 +7,6 @@ writes what record.py writes, of the families of tests/models/export_transformer
 draws. The loss is the mean squared distance of the first output from a target; dropout is off, BatchNormalization trains.
 Nothing of it is committed: it is for `train.py DIR/NAME...`, as models that nobody here wrote. It needs PyTorch (tried with
 1.13, Debian's python3-torch), onnx and transformers (4.30.2)."""
-import argparse
 import json
 import pathlib
 import warnings
@@ -19,6 +18,7 @@ import transformers
 from torch import nn
 from transformers.models.ibert.quant_modules import QuantEmbedding
 
+from harness import parser_of
 from record import Case, SAMPLES, record  # which also finds tests/models
 from export_transformers import BATCH, FAMILIES, FirstOutput, OPSET
 
@@ -89,7 +89,7 @@ def freeze(case, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("names", metavar="NAME", nargs="*", choices=[*FAMILIES, []])
     options = parser.parse_args()

@@ -8,7 +8,6 @@
   single     of a batch of one sample, a file of one sample is that of all
   refused    files that have not the shape, or tensors that differ; names of no input
   inferred   --accumulate takes the input once"""
-import json
 import sys
 
 import numpy as np
@@ -16,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import harness
-from harness import call, expect, lines_of, parser_of, report
+from harness import call, expect, lines_of, manifest_of, parser_of, report
 
 BATCH, WIDTH, SAMPLES = 2, 8, 16
 RANDOM = np.random.default_rng(1)
@@ -68,8 +67,7 @@ class Bench(harness.Bench):
                     status=status).stderr
 
     def shared(self):
-        with open(self.path("out/net/_/manifest.json")) as file:
-            return [port["name"] for port in json.load(file)["inputs"] if port.get("shared")]
+        return [port["name"] for port in manifest_of(self.path("out"))["inputs"] if port.get("shared")]
 
     def train(self, x, m, *options, status=0):
         """The losses of an epoch, or the error."""

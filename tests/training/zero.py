@@ -16,13 +16,11 @@ A case is micro-batches per unit and step, and options (OPTIONS): "4", "4+clip".
 import concurrent.futures
 import fnmatch
 import functools
-import glob
-import json
 import os
 import sys
 import tempfile
 
-from harness import Failed, call, expect, lines_of, model_of, names_of, needed, parser_of, plan_of, recorded, report
+from harness import Failed, call, expect, json_of, lines_of, manifest_of, model_of, names_of, needed, parser_of, plan_of, recorded, report
 
 with needed():
     import numpy as np
@@ -158,9 +156,8 @@ class Bench:
         data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={self.work}/{model}/{name}.npy")]
         call(self.rankc, "train", out, *data, "--steps", str(STEPS), "--log", out + ".log", "--threads", "1")
         call(self.rankc, "verify", out, "-q")
-        memory = json.loads(call(self.rankc, "show", out, "--json").stdout)["ranks"][0]["memory"]
-        with open(glob.glob(out + "/*/_/manifest.json")[0]) as file:
-            return Trained(lines_of(out + ".log"), memory, json.load(file))
+        memory = json_of(self.rankc, "show", out, "--json")["ranks"][0]["memory"]
+        return Trained(lines_of(out + ".log"), memory, manifest_of(out))
 
 
 def words_of(case):

@@ -25,15 +25,13 @@ import typing
 import zlib
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-from rankc_test import call, needed, parser_of, read_json  # noqa: E402
+from rankc_test import EPS, bound_of, call, needed, parser_of, read_json  # noqa: E402
 
 with needed():
     import numpy as np
     from reference import DTYPES, REFERENCE, bits_of_bf16, round_to_bf16
 
 PROGRAMS = ["cut3", "cut2", "stages", "whole"]
-
-EPS = {"f32": 2.0 ** -23, "f64": 2.0 ** -52, "fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
 
 # Of the largest result, in units of the type's precision. Elementwise functions are made of up to four, each within 4
 # ulp; sums here have at most 64 terms, which with the signs of random terms come to less than 8 ulp. Halves are computed in f32
@@ -206,7 +204,7 @@ def cut_failure(cut, kind, result, whole, reference):
     if kind == "equal":
         return None if np.array_equal(value, one, equal_nan=dtype in EPS) else "other values"
     error, largest = error_of(value, reference)
-    bound = 2 * error_of(one, reference)[0] + 8 * EPS[dtype] * largest
+    bound = bound_of(error_of(one, reference)[0], largest, EPS[dtype])
     return None if error <= bound else f"error {error:g} above {bound:g}"
 
 
