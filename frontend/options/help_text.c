@@ -102,30 +102,29 @@ const char *help_later_text(enum verb verb, struct arena *arena) {
     return strbuf_text(&list);
 }
 
-static void put_sentence(struct strbuf *out, const char *text) {
-    char *sentence = arena_printf(out->arena, "%s.", text);
+const char *help_sentence(const char *text, struct arena *arena) {
+    char *sentence = arena_printf(arena, "%s.", text);
     sentence[0] = (char)toupper((unsigned char)sentence[0]);
-    help_put_wrapped(out, sentence, 0, 0);
+    return sentence;
 }
 
 /* ---- examples ---- */
 
-static const struct {
-    enum verb verb;
-    const char *title, *text, *what;
-} manual[] = {
-#define EXAMPLE(verb, command, what)  {VERB_##verb, "Example", command, what},
-#define SHOWN(verb, command, what)    {VERB_##verb, "Example", command, what},
-#define MANUAL_FILE(verb, name, what) {VERB_##verb, "File", name, what},
+const struct manual_row manual_rows[] = {
+#define EXAMPLE(verb, command, what)  {VERB_##verb, false, command, what},
+#define SHOWN(verb, command, what)    {VERB_##verb, false, command, what},
+#define MANUAL_FILE(verb, name, what) {VERB_##verb, true, name, what},
 #include "frontend/options/manual.def"
+    {VERBS, false, NULL, NULL},
 };
 
 void help_examples(struct strbuf *out, enum verb verb) {
-    for (size_t i = 0; i < sizeof manual / sizeof *manual; i++) {
-        if (verb != VERB_HELP && manual[i].verb != verb) continue;
-        strbuf_printf(out, "\n%s: ", manual[i].title);
-        help_put_wrapped(out, manual[i].what, strlen(manual[i].title) + 2, 0);
-        strbuf_printf(out, "  %s\n", manual[i].text);
+    for (const struct manual_row *row = manual_rows; row->text; row++) {
+        if (verb != VERB_HELP && row->verb != verb) continue;
+        const char *title = row->is_file ? "File" : "Example";
+        strbuf_printf(out, "\n%s: ", title);
+        help_put_wrapped(out, row->what, strlen(title) + 2, 0);
+        strbuf_printf(out, "  %s\n", row->text);
     }
 }
 
@@ -143,7 +142,8 @@ static void put_verb(struct strbuf *out, const struct verb_row *verb) {
 
 void help_overview(struct strbuf *out) {
     strbuf_puts(out, "usage: rankc VERB ... ; rankc VERB --help\n\n");
-    put_sentence(out, "rankc compiles an ONNX model into one program per rank of a parallel job, and runs the job");
+    help_put_wrapped(out, "Rankc compiles an ONNX model into one program per rank of a parallel job, and runs the job.",
+                     0, 0);
     const enum verb *next = verb_order;
     for (const struct section *section = verb_sections; section->n; next += section->n, section++) {
         put_title(out, section->title);
@@ -157,7 +157,7 @@ void help_verb(struct strbuf *out, enum verb verb) {
     const struct verb_row *row = &verb_rows[verb];
     const char *later = help_later_text(verb, out->arena);
     strbuf_printf(out, "usage: rankc %s%s%s [options]\n\n", row->name, *row->operand ? " " : "", row->operand);
-    put_sentence(out, row->help);
+    help_put_wrapped(out, help_sentence(row->help, out->arena), 0, 0);
     if (*action_names(verb, "", out->arena)) strbuf_puts(out, "\nActions:\n");
     for (int i = 1; i < ACTIONS; i++) {
         const struct action_row *action = &action_rows[i];

@@ -54,6 +54,14 @@ void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct s
                       void (*option)(struct strbuf *out, const struct option *row));
 /* The explanation of an option, with its default in brackets. */
 const char *help_option_text(const struct option *row, struct arena *arena);
+/* The text as a sentence. */
+const char *help_sentence(const char *text, struct arena *arena);
+/* The rows of manual.def, ended by one without text. */
+extern const struct manual_row {
+    enum verb verb;
+    bool is_file; /* else an example */
+    const char *text, *what;
+} manual_rows[];
 /* Names the options and words of the verb that are not supported yet; "" if there are none. */
 const char *help_later_text(enum verb verb, struct arena *arena);
 

@@ -58,12 +58,6 @@ static void put_subsection(struct strbuf *out, const char *title) {
     if (strcmp(title, "Options") != 0) strbuf_printf(out, ".SS %s\n", title);
 }
 
-static void put_sentence(struct strbuf *out, const char *text) {
-    char *sentence = arena_printf(out->arena, "%s.", text);
-    sentence[0] = (char)toupper((unsigned char)sentence[0]);
-    put_paragraph(out, sentence);
-}
-
 static void put_synopsis(struct strbuf *out, const struct verb_row *row) {
     strbuf_printf(out, "\\fBrankc %s\\fR ", row->name);
     put_roff(out, row->operand);
@@ -101,42 +95,27 @@ static const struct {
                        "default $HOME/.cache."},
 };
 
-/* Rows of manual.def. */
-struct manual_row {
-    enum verb verb;
-    const char *text, *what;
-};
-static const struct manual_row examples[] = {
-#define EXAMPLE(verb, command, what) {VERB_##verb, command, what},
-#define SHOWN(verb, command, what)   {VERB_##verb, command, what},
-#include "frontend/options/manual.def"
-};
-static const struct manual_row files[] = {
-#define MANUAL_FILE(verb, name, what) {VERB_##verb, name, what},
-#include "frontend/options/manual.def"
-};
-
 static void put_examples(struct strbuf *out, enum verb verb) {
     bool first = true;
-    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
-        if (examples[i].verb != verb) continue;
+    for (const struct manual_row *row = manual_rows; row->text; row++) {
+        if (row->is_file || row->verb != verb) continue;
         if (first) put_section(out, "EXAMPLES");
         first = false;
         strbuf_puts(out, ".PP\n");
-        put_sentence(out, examples[i].what);
+        put_paragraph(out, help_sentence(row->what, out->arena));
         strbuf_puts(out, ".PP\n.RS 4\n.nf\n");
-        put_paragraph(out, examples[i].text);
+        put_paragraph(out, row->text);
         strbuf_puts(out, ".fi\n.RE\n");
     }
 }
 
 static void put_files(struct strbuf *out, enum verb verb) {
     bool first = true;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        if (files[i].verb != verb) continue;
+    for (const struct manual_row *row = manual_rows; row->text; row++) {
+        if (!row->is_file || row->verb != verb) continue;
         if (first) put_section(out, "FILES");
         first = false;
-        put_tag(out, files[i].text, "", arena_printf(out->arena, "%s.", files[i].what));
+        put_tag(out, row->text, "", arena_printf(out->arena, "%s.", row->what));
     }
 }
 
@@ -186,7 +165,7 @@ void help_man_verb(struct strbuf *out, enum verb verb) {
     put_section(out, "SYNOPSIS");
     put_synopsis(out, row);
     put_section(out, "DESCRIPTION");
-    put_sentence(out, row->help);
+    put_paragraph(out, help_sentence(row->help, out->arena));
     if (*action_names(verb, "", out->arena)) put_section(out, "ACTIONS");
     for (int i = 1; i < ACTIONS; i++)
         if (action_rows[i].verb == verb)
