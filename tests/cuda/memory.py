@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from program import LOOPBACK, infer, planned, train
-from stand_in import TESTS, Failed, parser_of, report, skip
+from stand_in import TESTS, Failed, parser_of, plan_of, report, skip
 
 sys.path.insert(0, os.path.join(TESTS, "..", "bench"))
 from device_trace import NoTrace, build_trace, traced  # noqa: E402
@@ -20,10 +20,10 @@ LIBRARIES = 8 << 20
 # How a program is made, of what, with which options.
 PROGRAMS = {
     "gpt2": (infer, "gpt2", []),
-    "gpt2 tensor=2,pipeline=2": (infer, "gpt2", ["--pas", "hybrid:tensor=2,pipeline=2"]),
+    "gpt2 tp2pp2": (infer, "gpt2", plan_of("tp2pp2").options),
     "resnet": (infer, "resnet", []),
     "train gpt2 bf16 flash": (train, "gpt2", ["--amp", "bf16", "--attention", "flash"]),
-    "train llama data=2": (train, "llama", ["--pas", "data:data=2"]),
+    "train llama data2": (train, "llama", plan_of("data2").options),
 }
 
 

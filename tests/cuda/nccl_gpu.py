@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 from program import LOOPBACK, infer, train # noqa: E402
-from stand_in import HERE, STAND_IN, Failed, build_library, call, needed, parser_of, report, skip # noqa: E402
+from stand_in import HERE, STAND_IN, Failed, build_library, call, needed, parser_of, plan_of, report, skip # noqa: E402
 
 with needed():
     import numpy as np
@@ -23,16 +23,16 @@ with needed():
 BOUND, STEPS = 1e-5, 5
 # A model or a case, ranks, options.
 CASES = {
-    "gpt2 tensor=2": (infer, "gpt2", 2, ["--pas", "tp:tensor=2"]),
-    "gpt2 tensor=3": (infer, "gpt2", 3, ["--pas", "tp:tensor=3"]),
-    "gpt2 pipeline=2": (infer, "gpt2", 2, ["--pas", "pp:pipeline=2"]),
-    "gpt2 tensor=2,pipeline=2": (infer, "gpt2", 4, ["--pas", "hybrid:tensor=2,pipeline=2"]),
-    "train gpt2 units": (train, "gpt2", 2, ["--runtime-ngpus", "2", "--reducer-bucket-cap-mb", "0.01"]),
-    "train gpt2 tensor=2,data=2": (train, "gpt2", 4, ["--pas", "hybrid:tensor=2,data=2"]),
-    "train gpt2 pipeline=2": (train, "gpt2", 2, ["--pas", "pp:pipeline=2", "--schedule", "1f1b", "--accumulate", "4"]),
-    "train gpt2 tensor=2,pipeline=3": (train, "gpt2", 6, ["--pas", "hybrid:tensor=2,pipeline=3", "--schedule", "gpipe", "--accumulate", "4"]),
-    "train gpt2 ZeRO 3": (train, "gpt2", 2, ["--runtime-ngpus", "2", "--use-zero", "3", "--zero-prefetch", "2"]),
-    "train mlp tensor=2 units": (train, "mlp", 4, ["--pas", "tp:tensor=2", "--runtime-ngpus", "4"]),
+    "gpt2 tp2": (infer, "gpt2", 2, plan_of("tp2").options),
+    "gpt2 tp3": (infer, "gpt2", 3, plan_of("tp3").options),
+    "gpt2 pp2": (infer, "gpt2", 2, plan_of("pp2").options),
+    "gpt2 tp2pp2": (infer, "gpt2", 4, plan_of("tp2pp2").options),
+    "train gpt2 dp2": (train, "gpt2", 2, [*plan_of("dp2").options, "--reducer-bucket-cap-mb", "0.01"]),
+    "train gpt2 tp2data2": (train, "gpt2", 4, plan_of("tp2data2").options),
+    "train gpt2 pp2": (train, "gpt2", 2, [*plan_of("pp2").options, "--schedule", "1f1b", "--accumulate", "4"]),
+    "train gpt2 tp2pp3": (train, "gpt2", 6, [*plan_of("tp2pp3").options, "--schedule", "gpipe", "--accumulate", "4"]),
+    "train gpt2 ZeRO 3": (train, "gpt2", 2, [*plan_of("dp2").options, "--use-zero", "3", "--zero-prefetch", "2"]),
+    "train mlp tp2dp2": (train, "mlp", 4, [*plan_of("tp2dp2").options]),
 }
 WAYS = [lambda rank: {"NCCL_HOSTID": f"rankc-{rank}"}, lambda rank: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]
 

@@ -20,13 +20,13 @@ from stand_in import Failed, call, dims_of, parser_of, plan_of, report, skip
 GPT2 = ["gpt2", "--dim", "batch=2", "--dim", "seq=11"]
 CASES = {
     "gpt2 dp": GPT2,
-    "gpt2 tp": [*GPT2, "--pas", "tp:tensor=2"],
-    "gpt2 data": [*GPT2, "--pas", "data:data=2"],
-    "gpt2 hybrid": [*GPT2, "--pas", "hybrid:tensor=2,data=2,pipeline=2"],
-    "train gpt2 hybrid": ["training/gpt2", "--train", "--pas", "hybrid:tensor=2,data=2", "--clip-grad-norm", "1"],
-    "train gpt2 bf16": ["training/gpt2", "--train", "--pas", "tp:tensor=2", "--amp", "bf16"],
+    "gpt2 tp": [*GPT2, *plan_of("tp2").options],
+    "gpt2 data": [*GPT2, *plan_of("data2").options],
+    "gpt2 hybrid": [*GPT2, *plan_of("tp2data2pp2").options],
+    "train gpt2 hybrid": ["training/gpt2", "--train", *plan_of("tp2data2").options, "--clip-grad-norm", "1"],
+    "train gpt2 bf16": ["training/gpt2", "--train", *plan_of("tp2").options, "--amp", "bf16"],
     "train gpt2 flash": ["training/gpt2", "--train", "--amp", "fp16", "--attention", "flash"],
-    "train gpt2 fp8": ["training/gpt2_fp8", "--train", "--pas", "tp:tensor=2", "--amp", "bf16", "--fp8", "hybrid"],
+    "train gpt2 fp8": ["training/gpt2_fp8", "--train", *plan_of("tp2").options, "--amp", "bf16", "--fp8", "hybrid"],
     "train cnn": ["training/cnn_bn", "--train"],
 }
 MOST_SECONDS = 30

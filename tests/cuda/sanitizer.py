@@ -10,14 +10,14 @@ import shutil
 import sys
 
 from program import LOOPBACK, infer, train
-from stand_in import Failed, call, parser_of, report, skip
+from stand_in import Failed, call, parser_of, plan_of, report, skip
 
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 FLASH = ["--attention", "flash"]
 # How a program is made, of what, with which options.
 PROGRAMS = {
     "mlp": (infer, "mlp", []),
-    "gpt2 tensor=2": (infer, "gpt2", ["--pas", "tp:tensor=2"]),
+    "gpt2 tp2": (infer, "gpt2", plan_of("tp2").options),
     "mobilenet_v3": (infer, "mobilenet_v3", []),
     "train gpt2": (train, "gpt2", []),
     "train gpt2 bf16 flash": (train, "gpt2", ["--amp", "bf16", *FLASH]),
