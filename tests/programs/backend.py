@@ -237,8 +237,8 @@ class Test:
             binds = [f"--bind={value.name}={path}" for value, path in self.files(0)
                      if value.name in bound and is_tensor(value)]
             policy = ["--pas", self.args.pas] if self.args.pas else []
-            status, stderr = call([self.args.rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o",
-                                   self.work, "-q", *policy, *self.dims(), *self.list_options(), *binds])
+            status, stderr = said_by(self.args.rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o", self.work, "-q", *policy,
+                                     *self.dims(), *self.list_options(), *binds)
             code, text = error_of(stderr)
             if status == 0:
                 return bound
