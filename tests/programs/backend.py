@@ -23,14 +23,13 @@ Prints what failed and the counts; --table writes them as a document. The exit s
 or python3-onnx."""
 import collections
 import concurrent.futures
-import json
 import os
 import re
 import sys
 import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import Failed, call, needed, parser_of, skip  # noqa: E402
+from rankc_test import Failed, call, needed, parser_of, read_json, skip  # noqa: E402
 
 with needed():
     import numpy as np
@@ -257,7 +256,7 @@ class Test:
         return out
 
     def compare(self, number, out):
-        listed = {entry["name"]: entry["file"] for entry in json_of(out)["outputs"]}
+        listed = {entry["name"]: entry["file"] for entry in read_json(out, "outputs.json")["outputs"]}
         wanted = list(self.results(number))
         if set(listed) != {value.name for value, _ in wanted}:
             raise Outcome("failed", f"outputs {sorted(listed)}")
@@ -345,11 +344,6 @@ def content(declared, data):
     if optional.elem_type == onnx.OptionalProto.SEQUENCE:
         return list(optional.sequence_value.tensor_values)
     return optional.tensor_value if optional.elem_type == onnx.OptionalProto.TENSOR else None
-
-
-def json_of(out):
-    with open(os.path.join(out, "outputs.json")) as file:
-        return json.load(file)
 
 
 def check(args, name):
