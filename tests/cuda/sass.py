@@ -79,7 +79,7 @@ def main():
     args = parser.parse_args()
     disassembler = os.environ.get("NVDISASM") or shutil.which("nvdisasm")
     if not shutil.which("nvcc") or not disassembler:
-        skip("there is no", "nvdisasm" if shutil.which("nvcc") else "nvcc")
+        skip("there is no nvdisasm" if shutil.which("nvcc") else "there is no nvcc")
     failed = False
     for options, quick in PROGRAMS:
         with tempfile.TemporaryDirectory(prefix="rankc-sass-") as work:
