@@ -77,7 +77,7 @@ def main():
     args = parser.parse_args()
     there_is_one = bool(glob.glob("/dev/nvidia[0-9]*"))
     if there_is_one == args.without_gpu or (STAND_IN and not args.without_gpu):
-        skip("there is a GPU" if there_is_one else "skipped: there is no GPU")
+        skip("there is a GPU" if there_is_one else "there is no GPU")
     with tempfile.TemporaryDirectory(prefix="rankc-profile-") as work:
         (check_without_gpu if args.without_gpu else check)(args.rankc, work)
     return 0
