@@ -7,7 +7,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, ".."))
 from rankc_test import Failed, call, expect  # noqa: E402, F401
 
-ENVIRONMENT = dict(os.environ, CFLAGS="-O1", LC_ALL="C")
+ENVIRONMENT = {"CFLAGS": "-O1", **os.environ, "LC_ALL": "C"}
 
 
 def run(*words, limit=120, environment=None, **how):

@@ -18,7 +18,7 @@ from harness import (HERE, MODELS, compile_command, dims_of, expect, flip_bit, i
 
 TRAINING = os.path.join(os.path.dirname(HERE), "training")
 PLANS = ["one", "tp2", "tp3", "pp2", "tp2data2", "dp2"]
-QUICK = {"CFLAGS": "-O0"}
+QUICK = {"CFLAGS": os.environ.get("CFLAGS", "-O0")}
 TYPES = {"f32": "<f4", "f64": "<f8", "fp16": "<f2", "i64": "<i8", "i32": "<i4", "bool": "|b1", "u8": "|u1"}
 NAMES = {"f32": "F32", "f64": "F64", "fp16": "F16", "i64": "I64", "i32": "I32", "bool": "BOOL", "u8": "U8"}
 

@@ -21,7 +21,7 @@ INPUT = "x=" + os.path.join(MODELS, "mlp", "inputs", "x.npy")
 GPT2 = os.path.join(MODELS, "gpt2", "model.onnx")
 TP2 = ["--pas", "tp", "--plan-ngpus", "2"]
 NOBODY = 65534
-QUICK = {"CFLAGS": "-O0"}
+QUICK = {"CFLAGS": os.environ.get("CFLAGS", "-O0")}
 
 
 def compiled(program, out, *options, **run):

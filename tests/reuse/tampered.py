@@ -14,7 +14,7 @@ MODEL = os.path.join(MODELS, "mlp", "model.onnx")
 INPUT = ["--input", "x=" + os.path.join(MODELS, "mlp", "inputs", "x.npy")]
 TRAINING = os.path.join(os.path.dirname(HERE), "training", "mlp")
 DATA = [word for name in ("x", "target") for word in ("--data", f"{name}={TRAINING}/{name}.npy")]
-QUICK = dict(os.environ, CFLAGS="-O0")
+QUICK = {"CFLAGS": "-O0", **os.environ}
 PASSES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "passes", "passes.def")
 # Who reads what, of a result that refers to its model.
 READS = {"manifest.json": ["verify", "run", "show", "train"], "plan.json": ["verify"], "graph.rir": ["verify"],

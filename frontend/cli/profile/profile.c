@@ -85,21 +85,24 @@ int profile_compile(const struct profiling *p, const char *name, const char *gra
         if (!pas) return -1;
         pas = arena_printf(arena, "manual:%s", pas);
     }
+    struct arena *scratch = arena_scratch(arena); /* a compile takes several times what its constants take */
     char *words[] = {"compile",
-                     arena_strdup(arena, path),
+                     arena_strdup(scratch, path),
                      "-q",
                      "-o",
-                     arena_strdup(arena, p->work),
+                     arena_strdup(scratch, p->work),
                      "--reuse=override",
-                     arena_printf(arena, "--pas=%s", pas),
-                     arena_printf(arena, "--runtime-ngpus=%" PRId64, ranks),
+                     arena_printf(scratch, "--pas=%s", pas),
+                     arena_printf(scratch, "--runtime-ngpus=%" PRId64, ranks),
                      "--target=cuda", /* and what only it takes */
                      "--arch=native"};
     const int all = sizeof words / sizeof *words;
     struct driver_result result;
     struct options options;
-    if (options_parse(&options, p->gpu ? all : all - 2, words, arena, p->cli->diags)) return -1;
-    return driver_compile(&options, arena, p->cli->diags, &result);
+    int failed = options_parse(&options, p->gpu ? all : all - 2, words, scratch, p->cli->diags);
+    if (!failed) failed = driver_compile(&options, scratch, p->cli->diags, &result);
+    arena_release(arena, scratch);
+    return failed;
 }
 
 static int compile(const struct profiling *p, int number) {
