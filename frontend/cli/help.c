@@ -9,8 +9,6 @@ static int help_on(struct cli *cli, struct strbuf *text) {
     for (int i = 0; i < VERBS; i++) {
         names[i] = verb_rows[i].name;
         if (strcmp(names[i], word)) continue;
-        if (verb_rows[i].later)
-            return diag_error(cli->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: rankc %s", word);
         (cli->options->man ? help_man_verb : help_verb)(text, (enum verb)i);
         if (cli->options->verbose && !cli->options->man) help_examples(text, (enum verb)i);
         return 0;

@@ -53,15 +53,10 @@ static bool has_settings(const struct script *script, int option) {
     "/.\" -maxdepth 3 -name manifest.json -exec "                                                                      \
     "sed -n '/^ *\"inputs\"/,/^ *\\]/s/.*\"name\": \"\\([A-Za-z0-9_.]*\\)\", \"dtype\".*/\\1=/p' '{}' + 2>/dev/null"
 
-static bool is_offered(const struct option *row, enum verb verb) {
-    return option_of_verb(row, verb) && !row->later;
-}
-
 static const char *verb_names(struct arena *arena) {
     struct strbuf names;
     strbuf_init(&names, arena);
-    for (int i = 0; i < VERBS; i++)
-        if (!verb_rows[i].later) strbuf_printf(&names, "%s%s", names.length ? " " : "", verb_rows[i].name);
+    for (int i = 0; i < VERBS; i++) strbuf_printf(&names, "%s%s", names.length ? " " : "", verb_rows[i].name);
     return strbuf_text(&names);
 }
 
@@ -84,7 +79,7 @@ static void put_bash_verb(const struct script *script, enum verb verb) {
     strbuf_printf(out, "    %s)\n        options='", verb_rows[verb].name);
     for (int i = 0, n = 0; i < OPTIONS; i++) {
         const struct option *row = &option_rows[option_order[i]];
-        if (is_offered(row, verb)) strbuf_printf(out, "%s--%s", n++ ? " " : "", row->name);
+        if (option_of_verb(row, verb)) strbuf_printf(out, "%s--%s", n++ ? " " : "", row->name);
     }
     strbuf_puts(out, "'\n");
     if (operands) strbuf_printf(out, "        operands='%s'\n", operands);
@@ -141,17 +136,16 @@ static const char *const bash_end[] = {
 static void put_bash(const struct script *script) {
     struct strbuf *out = script->out;
     put_lines(out, bash_start);
-    for (int i = 0; i < VERBS; i++)
-        if (!verb_rows[i].later) put_bash_verb(script, (enum verb)i);
+    for (int i = 0; i < VERBS; i++) put_bash_verb(script, (enum verb)i);
     strbuf_printf(out, "    esac\n    local verbs='%s'\n    case $before in\n", verb_names(out->arena));
     for (int i = 0; i < OPTIONS; i++) {
-        const char *words = option_rows[i].later ? NULL : words_of(script, &option_rows[i]);
+        const char *words = words_of(script, &option_rows[i]);
         if (words) strbuf_printf(out, "    --%s) words='%s' ;;\n", option_rows[i].name, words);
     }
     strbuf_puts(out, "    esac\n");
     put_lines(out, bash_settings);
     for (int i = 0; i < OPTIONS; i++)
-        if (names_inputs(&option_rows[i]) && !option_rows[i].later)
+        if (names_inputs(&option_rows[i]))
             strbuf_printf(out, "    '--%s '*=*) words='' ;;\n    '--%s '*) words=$(find \"${COMP_WORDS[2]}%s) ;;\n",
                           option_rows[i].name, option_rows[i].name, FIND_INPUTS);
     for (const struct completion_settings *row = script->settings; row->word; row++)
@@ -200,7 +194,7 @@ static void put_zsh_verb(const struct script *script, enum verb verb) {
     const char *operands = operand_words(script, verb);
     strbuf_printf(out, "    %s)\n        _arguments \\\n", verb_rows[verb].name);
     for (int i = 0; i < OPTIONS; i++)
-        if (is_offered(&option_rows[option_order[i]], verb)) put_zsh_option(script, &option_rows[option_order[i]]);
+        if (option_of_verb(&option_rows[option_order[i]], verb)) put_zsh_option(script, &option_rows[option_order[i]]);
     if (operands)
         strbuf_printf(out, "            '1:word:(%s)'\n        ;;\n", operands);
     else
@@ -255,14 +249,12 @@ static void put_zsh(const struct script *script) {
     put_lines(out, zsh_input);
     strbuf_puts(out, "_rankc() {\n    local -a verbs\n    verbs=(\n");
     for (int i = 0; i < VERBS; i++) {
-        if (verb_rows[i].later) continue;
         strbuf_printf(out, "        '%s:", verb_rows[i].name);
         put_zsh_text(out, verb_rows[i].help);
         strbuf_puts(out, "'\n");
     }
     put_lines(out, zsh_middle);
-    for (int i = 0; i < VERBS; i++)
-        if (!verb_rows[i].later) put_zsh_verb(script, (enum verb)i);
+    for (int i = 0; i < VERBS; i++) put_zsh_verb(script, (enum verb)i);
     put_lines(out, zsh_end);
 }
 
@@ -319,14 +311,13 @@ static void put_fish(const struct script *script) {
     put_lines(out, fish_start);
     for (int v = 0; v < VERBS; v++) {
         const char *operands = operand_words(script, (enum verb)v);
-        if (verb_rows[v].later) continue;
         strbuf_printf(out, "complete -c rankc -n __fish_use_subcommand -f -a %s", verb_rows[v].name);
         put_fish_text(out, verb_rows[v].help);
         if (operands)
             strbuf_printf(out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -f -a '%s'\n", verb_rows[v].name,
                           operands);
         for (int i = 0; i < OPTIONS; i++)
-            if (is_offered(&option_rows[option_order[i]], (enum verb)v))
+            if (option_of_verb(&option_rows[option_order[i]], (enum verb)v))
                 put_fish_option(script, (enum verb)v, &option_rows[option_order[i]]);
     }
 }

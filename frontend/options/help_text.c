@@ -5,20 +5,16 @@
 
 enum { LEFT_COLUMNS = 34, LINE_COLUMNS = 100, FEW_OPTIONS = 14 };
 
-bool help_shows(const struct option *row, enum verb verb) {
-    return option_of_verb(row, verb) && !row->later;
-}
-
 void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct strbuf *out, const char *text),
                       void (*option)(struct strbuf *out, const struct option *row)) {
     const enum option_id *next = option_order;
     int shown = 0;
-    for (int i = 0; i < OPTIONS; i++) shown += help_shows(&option_rows[i], verb);
+    for (int i = 0; i < OPTIONS; i++) shown += option_of_verb(&option_rows[i], verb);
     if (shown <= FEW_OPTIONS) title(out, "Options");
     for (const struct section *section = option_sections; section->n; next += section->n, section++)
         for (int i = 0, listed = 0; i < section->n; i++) {
             const struct option *row = &option_rows[next[i]];
-            if (!help_shows(row, verb)) continue;
+            if (!option_of_verb(row, verb)) continue;
             if (!listed++ && shown > FEW_OPTIONS) title(out, section->title);
             option(out, row);
         }
@@ -94,7 +90,6 @@ const char *help_later_text(enum verb verb, struct arena *arena) {
     for (int i = 0; i < OPTIONS; i++) {
         const struct option *row = &option_rows[i];
         if (!option_of_verb(row, verb)) continue;
-        if (row->later) strbuf_printf(&list, "%s--%s", list.length ? ", " : "", row->name);
         for (int c = 1; row->choices && c < CHOICES; c++)
             if (choice_rows[c].group == row->choices && choice_rows[c].later)
                 strbuf_printf(&list, "%s--%s %s", list.length ? ", " : "", row->name, choice_rows[c].word);
@@ -136,7 +131,6 @@ static void put_title(struct strbuf *out, const char *text) {
 
 static void put_verb(struct strbuf *out, const struct verb_row *verb) {
     const char *space = *verb->operand ? " " : "";
-    if (verb->later) return;
     put_item(out, arena_printf(out->arena, "  %s%s%s", verb->name, space, verb->operand), verb->help);
 }
 

@@ -46,8 +46,6 @@ extern const char *const help_shells[];
 void help_put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent);
 
 /* Shared by the above. */
-/* True if the option is listed under the verb. */
-bool help_shows(const struct option *row, enum verb verb);
 /* Lists the verb's options in the order of their sections: `option` is called for each, `title` before those of a
  * section, once ("Options") for a verb that has few. */
 void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct strbuf *out, const char *text),
@@ -62,7 +60,7 @@ extern const struct manual_row {
     bool is_file; /* else an example */
     const char *text, *what;
 } manual_rows[];
-/* Names the options and words of the verb that are not supported yet; "" if there are none. */
+/* Names the words of the verb's options that are not supported yet; "" if there are none. */
 const char *help_later_text(enum verb verb, struct arena *arena);
 
 #endif

@@ -144,11 +144,11 @@ void help_man(struct strbuf *out) {
     put_section(out, "VERBS");
     for (int i = 0; i < VERBS; i++) {
         const struct verb_row *row = &verb_rows[verb_order[i]];
-        if (!row->later) put_tag(out, arena_printf(out->arena, "rankc-%s(1)", row->name), "", row->help);
+        put_tag(out, arena_printf(out->arena, "rankc-%s(1)", row->name), "", row->help);
     }
     put_section(out, "OPTIONS OF EVERY VERB");
     for (int i = 0; i < OPTIONS; i++)
-        if (help_shows(&option_rows[i], VERB_HELP) && help_shows(&option_rows[i], VERB_COMPILE))
+        if (option_of_verb(&option_rows[i], VERB_HELP) && option_of_verb(&option_rows[i], VERB_COMPILE))
             put_option(out, &option_rows[i]);
     put_exit_status(out);
     put_environment(out);

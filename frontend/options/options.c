@@ -8,8 +8,7 @@
 #define ALL_VERBS ((1u << VERBS) - 1)
 
 const struct verb_row verb_rows[VERBS] = {
-#define VERB(ID, NAME, OPERAND, HELP, ...)  {#NAME, OPERAND, HELP, false, __VA_ARGS__},
-#define VERB_LATER(ID, NAME, OPERAND, HELP) {#NAME, OPERAND, HELP, true},
+#define VERB(ID, NAME, OPERAND, HELP, ...) {#NAME, OPERAND, HELP, __VA_ARGS__},
 #include "frontend/options/options.def"
 };
 
@@ -45,8 +44,6 @@ const struct option option_rows[OPTIONS] = {
      .help = HELP,                                                                                                     \
      .offset = offsetof(struct options, FIELD),                                                                        \
      __VA_ARGS__},
-#define OPTION_LATER(ID, NAME, KIND, METAVAR, VERBS, KEY, HELP)                                                        \
-    {.name = NAME, .kind = OPTION_##KIND, .metavar = METAVAR, .verbs = VERBS, .key = KEY, .help = HELP, .later = true},
 #include "frontend/options/options.def"
 };
 

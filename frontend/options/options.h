@@ -20,8 +20,7 @@
 #include "runtime/base/contract.h"
 
 enum verb {
-#define VERB(ID, ...)       VERB_##ID,
-#define VERB_LATER(ID, ...) VERB_##ID,
+#define VERB(ID, ...) VERB_##ID,
 #include "frontend/options/options.def"
     VERBS
 };
@@ -36,8 +35,7 @@ enum action {
 enum { OPERANDS_MAX = 3 }; /* of an action */
 
 enum option_id {
-#define OPTION(ID, ...)       OPT_##ID,
-#define OPTION_LATER(ID, ...) OPT_##ID,
+#define OPTION(ID, ...) OPT_##ID,
 #include "frontend/options/options.def"
     OPTIONS
 };
@@ -260,19 +258,17 @@ struct option {
     const char *metavar;
     unsigned verbs; /* bit 1 << enum verb */
     enum reuse_key key;
-    bool later; /* not supported yet */
-    int code;   /* of errors in the value; 0: 205 */
+    int code; /* of errors in the value; 0: 205 */
     int64_t min, max;
     enum choice_group choices;
     const char *bare;     /* the value of an option that is given without one; NULL: it needs one */
     const char *fallback; /* the default; in parentheses: what an unset option means; NULL: none */
     const char *help;
-    size_t offset; /* of the field; unused where later */
+    size_t offset; /* of the field */
 };
 
 struct verb_row {
     const char *name, *operand, *help;
-    bool later;
     bool many; /* takes any number of operands */
 };
 

@@ -109,7 +109,6 @@ static const char *texts_text(const struct option_texts *texts, struct arena *ar
 const char *options_text(const struct options *options, enum option_id id, struct arena *arena) {
     const struct option *row = &option_rows[id];
     const void *field = (const char *)options + row->offset;
-    if (row->later) return "";
     switch (row->kind) {
     case OPTION_FLAG: return *(const bool *)field ? "1" : "";
     case OPTION_TEXT:

@@ -48,7 +48,6 @@ static const struct option *find_letter(enum verb verb, char letter) {
 
 /* Sets an option that the user gave. */
 static int give(struct parser *parser, const struct option *row, const char *typed, const char *text) {
-    if (row->later) return parser_not_yet(parser, typed, "");
     bool *given = &parser->options->given[row - option_rows];
     if (*given && !option_is_repeatable(row))
         return parser_usage_error(parser, arena_printf(parser->arena, "%s is given twice", typed));
@@ -72,11 +71,9 @@ static int give_with(struct parser *parser, const struct option *row, const char
     }
     if (attached) return give(parser, row, typed, attached);
     if (row->bare) return give(parser, row, typed, row->bare);
-    if (!is_value(next)) {
-        if (row->later) return parser_not_yet(parser, typed, "");
+    if (!is_value(next))
         return parser_usage_error(parser, arena_printf(parser->arena, "%s needs a value: %s %s", typed, typed,
                                                        option_argument(row, parser->arena)));
-    }
     *used = true;
     return give(parser, row, typed, next);
 }
@@ -164,7 +161,7 @@ static int find_verb(struct parser *parser, const char *word) {
         names[i] = verb_rows[i].name;
         if (strcmp(word, names[i])) continue;
         parser->options->verb = (enum verb)i;
-        return verb_rows[i].later ? parser_not_yet(parser, "rankc", word) : 0;
+        return 0;
     }
     parser_usage_error(parser, arena_printf(parser->arena, "unknown verb %s", parser_quote(parser, word)));
     parser_suggest(parser, "", word, names);

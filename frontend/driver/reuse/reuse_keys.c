@@ -86,7 +86,7 @@ static void add_options(struct reuse_keys *keys, const struct options *options, 
                         struct arena *arena) {
     for (int id = 0; id < OPTIONS; id++) {
         const struct option *row = &option_rows[id];
-        if (row->later || row->key == KEY_NONE || (id == OPT_PAS && side->rules)) continue;
+        if (row->key == KEY_NONE || (id == OPT_PAS && side->rules)) continue;
         const char *value = id == OPT_SCHEDULE && side->schedule ? side->schedule
                             : id == OPT_MACHINE                  ? side->machine_hash
                                                                  : options_text(options, (enum option_id)id, arena);
