@@ -61,7 +61,7 @@ def rankc_of(doc):
     return parser_of(doc).parse_args().rankc
 
 
-def call(*command, status=0, env=None, timeout=300, **how):
+def call(*command, status=0, env=None, timeout=1200, **how):
     """Runs a command and returns what subprocess.run does, with the output as text. It must exit with `status`; None: with any.
     `env`: variables that are set, or with None unset, beside the environment; `how`: cwd, input and others as in subprocess.run."""
     environment = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
