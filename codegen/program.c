@@ -393,7 +393,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "id", arena_copy(arena, info->key, ID_DIGITS));
     tmpl_set(env, "work", info->work);
     tmpl_set(env, "model_hash", info->model_hash);
-    tmpl_setf(env, "zero_groups", "%d", info->training && info->training->zero ? info->training->zero_groups : 1);
+    tmpl_setf(env, "zero_groups", "%d", decisions_zero_groups(info->decisions));
 }
 
 /* Files ------------------------------------------------------------------------------------------------------------ */
@@ -471,10 +471,11 @@ static void bind_micro_batches(struct tmpl_env *env, const struct graph *graph) 
     tmpl_set(env, "inferred", graph->micro_batches ? arena_printf(graph->arena, "%d", graph->micro_batches) : "");
 }
 
-static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
+static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct program_info *info) {
+    const struct training *training = info->training;
     tmpl_set(env, "trains", graph_trains(graph) ? "yes" : "");
     if (!graph_trains(graph)) return;
-    tmpl_setf(env, "accumulate", "%d", training->accumulate);
+    tmpl_setf(env, "accumulate", "%d", (int)info->decisions->micro_batches);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - ports_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));
@@ -496,10 +497,10 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);
     tmpl_set(env, "arch", info->arch ? info->arch : "");
-    ports_bind(env, graph, info->training ? info->training->accumulate : 1);
+    ports_bind(env, graph, info->training ? (int)info->decisions->micro_batches : 1);
     tmpl_set(env, "module", graph_gradient_inputs(graph) ? "yes" : "");
     bind_micro_batches(env, graph);
-    bind_training(env, graph, info->training);
+    bind_training(env, graph, info);
     bool has_constants = bind_weights(env, plan, info, &constants);
     bind_states(env, plan);
     bind_classes(env, plan, sources);

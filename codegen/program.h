@@ -14,10 +14,11 @@ struct program_info {
     const char *runtime_cflags, *runtime_libs; /* for the build file: how the runtime is compiled with and linked */
     const char *arch;                          /* of GPUs, for the build file; NULL: none */
     const struct training *training;           /* NULL: inference */
-    const struct decisions *decisions; /* weights that are not parameters (passes/train/roles.h); NULL: not recorded */
-    int nfiles;                        /* files of the model; the file of constants is number nfiles */
-    bool with_runtime;                 /* the runtime's sources are part of the program */
-    bool copies;                       /* --weights copy: weights are loaded from slices (slices.h), not these files */
+    const struct decisions *decisions;
+    const struct weight_roles *roles; /* weights that are not parameters (passes/train/roles.h); NULL: not recorded */
+    int nfiles;                       /* files of the model; the file of constants is number nfiles */
+    bool with_runtime;                /* the runtime's sources are part of the program */
+    bool copies;                      /* --weights copy: weights are loaded from slices (slices.h), not these files */
 };
 
 /* Generates the sources of all rank classes, the tables, the build file, and weights/constants.bin if there are

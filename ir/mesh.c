@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "ir/ir.h"
+#include "ir/mesh.h"
 
 struct rt_mesh mesh_positions(const struct mesh *mesh) {
     struct rt_mesh positions = {.naxes = mesh->naxes, .stages = mesh_pipeline_axis(mesh)};

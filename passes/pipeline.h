@@ -3,6 +3,7 @@
 #define PASSES_PIPELINE_H
 
 #include "ir/ir.h"
+#include "passes/decisions.h"
 
 /* How attention is computed: by the operators of the graph; by the FlashAttention kernels, forward and backward; or
  * by a library of the target, with FlashAttention where the library does not support the case. */
@@ -18,16 +19,10 @@ struct machine;
 struct policy_plugin;
 
 struct pass_context {
-    const char *policy;            /* name of a row of policies.def */
-    bool attention_heads;          /* policy context splits attention by heads, not by rows of queries */
-    bool ring_attention;           /* keys and values of split sequences stay cut (passes/place/ring.c) */
-    bool mirrored_cut;             /* policy context splits sequences by mirrored cuts (runtime/base/shape/part.h) */
-    bool sequence_parallel;        /* policy tp splits the sequence between the products that it splits */
-    bool prefer_memory;            /* policies choose the plan with the least weights per rank, not the fastest */
-    const struct machine *machine; /* for which policies estimate times; NULL: machine_default */
-    int product_runs;              /* of place/product_runs.c: as many; 0: no runs; -1: as many as pay */
-    int64_t expert_capacity;       /* of experts' buffers, in thousandths of the mean number of rows; 0: as the most */
-    const struct rules *rules;     /* of policy manual */
+    const char *policy; /* name of a row of policies.def */
+    struct decisions decisions;
+    const struct machine *machine;         /* for which policies estimate times; NULL: machine_default */
+    const struct rules *rules;             /* of policy manual */
     const struct policy_plugin *plugin;    /* from which policy manual takes its rules instead; NULL: none */
     const struct annotations *annotations; /* of policy annotated; NULL: the model has none */
     const struct constraints *constraints; /* on single nodes (passes/plan/constrain/constraints.h); NULL: none */
@@ -42,7 +37,7 @@ struct pass_context {
     /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
     const enum op_id *halves;
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
-    struct decisions *decisions;     /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
+    struct weight_roles *roles;      /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
     enum verifying verifying;        /* when pipeline_run verifies the graph */
     bool verbose;                    /* remarks list all nodes or weights, not only the first */
     struct diags *diags;

@@ -33,7 +33,9 @@ static void open_list(json *writer, const char *key) {
 }
 
 /* `module`: the loss is the caller's. */
-static void put_training(json *writer, const struct training *training, bool module) {
+static void put_training(json *writer, const struct program_info *info, bool module) {
+    const struct training *training = info->training;
+    const struct decisions *decisions = info->decisions;
     rt_json_key(writer, "training");
     rt_json_open(writer, '{', RT_JSON_INLINE);
     put(writer, "optimizer", training->optimizer.text);
@@ -48,11 +50,11 @@ static void put_training(json *writer, const struct training *training, bool mod
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < training->inits.n; i++) rt_json_put_text(writer, training->inits.at[i].text);
     rt_json_close(writer, ']');
-    if (training->recompute.text) put(writer, "recompute", training->recompute.text);
-    put_int(writer, "accumulate", training->accumulate);
-    put_int(writer, "zero", training->zero);
-    put_int(writer, "zero_ngroups", training->zero_groups);
-    put_int(writer, "zero_prefetch", training->zero_prefetch);
+    if (decisions->recompute) put(writer, "recompute", decisions->recompute);
+    put_int(writer, "accumulate", decisions->micro_batches);
+    put_int(writer, "zero", decisions->zero);
+    put_int(writer, "zero_ngroups", decisions->zero_groups);
+    put_int(writer, "zero_prefetch", decisions->zero_prefetch);
     put_int(writer, "bucket_bytes", training->bucket_bytes);
     if (training->tied_once) rt_json_key(writer, "tied_once"), rt_json_put_bool(writer, true);
     rt_json_key(writer, "clip_grad_norm");
@@ -264,10 +266,8 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
 
 /* How often a step executes the node. */
 static int64_t times_of(const struct manifest *manifest, const struct node *node) {
-    const struct training *training = manifest->info->training;
-    const int of_inference = manifest->plan->graph->micro_batches;
-    if (node->phase >= PHASE_REDUCE) return 1;
-    return training ? training->accumulate : of_inference ? of_inference : 1;
+    const int64_t micro_batches = manifest->info->decisions->micro_batches;
+    return node->phase < PHASE_REDUCE && micro_batches ? micro_batches : 1;
 }
 
 /* True for a gather that starts before its result is needed. */
@@ -626,11 +626,11 @@ const char *manifest_text(const struct manifest *manifest) {
     put(writer, "target", manifest->target->name);
     put(writer, "attention", manifest->info->attention);
     put(writer, "pas", manifest->info->pas);
-    if (manifest->info->training) put_training(writer, manifest->info->training, graph_gradient_inputs(graph) > 0);
+    if (manifest->info->training) put_training(writer, manifest->info, graph_gradient_inputs(graph) > 0);
     if (graph->micro_batches) put_int(writer, "micro_batches", graph->micro_batches);
     if (graph->product_runs) put_int(writer, "product_runs", graph->product_runs);
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
-        manifest_put_schedule(writer, graph, manifest->info->training);
+        manifest_put_schedule(writer, graph, manifest->info->decisions);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
     if (manifest->put_search) manifest->put_search(writer, manifest->search);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));

@@ -60,7 +60,7 @@ static void put_parameter(json *writer, const struct rankplan *plan, const struc
     const struct training *training = info->training;
     const struct parameter_rule *rule = parameter_rule_of(training, tensor);
     const struct named_options *options = rule ? &rule->optimizer.options : &training->optimizer.options;
-    const struct decision *decision = decision_of(info->decisions, tensor->name);
+    const struct weight_role *decision = weight_role_of(info->roles, tensor->name);
     rt_json_open(writer, '{', RT_JSON_INLINE);
     put(writer, "name", tensor->name);
     put(writer, "dtype", rt_dtypes[tensor->dtype].name);
@@ -78,17 +78,17 @@ static void put_parameter(json *writer, const struct rankplan *plan, const struc
 }
 
 static int by_name(const void *a, const void *b) {
-    const struct decision *const *left = a, *const *right = b;
+    const struct weight_role *const *left = a, *const *right = b;
     return strcmp((*left)->name, (*right)->name);
 }
 
 /* Sorted by name, since verify parses the graph again and then has the tensors in another order. */
-static void put_constants(json *writer, const struct decisions *decisions, struct arena *arena) {
-    const int most = decisions ? decisions->all.n : 0;
-    const struct decision **constants = ARENA_ARRAY(arena, const struct decision *, most + 1);
+static void put_constants(json *writer, const struct weight_roles *roles, struct arena *arena) {
+    const int most = roles ? roles->all.n : 0;
+    const struct weight_role **constants = ARENA_ARRAY(arena, const struct weight_role *, most + 1);
     int n = 0;
     for (int i = 0; i < most; i++)
-        if (decisions->all.at[i].role == ROLE_CONSTANT) constants[n++] = &decisions->all.at[i];
+        if (roles->all.at[i].role == ROLE_CONSTANT) constants[n++] = &roles->all.at[i];
     qsort(constants, (size_t)n, sizeof *constants, by_name);
     rt_json_key(writer, "constants");
     rt_json_open(writer, '[', RT_JSON_LINES);
@@ -116,5 +116,5 @@ void manifest_put_parameters(json *writer, const struct rankplan *plan, const st
         put_parameter(writer, plan, info, tensor, fate == TRAINED);
     }
     rt_json_close(writer, ']');
-    put_constants(writer, info->decisions, graph->arena);
+    put_constants(writer, info->roles, graph->arena);
 }

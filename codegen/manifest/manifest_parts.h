@@ -24,7 +24,7 @@ void manifest_put_parameters(struct rt_json_writer *writer, const struct rankpla
  * stages wait by the cost model, for zero-bubble schedules also the part if steps overlapped
  * (timeline_bubble_overlapped), and the timeline with the times of timeline_simulate. Of many micro-batches that
  * are alike the timeline has the first ones. */
-void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training);
+void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct decisions *decisions);
 
 /* Writes "work": for each class, a list of [instruction, phase, operations, bytes, activations, communication, scratch]
  * of what its ranks execute. phase: enum phase; operations, bytes: of kernel_size(); activations and the others: bytes

@@ -81,8 +81,9 @@ static void put_runs(struct rt_json_writer *writer, const struct graph *graph, c
     rt_json_close(writer, ']');
 }
 
-void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct training *training) {
-    const int stages = graph->schedules.n, micro_batches = training ? training->accumulate : graph->micro_batches;
+void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph,
+                           const struct decisions *decisions) {
+    const int stages = graph->schedules.n, micro_batches = (int)decisions->micro_batches;
     const struct schedule *first = &graph->schedules.at[0];
     const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
     const int drawn = shorter ? first->shape.micro_batches : micro_batches;
@@ -94,10 +95,10 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     rt_json_key(writer, "schedule");
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "name");
-    rt_json_put_text(writer, !training                          ? schedule_of_inference
-                             : !training->schedule              ? schedule_default
-                             : strchr(training->schedule, '\n') ? "of a file"
-                                                                : training->schedule);
+    rt_json_put_text(writer, !graph->train                       ? schedule_of_inference
+                             : !decisions->schedule              ? schedule_default
+                             : strchr(decisions->schedule, '\n') ? "of a file"
+                                                                 : decisions->schedule);
     rt_json_key(writer, "micro_batches");
     rt_json_put_int(writer, micro_batches);
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++) put_all_slots(writer, graph, (enum rt_slot_kind)kind);

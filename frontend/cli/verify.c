@@ -77,7 +77,7 @@ static int run(struct comparison *comparison, const char *dir, const char *name,
 /* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. */
 static int run_whole(struct comparison *comparison, const char *name, enum rt_dtype type) {
     struct cli *cli = comparison->cli;
-    const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
+    const enum choice dtype = type == RT_F64 ? OPT_DTYPE_F64 : type == RT_F32 ? OPT_DTYPE_F32 : CHOICE_NONE;
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
                              (int)random_inputs_micro_batches(comparison->compiled->root),
                              cli->options->quiet || cli->options->json, cli->arena, cli->diags) < 0)

@@ -244,22 +244,16 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
     return options->onnx_out ? annotations_write_plan(job.options, arena, diags) : 0;
 }
 
-int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, int micro_batches,
+int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype, int micro_batches,
                          bool silent, struct arena *arena, struct diags *diags) {
-    char *words[] = {"compile",
-                     arena_printf(arena, "%s/graph.rir", dir),
-                     "--accumulate",
-                     arena_printf(arena, "%d", micro_batches),
-                     "-o",
-                     arena_strdup(arena, out),
-                     "--instance-name",
-                     arena_strdup(arena, instance),
-                     "--dtype",
-                     arena_strdup(arena, dtype ? dtype : "")};
-    const int count = sizeof words / sizeof *words;
     struct options options;
     struct driver_result result;
-    if (options_parse(&options, dtype ? count : count - 2, words, arena, diags) < 0) return -1;
+    options_start(&options, VERB_COMPILE, arena_printf(arena, "%s/graph.rir", dir), arena, diags);
+    options.output = out;
+    options.instance_name = instance;
+    options.dtype = dtype;
+    options.decisions.micro_batches = micro_batches;
+    if (options_finish(&options, arena, diags) < 0) return -1;
     options.quiet = silent;
     struct job job = {.options = &options, .arena = arena, .diags = diags, .whole = true};
     return compile_job(&job, &result);

@@ -33,7 +33,7 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
 /* Compiles the graph of the compiled model in `dir` for one rank, with the same weights, into out/graph/<instance>.
  * micro_batches: of a step. `dtype`: floats are computed in the type of that name; NULL: in the model's types.
  * silent: no progress is shown. */
-int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, int micro_batches,
+int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype, int micro_batches,
                          bool silent, struct arena *arena, struct diags *diags);
 
 /* Verifies the compiled model in `dir`: applies plan.json to graph.rir, verifies that the result computes the same as

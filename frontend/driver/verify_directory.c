@@ -38,6 +38,7 @@ struct check {
     VEC(struct mapping *) files; /* of the model; NULL: missing */
     struct stored_weights stored;
     struct decisions decisions;
+    struct weight_roles roles;
     struct reuse_keys keys;
 };
 
@@ -185,19 +186,16 @@ static int read_training(struct check *check) {
         !rt_json_int(rt_json_member(training, "zero_prefetch"), &zero_prefetch) || zero_prefetch < 0 ||
         zero_prefetch > INT32_MAX || !rt_json_real(clip, &check->training.clip_grad_norm))
         return incomplete_training(check);
-    check->training.accumulate = check->training.zero_groups = 1;
-    plan_apply_training(&check->training, &check->given);
     check->training.bucket_bytes = bucket_bytes;
-    check->training.zero_prefetch = (int)zero_prefetch;
+    check->decisions.micro_batches = check->decisions.zero_groups = 1;
+    check->decisions.zero_prefetch = zero_prefetch;
+    check->decisions.recompute = rt_json_text(rt_json_member(training, "recompute"));
     rt_json_bool(rt_json_member(training, "tied_once"), &check->training.tied_once);
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||
         lr_schedule_parse(&check->training.lr_schedule, schedule, check->arena, check->diags) < 0 ||
         amp_parse(&check->training.amp, *amp ? amp : NULL, check->arena, check->diags) < 0 ||
-        fp8_parse(&check->training.fp8, rt_json_text(rt_json_member(training, "fp8")), check->arena, check->diags) <
-            0 ||
-        recompute_parse(&check->training.recompute, rt_json_text(rt_json_member(training, "recompute")), check->diags) <
-            0)
+        fp8_parse(&check->training.fp8, rt_json_text(rt_json_member(training, "fp8")), check->arena, check->diags) < 0)
         return -1;
     if (read_rules(check, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;
     return read_rules(check, rt_json_member(training, "inits"), init_rule_add);
@@ -210,28 +208,26 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     int64_t runs = 0;
     rt_json_int(rt_json_member(rt_json_root(check->manifest), "product_runs"), &runs);
     context.attention = attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
-    context.product_runs = runs < 0 || runs > INT32_MAX ? 0 : (int)runs;
+    check->decisions.product_runs = runs < 0 || runs > INT32_MAX ? 0 : runs;
+    decisions_take(&check->decisions, &check->given.decisions);
+    check->decisions.mesh = check->given.decisions.mesh;
+    context.decisions = check->decisions;
     context.training = check->training.optimizer.row ? &check->training : NULL;
     context.diags = check->diags;
-    context.decisions = &check->decisions;
-    if (!check->graph->train) check->graph->micro_batches = (int)check->given.micro_batches;
+    context.roles = &check->roles;
+    if (!check->graph->train) check->graph->micro_batches = (int)check->decisions.micro_batches;
     const int said = check->diags->all.n; /* notes on weights were printed by the compile and are dropped here */
     context.given = &check->given;
-    context.expert_capacity = check->given.expert_capacity;
-    context.ring_attention = check->given.ring_attention;
     if (check->graph->level < PLACED) {
         struct draft applied;
         if (pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
         draft_init(&applied, check->graph);
         plan_of_draft(&check->decided, &applied);
-        check->decided.schedule = check->given.schedule;
     } else {
-        check->decided.mesh = check->graph->mesh;
         check->decided.chunks = check->graph->chunks;
     }
-    plan_of_training(&check->decided, check->graph, context.training);
-    check->decided.expert_capacity = check->given.expert_capacity;
-    check->decided.ring_attention = check->given.ring_attention;
+    check->decided.decisions = check->decisions;
+    check->decided.decisions.mesh = check->graph->mesh;
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;
     rankplan_make(plan, check->graph, &check->target->kernels);
@@ -257,6 +253,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
     info.model_hash = reuse_keys_part(&check->keys.graph, "model");
     info.training = check->training.optimizer.row ? &check->training : NULL;
     info.decisions = &check->decisions;
+    info.roles = &check->roles;
     return info;
 }
 

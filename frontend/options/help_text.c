@@ -60,7 +60,7 @@ const char *help_option_text(const struct option *row, struct arena *arena) {
     return arena_printf(arena, "%s [%s]", row->help, fallback);
 }
 
-/* Lists the words of an option of kind CHOICE or SPEC with their explanations. */
+/* Lists the words of an option of kind CHOICE or POLICY with their explanations. */
 static void put_words(struct strbuf *out, const struct option *row) {
     if (!strchr(option_argument(row, out->arena), '|') && row->kind == OPTION_CHOICE) return;
     for (int i = 1; i < CHOICES; i++) {
@@ -70,6 +70,20 @@ static void put_words(struct strbuf *out, const struct option *row) {
         const char *keys = file ? ":FILE" : *word->keys ? arena_printf(out->arena, "[:%s=N]", word->keys) : "";
         put_item(out, arena_printf(out->arena, "          %s%s", word->word, keys), word->help);
     }
+}
+
+const char *help_setting_text(const struct decision *row, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (const char *c = row->policies; c && *c; c++) strbuf_puts(&text, *c == ' ' ? ", " : (char[]){*c, 0});
+    return row->policies ? arena_printf(arena, "with %s: %s", strbuf_text(&text), row->help) : NULL;
+}
+
+static void put_settings(struct strbuf *out) {
+    for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++)
+        if (row->policies)
+            put_item(out, arena_printf(out->arena, "          %s=%s", row->name, row->words),
+                     help_setting_text(row, out->arena));
 }
 
 static void put_option(struct strbuf *out, const struct option *row) {
@@ -82,6 +96,7 @@ static void put_option(struct strbuf *out, const struct option *row) {
                                     letter, row->name, argument);
     put_item(out, left, help_option_text(row, out->arena));
     if (row->choices) put_words(out, row);
+    if (row->kind == OPTION_POLICY) put_settings(out);
 }
 
 const char *help_later_text(enum verb verb, struct arena *arena) {

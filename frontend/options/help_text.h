@@ -52,6 +52,8 @@ void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct s
                       void (*option)(struct strbuf *out, const struct option *row));
 /* The explanation of an option, with its default in brackets. */
 const char *help_option_text(const struct option *row, struct arena *arena);
+/* Which policies take the setting, and what it says; NULL: it is none. */
+const char *help_setting_text(const struct decision *row, struct arena *arena);
 /* The text as a sentence. */
 const char *help_sentence(const char *text, struct arena *arena);
 /* The rows of manual.def, ended by one without text. */

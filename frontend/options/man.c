@@ -47,6 +47,13 @@ static void put_option(struct strbuf *out, const struct option *row) {
         strbuf_puts(out, ".br\n");
         put_paragraph(out, arena_printf(out->arena, "%s: %s.", word->word, word->help));
     }
+    for (int i = 0; row->kind == OPTION_POLICY && i < DECISIONS; i++) {
+        const struct decision *setting = &decision_rows[i];
+        if (!setting->policies) continue;
+        strbuf_puts(out, ".br\n");
+        put_paragraph(out, arena_printf(out->arena, "%s=%s %s.", setting->name, setting->words,
+                                        help_setting_text(setting, out->arena)));
+    }
 }
 
 static void put_section(struct strbuf *out, const char *title) {

@@ -27,7 +27,7 @@ static int take_configuration(struct parser *parser) {
 }
 
 bool options_micro_batches(const struct options *options, int64_t units, int64_t *micro_batches) {
-    *micro_batches = options->accumulate;
+    *micro_batches = options->decisions.micro_batches;
     if (!options->global_batch) return true;
     for (int i = 0; i < options->dims.all.n; i++)
         if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) units *= options->dims.all.at[i].size;
@@ -36,7 +36,8 @@ bool options_micro_batches(const struct options *options, int64_t units, int64_t
 }
 
 bool options_divide_batch(struct options *options) {
-    return options_micro_batches(options, options->runtime_ngpus / options->plan_ngpus, &options->accumulate);
+    return options_micro_batches(options, options->runtime_ngpus / options->plan_ngpus,
+                                 &options->decisions.micro_batches);
 }
 
 int options_take_batch(struct options *options, struct diags *diags) {
@@ -82,6 +83,10 @@ static void choose_attention(struct options *options) {
         options->attention = OPT_ATTENTION_FLASH;
     else
         options->attention = OPT_ATTENTION_PRODUCTS;
+}
+
+int options_finish(struct options *options, struct arena *arena, struct diags *diags) {
+    return parser_finish(&(struct parser){.options = options, .arena = arena, .diags = diags});
 }
 
 int parser_finish(struct parser *parser) {

@@ -93,10 +93,11 @@ static int set_texts(struct parser *parser, const struct value *value) {
 
 static int set_count(struct parser *parser, const struct value *value) {
     const struct option *row = value->row;
+    if (row->word && strcmp(value->text, row->word) == 0) return *(int64_t *)value->field = -1, 0;
     if (parser_count(value->text, row->min, row->max, value->field)) return 0;
-    return bad_value(
-        parser, value,
-        arena_printf(parser->arena, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max));
+    return bad_value(parser, value,
+                     arena_printf(parser->arena, "%s%sa whole number from %lld to %lld", row->word ? row->word : "",
+                                  row->word ? " or " : "", (long long)row->min, (long long)row->max));
 }
 
 static int set_bytes(struct parser *parser, const struct value *value) {
@@ -113,10 +114,10 @@ static const char **group_words(struct arena *arena, enum choice_group group) {
     return words;
 }
 
-static const char *joined(struct arena *arena, const char *const *words, const char *separator) {
+const char *parser_joined(struct arena *arena, const char *const *words) {
     struct strbuf text;
     strbuf_init(&text, arena);
-    for (int i = 0; words[i]; i++) strbuf_printf(&text, "%s%s", i ? separator : "", words[i]);
+    for (int i = 0; words[i]; i++) strbuf_printf(&text, "%s%s", i ? " " : "", words[i]);
     return strbuf_text(&text);
 }
 
@@ -135,7 +136,7 @@ static int find_choice(struct parser *parser, const struct value *value, const c
     }
     const char **words = group_words(parser->arena, group);
     diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown %s %s (%s)", group_nouns[group],
-               parser_quote(parser, word), joined(parser->arena, words, " "));
+               parser_quote(parser, word), parser_joined(parser->arena, words));
     parser_suggest(parser, "", word, words);
     return -1;
 }
@@ -144,8 +145,7 @@ static int set_choice(struct parser *parser, const struct value *value) {
     return find_choice(parser, value, value->text, value->field);
 }
 
-/* The comma-separated members of `list`, NULL-terminated. */
-static const char **split_list(struct arena *arena, const char *list) {
+const char **parser_split_list(struct arena *arena, const char *list) {
     const char **words = ARENA_ARRAY(arena, const char *, strlen(list) + 2);
     for (int n = 0; n || *list; n++) {
         size_t length = strcspn(list, ",");
@@ -156,53 +156,23 @@ static const char **split_list(struct arena *arena, const char *list) {
     return words;
 }
 
-static bool is_member(const char *const *words, const char *word) {
-    for (; *words; words++)
-        if (!strcmp(*words, word)) return true;
-    return false;
-}
-
-static int add_setting(struct parser *parser, const struct value *value, struct option_spec *spec, const char *text) {
-    const char *equals = strchr(text, '='), *word = choice_word(spec->word);
-    const char **keys = split_list(parser->arena, choice_rows[spec->word].keys);
-    char *key = arena_copy(parser->arena, text, equals ? (size_t)(equals - text) : strlen(text));
-    if (!is_member(keys, key) && !parser_takes_setting(spec->word, key)) {
-        diag_error(parser->diags, 202, EXIT_USAGE, NULL, "%s %s has no setting %s%s%s%s", value->typed, word,
-                   parser_quote(parser, key), *keys ? " (" : "", joined(parser->arena, keys, " "), *keys ? ")" : "");
-        parser_suggest(parser, "", key, keys);
-        return -1;
-    }
-    if (!equals || !equals[1])
-        return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s needs a value", key,
-                          value->typed, word);
-    for (int i = 0; i < spec->settings.n; i++)
-        if (!strcmp(spec->settings.at[i].key, key))
-            return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s is given twice", key,
-                              value->typed, word);
-    VEC_PUSH(parser->arena, &spec->settings, (struct option_setting){key, arena_strdup(parser->arena, equals + 1)});
-    return 0;
-}
-
-static int set_spec(struct parser *parser, const struct value *value) {
-    struct option_spec spec = {0};
-    size_t length = strcspn(value->text, ":");
-    const char *colon = value->text[length] ? value->text + length : NULL;
-    if (find_choice(parser, value, arena_copy(parser->arena, value->text, length), &spec.word)) return -1;
-    bool file = strcmp(choice_rows[spec.word].keys, "FILE") == 0;
-    if (file && (!colon || !colon[1]))
+static int set_policy(struct parser *parser, const struct value *value) {
+    struct option_policy policy = {0};
+    const size_t length = strcspn(value->text, ":");
+    const char *behind = value->text[length] ? value->text + length + 1 : NULL;
+    if (find_choice(parser, value, arena_copy(parser->arena, value->text, length), &policy.word)) return -1;
+    const bool file = strcmp(choice_rows[policy.word].keys, "FILE") == 0;
+    if (file && (!behind || !*behind))
         return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed,
-                          parser_quote(parser, value->text), choice_word(spec.word));
-    if (file) {
-        VEC_PUSH(parser->arena, &spec.settings, (struct option_setting){"FILE", colon + 1});
-    } else if (colon) {
-        const char **settings = split_list(parser->arena, colon + 1);
-        if (!*settings)
-            return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "nothing follows the colon of %s %s", value->typed,
-                              parser_quote(parser, value->text));
-        for (; *settings; settings++)
-            if (add_setting(parser, value, &spec, *settings)) return -1;
-    }
-    *(struct option_spec *)value->field = spec;
+                          parser_quote(parser, value->text), choice_word(policy.word));
+    if (file) policy.file = arena_strdup(parser->arena, behind);
+    *(struct option_policy *)value->field = policy;
+    if (file || !behind) return 0;
+    if (!*behind)
+        return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "nothing follows the colon of %s %s", value->typed,
+                          parser_quote(parser, value->text));
+    for (const char **settings = parser_split_list(parser->arena, behind); *settings; settings++)
+        if (parser_add_setting(parser, *settings)) return -1;
     return 0;
 }
 
@@ -271,9 +241,10 @@ static int set_files(struct parser *parser, const struct value *value) {
 }
 
 static int (*const setters[])(struct parser *, const struct value *) = {
-    [OPTION_FLAG] = set_flag,     [OPTION_TEXT] = set_text,     [OPTION_PATH] = set_path,   [OPTION_COUNT] = set_count,
-    [OPTION_BYTES] = set_bytes,   [OPTION_CHOICE] = set_choice, [OPTION_SPEC] = set_spec,   [OPTION_SIZES] = set_sizes,
-    [OPTION_SHAPES] = set_shapes, [OPTION_FILES] = set_files,   [OPTION_TEXTS] = set_texts,
+    [OPTION_FLAG] = set_flag,     [OPTION_TEXT] = set_text,   [OPTION_PATH] = set_path,
+    [OPTION_COUNT] = set_count,   [OPTION_BYTES] = set_bytes, [OPTION_CHOICE] = set_choice,
+    [OPTION_POLICY] = set_policy, [OPTION_SIZES] = set_sizes, [OPTION_SHAPES] = set_shapes,
+    [OPTION_FILES] = set_files,   [OPTION_TEXTS] = set_texts,
 };
 
 int parser_set(struct parser *parser, const struct option *row, const char *typed, const char *text) {

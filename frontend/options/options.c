@@ -76,7 +76,7 @@ const struct section verb_sections[] = {
 #define OPTION_COUNT_TYPE  int64_t
 #define OPTION_BYTES_TYPE  int64_t
 #define OPTION_CHOICE_TYPE enum choice
-#define OPTION_SPEC_TYPE   struct option_spec
+#define OPTION_POLICY_TYPE struct option_policy
 #define OPTION_SIZES_TYPE  struct option_sizes
 #define OPTION_SHAPES_TYPE struct option_shapes
 #define OPTION_FILES_TYPE  struct option_files

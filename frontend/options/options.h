@@ -17,6 +17,7 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
+#include "passes/decisions.h"
 #include "runtime/base/contract.h"
 
 enum verb {
@@ -61,10 +62,10 @@ enum option_kind {
     OPTION_FLAG,   /* bool; takes no value */
     OPTION_TEXT,   /* const char *; not empty */
     OPTION_PATH,   /* const char *; not empty, no line break */
-    OPTION_COUNT,  /* int64_t in [min, max], decimal */
+    OPTION_COUNT,  /* int64_t in [min, max], decimal; or a word for -1 */
     OPTION_BYTES,  /* int64_t, decimal with K, M, G or T (powers of 1024) */
     OPTION_CHOICE, /* enum choice */
-    OPTION_SPEC,   /* struct option_spec: WORD[:KEY=VALUE,...] */
+    OPTION_POLICY, /* struct option_policy, decisions.mesh and settings (passes/decisions.def): WORD[:KEY=VALUE,...] */
     /* the repeatable kinds */
     OPTION_SIZES,  /* struct option_sizes: NAME=SIZE, repeatable, every name once */
     OPTION_SHAPES, /* struct option_shapes: NAME=SIZE,SIZE,.., repeatable, every name once */
@@ -72,12 +73,9 @@ enum option_kind {
     OPTION_TEXTS,  /* struct option_texts: not empty, no line break; repeatable, in order */
 };
 
-struct option_setting {
-    const char *key, *value;
-};
-struct option_spec {
+struct option_policy {
     enum choice word;
-    VEC(struct option_setting) settings;
+    const char *file; /* NULL: it takes none */
 };
 
 struct option_size {
@@ -114,12 +112,6 @@ struct option_texts {
     VEC(const char *) all;
 };
 
-struct mesh_axis {
-    const char *name; /* "tensor", "data" */
-    int size;
-    int first, end; /* pipeline stages that have it, as in struct rt_mesh_axis */
-};
-
 struct options {
     enum verb verb;
     const char *operand;      /* MODEL.onnx, DIR, ...; of a verb with actions, the action's name. NULL: not given */
@@ -135,18 +127,11 @@ struct options {
     const char *output, *instance_name;
     /* dtype: CHOICE_NONE keeps the model's; tied_gradients: CHOICE_NONE is the target's default */
     enum choice target, dtype, weights, reuse, broadcast, attention, tied_gradients;
-    struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
-    struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; it has plan_ngpus shards */
-    int naxes;
-    const char *async_tp;
-    bool sequence_parallel;
-    bool prefer_memory;      /* setting prefer=memory of pas */
-    bool attention_heads;    /* setting attention=heads of pas */
-    bool attention_ring;     /* setting attention=ring of pas */
-    bool mirrored_cut;       /* setting cut=mirrored of pas */
-    int64_t expert_capacity; /* setting capacity=X of pas, in thousandths; 0: none */
-    int64_t plan_ngpus, runtime_ngpus, use_zero, zero_ngroups, zero_prefetch;
-    int64_t product_runs; /* of async_tp: 0: off; -1: as many as pay */
+    struct option_policy pas;
+    /* as asked for, with the settings of pas; the mesh has plan_ngpus shards, even if only --plan-ngpus was given.
+     * micro_batches: 0: not given */
+    struct decisions decisions;
+    int64_t plan_ngpus, runtime_ngpus;
     struct option_sizes dims;
     struct option_shapes shapes;
     struct option_files binds;
@@ -160,7 +145,6 @@ struct options {
     int64_t search_time;            /* seconds; 0: not given */
     int64_t measure_topk;           /* plans; 0: none */
     const char *forbid, *require;   /* of autodist; NULL: not given */
-    const char *annotated_config;   /* setting config=NAME of pas annotated; NULL: none */
     const char *dump_after, *load_plan, *save_plan, *onnx_out;
     const char *refine;       /* NULL: none */
     const char *constraints;  /* NULL: none */
@@ -168,11 +152,10 @@ struct options {
     const char *html;         /* NULL: no page */
     bool no_build, with_runtime, allow_links;
     bool train, inference;
-    const char *loss, *optimizer, *lr_schedule, *schedule, *clip_grad_norm, *recompute, *amp, *fp8,
-        *reducer_bucket_cap_mb, *arch;
+    const char *loss, *optimizer, *lr_schedule, *clip_grad_norm, *amp, *fp8, *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits, shared;
     bool sync_batch_norm;
-    int64_t accumulate, use_async_reducer;
+    int64_t use_async_reducer;
 
     /* verify */
     bool numeric, reset_optimizer, checkpoint_async;
@@ -213,11 +196,17 @@ struct options {
  * possible, so that the caller knows how to print (json, color). With --help neither verb nor operand is required. */
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
 
+/* Sets the options as if the verb and its operand alone were given, for callers that set further fields. */
+void options_start(struct options *out, enum verb verb, const char *operand, struct arena *arena, struct diags *diags);
+
+/* Checks what holds between options, and sets what follows from them, when all are set: 0, or -1 after a diagnostic. */
+int options_finish(struct options *options, struct arena *arena, struct diags *diags);
+
 /* The micro-batches of each of so many scale units: by --global-batch if that is given. False if the batch is no
  * multiple of the sequences that all scale units have in a micro-batch. */
 bool options_micro_batches(const struct options *options, int64_t units, int64_t *micro_batches);
 
-/* Sets `accumulate` from --global-batch, if it is given, for the mesh and the ranks of the options. False as
+/* Sets decisions.micro_batches from --global-batch, if it is given, for the mesh and the ranks of the options. False as
  * options_micro_batches. */
 bool options_divide_batch(struct options *options);
 
@@ -241,6 +230,9 @@ char *options_instance(const struct options *options, struct arena *arena);
  * text. Used for reuse keys and instance names. */
 const char *options_text(const struct options *options, enum option_id id, struct arena *arena);
 
+/* Whether the option that gives the decision was given; the settings of --pas have none. */
+bool options_gave(const struct options *options, const struct decision *row);
+
 /* The first given option that affects compiling, as "--name"; NULL if there is none. Verbs refuse it if their operand
  * is a compiled model. What `train` takes, whose operand is always one, is not among them. */
 const char *options_compiling(const struct options *options, struct arena *arena);
@@ -261,6 +253,7 @@ struct option {
     int code; /* of errors in the value; 0: 205 */
     int64_t min, max;
     enum choice_group choices;
+    const char *word;     /* of a COUNT, for -1; NULL: none */
     const char *bare;     /* the value of an option that is given without one; NULL: it needs one */
     const char *fallback; /* the default; in parentheses: what an unset option means; NULL: none */
     const char *help;

@@ -18,6 +18,12 @@ const char *option_argument(const struct option *option, struct arena *arena) {
     return strbuf_text(&words);
 }
 
+bool options_gave(const struct options *options, const struct decision *row) {
+    for (int i = 0; i < OPTIONS && !row->policies; i++)
+        if (options->given[i] && !strcmp(option_rows[i].name, row->name)) return true;
+    return false;
+}
+
 const char *options_compiling(const struct options *options, struct arena *arena) {
     for (int i = 0; i < OPTIONS; i++)
         if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
@@ -46,12 +52,20 @@ char *options_instance(const struct options *options, struct arena *arena) {
     return options_file_name(options->instance_name, arena);
 }
 
-static const char *spec_text(const struct option_spec *spec, struct arena *arena) {
+/* "tp:tensor=2,prefer=memory": the mesh, even if only --plan-ngpus was given, and the settings that were made. */
+static const char *policy_text(const struct options *options, struct arena *arena) {
+    const struct mesh *mesh = &options->decisions.mesh;
+    const char *policy = choice_word(options->pas.word);
     struct strbuf text;
+    int n = 0;
     strbuf_init(&text, arena);
-    strbuf_puts(&text, choice_word(spec->word));
-    for (int i = 0; i < spec->settings.n; i++)
-        strbuf_printf(&text, "%c%s=%s", i ? ',' : ':', spec->settings.at[i].key, spec->settings.at[i].value);
+    strbuf_puts(&text, policy);
+    if (options->pas.file) strbuf_printf(&text, ":FILE=%s", options->pas.file);
+    for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&text, "%c%s", n++ ? ',' : ':', mesh_axis_text(mesh, a, arena));
+    for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
+        const char *value = row->policies ? decision_text(row, &options->decisions, arena) : NULL;
+        if (value) strbuf_printf(&text, "%c%s=%s", n++ ? ',' : ':', row->name, value);
+    }
     return strbuf_text(&text);
 }
 
@@ -114,9 +128,11 @@ const char *options_text(const struct options *options, enum option_id id, struc
     case OPTION_TEXT:
     case OPTION_PATH: return *(const char *const *)field ? *(const char *const *)field : "";
     case OPTION_COUNT:
+        if (row->word && *(const int64_t *)field <= 0) return *(const int64_t *)field ? row->word : "";
+        return arena_printf(arena, "%lld", (long long)*(const int64_t *)field);
     case OPTION_BYTES: return arena_printf(arena, "%lld", (long long)*(const int64_t *)field);
     case OPTION_CHOICE: return choice_word(*(const enum choice *)field);
-    case OPTION_SPEC: return spec_text(field, arena);
+    case OPTION_POLICY: return policy_text(options, arena);
     case OPTION_SIZES: return sizes_text(field, arena);
     case OPTION_SHAPES: return shapes_text(field, arena);
     case OPTION_FILES: return files_text(field, arena);

@@ -186,11 +186,15 @@ static int give_up(struct options *out, int n, const char *const *arguments) {
     return -1;
 }
 
+void options_start(struct options *out, enum verb verb, const char *operand, struct arena *arena, struct diags *diags) {
+    *out = (struct options){.verb = verb, .operand = operand};
+    parser_set_defaults(&(struct parser){.options = out, .arena = arena, .diags = diags});
+}
+
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags) {
-    struct parser parser = {out, arena, diags};
+    struct parser parser = {.options = out, .arena = arena, .diags = diags};
     struct arguments arguments = {0};
-    *out = (struct options){.verb = VERB_HELP};
-    parser_set_defaults(&parser);
+    options_start(out, VERB_HELP, NULL, arena, diags);
     if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
     if (!arguments.all.n) return parser_usage_error(&parser, "no verb given");
     out->command = command_text(&arguments, arena);

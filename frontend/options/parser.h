@@ -1,5 +1,5 @@
 /* What the files that parse a command line share: parse.c (verbs and arguments), option_values.c (values),
- * option_mesh.c (the settings of --pas) and option_rules.c (what holds between options). Functions that return int
+ * option_mesh.c (mesh and settings of --pas) and option_rules.c (what holds between options). Functions that return int
  * give 0, or -1 after a diagnostic. */
 #ifndef FRONTEND_OPTIONS_PARSER_H
 #define FRONTEND_OPTIONS_PARSER_H
@@ -12,6 +12,7 @@ struct parser {
     struct options *options;
     struct arena *arena;
     struct diags *diags;
+    bool taken[RT_MAX_AXES + DECISIONS]; /* keys of the policy that were given */
 };
 
 /* A user's word as a diagnostic shows it. */
@@ -31,9 +32,14 @@ void parser_set_defaults(struct parser *parser);
 /* The word at `index` of an action's operands; NULL: it has fewer. */
 const char *parser_operand_name(enum action action, int index, struct arena *arena);
 
-/* Whether --pas of that word takes the setting although it is no axis of the mesh. */
-bool parser_takes_setting(enum choice word, const char *key);
-/* Sets the mesh, plan_ngpus and runtime_ngpus from --pas and the options of their names. */
+/* The comma-separated members of `list`, NULL-terminated. */
+const char **parser_split_list(struct arena *arena, const char *list);
+/* The words with blanks between them. */
+const char *parser_joined(struct arena *arena, const char *const *words);
+
+/* Takes KEY=VALUE behind the policy of --pas: an axis of the mesh, or a setting of passes/decisions.def. */
+int parser_add_setting(struct parser *parser, const char *text);
+/* Checks the mesh of --pas, and sets it, plan_ngpus and runtime_ngpus where they are not given. */
 int parser_finish_mesh(struct parser *parser);
 /* Checks what holds between options. */
 int parser_finish(struct parser *parser);

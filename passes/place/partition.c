@@ -252,9 +252,9 @@ static void read_originals(const struct graph *graph) {
 int pass_partition(struct graph *graph, const struct pass_context *context) {
     struct partition p = {.graph = graph,
                           .reduces_each =
-                              context->training && context->training->zero >= 2 && zero_groups(context->training) == 1};
-    if (graph->train) mesh_add_replicas(&graph->mesh, zero_groups(context->training));
-    zero_cut(graph, context->training);
+                              context->decisions.zero >= 2 && decisions_zero_groups(&context->decisions) == 1};
+    if (graph->train) mesh_add_replicas(&graph->mesh, decisions_zero_groups(&context->decisions));
+    zero_cut(graph, context);
     read_originals(graph);
     lay_out_inputs(graph);
     find_uses(&p);

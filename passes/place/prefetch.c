@@ -1,6 +1,6 @@
 /* Prefetches the parameters that ZeRO 3 divides. Each gather of a parameter in forward and backward is divided into a
  * node that starts it and the node that waits for it. The wait stands before the first operator that reads the gathered
- * parameter; the start stands `training->zero_prefetch` such operators earlier in the phase, or at its beginning. The
+ * parameter; the start stands `zero_prefetch` such operators earlier in the phase, or at its beginning. The
  * gathered parameter occupies memory from its start on.
  *
  * Note [Order of gathers]
@@ -199,11 +199,11 @@ static void prefetch(struct graph *graph, int distance, enum phase phase, int st
 }
 
 int pass_prefetch(struct graph *graph, const struct pass_context *context) {
-    const struct training *training = context->training;
-    if (!training || training->zero < 3 || !training->zero_prefetch) return 0;
+    const int ahead = (int)context->decisions.zero_prefetch;
+    if (!context->training || context->decisions.zero < 3 || !ahead) return 0;
     for (int stage = STAGE_ALL; stage < schedule_chunks(graph); stage++) {
-        prefetch(graph, training->zero_prefetch, PHASE_FORWARD, stage);
-        prefetch(graph, training->zero_prefetch, PHASE_BACKWARD, stage);
+        prefetch(graph, ahead, PHASE_FORWARD, stage);
+        prefetch(graph, ahead, PHASE_BACKWARD, stage);
     }
     return 0;
 }

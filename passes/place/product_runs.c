@@ -181,7 +181,7 @@ static void mark(struct graph *graph, const struct pair *pair) {
 int pass_product_runs(struct graph *graph, const struct pass_context *context) {
     const struct machine *machine = context->machine ? context->machine : &machine_default;
     struct pairing p = {.graph = graph};
-    if (!context->product_runs) return 0;
+    if (!context->decisions.product_runs) return 0;
     p.readers = graph_readers(graph, graph->arena);
     graph_uses(graph, graph->arena, &p.uses);
     p.place = graph_positions(graph, graph->arena);
@@ -191,7 +191,8 @@ int pass_product_runs(struct graph *graph, const struct pass_context *context) {
     }
     if (!p.pairs.n)
         diag_remark(context->diags, graph->name, "--async-tp: no product has communication of its rows beside it");
-    graph->product_runs = context->product_runs > 0 ? context->product_runs : best_runs(&p, machine);
+    graph->product_runs =
+        context->decisions.product_runs > 0 ? (int)context->decisions.product_runs : best_runs(&p, machine);
     for (int i = 0; i < p.pairs.n && graph->product_runs > 1; i++) mark(graph, &p.pairs.at[i]);
     return 0;
 }

@@ -37,7 +37,7 @@ static const struct op *ring_of(const struct graph *graph, const struct node *no
 int pass_ring(struct graph *graph, const struct pass_context *context) {
     const int axis = mesh_axis(&graph->mesh, AXIS_CONTEXT);
     int rings = 0, gathered = 0;
-    if (!context->ring_attention || axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
+    if (context->decisions.attention != ATTENTION_RING || axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         const struct op *ring = is_cut(graph, node, axis) ? ring_of(graph, node, axis) : NULL;

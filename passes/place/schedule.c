@@ -311,12 +311,12 @@ static void put_tables(struct graph *graph, const struct column *columns, const 
 
 /* The tables of a program whose pipeline stages execute several micro-batches. */
 static int fill_tables(struct graph *graph, const struct pass_context *context) {
-    const struct training *training = context->training;
+    const bool trains = context->training != NULL;
     const int coordinates = schedule_coordinates(graph);
-    const int accumulate = training ? training->accumulate : graph->micro_batches;
+    const int accumulate = trains ? (int)context->decisions.micro_batches : graph->micro_batches;
     struct column *columns = ARENA_ARRAY(graph->arena, struct column, coordinates);
     struct schedule_choice choice;
-    const char *name = training ? training->schedule : schedule_of_inference;
+    const char *name = trains ? context->decisions.schedule : schedule_of_inference;
     if (schedule_choose(&choice, name, context->diags) < 0) return -1;
     for (int c = 0; c < coordinates; c++) {
         columns[c] = (struct column){.arena = graph->arena,

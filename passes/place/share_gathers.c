@@ -104,7 +104,7 @@ static void share_gathers(struct graph *graph) {
 int pass_share_gathers(struct graph *graph, const struct pass_context *context) {
     struct schedule_choice choice = {0};
     const bool staged = context->training && schedule_coordinates(graph) > 1;
-    if (staged && schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    if (staged && schedule_choose(&choice, context->decisions.schedule, context->diags) < 0) return -1;
     if (!staged || !schedule_splits(&choice)) share_gathers(graph);
     return 0;
 }

@@ -52,7 +52,7 @@ static void keep_sums(struct graph *graph) {
 int pass_split_backward(struct graph *graph, const struct pass_context *context) {
     struct schedule_choice choice;
     if (!context->training || schedule_coordinates(graph) == 1) return 0;
-    if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    if (schedule_choose(&choice, context->decisions.schedule, context->diags) < 0) return -1;
     if (!schedule_splits(&choice)) return 0;
     struct arena *scratch = arena_scratch(graph->arena);
     move_to_weight_phase(graph, ARENA_ARRAY(scratch, bool, graph->tensors.n + RT_CONTROLS + 1));

@@ -4,6 +4,7 @@
 
 #include "ir/op.h"
 #include "passes/plan/stages.h"
+#include "passes/train/training.h"
 
 /* Note [Families]
  * A parameter, its gradient, its states and all values of their shape that the phases reduce and update compute form a
@@ -13,6 +14,7 @@
 struct zero {
     struct graph *graph;
     const struct training *training;
+    const struct decisions *decisions;
     unsigned axes; /* along which families are cut: bit a for axis a */
     int *family;   /* per tensor: another of its family, or itself for the family's representative */
     bool *cut;     /* per representative */
@@ -152,8 +154,9 @@ static void cut_nodes(const struct zero *z) {
         const int id = z->graph->order.at[i];
         struct node *node = &z->graph->nodes.at[id];
         const bool sums = node->op->id == OP_SumSquares && is_cut(z, node->inputs[0]);
-        if (adds_gradients(node) && z->training->zero < 2) continue;
-        const bool reduced = zero_groups(z->training) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
+        if (adds_gradients(node) && z->decisions->zero < 2) continue;
+        const bool reduced =
+            decisions_zero_groups(z->decisions) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
         if (node->op->id == OP_Accumulate && reduced) add_always(z, node);
         if (!sums && !(connects(node) && is_cut(z, node->outputs[0]))) continue;
         split_flat(z, &z->graph->nodes.at[id], sums ? node->inputs[0] : node->outputs[0]);
@@ -165,14 +168,14 @@ static void place_families(const struct zero *z) {
     const int n = z->graph->tensors.n;
     for (int t = 0; t < n; t++) {
         const struct tensor *tensor = tensor_at(z, t);
-        const bool state = tensor->kind == TENSOR_STATE && (!tensor->gradient || z->training->zero >= 2);
-        if ((state || (tensor->kind == TENSOR_WEIGHT && z->training->zero >= 3)) && is_cut(z, t)) place_flat(z, t);
+        const bool state = tensor->kind == TENSOR_STATE && (!tensor->gradient || z->decisions->zero >= 2);
+        if ((state || (tensor->kind == TENSOR_WEIGHT && z->decisions->zero >= 3)) && is_cut(z, t)) place_flat(z, t);
     }
 }
 
 /* Stage 3: weights that are not trained are cut too, and have no states. */
 static void place_frozen(const struct zero *z) {
-    for (int t = 0; t < z->graph->tensors.n && z->training->zero >= 3; t++)
+    for (int t = 0; t < z->graph->tensors.n && z->decisions->zero >= 3; t++)
         if (may_cut(z, t) && z->family[t] == t && !tensor_at(z, t)->constant) place_flat(z, t);
 }
 
@@ -219,10 +222,6 @@ static void cast_slices(const struct zero *z) {
     }
 }
 
-int zero_groups(const struct training *training) {
-    return training && training->zero && training->zero_groups > 1 ? training->zero_groups : 1;
-}
-
 /* The axes along which ranks have different samples or positions, so that gradients are partial; and the replicas. */
 static unsigned axes_to_cut(const struct mesh *mesh) {
     unsigned axes = 1u << mesh->naxes;
@@ -233,10 +232,11 @@ static unsigned axes_to_cut(const struct mesh *mesh) {
     return axes;
 }
 
-void zero_cut(struct graph *graph, const struct training *training) {
-    if (!training || !training->zero) return;
+void zero_cut(struct graph *graph, const struct pass_context *context) {
+    if (!context->decisions.zero) return;
     const struct zero z = {.graph = graph,
-                           .training = training,
+                           .training = context->training,
+                           .decisions = &context->decisions,
                            .axes = axes_to_cut(&graph->mesh),
                            .family = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
                            .cut = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1),
@@ -248,5 +248,5 @@ void zero_cut(struct graph *graph, const struct training *training) {
     place_families(&z);
     place_frozen(&z);
     cut_nodes(&z);
-    if (training->zero >= 3) cast_slices(&z);
+    if (context->decisions.zero >= 3) cast_slices(&z);
 }

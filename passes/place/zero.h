@@ -8,16 +8,13 @@
 #ifndef PASSES_PLACE_ZERO_H
 #define PASSES_PLACE_ZERO_H
 
-#include "passes/train/training.h"
+#include "passes/pipeline.h"
 
 enum { ZERO_THRESHOLD = 1024 }; /* elements: smaller parameters stay whole, since messages cost more than they save */
 
-/* The number of ZeRO groups; 1 without ZeRO. */
-int zero_groups(const struct training *training);
-
 /* Cuts the updates of parameters flat along the data axis and the scale units of a ZeRO group, by the stage that
- * `training` asks for: sets splits of nodes and placements of weights and states. Runs before other tensors are laid
+ * is decided: sets splits of nodes and placements of weights and states. Runs before other tensors are laid
  * out. */
-void zero_cut(struct graph *graph, const struct training *training);
+void zero_cut(struct graph *graph, const struct pass_context *context);
 
 #endif

@@ -159,7 +159,7 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
     const struct graph *graph = draft->graph;
     struct arena *arena = graph->arena, *scratch = arena_scratch(arena);
     const bool *recomputed = list_recomputed(graph, scratch);
-    *plan = (struct plan){.mesh = graph->mesh, .chunks = draft->chunks};
+    *plan = (struct plan){.decisions.mesh = graph->mesh, .chunks = draft->chunks};
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
@@ -186,7 +186,7 @@ struct applying {
 /* True if what the plan says of the axis does not concern the graph: a base has no stages, so it has axes of some
  * stages alone for all nodes or for none. */
 static bool leaves_out(const struct applying *a, int axis) {
-    const struct mesh *given = &a->plan->mesh;
+    const struct mesh *given = &a->plan->decisions.mesh;
     if (!a->is_base) return false;
     return axis == mesh_pipeline_axis(given) || (given->axis[axis].end && mesh_is_even(&a->graph->mesh));
 }
@@ -202,8 +202,8 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
                        struct node_split *splits) {
     const struct graph *graph = a->graph;
     const struct node *node = &graph->nodes.at[id];
-    const char *name = a->plan->mesh.axis[split->axis].name;
-    const int ways = a->plan->mesh.axis[split->axis].size, axis = mesh_axis_by_name(&graph->mesh, name);
+    const char *name = a->plan->decisions.mesh.axis[split->axis].name;
+    const int ways = a->plan->decisions.mesh.axis[split->axis].size, axis = mesh_axis_by_name(&graph->mesh, name);
     struct node_split wanted;
     if (axis < 0) return mismatch(a, split->line, split->column, "the mesh has no such axis");
     if (axis == mesh_pipeline_axis(&graph->mesh))
@@ -377,33 +377,19 @@ static int apply_nodes(struct applying *a, struct graph *graph) {
 
 /* The whole program ------------------------------------------------------------------------------------------------ */
 
-void plan_apply_training(struct training *training, const struct plan *plan) {
-    if (plan->micro_batches) training->accumulate = (int)plan->micro_batches;
-    if (plan->schedule) training->schedule = plan->schedule;
-    if (plan->zero_level) training->zero = (int)plan->zero_level;
-    if (plan->zero_ngroups) training->zero_groups = (int)plan->zero_ngroups;
-}
-
-void plan_of_training(struct plan *plan, const struct graph *graph, const struct training *training) {
-    const int micro_batches = training ? training->accumulate : graph->micro_batches;
-    plan->micro_batches = micro_batches > 1 ? micro_batches : 0;
-    plan->schedule = training ? training->schedule : NULL;
-    plan->zero_level = training ? training->zero : 0;
-    plan->zero_ngroups = training && training->zero_groups > 1 ? training->zero_groups : 0;
-}
-
 /* A training program may have any schedule, an inference program its own only. */
 static int check_schedule(const struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct schedule_choice choice;
-    if (!plan->schedule) return 0;
-    if (graph->train != (strcmp(plan->schedule, schedule_of_inference) == 0) && schedule_is_known(plan->schedule))
-        return schedule_choose(&choice, plan->schedule, diags);
+    if (!plan->decisions.schedule) return 0;
+    if (graph->train != (strcmp(plan->decisions.schedule, schedule_of_inference) == 0) &&
+        schedule_is_known(plan->decisions.schedule))
+        return schedule_choose(&choice, plan->decisions.schedule, diags);
     return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "schedule %s in a plan is not supported yet",
-                      diag_quote(diags, plan->schedule));
+                      diag_quote(diags, plan->decisions.schedule));
 }
 
 static int check_program(const struct graph *graph, const struct plan *plan, struct diags *diags) {
-    const char *what = plan->zero_level ? "zero_level" : plan->zero_ngroups ? "zero_ngroups" : NULL;
+    const char *what = plan->decisions.zero ? "zero_level" : plan->decisions.zero_groups ? "zero_ngroups" : NULL;
     if (what && !graph->train)
         return diag_error(diags, 424, EXIT_MALFORMED, plan->file, "plan: %s needs a training program (--train)", what);
     return check_schedule(graph, plan, diags);
@@ -452,7 +438,7 @@ int plan_check_entries(const struct plan *partial, const struct graph *graph, st
 
 /* Checks that the graph's mesh has the axes of the partial plan. */
 static int check_mesh(const struct applying *a) {
-    const struct mesh *given = &a->plan->mesh, *mesh = &a->graph->mesh;
+    const struct mesh *given = &a->plan->decisions.mesh, *mesh = &a->graph->mesh;
     for (int i = 0; i < given->naxes; i++) {
         const int axis = mesh_axis_by_name(mesh, given->axis[i].name);
         const int size = axis < 0 || axis >= mesh->naxes ? 1 : mesh->axis[axis].size;
@@ -469,7 +455,7 @@ static int check_mesh(const struct applying *a) {
 }
 
 static int refine_node(const struct applying *a, struct draft *draft, int id, const struct plan_node *entry) {
-    const struct mesh *given = &a->plan->mesh;
+    const struct mesh *given = &a->plan->decisions.mesh;
     const int pipeline = mesh_pipeline_axis(given), stages = draft_stages(draft);
     if (entry->gives_splits) {
         if (apply_splits(a, id, entry, draft->split[id]) < 0) return -1;

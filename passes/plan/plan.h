@@ -10,7 +10,7 @@
 
 #include "ir/dims.h"
 #include "ir/ir.h"
-#include "passes/train/training.h"
+#include "passes/decisions.h"
 
 /* The ranks along mesh axis `axis` divide dimension `dim` of `tensor` by the cut (blocks, grain) of Note [Cuts] in
  * runtime/base/shape/part.h, mirrored if blocks is negative. `tensor` is the name of an input or output of the node. If
@@ -19,7 +19,7 @@
  * that those leave (Note [Nested cuts] there). */
 struct plan_split {
     const char *tensor;
-    int axis, dim; /* axis: an index in plan->mesh */
+    int axis, dim; /* axis: an index in the plan's mesh */
     int64_t blocks, grain;
     int line, column; /* in plan->file */
 };
@@ -35,17 +35,12 @@ struct plan_node {
 };
 
 struct plan {
-    const char *file; /* that it was read from; NULL: none */
-    bool partial;     /* it says something of some nodes alone */
-    struct mesh mesh;
+    const char *file;            /* that it was read from; NULL: none */
+    bool partial;                /* it says something of some nodes alone */
+    struct decisions decisions;  /* as read: 0 and NULL where the file does not say */
     struct chunks chunks;        /* the pipeline stages */
     VEC(struct plan_node) nodes; /* one entry per node of the graph */
     int line, column;            /* of the list of nodes in `file` */
-    /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
-    const char *schedule;                    /* --schedule */
-    int64_t micro_batches;                   /* --accumulate */
-    int64_t zero_level, zero_ngroups;        /* --use-zero, --zero-ngroups; of training alone */
-    int64_t expert_capacity, ring_attention; /* struct pass_context */
 };
 
 struct limits;
@@ -81,15 +76,9 @@ int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct d
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
                           const struct node_split *split);
 
-/* The plan that the draft has come to, without decisions for the whole program. Memory is of graph->arena; names are
+/* The plan that the draft has come to, of whose decisions it has the mesh alone. Memory is of graph->arena; names are
  * those of the graph. */
 void plan_of_draft(struct plan *plan, const struct draft *draft);
-
-/* The plan's decisions for a whole training program, to and from `training`. Values that the plan leaves out keep those
- * of `training`; only values other than the defaults enter the plan. NULL: inference, of which the graph says the
- * number of micro-batches. */
-void plan_apply_training(struct training *training, const struct plan *plan);
-void plan_of_training(struct plan *plan, const struct graph *graph, const struct training *training);
 
 /* Sets dropped[id] for the nodes of the forward phase that the plan recomputes. */
 void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped);

@@ -42,7 +42,7 @@ static bool read_count(const char *text, bool bytes, int64_t *count) {
 }
 
 int recompute_parse(struct recompute *recompute, const char *text, struct diags *diags) {
-    *recompute = (struct recompute){.text = text};
+    *recompute = (struct recompute){.kind = RECOMPUTE_NONE};
     for (size_t i = 0; text && i < sizeof kinds / sizeof *kinds; i++) {
         const size_t length = strlen(kinds[i].word);
         const bool takes = kinds[i].word[length - 1] == ':';
@@ -238,8 +238,8 @@ static int drop_layers(struct recomputing *r, struct diags *diags) {
                                                   : n);
     if (choice->kind != RECOMPUTE_BUDGET || kept_bytes(r) <= choice->count) return 0;
     return diag_error(diags, 506, EXIT_LIMIT, "--recompute",
-                      "%s: %lld bytes of activations are kept even if all %d layers are recomputed", choice->text,
-                      (long long)kept_bytes(r), n);
+                      "budget:%s: %lld bytes of activations are kept even if all %d layers are recomputed",
+                      choice->pattern, (long long)kept_bytes(r), n);
 }
 
 /* Drops nodes by name, or those that are cheap to recompute. */
@@ -361,8 +361,10 @@ static void keep_updated(struct recomputing *r) {
 }
 
 int pass_recompute(struct graph *graph, const struct pass_context *context) {
-    struct recomputing r = {.graph = graph, .choice = context->training ? &context->training->recompute : NULL};
-    if (!r.choice || has_copies(graph)) return 0;
+    struct recompute choice;
+    struct recomputing r = {.graph = graph, .choice = &choice};
+    if (!context->training || has_copies(graph)) return 0;
+    if (recompute_parse(&choice, context->decisions.recompute, context->diags) < 0) return -1;
     while (r.forward < graph->order.n && graph->nodes.at[graph->order.at[r.forward]].phase == PHASE_FORWARD)
         r.forward++;
     int room = 2 * graph->tensors.n + 1; /* a copy of each at most */

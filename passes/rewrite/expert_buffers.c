@@ -87,7 +87,7 @@ static int64_t groups_of(const struct walk *walk, int64_t tokens) {
     const int data = mesh_axis(mesh, AXIS_DATA), expert = mesh_axis(mesh, AXIS_EXPERT);
     const struct tensor *first = graph->inputs.n ? &graph->tensors.at[graph->inputs.at[0]] : NULL;
     int64_t groups = data < 0 ? 1 : mesh->axis[data].size;
-    if (walk->context->expert_capacity) groups *= mesh->axis[expert].size;
+    if (walk->context->decisions.capacity) groups *= mesh->axis[expert].size;
     const int64_t batch = first && first->ndim ? first->dims[0] : 0;
     if (!batch || tokens % batch || batch % groups) {
         if (groups > 1)
@@ -102,7 +102,7 @@ static int64_t groups_of(const struct walk *walk, int64_t tokens) {
 
 /* Rows of an expert's buffer in a group: one for each token, or with a capacity factor that part of the mean. */
 static int64_t capacity_of(const struct walk *walk, const struct routing *routing, bool distinct) {
-    const int64_t rows = routing->rows / routing->groups, factor = walk->context->expert_capacity;
+    const int64_t rows = routing->rows / routing->groups, factor = walk->context->decisions.capacity;
     const int64_t most = distinct ? routing->tokens / routing->groups : rows;
     if (!factor) return most;
     const int64_t places = (int64_t)ceil((double)factor / 1000 * (double)rows / (double)routing->experts);
@@ -342,7 +342,7 @@ static void find_products(struct walk *walk) {
 int pass_expert_buffers(struct graph *graph, const struct pass_context *context) {
     struct walk walk = {.graph = graph, .context = context, .builder = {.graph = graph, .diags = context->diags}};
     const int axis = mesh_axis(&graph->mesh, AXIS_EXPERT);
-    if (axis < 0 || (graph->mesh.axis[axis].size == 1 && !context->expert_capacity)) return 0;
+    if (axis < 0 || (graph->mesh.axis[axis].size == 1 && !context->decisions.capacity)) return 0;
     find_products(&walk);
     return rewrite_each(graph, convert_node, &walk);
 }

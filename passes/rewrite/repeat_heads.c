@@ -65,6 +65,6 @@ static int64_t ways_along(const struct graph *graph, enum axis_role role) {
 int pass_repeat_heads(struct graph *graph, const struct pass_context *context) {
     struct dividing by = {{graph, context->diags, NULL},
                           ways_along(graph, AXIS_TENSOR),
-                          context->attention_heads ? ways_along(graph, AXIS_CONTEXT) : 1};
+                          context->decisions.attention == ATTENTION_HEADS ? ways_along(graph, AXIS_CONTEXT) : 1};
     return by.tensor * by.context == 1 ? 0 : rewrite_each(graph, repeat_heads, &by);
 }

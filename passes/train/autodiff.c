@@ -290,7 +290,7 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
                          .tensors = graph->tensors.n,
                          .nodes = graph->nodes.n};
     int nodes = graph->order.n;
-    if (parameter_rules_check(context->training, graph, context->decisions, context->diags) < 0) return -1;
+    if (parameter_rules_check(context->training, graph, context->roles, context->diags) < 0) return -1;
     a.known = build_know(graph->arena);
     a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
     a.gradient = ARENA_ARRAY(graph->arena, int, a.tensors + 1);

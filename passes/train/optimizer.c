@@ -20,6 +20,7 @@
 struct optimizing {
     struct graph *graph;
     const struct training *training;
+    const struct decisions *decisions;
     struct build builder;
     struct build_known *known;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
@@ -56,8 +57,8 @@ static int control_as(struct optimizing *o, enum rt_control control, enum rt_dty
     return build_cast(&o->builder, graph_control(o->graph, control), dtype);
 }
 
-bool training_gathers(const struct training *training, const struct graph *graph) {
-    return training->accumulate > 1 || training->zero >= 2 || graph_gradient_inputs(graph);
+bool training_gathers(const struct decisions *decisions, const struct graph *graph) {
+    return decisions->micro_batches > 1 || decisions->zero >= 2 || graph_gradient_inputs(graph);
 }
 
 /* The node if it adds two contributions to a gradient, and `readers` nodes read the result; else NULL. */
@@ -96,7 +97,7 @@ static int join_units(struct optimizing *o, int gradient) {
 /* Adds the gradient of each micro-batch to a state, unless it is a dummy. Gradients are summed, and parameters updated,
  * in f32 for 16-bit floats, since 0.999 is 1 in bf16, and 1 added to a sum of 256 is lost. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
-    const bool gathers = training_gathers(o->training, o->graph);
+    const bool gathers = training_gathers(o->decisions, o->graph);
     const enum rt_dtype own = o->graph->tensors.at[p->gradient].dtype, dtype = gathers ? op_summed_in(own) : own;
     if ((p->gradient = gradient_as(o, p->gradient, dtype, 0)) < 0) return -1;
     if ((p->gradient = join_units(o, p->gradient)) < 0) return -1;
@@ -408,8 +409,10 @@ static void name_apart(struct graph *graph) {
 }
 
 int pass_optimizer(struct graph *graph, const struct pass_context *context) {
-    struct optimizing o = {
-        .graph = graph, .training = context->training, .builder = {graph, context->diags, "optimizer"}};
+    struct optimizing o = {.graph = graph,
+                           .training = context->training,
+                           .decisions = &context->decisions,
+                           .builder = {graph, context->diags, "optimizer"}};
     o.tensors = graph->tensors.n;
     if (!graph->parameters.n || !context->training) return 0;
     int micro = graph->order.n;

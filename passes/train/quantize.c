@@ -36,6 +36,7 @@ struct quantizing {
     struct rewrite rewrite;
     struct build builder;
     const struct training *training;
+    const struct decisions *decisions;
     struct map scale_of, codes_of, layers; /* layers: name -> 0 if it is quantised, 1 if not */
     VEC(struct scale) scales;
     VEC(struct codes) codes;
@@ -313,7 +314,7 @@ static int gather(struct quantizing *q, struct scale *scale) {
     int real = build_cast(&q->builder, graph_control(q->builder.graph, RT_REAL), RT_F32);
     build_scope_tensor(&scope, "most", scale->most);
     build_scope_tensor(&scope, "real", real);
-    if (!training_gathers(q->training, q->builder.graph))
+    if (!training_gathers(q->decisions, q->builder.graph))
         return scale->most = build_expr(&q->builder, &scope, "real > 0 ? most : 0");
     int seen = add_state(q, scale, "seen", 0, NULL);
     q->builder.graph->tensors.at[seen].gradient = true;
@@ -441,7 +442,8 @@ static void follow_operands(struct graph *graph) {
 int pass_quantize(struct graph *graph, const struct pass_context *context) {
     if (!context->training || !context->training->fp8.text) return 0;
     const int added = graph->nodes.n;
-    struct quantizing q = {.builder = {graph, context->diags, NULL}, .training = context->training};
+    struct quantizing q = {
+        .builder = {graph, context->diags, NULL}, .training = context->training, .decisions = &context->decisions};
     map_init(&q.scale_of, graph->arena);
     map_init(&q.codes_of, graph->arena);
     map_init(&q.layers, graph->arena);

@@ -31,9 +31,9 @@ const struct role_rule *role_rule_for(unsigned evidence) {
     return NULL;
 }
 
-const struct decision *decision_of(const struct decisions *decisions, const char *name) {
-    for (int i = 0; decisions && i < decisions->all.n; i++)
-        if (strcmp(decisions->all.at[i].name, name) == 0) return &decisions->all.at[i];
+const struct weight_role *weight_role_of(const struct weight_roles *roles, const char *name) {
+    for (int i = 0; roles && i < roles->all.n; i++)
+        if (strcmp(roles->all.at[i].name, name) == 0) return &roles->all.at[i];
     return NULL;
 }
 
@@ -74,12 +74,12 @@ static void decide(struct graph *graph, const struct evidence *e, int t, const s
     if (evidence & SAME_ELEMENTS) tensor->mark = MARK_MOVED;
     const struct parameter_rule *option = parameter_rule_of(context->training, tensor);
     const bool constant = rule && rule->role == ROLE_CONSTANT && !(option && option->train);
-    if (rule && rule->role != ROLE_PARAMETER && context->decisions) {
-        struct decision decision = {tensor->name, tensor_type(graph->arena, tensor), tensor->sources, rule,
-                                    constant ? ROLE_CONSTANT
-                                    : option ? ROLE_PARAMETER
-                                             : rule->role};
-        VEC_PUSH(graph->arena, &context->decisions->all, decision);
+    if (rule && rule->role != ROLE_PARAMETER && context->roles) {
+        struct weight_role decision = {tensor->name, tensor_type(graph->arena, tensor), tensor->sources, rule,
+                                       constant ? ROLE_CONSTANT
+                                       : option ? ROLE_PARAMETER
+                                                : rule->role};
+        VEC_PUSH(graph->arena, &context->roles->all, decision);
     }
     if (constant || (option && option->frozen)) make_constant(graph, t, constant, context->training);
 }
@@ -88,20 +88,20 @@ static void decide(struct graph *graph, const struct evidence *e, int t, const s
 
 enum { MOST_NAMED = 3 };
 
-static const char *named(const struct decision *decision, struct diags *diags) {
+static const char *named(const struct weight_role *decision, struct diags *diags) {
     if (!decision->sources || decision->role == ROLE_CONSTANT) return diag_quote(diags, decision->name);
     return arena_printf(diags->arena, "%s (of %s)", diag_quote(diags, decision->name),
                         diag_quote(diags, decision->sources));
 }
 
 /* A line for each rule that names the first weights it applied to; all of them if `verbose`. */
-static void tell_rule(const struct decisions *decisions, const struct role_rule *rule, enum role role, bool verbose,
+static void tell_rule(const struct weight_roles *roles, const struct role_rule *rule, enum role role, bool verbose,
                       struct diags *diags) {
     struct strbuf names;
     int count = 0;
     strbuf_init(&names, diags->arena);
-    for (int i = 0; i < decisions->all.n; i++) {
-        const struct decision *decision = &decisions->all.at[i];
+    for (int i = 0; i < roles->all.n; i++) {
+        const struct weight_role *decision = &roles->all.at[i];
         if (decision->rule != rule || decision->role != role) continue;
         if (count++ < MOST_NAMED || verbose)
             strbuf_printf(&names, "%s%s %s", count > 1 ? ", " : "", named(decision, diags), decision->type);
@@ -111,15 +111,15 @@ static void tell_rule(const struct decisions *decisions, const struct role_rule 
     diag_note(diags, "%s: %s", rule->reason, strbuf_text(&names));
 }
 
-static int count_of(const struct decisions *decisions, enum role role) {
+static int count_of(const struct weight_roles *roles, enum role role) {
     int count = 0;
-    for (int i = 0; i < decisions->all.n; i++) count += decisions->all.at[i].role == role;
+    for (int i = 0; i < roles->all.n; i++) count += roles->all.at[i].role == role;
     return count;
 }
 
-static void tell(const struct graph *graph, const struct decisions *decisions, enum role role, bool verbose,
+static void tell(const struct graph *graph, const struct weight_roles *roles, enum role role, bool verbose,
                  struct diags *diags) {
-    const int count = count_of(decisions, role);
+    const int count = count_of(roles, role);
     const bool constants = role == ROLE_CONSTANT;
     if (!count) return;
     if (constants)
@@ -128,7 +128,7 @@ static void tell(const struct graph *graph, const struct decisions *decisions, e
     else
         diag_remark(diags, graph->name, "%d initializer%s trained, but may be constant", count,
                     count == 1 ? " is" : "s are");
-    for (int i = 0; i < RULES; i++) tell_rule(decisions, &rules[i], role, verbose, diags);
+    for (int i = 0; i < RULES; i++) tell_rule(roles, &rules[i], role, verbose, diags);
     diag_help(diags, constants ? "--param 'NAME:train' trains one%s" : "--param 'NAME:frozen' freezes one%s",
               verbose ? "" : "; -v lists all");
 }
@@ -140,8 +140,8 @@ int pass_roles(struct graph *graph, const struct pass_context *context) {
     const bool *candidates = find_candidates(&evidence);
     for (int t = 0; t < graph->tensors.n; t++)
         if (candidates[t]) decide(graph, &evidence, t, context);
-    if (!context->decisions) return 0;
-    tell(graph, context->decisions, ROLE_CONSTANT, context->verbose, context->diags);
-    tell(graph, context->decisions, ROLE_DOUBTFUL, context->verbose, context->diags);
+    if (!context->roles) return 0;
+    tell(graph, context->roles, ROLE_CONSTANT, context->verbose, context->diags);
+    tell(graph, context->roles, ROLE_DOUBTFUL, context->verbose, context->diags);
     return 0;
 }

@@ -20,19 +20,19 @@ struct role_rule {
 
 /* The decision on a weight to which a rule applied. Weights to which none applied are parameters and are not listed,
  * nor are those that a rule finds to be a parameter. */
-struct decision {
+struct weight_role {
     const char *name, *type;      /* type: as text, "f32[8,8]" */
     const char *sources;          /* names of the values that the exporter computed it from, or NULL */
     const struct role_rule *rule; /* the rule that applied */
     enum role role;               /* final role, after --param */
 };
 
-struct decisions {
-    VEC(struct decision) all;
+struct weight_roles {
+    VEC(struct weight_role) all;
 };
 
 /* The decision on the weight of that name; NULL if there is none. */
-const struct decision *decision_of(const struct decisions *decisions, const char *name);
+const struct weight_role *weight_role_of(const struct weight_roles *roles, const char *name);
 
 /* What a name tells about a weight: the kinds are explained at NAME in roles.def. */
 enum name_kind { KIND_OTHER, KIND_OPERAND, KIND_FUSED, KIND_NUMBER, KIND_BUFFER, KIND_MOVED, KIND_COMPUTED };

@@ -82,7 +82,7 @@ int pass_tie(struct graph *graph, const struct pass_context *context) {
     }
     for (int i = 0; i < rewrite.order_n; i++) rewrite_keep(&rewrite, rewrite_next(&rewrite, i));
     rewrite_end(&rewrite);
-    if (!count || !context->decisions) return 0;
+    if (!count || !context->roles) return 0;
     if (count > MOST_NAMED && !context->verbose) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
     diag_remark(context->diags, graph->name,
                 "trained as one parameter, because one is a transposed copy of the other: %s", strbuf_text(&names));

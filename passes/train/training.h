@@ -1,9 +1,9 @@
-/* The options of training: optimizer, learning-rate schedule, rules for single parameters, mixed precision,
- * recomputation. */
+/* The options of training: optimizer, learning-rate schedule, rules for single parameters, mixed precision. */
 #ifndef PASSES_TRAIN_TRAINING_H
 #define PASSES_TRAIN_TRAINING_H
 
 #include "ir/ir.h"
+#include "passes/decisions.h"
 #include "passes/train/named_options.h"
 #include "runtime/base/lr_schedule.h"
 
@@ -85,45 +85,22 @@ struct fp8 {
     double history, margin; /* amax history in steps; margin as a power of two */
 };
 
-/* --recompute (passes/plan/recompute.h). */
-enum recompute_kind {
-    RECOMPUTE_NONE,
-    RECOMPUTE_FULL,      /* every layer keeps only its input */
-    RECOMPUTE_SELECTIVE, /* recomputes all but the results of products, convolutions and attention */
-    RECOMPUTE_FIRST,     /* RECOMPUTE_FULL in the first `count` layers */
-    RECOMPUTE_NAMES,     /* recomputes the results of nodes whose names match `pattern` */
-    RECOMPUTE_BUDGET     /* RECOMPUTE_FULL in the fewest first layers with which activations fit in `count` bytes */
-};
-
-struct recompute {
-    const char *text; /* as it was given; NULL: none */
-    enum recompute_kind kind;
-    int64_t count;
-    const char *pattern;
-};
-
 struct training {
     struct optimizer_choice optimizer;
     struct amp amp;
     struct fp8 fp8;
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
-    int accumulate;        /* micro-batches per step of each unit */
-    int zero;              /* ZeRO stage: 0, 1, 2 or 3 */
-    int zero_groups;       /* groups of scale units; each divides what ZeRO divides among its own */
-    int zero_prefetch;     /* stage 3: how many operators ahead parameters are gathered; 0: where they are used */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
-    const char *schedule;  /* of pipeline stages (passes/plan/schedule/schedules.h); NULL: the default */
     bool tied_once;        /* stages send gradients of tied weights once a step (passes/place/tied_gradients.c) */
     const char *lr_schedule_text; /* as it was given */
     struct rt_lr_schedule lr_schedule;
     VEC(struct parameter_rule) rules;
     VEC(struct init_rule) inits;
-    struct recompute recompute;
 };
 
 /* True if gradients are accumulated in STATE tensors: a step has several micro-batches, or the program is a module
  * without a loss, whose caller may run the backward phase several times per step. */
-bool training_gathers(const struct training *training, const struct graph *graph);
+bool training_gathers(const struct decisions *decisions, const struct graph *graph);
 
 /* Parses a --param rule and adds it; its options start as those of --optimizer. 0, or -1 after a diagnostic. */
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
@@ -153,9 +130,9 @@ struct init_values {
 struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena);
 
 /* Checks that every --param and --init rule matches a parameter of the graph, or a constant if it freezes: 0, or -1
- * after a diagnostic for each rule that matches nothing. `decisions` (roles.h) may be NULL. */
-struct decisions;
-int parameter_rules_check(const struct training *training, const struct graph *graph, const struct decisions *decisions,
+ * after a diagnostic for each rule that matches nothing. `roles` (roles.h) may be NULL. */
+struct weight_roles;
+int parameter_rules_check(const struct training *training, const struct graph *graph, const struct weight_roles *roles,
                           struct diags *diags);
 
 #endif

@@ -190,11 +190,11 @@ static bool matches_any(const char *pattern, bool constants, const struct graph 
 }
 
 static int check_pattern(const char *option, const char *pattern, bool constants, const struct graph *graph,
-                         const struct decisions *decisions, struct diags *diags) {
+                         const struct weight_roles *roles, struct diags *diags) {
     if (matches_any(pattern, constants, graph)) return 0;
     diag_error(diags, 414, EXIT_USAGE, option, "no parameter's name matches %s", diag_quote(diags, pattern));
-    for (int i = 0; decisions && i < decisions->all.n; i++) {
-        const struct decision *decision = &decisions->all.at[i];
+    for (int i = 0; roles && i < roles->all.n; i++) {
+        const struct weight_role *decision = &roles->all.at[i];
         if (decision->role != ROLE_CONSTANT || fnmatch(pattern, decision->name, 0) != 0) continue;
         diag_note(diags, "%s is not a parameter: %s", diag_quote(diags, decision->name), decision->rule->reason);
         diag_help(diags, "--param 'NAME:train' makes it one");
@@ -203,15 +203,15 @@ static int check_pattern(const char *option, const char *pattern, bool constants
     return -1;
 }
 
-int parameter_rules_check(const struct training *training, const struct graph *graph, const struct decisions *decisions,
+int parameter_rules_check(const struct training *training, const struct graph *graph, const struct weight_roles *roles,
                           struct diags *diags) {
     int status = 0;
     for (int i = 0; training && i < training->rules.n; i++) {
         const struct parameter_rule *rule = &training->rules.at[i];
-        if (check_pattern("--param", rule->pattern, rule->frozen, graph, decisions, diags) < 0) status = -1;
+        if (check_pattern("--param", rule->pattern, rule->frozen, graph, roles, diags) < 0) status = -1;
     }
     for (int i = 0; training && i < training->inits.n; i++)
-        if (check_pattern("--init", training->inits.at[i].pattern, false, graph, decisions, diags) < 0) status = -1;
+        if (check_pattern("--init", training->inits.at[i].pattern, false, graph, roles, diags) < 0) status = -1;
     return status;
 }
 

@@ -64,7 +64,7 @@ static void defaults_are_those_of_the_table(void **state) {
     assert_int_equal(p.options.pas.word, OPT_POLICY_DP);
     assert_int_equal(p.options.plan_ngpus, 1);
     assert_int_equal(p.options.runtime_ngpus, 1);
-    assert_int_equal(p.options.naxes, 0);
+    assert_int_equal(p.options.decisions.mesh.naxes, 0);
     assert_int_equal(p.options.lock_timeout, 600);
     assert_false(p.options.given[OPT_OUTPUT]);
     release(&p);
@@ -86,9 +86,9 @@ static void a_policy_of_one_axis_takes_all_devices_of_a_unit(void **state) {
     (void)state;
     PARSE(p, "plan", "m.onnx", "--pas", "tp", "--plan-ngpus=2", "--runtime-ngpus=6");
     assert_int_equal(p.status, 0);
-    assert_int_equal(p.options.naxes, 1);
-    assert_string_equal(p.options.mesh[0].name, "tensor");
-    assert_int_equal(p.options.mesh[0].size, 2);
+    assert_int_equal(p.options.decisions.mesh.naxes, 1);
+    assert_string_equal(p.options.decisions.mesh.axis[0].name, "tensor");
+    assert_int_equal(p.options.decisions.mesh.axis[0].size, 2);
     assert_int_equal(p.options.runtime_ngpus, 6);
     release(&p);
 }
@@ -108,8 +108,9 @@ static void a_preference_is_no_axis(void **state) {
     PARSE(b, "compile", "m.onnx", "--pas=tp:prefer=memory,tensor=2");
     PARSE(c, "compile", "m.onnx", "--pas=tp:tensor=2,prefer=speed");
     assert_int_equal(a.status + b.status + c.status, 0);
-    assert_true(a.options.prefer_memory && b.options.prefer_memory && !c.options.prefer_memory);
-    assert_int_equal(a.options.naxes, 1);
+    assert_true(a.options.decisions.prefer && b.options.decisions.prefer == PREFER_MEMORY &&
+                !c.options.decisions.prefer);
+    assert_int_equal(a.options.decisions.mesh.naxes, 1);
     assert_int_equal(b.options.plan_ngpus, 2);
     assert_string_equal(options_text(&a.options, OPT_PAS, &a.arena), "tp:tensor=2,prefer=memory");
     assert_string_equal(options_text(&b.options, OPT_PAS, &b.arena), "tp:tensor=2,prefer=memory");
@@ -122,7 +123,7 @@ static void a_preference_is_no_axis(void **state) {
     REFUSES(202, EXIT_USAGE, "unknown setting cut='sideways'", "compile", "m", "--pas=context:context=2,cut=sideways");
     REFUSES(202, EXIT_USAGE, "has no setting 'cut'", "compile", "m", "--pas=tp:tensor=2,cut=mirrored");
     PARSE(d, "compile", "m.onnx", "--pas=context:context=2,attention=ring,cut=mirrored");
-    assert_true(d.options.attention_ring && d.options.mirrored_cut && !d.options.attention_heads);
+    assert_true(d.options.decisions.attention == ATTENTION_RING && d.options.decisions.cut == CUT_MIRRORED);
     assert_int_equal(d.options.attention, OPT_ATTENTION_FLASH);
     assert_string_equal(options_text(&d.options, OPT_PAS, &d.arena), "context:context=2,attention=ring,cut=mirrored");
     release(&d);

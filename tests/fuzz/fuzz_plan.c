@@ -16,7 +16,7 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     fuzz_check(good == (diags.errors == 0));
     if (!good) return;
     struct graph *graph = fuzz_graph(arena);
-    graph->mesh = files.mesh;
+    graph->mesh = files.decisions.mesh;
     struct pass_context context = {.given = files.plan, .diags = &diags};
     bool planned = pipeline_run(graph, &context, NULL) == 0;
     fuzz_check(planned == (diags.errors == 0));

@@ -50,8 +50,9 @@ static struct graph *schedule_model(struct arena *arena, struct diags *diags, in
                                     int micro_batches) {
     struct graph *graph;
     const char *text = model_text(arena, stages);
-    const struct training training = {.schedule = schedule, .accumulate = micro_batches};
-    const struct pass_context context = {.training = &training, .diags = diags};
+    const struct training training = {0};
+    const struct pass_context context = {
+        .decisions = {.schedule = schedule, .micro_batches = micro_batches}, .training = &training, .diags = diags};
     if (text_parse(arena, diags, "stages", text, strlen(text), &graph) < 0) return NULL;
     return pipeline_run(graph, &context, NULL) < 0 ? NULL : graph;
 }

@@ -35,7 +35,8 @@ RULES = [
     ("^frontend/lower/", f"^frontend/(read|lower)/|{BASE}", 8),
     ("^frontend/import/", f"^frontend/(read|lower|import)/|{BASE}", 0),
     ("^frontend/config/", f"^frontend/(config|lower)/|{BASE}", 0),
-    ("^frontend/options/", "^frontend/options/|^ir/base/|^runtime/base/", 5),
+    # options are parsed into the struct that passes read, whose table lists the settings of --pas
+    ("^frontend/options/", "^frontend/options/|^passes/decisions[.]|^ir/(base/|mesh[.])|^runtime/base/", 5),
     ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 5),
     ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 12),
     ("^runtime/base/", "^runtime/base/", 0),

@@ -43,6 +43,7 @@ def normal(text, renamed):
     text = re.sub(r"^[ \t]*#[ \t]*include.*\n", "", text, flags=re.M)
     text = re.sub(r"^# .*\n", "", text, flags=re.M)  # of a Makefile
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "HASH", text)
+    text = re.sub(r"(_H\b.*?)\b0x[0-9a-f]{8}u\b", r"\1HASH", text)  # of a program, in its header's guard
     text = re.sub(r'("path": "[^"]*", "bytes": )\d+', r"\1SIZE", text)  # of files with comments
     for old, new in renamed:
         text = re.sub(rf"\b{re.escape(old)}\b", new, text)

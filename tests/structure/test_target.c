@@ -61,6 +61,7 @@ static struct program make_program(struct arena *arena, const struct target *tar
                                       .instance = "_",
                                       .version = "0",
                                       .pas = "dp",
+                                      .decisions = &context.decisions,
                                       .key = "00000000000000000000000000000000",
                                       .work = "00000000000000000000000000000000",
                                       .model_hash = "00000000000000000000000000000000",

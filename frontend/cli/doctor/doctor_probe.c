@@ -31,12 +31,13 @@ static int write_probe(struct cli *cli, const char *work) {
 }
 
 static int compile_probe(struct cli *cli, const char *work) {
-    char *words[] = {"compile", arena_printf(cli->arena, "%s/probe.rir", work),
-                     "-o",      arena_strdup(cli->arena, work),
-                     "--pas",   "tp:tensor=2"};
     struct driver_result result;
     struct options options;
-    if (options_parse(&options, sizeof words / sizeof *words, words, cli->arena, cli->diags)) return -1;
+    options_start(&options, VERB_COMPILE, arena_printf(cli->arena, "%s/probe.rir", work), cli->arena, cli->diags);
+    options.output = work;
+    options.pas.word = OPT_POLICY_TP;
+    mesh_add_axis(&options.decisions.mesh, "tensor", &(struct rt_mesh_axis){.size = 2});
+    if (options_finish(&options, cli->arena, cli->diags)) return -1;
     return driver_compile(&options, cli->arena, cli->diags, &result);
 }
 

@@ -309,18 +309,15 @@ static int run_program(struct check *check) {
     const char *text = text_print(check->arena, check->graph), *rules = strbuf_text(&check->rules);
     if (write_text(check, "check.rir", text, strlen(text)) < 0 || write_text(check, "rules", rules, strlen(rules)) < 0)
         return -1;
-    char *words[] = {"compile",
-                     arena_printf(check->arena, "%s/check.rir", check->work),
-                     "-o",
-                     arena_strdup(check->arena, check->work),
-                     "-q",
-                     "--reuse",
-                     "override",
-                     "--pas",
-                     arena_printf(check->arena, "manual:%s/rules", check->work)};
     struct options options;
     struct driver_result result;
-    if (options_parse(&options, sizeof words / sizeof *words, words, check->arena, check->cli->diags) < 0 ||
+    options_start(&options, VERB_COMPILE, arena_printf(check->arena, "%s/check.rir", check->work), check->arena,
+                  check->cli->diags);
+    options.output = check->work;
+    options.quiet = true;
+    options.reuse = OPT_REUSE_OVERRIDE;
+    options.pas = (struct option_policy){OPT_POLICY_MANUAL, arena_printf(check->arena, "%s/rules", check->work)};
+    if (options_finish(&options, check->arena, check->cli->diags) < 0 ||
         driver_compile(&options, check->arena, check->cli->diags, &result) < 0)
         return -1;
     VEC_PUSH(check->arena, &check->inputs, "--output-dir");

@@ -78,28 +78,20 @@ static const char *write_text(const struct profiling *p, const char *name, const
 
 int profile_compile(const struct profiling *p, const char *name, const char *graph, const char *rules, int64_t ranks) {
     struct arena *arena = p->cli->arena;
-    const char *pas = "dp", *path = write_text(p, arena_printf(arena, "%s.rir", name), graph);
-    if (!path) return -1;
-    if (rules) {
-        pas = write_text(p, "probe.rules", rules);
-        if (!pas) return -1;
-        pas = arena_printf(arena, "manual:%s", pas);
-    }
-    struct arena *scratch = arena_scratch(arena); /* a compile takes several times what its constants take */
-    char *words[] = {"compile",
-                     arena_strdup(scratch, path),
-                     "-q",
-                     "-o",
-                     arena_strdup(scratch, p->work),
-                     "--reuse=override",
-                     arena_printf(scratch, "--pas=%s", pas),
-                     arena_printf(scratch, "--runtime-ngpus=%" PRId64, ranks),
-                     "--target=cuda", /* and what only it takes */
-                     "--arch=native"};
-    const int all = sizeof words / sizeof *words;
+    const char *path = write_text(p, arena_printf(arena, "%s.rir", name), graph);
+    const char *file = rules ? write_text(p, "probe.rules", rules) : NULL;
     struct driver_result result;
     struct options options;
-    int failed = options_parse(&options, p->gpu ? all : all - 2, words, scratch, p->cli->diags);
+    if (!path || (rules && !file)) return -1;
+    struct arena *scratch = arena_scratch(arena); /* a compile takes several times what its constants take */
+    options_start(&options, VERB_COMPILE, path, scratch, p->cli->diags);
+    options.quiet = true;
+    options.output = p->work;
+    options.reuse = OPT_REUSE_OVERRIDE;
+    if (rules) options.pas = (struct option_policy){OPT_POLICY_MANUAL, file};
+    options.runtime_ngpus = ranks, options.given[OPT_RUNTIME_NGPUS] = true;
+    if (p->gpu) options.target = OPT_TARGET_CUDA, options.arch = "native", options.given[OPT_ARCH] = true;
+    int failed = options_finish(&options, scratch, p->cli->diags);
     if (!failed) failed = driver_compile(&options, scratch, p->cli->diags, &result);
     arena_release(arena, scratch);
     return failed;

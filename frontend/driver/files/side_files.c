@@ -25,6 +25,12 @@ static int refuse(const struct reader *reader, int code, const char *path, const
     return diag_refusal(reader->diags, code, EXIT_MALFORMED, diag_quote(reader->diags, path), why);
 }
 
+/* The mesh of rules, which may have none. */
+static void take_mesh(struct side_files *files, const struct mesh *mesh) {
+    files->own_mesh = mesh->naxes > 0;
+    if (files->own_mesh) files->decisions.mesh = *mesh;
+}
+
 static int read_rules(struct reader *reader, const char *path) {
     struct rt_reason why;
     void *bytes;
@@ -33,7 +39,7 @@ static int read_rules(struct reader *reader, const char *path) {
     rt_hash_bytes(bytes, count, reader->files->plan_hash);
     int status = rules_parse(reader->arena, reader->diags, path, bytes, count, &reader->files->rules);
     arena_release(reader->arena, bytes);
-    if (!status) reader->files->mesh = reader->files->rules->mesh;
+    if (!status) take_mesh(reader->files, &reader->files->rules->mesh);
     return status;
 }
 
@@ -46,7 +52,7 @@ static int read_plugin(struct reader *reader, const char *path) {
     if (policy_plugin_open(reader->arena, reader->diags, path, (int)reader->options->plan_ngpus, &files->plugin,
                            &files->rules) < 0)
         return -1;
-    files->mesh = files->rules->mesh;
+    take_mesh(files, &files->rules->mesh);
     return 0;
 }
 
@@ -57,7 +63,8 @@ static int read_plan(struct reader *reader, const char *path) {
     reader->files->plan = ARENA_NEW(reader->arena, struct plan);
     const int status = plan_parse(reader->files->plan, reader->arena, reader->diags, path, rt_json_root(document));
     arena_release(reader->arena, document);
-    reader->files->mesh = reader->files->plan->mesh;
+    reader->files->decisions.mesh = reader->files->plan->decisions.mesh;
+    reader->files->own_mesh = true;
     return status;
 }
 
@@ -73,22 +80,9 @@ static int read_schedule(struct reader *reader, const char *path) {
     size_t count;
     if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 427, path, &why);
     const int status = grid_parse(&grid, bytes, count, path, reader->arena, reader->diags);
-    if (!status) reader->files->schedule = grid_text(&grid, reader->arena);
+    if (!status) reader->files->decisions.schedule = grid_text(&grid, reader->arena);
     arena_release(reader->arena, bytes);
     return status;
-}
-
-/* Uses the mesh of the options; rules without a mesh get one axis "tensor" of all devices. */
-static void take_options_mesh(struct reader *reader) {
-    struct mesh *mesh = &reader->files->mesh;
-    for (int a = 0; a < reader->options->naxes; a++) {
-        const struct mesh_axis *axis = &reader->options->mesh[a];
-        mesh_add_axis(mesh, axis->name, &(struct rt_mesh_axis){axis->size, axis->first, axis->end});
-    }
-    if (!reader->files->rules) return;
-    mesh->naxes = 1;
-    mesh->axis[0].name = axis_rows[AXIS_TENSOR].name;
-    mesh->axis[0].size = (int)reader->options->plan_ngpus;
 }
 
 /* The words of --require or --forbid that name nodes; the others are of the search. */
@@ -164,13 +158,14 @@ static int read_machine(struct reader *reader) {
  * already. E0205 if it cannot be divided. */
 static int divide_pipeline(struct reader *reader) {
     struct side_files *files = reader->files;
-    const int axis = mesh_pipeline_axis(&files->mesh);
+    const int axis = mesh_pipeline_axis(&files->decisions.mesh);
     const struct plan *plan = files->plan ? files->plan : files->refine;
-    const char *schedule = plan && plan->schedule ? plan->schedule : reader->options->schedule;
-    int *size = axis < 0 ? NULL : &files->mesh.axis[axis].size;
+    const char *schedule =
+        plan && plan->decisions.schedule ? plan->decisions.schedule : reader->options->decisions.schedule;
+    int *size = axis < 0 ? NULL : &files->decisions.mesh.axis[axis].size;
     files->pipelines = size && (files->plan || *size > 1) ? schedule_pipelines(schedule) : 1;
     if (files->plan || files->pipelines == 1) return 0;
-    if (!mesh_is_even(&files->mesh))
+    if (!mesh_is_even(&files->decisions.mesh))
         return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
                           "%s has several pipelines, of stages with equal numbers of ranks",
                           diag_quote(reader->diags, schedule));
@@ -183,7 +178,7 @@ static int divide_pipeline(struct reader *reader) {
 }
 
 int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags) {
-    const int unit = mesh_size(&files->mesh) * files->pipelines;
+    const int unit = mesh_size(&files->decisions.mesh) * files->pipelines;
     if (!options->given[OPT_PLAN_NGPUS] || options->plan_ngpus == unit) return 0;
     return diag_error(diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, but --plan-ngpus is %lld",
                       unit, (long long)options->plan_ngpus);
@@ -238,21 +233,21 @@ static int read_binds(struct reader *reader) {
 int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags) {
     struct reader reader = {files, options, arena, diags};
     bool manual = options->pas.word == OPT_POLICY_MANUAL;
-    *files = (struct side_files){.policy = choice_word(options->pas.word)};
+    *files = (struct side_files){.policy = choice_word(options->pas.word), .decisions = options->decisions};
     if (options->load_plan && options->given[OPT_PAS])
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
     if (options->load_plan && (options->constraints || options->refine))
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --%s contradict each other",
                           options->refine ? "refine" : "constraints");
     if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
-    if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
-    if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.settings.at[0].value) < 0)
-        return -1;
-    if (names_file(options->schedule) && read_schedule(&reader, options->schedule) < 0) return -1;
+    if (!options->load_plan && manual && read_rules(&reader, options->pas.file) < 0) return -1;
+    if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.file) < 0) return -1;
+    if (names_file(options->decisions.schedule) && read_schedule(&reader, options->decisions.schedule) < 0) return -1;
     if (options->machine && read_machine(&reader) < 0) return -1;
     if (read_constraints(&reader) < 0) return -1;
-    files->own_mesh = files->mesh.naxes || files->plan;
-    if (!files->own_mesh) take_options_mesh(&reader);
+    if (!files->own_mesh && files->rules) /* without a mesh: one axis of all devices */
+        mesh_add_axis(&files->decisions.mesh, axis_rows[AXIS_TENSOR].name,
+                      &(struct rt_mesh_axis){.size = (int)options->plan_ngpus});
     if (divide_pipeline(&reader) < 0 || (files->own_mesh && side_files_check_mesh(files, options, diags) < 0))
         return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;

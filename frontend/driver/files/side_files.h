@@ -22,11 +22,11 @@ struct side_files {
     struct annotations *annotations; /* of the model, for policy annotated; NULL: none */
     struct plan *refine;             /* the partial plan of --refine, also in `constraints`; NULL: none */
     struct constraints *constraints; /* of --constraints, --require and --forbid, on nodes; NULL: none */
-    const char *schedule;            /* the grid as text (passes/plan/schedule/schedule_grid.h); NULL: none */
     struct machine machine;          /* of --machine; .name NULL: not given */
-    struct mesh mesh;                /* of the plan or the rules, else of the options */
-    bool own_mesh;                   /* `mesh` is not that of the options */
-    int pipelines;                   /* scale units of `mesh` in each that the user asks for (schedule_pipelines) */
+    /* of the options, with the mesh of the plan or the rules, and a schedule of a file as text (schedule_grid.h) */
+    struct decisions decisions;
+    bool own_mesh; /* the mesh is not that of the options */
+    int pipelines; /* scale units of the mesh in each that the user asks for (schedule_pipelines) */
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */

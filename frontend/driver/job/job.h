@@ -31,12 +31,13 @@ struct job {
     struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
     VEC(const char *) hashes;     /* of `files` according to location.json; empty if it was not read */
+    struct decisions decisions;   /* of the options and of the files that they name */
     struct plan decided;          /* by the policy or the user, and applied */
     struct rankplan plan;
     struct estimate estimate; /* of the plan, if there is a machine (side.machine) */
     struct sources sources;
     struct training training;
-    struct decisions decisions; /* weights that are not trained, with reasons */
+    struct weight_roles roles; /* weights that are not trained, with reasons */
     struct program_info info;
     struct reuse_keys keys;
     struct stored_weights stored; /* weights of the imported graph, for --weights copy */
@@ -85,8 +86,8 @@ int job_attach_text_weights(struct job *job);
 int job_ranks(struct job *job);
 /* E0200 if a given option contradicts what the plan of --load-plan or --refine says of the whole program. 0, or -1. */
 int job_check_plan(const struct job *job, const struct plan *plan);
-/* Parses the options of training into job->training. If the graph is not trained: E0200 for any of them
- * but the number of micro-batches, which enters the graph. */
+/* Sets job->decisions, and parses the options of training into job->training. If the graph is not trained: E0200 for
+ * any of them but the number of micro-batches, which enters the graph. */
 int job_read_training(struct job *job);
 /* Micro-batches of a step and scale unit, in training or inference. */
 int job_micro_batches(const struct job *job);

@@ -12,7 +12,8 @@ const struct target *job_target(const struct job *job) {
 
 /* The word of --attention; a plan with ring attention has flash attention. */
 static const char *attention_word(const struct job *job) {
-    const bool ring = job->side.plan && job->side.plan->ring_attention;
+    const struct plan *plan = job->side.plan ? job->side.plan : job->side.refine;
+    const bool ring = plan && plan->decisions.attention == ATTENTION_RING;
     return choice_word(ring && job->options->attention == OPT_ATTENTION_PRODUCTS ? OPT_ATTENTION_FLASH
                                                                                  : job->options->attention);
 }
@@ -24,14 +25,8 @@ static enum attention_kind attention_of(const struct job *job) {
 struct pass_context job_pass_context(struct job *job) {
     struct pass_context context = target_pass_context(job_target(job));
     context.policy = job->side.policy;
-    context.attention_heads = job->options->attention_heads;
-    context.mirrored_cut = job->options->mirrored_cut;
-    context.ring_attention = job->side.plan ? job->side.plan->ring_attention : job->options->attention_ring;
-    context.sequence_parallel = job->options->sequence_parallel;
-    context.product_runs = (int)job->options->product_runs;
-    context.prefer_memory = job->options->prefer_memory;
+    context.decisions = job->decisions;
     context.machine = job->side.machine.name ? &job->side.machine : NULL;
-    context.expert_capacity = job->side.plan ? job->side.plan->expert_capacity : job->options->expert_capacity;
     context.rules = job->side.rules;
     context.constraints = job->side.constraints;
     context.plugin = job->side.plugin;
@@ -40,7 +35,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.plan = &job->decided;
     context.attention = attention_of(job);
     context.training = job_training(job);
-    context.decisions = &job->decisions;
+    context.roles = &job->roles;
     context.verifying = job->verifying;
     context.verbose = job->options->verbose;
     context.diags = job->diags;
@@ -48,9 +43,8 @@ struct pass_context job_pass_context(struct job *job) {
 }
 
 void job_estimate(struct job *job) {
-    const struct training *training = job_training(job);
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
-    const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
+    const int groups = decisions_zero_groups(&job->decisions);
     job->estimate = estimate_step(&job->plan, &job->side.machine, units, groups, job_micro_batches(job));
 }
 
@@ -74,9 +68,8 @@ static void note_live(const struct job *job, const struct rank_class *class, str
 
 /* The ranks that need more memory than the others: *most bytes, of which `bytes` are those of each arena. */
 static const struct rank_class *largest_class(const struct job *job, int64_t *most, int64_t bytes[RT_ARENAS]) {
-    const struct training *training = job_training(job);
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
-    const int groups = training && training->zero_groups > 1 ? training->zero_groups : 1;
+    const int groups = decisions_zero_groups(&job->decisions);
     const struct rank_class *largest = NULL;
     *most = 0;
     for (int c = 0; c < job->plan.nclasses; c++) {
@@ -116,10 +109,10 @@ int job_simplify(struct job *job) {
 }
 
 int job_plan_ranks(struct job *job) {
-    struct pass_context context = job_pass_context(job);
     if (job_ranks(job) < 0 || job_read_training(job) < 0) return -1;
-    job->decided.mesh = job->graph->mesh;
-    plan_of_training(&job->decided, job->graph, job_training(job));
+    const struct pass_context context = job_pass_context(job);
+    job->decided.decisions = job->decisions;
+    job->decided.decisions.mesh = job->graph->mesh;
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
     if (job->verifying != VERIFY_NEVER && rankplan_verify(&job->plan, job->diags) < 0) return -1;
@@ -190,6 +183,7 @@ int job_describe(struct job *job) {
                                       .arch = options->arch,
                                       .training = job_training(job),
                                       .decisions = &job->decisions,
+                                      .roles = &job->roles,
                                       .nfiles = job->files.n,
                                       .with_runtime = job->options->with_runtime,
                                       .copies = job->options->weights == OPT_WEIGHTS_COPY};

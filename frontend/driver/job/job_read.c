@@ -20,8 +20,9 @@ enum rt_dtype job_dtype(const struct job *job) {
 static int read_annotations(struct job *job) {
     const struct options *options = job->options;
     job->side.annotations = ARENA_NEW(job->arena, struct annotations);
-    if (annotations_read(job->side.annotations, job->model, options->annotated_config, job->diags) < 0) return -1;
-    job->side.mesh = job->side.annotations->mesh;
+    if (annotations_read(job->side.annotations, job->model, options->decisions.configuration, job->diags) < 0)
+        return -1;
+    job->side.decisions.mesh = job->side.annotations->mesh;
     job->side.own_mesh = true;
     return side_files_check_mesh(&job->side, options, job->diags);
 }
@@ -81,7 +82,7 @@ static int find_shared(struct job *job) {
             strbuf_printf(&names, "%s%s %s", names.length ? ", " : "", diag_quote(job->diags, input->name),
                           tensor_type(job->arena, input));
     }
-    if (!names.length || !(job->options->train || job->options->accumulate > 1)) return 0;
+    if (!names.length || !(job->options->train || job->options->decisions.micro_batches > 1)) return 0;
     diag_remark(job->diags, graph->name, "inputs that are the same for all samples: %s", strbuf_text(&names));
     diag_help(job->diags, "--shared INPUT, or --shared none, says otherwise");
     return 0;
@@ -117,7 +118,7 @@ static void set_mesh(struct job *job) {
     if (job->graph->mesh.naxes)
         job->side.own_mesh = true;
     else
-        job->graph->mesh = job->side.mesh;
+        job->graph->mesh = job->side.decisions.mesh;
 }
 
 /* The sizes that --dim gives a configuration: *batch and the sequence length. */
@@ -203,7 +204,7 @@ int job_take(struct job *job, const struct job *read, struct graph *graph) {
     job->model = read->model;
     job->files.at = read->files.at, job->files.n = read->files.n;
     job->graph = graph;
-    job->decisions = read->decisions;
+    job->roles = read->roles;
     graph->mesh.naxes = 0;
     set_mesh(job);
     return 0;

@@ -12,7 +12,7 @@
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(struct job *job) {
     const struct options *options = job->options;
-    int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
+    int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.decisions.mesh);
     const bool own = job->side.own_mesh && !options->given[OPT_RUNTIME_NGPUS];
     job->runtime_ngpus = own ? unit * job->side.pipelines : (int)options->runtime_ngpus;
     if (job->runtime_ngpus % unit == 0) return 0;
@@ -58,7 +58,7 @@ static int refuse_training(const struct job *job) {
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
                               option_rows[of_training[i]].name);
-    const char *schedule = job->side.schedule ? job->side.schedule : job->options->schedule;
+    const char *schedule = job->side.decisions.schedule;
     if (!schedule || strcmp(schedule, schedule_of_inference) == 0) return 0;
     return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--schedule needs --train");
 }
@@ -74,45 +74,29 @@ static int read_optimizer(struct job *job, bool *of_model) {
     return optimizer_parse(&job->training.optimizer, text ? text : job->options->optimizer, job->arena, job->diags);
 }
 
-/* --pas fsdp is stage 3 unless --use-zero is given. */
-static int zero_stage(const struct options *options) {
-    const bool fsdp = options->pas.word == OPT_POLICY_FSDP;
-    return options->given[OPT_USE_ZERO] || !fsdp ? (int)options->use_zero : 3;
-}
-
-/* E0200 if an option of the whole program is given and the plan of --load-plan says otherwise; `of_plan` 0: it does not
- * say. */
-static int check_option(const struct job *job, const struct plan *plan, enum option_id option, int64_t value,
-                        const char *field, int64_t of_plan) {
-    if (!job->options->given[option] || !of_plan || value == of_plan) return 0;
-    return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s %lld contradicts the plan in %s, whose %s is %lld",
-                      option_rows[option].name, (long long)value, diag_quote(job->diags, plan->file), field,
-                      (long long)of_plan);
-}
-
 int job_check_plan(const struct job *job, const struct plan *plan) {
-    const struct options *options = job->options;
-    const int pipelines = schedule_pipelines(plan->schedule ? plan->schedule : options->schedule);
-    const int64_t micro_batches = options->accumulate / pipelines;
-    return check_option(job, plan, OPT_ACCUMULATE, micro_batches, "micro_batches", plan->micro_batches) < 0 ||
-                   check_option(job, plan, OPT_USE_ZERO, options->use_zero, "zero_level", plan->zero_level) < 0 ||
-                   check_option(job, plan, OPT_ZERO_NGROUPS, options->zero_ngroups, "zero_ngroups",
-                                plan->zero_ngroups) < 0
-               ? -1
-               : 0;
+    struct decisions asked = job->options->decisions;
+    asked.micro_batches /= schedule_pipelines(plan->decisions.schedule ? plan->decisions.schedule : asked.schedule);
+    for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
+        const int64_t value = decision_number(row, &asked), of_plan = decision_number(row, &plan->decisions);
+        if (row->file && of_plan && value != of_plan && options_gave(job->options, row))
+            return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                              "--%s %lld contradicts the plan in %s, whose %s is %lld", row->name, (long long)value,
+                              diag_quote(job->diags, plan->file), row->file, (long long)of_plan);
+    }
+    return 0;
 }
 
-/* What --load-plan or --refine decides for the whole program takes the place of the options' defaults. The plan of
+/* What --load-plan or --refine decides for the whole program takes the place of what the options do. The plan of
  * --load-plan alone says which nodes are recomputed. */
 static int read_plan(struct job *job) {
-    const struct options *options = job->options;
     const struct plan *plan = job->side.plan ? job->side.plan : job->side.refine;
     if (!plan) return 0;
-    if (options->recompute && job->side.plan)
+    if (job->graph->train && job->options->decisions.recompute && job->side.plan)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--load-plan and --recompute contradict each other: the plan says what is recomputed");
     if (job_check_plan(job, plan) < 0) return -1;
-    plan_apply_training(&job->training, plan);
+    decisions_take(&job->decisions, &plan->decisions);
     return 0;
 }
 
@@ -130,24 +114,26 @@ static int check_outputs(const struct job *job) {
     return 0;
 }
 
-/* Sets the number of micro-batches of inference: that of --load-plan, else of --accumulate, else of text IR. */
+/* The number of micro-batches of inference is that of --load-plan, else of --accumulate, else of text IR. */
 static int read_inference(struct job *job) {
-    const struct plan *plan = job->side.plan ? job->side.plan : job->side.refine;
-    const int64_t given = job->options->accumulate, of_plan = plan ? plan->micro_batches : 0;
-    if (refuse_training(job) < 0 || check_option(job, plan, OPT_ACCUMULATE, given, "micro_batches", of_plan) < 0)
-        return -1;
-    if (of_plan || given) job->graph->micro_batches = (int)(of_plan ? of_plan : given > 1 ? given : 0);
+    const int64_t given = job->options->decisions.micro_batches;
+    struct decisions *decisions = &job->decisions;
+    if (refuse_training(job) < 0) return -1;
+    decisions->micro_batches = given > 1 ? given : given ? 0 : job->graph->micro_batches;
+    if (read_plan(job) < 0) return -1;
+    decisions->zero = 0, decisions->zero_groups = 1, decisions->schedule = NULL;
+    job->graph->micro_batches = (int)decisions->micro_batches;
     return job->graph->micro_batches ? check_outputs(job) : 0;
 }
 
 /* --zero-ngroups divides the scale units into groups of equal size. A run with other units is checked when it
  * starts. */
 static int check_groups(const struct job *job, int units) {
-    const int groups = job->training.zero_groups;
-    if (groups > 1 && !job->training.zero)
+    const int groups = (int)job->decisions.zero_groups;
+    if (groups > 1 && !job->decisions.zero)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "ZeRO groups (--zero-ngroups) need --use-zero or --pas fsdp");
-    if (job->options->given[OPT_ZERO_PREFETCH] && job->training.zero < 3)
+    if (job->options->given[OPT_ZERO_PREFETCH] && job->decisions.zero < 3)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--zero-prefetch needs parameters that are divided: --use-zero 3 or --pas fsdp");
     if (units % groups == 0 || units < groups) return 0;
@@ -157,13 +143,14 @@ static int check_groups(const struct job *job, int units) {
 
 /* Micro-batches of a scale unit: those that the user asks for, divided among the pipelines of the schedule. */
 static int read_accumulate(struct job *job) {
-    const int64_t given = job->options->accumulate ? job->options->accumulate : 1;
+    const int64_t asked = job->options->decisions.micro_batches, given = asked ? asked : 1;
     const int pipelines = job->side.pipelines;
-    job->training.accumulate = (int)(given / pipelines);
+    job->decisions.micro_batches = given / pipelines;
     if (given % pipelines == 0 || (job->side.plan && !job->options->given[OPT_ACCUMULATE])) return 0;
-    return diag_error(
-        job->diags, 205, EXIT_USAGE, "--accumulate", "%s divides the micro-batches among %d pipelines; there %s %lld",
-        diag_quote(job->diags, job->options->schedule), pipelines, given == 1 ? "is" : "are", (long long)given);
+    return diag_error(job->diags, 205, EXIT_USAGE, "--accumulate",
+                      "%s divides the micro-batches among %d pipelines; there %s %lld",
+                      diag_quote(job->diags, job->options->decisions.schedule), pipelines, given == 1 ? "is" : "are",
+                      (long long)given);
 }
 
 /* On GPUs no sum has the bits of one rank (DESIGN 8), so that nothing is lost. */
@@ -175,29 +162,28 @@ static bool sends_tied_once(const struct options *options) {
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
+    struct decisions *decisions = &job->decisions;
     struct schedule_choice schedule;
+    struct recompute recompute;
     bool of_model;
+    *decisions = job->side.decisions;
     if (!job->graph->train) return read_inference(job);
     if (job_ranks(job) < 0) return -1;
-    *training = (struct training){.zero = zero_stage(options),
-                                  .zero_groups = (int)options->zero_ngroups,
-                                  .zero_prefetch = (int)options->zero_prefetch,
-                                  .tied_once = sends_tied_once(options),
-                                  .schedule = job->side.schedule ? job->side.schedule : options->schedule,
-                                  .lr_schedule_text = options->lr_schedule};
-    if (schedule_choose(&schedule, training->schedule, job->diags) < 0) return -1;
+    *training = (struct training){.tied_once = sends_tied_once(options), .lr_schedule_text = options->lr_schedule};
+    if (options->pas.word == OPT_POLICY_FSDP && !options->given[OPT_USE_ZERO]) decisions->zero = 3;
+    if (schedule_choose(&schedule, decisions->schedule, job->diags) < 0) return -1;
     if (schedule.kind && schedule.kind->infers)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--schedule %s has no backward segments, which training needs", schedule_of_inference);
     if (read_accumulate(job) < 0) return -1;
-    if (schedule.grid && !options->accumulate) training->accumulate = schedule.grid->micro_batches;
+    if (schedule.grid && !options->decisions.micro_batches) decisions->micro_batches = schedule.grid->micro_batches;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
         read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||
         read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
-        recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
+        recompute_parse(&recompute, decisions->recompute, job->diags) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)
         if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
@@ -207,8 +193,7 @@ int job_read_training(struct job *job) {
 }
 
 int job_micro_batches(const struct job *job) {
-    if (job->graph->train) return job->training.accumulate;
-    return job->graph->micro_batches ? job->graph->micro_batches : 1;
+    return job->decisions.micro_batches ? (int)job->decisions.micro_batches : 1;
 }
 
 const struct training *job_training(const struct job *job) {

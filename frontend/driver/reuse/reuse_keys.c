@@ -87,9 +87,9 @@ static void add_options(struct reuse_keys *keys, const struct options *options, 
     for (int id = 0; id < OPTIONS; id++) {
         const struct option *row = &option_rows[id];
         if (row->key == KEY_NONE || (id == OPT_PAS && side->rules)) continue;
-        const char *value = id == OPT_SCHEDULE && side->schedule ? side->schedule
-                            : id == OPT_MACHINE                  ? side->machine_hash
-                                                                 : options_text(options, (enum option_id)id, arena);
+        const char *value = id == OPT_SCHEDULE && side->decisions.schedule ? side->decisions.schedule
+                            : id == OPT_MACHINE                            ? side->machine_hash
+                                                : options_text(options, (enum option_id)id, arena);
         add_part(row->key == KEY_GRAPH ? &keys->graph : &keys->plan, arena, row->name, value);
     }
 }

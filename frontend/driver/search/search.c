@@ -87,7 +87,7 @@ static void predict_family(struct search *search, const struct candidate *of, co
     family->known = false;
     for (int i = 0; i < family->members.n; i++) {
         struct candidate *c = &search->all.at[family->members.at[i]];
-        if (c->own.ways || (c->refused && c->refused != outcome->refused)) continue;
+        if (search_own(c) || (c->refused && c->refused != outcome->refused)) continue;
         c->step = SEARCH_PREDICTED, c->refused = outcome->refused, c->base = outcome;
         if (c->overlap == SEARCH_IF_FASTER) c->overlap = outcome->overlaps ? SEARCH_ALWAYS : SEARCH_NEVER;
         if (!c->refused) predict(search, c, outcome);
@@ -164,14 +164,14 @@ static void show_search(const struct searching *s) {
 /* In which order candidates bound others: with fewer ranks along context, of these with the smallest micro-batches, of
  * these with the faster form. */
 static int bounding_rank(const struct candidate *c, int smallest) {
-    return 4 * c->ways[SEARCH_CONTEXT] + 2 * (c->batch != smallest) + (c->form != search_faster_form(c->form));
+    return 4 * search_ways(c, AXIS_CONTEXT) + 2 * (c->batch != smallest) + (c->decisions.attention == ATTENTION_RING);
 }
 
 /* The first member with equal stages that is not predicted; -1: there is none. */
 static int first_open(const struct search *search, const struct search_family *family) {
     for (int i = 0; i < family->members.n; i++) {
         const struct candidate *c = &search->all.at[family->members.at[i]];
-        if (c->step == SEARCH_BOUNDED && !c->refused && !c->own.ways) return family->members.at[i];
+        if (c->step == SEARCH_BOUNDED && !c->refused && !search_own(c)) return family->members.at[i];
     }
     return -1;
 }
@@ -180,18 +180,18 @@ static int first_open(const struct search *search, const struct search_family *f
  * smallest micro-batches or with the faster form; the first by bounding_rank. -1: there is none that was not
  * predicted. */
 static int find_bounding(const struct searching *s, const struct candidate *c) {
-    const int smallest = c->batch ? c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA] : 0;
+    const int smallest = c->batch ? search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA) : 0;
     int found = -1, least = bounding_rank(c, smallest);
     for (int f = 0; f < s->search->families.n; f++) {
         const int open = first_open(s->search, &s->search->families.at[f]);
         if (open < 0) continue;
         const struct candidate *other = &s->search->all.at[open];
-        const int ranks = other->ways[SEARCH_CONTEXT], rank = bounding_rank(other, smallest);
+        const int ranks = search_ways(other, AXIS_CONTEXT), rank = bounding_rank(other, smallest);
         struct candidate like = *c;
         if (rank >= least) continue;
         if (other->batch == smallest) like.batch = smallest;
-        like.ways[SEARCH_CONTEXT] = ranks;
-        if (ranks == 1 || other->form == search_faster_form(c->form)) like.form = other->form;
+        like.decisions.mesh.axis[AXIS_CONTEXT].size = ranks;
+        if (ranks == 1 || search_has_faster_form(other, c)) search_take_form(&like, other);
         if (search_same_base(&like, other)) found = open, least = rank;
     }
     return found;
@@ -207,8 +207,8 @@ static void predict_bases(const struct searching *s, const struct candidate *c) 
 /* The candidate takes the next step, or one that bounds it does. */
 static void advance(const struct searching *s, struct candidate *c) {
     struct shortened shortened;
-    const int bounding = c->step == SEARCH_BOUNDED && !c->own.ways ? find_bounding(s, c) : -1;
-    if (c->step == SEARCH_BOUNDED && c->own.ways)
+    const int bounding = c->step == SEARCH_BOUNDED && !search_own(c) ? find_bounding(s, c) : -1;
+    if (c->step == SEARCH_BOUNDED && search_own(c))
         predict_bases(s, c);
     else if (c->step == SEARCH_BOUNDED)
         predict_from(s, bounding < 0 ? c : &s->search->all.at[bounding]);
@@ -228,11 +228,11 @@ static void refuse_short(const struct searching *s) {
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
         const int chunks = c->law->chunks / c->law->copies;
-        if (!c->refused && layers && chunks > 1 && layers < 2 * chunks * c->ways[SEARCH_PIPELINE])
+        if (!c->refused && layers && chunks > 1 && layers < 2 * chunks * search_ways(c, AXIS_PIPELINE))
             c->refused = "interleaved stages of less than two layers";
-        if (!c->refused && c->ways[SEARCH_PIPELINE] > nodes)
+        if (!c->refused && search_ways(c, AXIS_PIPELINE) > nodes)
             c->refused = arena_printf(s->arena, "%d pipeline stages, but the model has only %d nodes",
-                                      c->ways[SEARCH_PIPELINE], nodes);
+                                      search_ways(c, AXIS_PIPELINE), nodes);
     }
 }
 
@@ -241,10 +241,10 @@ static void bound_all(const struct searching *s) {
     struct search *search = s->search;
     for (int i = 0; i < search->all.n; i++) {
         const struct candidate *c = &search->all.at[i];
-        const int ranks = c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
-        if (c->step == SEARCH_BOUNDED && !c->refused && !c->recompute && c->ways[SEARCH_CONTEXT] == 1 &&
+        const int ranks = search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA);
+        if (c->step == SEARCH_BOUNDED && !c->refused && !c->decisions.recompute && search_ways(c, AXIS_CONTEXT) == 1 &&
             (!c->batch || c->batch == ranks)) {
-            if (c->own.ways)
+            if (search_own(c))
                 predict_bases(s, c);
             else
                 predict_from(s, c);
@@ -405,8 +405,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (options->mem_limit) search->limit = (double)options->mem_limit;
     struct models models = {0};
     struct search_model *model = ARENA_NEW(arena, struct search_model);
-    const struct candidate one = {
-        .ways = {1, 1, 1, 1, 1}, .units = 1, .groups = 1, .batch = search_smallest_batch(options)};
+    const struct candidate one = search_one_rank(options);
     if (search_read(model, options, &one, &search->machine, arena, diags) < 0) return -1;
     s.models = &models;
     if (model->job.graph->train) search->tied = search_tied(model), search->tied_once = model->job.training.tied_once;

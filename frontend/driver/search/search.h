@@ -35,11 +35,6 @@
 #include "frontend/driver/job/job.h"
 #include "passes/plan/shorten.h"
 
-enum search_axis { SEARCH_TENSOR, SEARCH_CONTEXT, SEARCH_EXPERT, SEARCH_DATA, SEARCH_PIPELINE, SEARCH_AXES };
-
-/* How attention is computed along the axis context: rows of search_forms. */
-enum search_form { SEARCH_GATHER, SEARCH_MIRRORED, SEARCH_HEADS, SEARCH_RING, SEARCH_MIRRORED_RING, SEARCH_FORMS };
-
 /* --async-tp. Candidates with tensor parallelism are planned with it, which divides no product where that does not pay.
  * Whether it divides any is known from their base, since its plans have the same products. */
 enum search_overlap { SEARCH_NEVER, SEARCH_IF_FASTER, SEARCH_ALWAYS };
@@ -74,13 +69,6 @@ struct outcome {
     const char *refused;         /* NULL: it was planned */
 };
 
-/* An axis that pipeline stages first .. end - 1 of a candidate alone have, besides those of all stages (Note [Unequal
- * stages] in runtime/base/shape/mesh.h). ways 0: there is none. */
-struct own_axis {
-    enum search_axis axis;
-    int ways, first, end;
-};
-
 /* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, and the part of its waiting:
  * `waiting` with `enough` times as many micro-batches as there are pipeline ranks, `few` with a single one. A rank
  * keeps the activations of at most `slots` times as many micro-batches as there are pipeline ranks. `kept`: times
@@ -93,27 +81,39 @@ struct schedule_law {
 };
 
 struct candidate {
-    int ways[SEARCH_AXES], units;
-    struct own_axis own;
+    /* What the options give is kept. The mesh has an axis of each role; one of them may be of some pipeline
+     * stages alone. */
+    struct decisions decisions;
+    int units;
     int batch; /* sequences of a micro-batch; 0: as given */
-    enum search_form form;
-    bool sequence_parallel;
     enum search_overlap overlap;
-    int zero, groups;                 /* --use-zero, --zero-ngroups */
-    const char *recompute, *schedule; /* NULL: none; the default */
-    const struct schedule_law *law;   /* of its schedule */
-    int family, rest;                 /* search_group */
-    enum search_step step;            /* that `seconds` and `memory` are from */
-    const struct outcome *base;       /* of the candidate's base, from PREDICTED on */
-    const struct outcome *larger;     /* of the base with the own axis, if there is one: as soon as it is known */
-    double seconds;                   /* for a sequence; where `batch` is 0, for a micro-batch */
-    double memory;                    /* bytes of the rank that needs most */
+    const struct schedule_law *law; /* of its schedule */
+    int family, rest;               /* search_group */
+    enum search_step step;          /* that `seconds` and `memory` are from */
+    const struct outcome *base;     /* of the candidate's base, from PREDICTED on */
+    const struct outcome *larger;   /* of the base with the own axis, if there is one: as soon as it is known */
+    double seconds;                 /* for a sequence; where `batch` is 0, for a micro-batch */
+    double memory;                  /* bytes of the rank that needs most */
     double predicted_seconds, predicted_memory; /* the same as they were when it was PREDICTED */
     const struct estimate *estimate;            /* of its plan, if it is PLANNED; else NULL */
     double measured;                            /* seconds for a sample on this machine; 0: not measured */
     const char *unmeasured; /* the first line of what compiling or running it said, if that failed; else NULL */
     const char *refused;    /* why it cannot be, with the text of the first error; NULL: it can */
 };
+
+/* Ranks of all pipeline stages along the axis. */
+static inline int search_ways(const struct candidate *candidate, enum axis_role axis) {
+    const struct mesh_axis *of = &candidate->decisions.mesh.axis[axis];
+    return of->end ? 1 : of->size;
+}
+
+/* The axis that some stages alone have, besides those of all stages (Note [Unequal stages] in
+ * runtime/base/shape/mesh.h); NULL: there is none. */
+static inline const struct mesh_axis *search_own(const struct candidate *candidate) {
+    for (int a = 0; a < AXIS_ROLES; a++)
+        if (candidate->decisions.mesh.axis[a].end) return &candidate->decisions.mesh.axis[a];
+    return NULL;
+}
 
 /* Candidates with the same base (search_same_base), which are predicted together. */
 struct search_family {
@@ -197,6 +197,12 @@ int search_keep_partial(struct search *search, const struct plan *partial, struc
 struct candidate search_base(const struct candidate *candidate);
 struct candidate search_larger_base(const struct candidate *candidate);
 bool search_same_base(const struct candidate *a, const struct candidate *b);
+/* Takes the axis of some stages away from all of them. */
+void search_drop_own(struct candidate *candidate);
+/* One rank with the smallest micro-batches, and what the options give of that which is not searched. */
+struct candidate search_one_rank(const struct options *given);
+/* The candidate's value of a decision, as the user writes it; NULL: none. */
+const char *search_decides(const struct candidate *candidate, const struct decision *row, struct arena *arena);
 
 /* 1 if the sequences of a micro-batch are searched, as only their product with the micro-batches is given; else 0. */
 int search_smallest_batch(const struct options *options);
@@ -270,8 +276,10 @@ double search_activations(const struct search *search, const struct candidate *c
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome);
 /* Bounds those with unequal stages by one that is predicted, with search_unequal. */
 void search_bound_unequal(struct search *search, const struct candidate *of, const struct outcome *mixed);
-/* The form that communicates as much and in fewer steps, with more in memory; else the form itself. */
-enum search_form search_faster_form(enum search_form form);
+/* True if attention of `c` communicates as much as that of `than` and in fewer steps, with more in memory, or if both
+ * are alike. */
+bool search_has_faster_form(const struct candidate *c, const struct candidate *than);
+void search_take_form(struct candidate *c, const struct candidate *from);
 
 /* Seconds of the micro-batches of a step, without what is once a step. */
 double search_working(const double part[OUTCOME_PARTS]);

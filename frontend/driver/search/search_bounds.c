@@ -3,19 +3,38 @@
 
 #include "frontend/driver/search/search.h"
 
-enum search_form search_faster_form(enum search_form form) {
-    return form == SEARCH_RING ? SEARCH_GATHER : form == SEARCH_MIRRORED_RING ? SEARCH_MIRRORED : form;
+bool search_has_faster_form(const struct candidate *c, const struct candidate *than) {
+    const enum attention_form slower = than->decisions.attention;
+    return c->decisions.cut == than->decisions.cut &&
+           c->decisions.attention == (slower == ATTENTION_RING ? ATTENTION_GATHER : slower);
 }
 
-/* True if the candidate's base is that of `than` with what makes a step slower, to save memory or to use more ranks for
- * a sample. */
-static bool has_slower_base(const struct candidate *c, const struct candidate *than) {
+void search_take_form(struct candidate *c, const struct candidate *from) {
+    c->decisions.attention = from->decisions.attention, c->decisions.cut = from->decisions.cut;
+}
+
+static bool same_form(const struct candidate *a, const struct candidate *b) {
+    return a->decisions.attention == b->decisions.attention && a->decisions.cut == b->decisions.cut;
+}
+
+/* True if the candidate's base is that of `than`, with micro-batches of any size, and with what makes a step slower, to
+ * save memory or to use more ranks for a sample. */
+static bool is_slower(const struct candidate *c, const struct candidate *than) {
+    const char *recompute = than->decisions.recompute;
+    if ((recompute && c->decisions.recompute != recompute) ||
+        search_ways(c, AXIS_TENSOR) != search_ways(than, AXIS_TENSOR) ||
+        search_ways(c, AXIS_CONTEXT) < search_ways(than, AXIS_CONTEXT))
+        return false;
     struct candidate like = *c;
-    like.recompute = than->recompute;
-    like.ways[SEARCH_CONTEXT] = than->ways[SEARCH_CONTEXT];
-    if (than->ways[SEARCH_CONTEXT] == 1 || than->form == search_faster_form(c->form)) like.form = than->form;
-    return (!than->recompute || c->recompute == than->recompute) &&
-           c->ways[SEARCH_CONTEXT] >= than->ways[SEARCH_CONTEXT] && search_same_base(&like, than);
+    like.batch = than->batch;
+    like.decisions.recompute = recompute;
+    like.decisions.mesh.axis[AXIS_CONTEXT].size = search_ways(than, AXIS_CONTEXT);
+    if (search_ways(than, AXIS_CONTEXT) == 1 || search_has_faster_form(than, c)) search_take_form(&like, than);
+    return search_same_base(&like, than);
+}
+
+static bool has_slower_base(const struct candidate *c, const struct candidate *than) {
+    return c->batch == than->batch && is_slower(c, than);
 }
 
 /* What a candidate needs at least, by the plan of a base `of` with the same recomputation and fewer sequences, or fewer
@@ -24,11 +43,12 @@ static double least_memory(const struct search *search, const struct candidate *
                            const struct outcome *base) {
     static const double part_that_follows = 0.8;
     const double larger = c->batch ? (double)c->batch / of->batch : 1;
-    const double divided = (double)c->ways[SEARCH_TENSOR] / of->ways[SEARCH_TENSOR];
-    const double share = part_that_follows * larger * of->ways[SEARCH_CONTEXT] / c->ways[SEARCH_CONTEXT] / divided;
+    const double divided = (double)search_ways(c, AXIS_TENSOR) / search_ways(of, AXIS_TENSOR);
+    const double share =
+        part_that_follows * larger * search_ways(of, AXIS_CONTEXT) / search_ways(c, AXIS_CONTEXT) / divided;
     const double micro = (double)search_micro_batches(search->given, c);
-    const bool gathers = c->form != of->form && of->ways[SEARCH_CONTEXT] > 1;
-    if (c->recompute != of->recompute || gathers) return search_states(search, c, base) / divided;
+    const bool gathers = !same_form(c, of) && search_ways(of, AXIS_CONTEXT) > 1;
+    if (c->decisions.recompute != of->decisions.recompute || gathers) return search_states(search, c, base) / divided;
     /* weights in the type of products are among the activations, and do not grow with the micro-batch */
     const double casts = larger > 1 && search->given->amp ? base->part[OUTCOME_WEIGHTS] / 2 : 0;
     const double grown =
@@ -38,17 +58,18 @@ static double least_memory(const struct search *search, const struct candidate *
 
 /* Sequences of the candidate's micro-batch if each of the ranks that divide it has one; 0: they are as given. */
 static int smallest_batch(const struct candidate *c) {
-    return c->batch ? c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA] : 0;
+    return c->batch ? search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA) : 0;
 }
 
-/* The plan of the base with micro-batches of that size, that recomputation and so many ranks along context, and none
- * along tensor. NULL: not known. */
+/* The plan of the base with micro-batches of that size, that recomputation and so many ranks along context, with the
+ * candidate's form of attention, and none along tensor. NULL: not known. */
 static const struct outcome *plain_outcome(struct search *search, const struct candidate *c, int batch,
-                                           const char *recompute, int context, enum search_form form) {
+                                           const char *recompute, int context) {
     struct candidate plain = *c;
-    plain.ways[SEARCH_TENSOR] = 1, plain.ways[SEARCH_CONTEXT] = context;
-    plain.batch = batch, plain.form = form, plain.sequence_parallel = false;
-    plain.recompute = recompute;
+    plain.decisions.mesh.axis[AXIS_TENSOR].size = 1, plain.decisions.mesh.axis[AXIS_CONTEXT].size = context;
+    plain.batch = batch, plain.decisions.sequence_parallel = false;
+    if (context == 1) plain.decisions.attention = ATTENTION_GATHER, plain.decisions.cut = CUT_ORDERED;
+    plain.decisions.recompute = recompute;
     const struct search_family *family = search_family_of(search, &plain);
     const struct outcome *base = family ? search->all.at[family->members.at[0]].base : NULL;
     return base && !base->refused ? base : NULL;
@@ -69,8 +90,8 @@ static double micro_batch(const struct outcome *outcome) {
  * weights, which are cast again. */
 static double least_recomputation(struct search *search, const struct candidate *c) {
     const int smallest = smallest_batch(c);
-    const struct outcome *without = plain_outcome(search, c, smallest, NULL, 1, SEARCH_GATHER);
-    const struct outcome *with = plain_outcome(search, c, smallest, c->recompute, 1, SEARCH_GATHER);
+    const struct outcome *without = plain_outcome(search, c, smallest, NULL, 1);
+    const struct outcome *with = plain_outcome(search, c, smallest, c->decisions.recompute, 1);
     if (!without || !with || !smallest) return 0;
     const double products = fmax(0, each(with, OUTCOME_PRODUCTS) - each(without, OUTCOME_PRODUCTS));
     return fmax(each(with, OUTCOME_LEAST) - each(without, OUTCOME_LEAST), products * c->batch / smallest);
@@ -79,48 +100,50 @@ static double least_recomputation(struct search *search, const struct candidate 
 /* Seconds that the ranks of the candidate along context need more, all together, for a micro-batch than one rank, at
  * least: its products are larger. */
 static double least_division(struct search *search, const struct candidate *c) {
-    const int ranks = c->ways[SEARCH_CONTEXT];
-    const struct outcome *without = plain_outcome(search, c, c->batch, NULL, 1, SEARCH_GATHER);
-    const struct outcome *with = plain_outcome(search, c, c->batch, NULL, ranks, c->form);
+    const int ranks = search_ways(c, AXIS_CONTEXT);
+    const struct outcome *without = plain_outcome(search, c, c->batch, NULL, 1);
+    const struct outcome *with = plain_outcome(search, c, c->batch, NULL, ranks);
     return without && with ? fmax(0, ranks * micro_batch(with) - micro_batch(without)) : 0;
 }
 
 /* Seconds of a micro-batch of the base `of` that the candidate takes longer at least, since it recomputes or divides
  * sequences, by the bases without ranks along tensor, which divide no more than this time. */
 static double least_addition(struct search *search, const struct candidate *c, const struct candidate *of) {
-    const bool recomputes = c->recompute && !of->recompute;
-    const bool divides = c->ways[SEARCH_CONTEXT] > 1 && of->ways[SEARCH_CONTEXT] == 1 && c->batch == of->batch;
-    const double recomputing = recomputes ? least_recomputation(search, c) / of->ways[SEARCH_CONTEXT] : 0;
-    return (recomputing + (divides ? least_division(search, c) : 0)) / of->ways[SEARCH_TENSOR];
+    const bool recomputes = c->decisions.recompute && !of->decisions.recompute;
+    const bool divides =
+        search_ways(c, AXIS_CONTEXT) > 1 && search_ways(of, AXIS_CONTEXT) == 1 && c->batch == of->batch;
+    const double recomputing = recomputes ? least_recomputation(search, c) / search_ways(of, AXIS_CONTEXT) : 0;
+    return (recomputing + (divides ? least_division(search, c) : 0)) / search_ways(of, AXIS_TENSOR);
 }
 
 /* True if least_addition follows from the plan of this base. */
 static bool tells_addition(const struct candidate *of) {
-    const bool divides = of->ways[SEARCH_CONTEXT] > 1, recomputes = of->recompute;
-    return of->ways[SEARCH_TENSOR] == 1 && divides != recomputes;
+    const bool divides = search_ways(of, AXIS_CONTEXT) > 1, recomputes = of->decisions.recompute;
+    return search_ways(of, AXIS_TENSOR) == 1 && divides != recomputes;
 }
 
 /* The candidate with the base `of`, and with scale units in place of its ranks along context. */
 static struct candidate with_base(const struct candidate *c, const struct candidate *of) {
     struct candidate like = *c;
-    like.recompute = of->recompute, like.form = of->form;
-    like.units = c->units * c->ways[SEARCH_CONTEXT] / of->ways[SEARCH_CONTEXT];
-    like.ways[SEARCH_CONTEXT] = of->ways[SEARCH_CONTEXT];
-    like.own = (struct own_axis){0}; /* as if all stages were the smaller ones */
+    like.decisions.recompute = of->decisions.recompute, search_take_form(&like, of);
+    like.units = c->units * search_ways(c, AXIS_CONTEXT) / search_ways(of, AXIS_CONTEXT);
+    like.decisions.mesh.axis[AXIS_CONTEXT].size = search_ways(of, AXIS_CONTEXT);
+    search_drop_own(&like); /* as if all stages were the smaller ones */
     return like;
 }
 
 /* How many times as fast as equal ones stages can be of which some have more ranks, at most. */
 static double most_speedup(const struct candidate *c) {
-    const double larger = c->own.end - c->own.first;
-    return c->own.ways ? 1 + larger * (c->own.ways - 1) / c->ways[SEARCH_PIPELINE] : 1;
+    const struct mesh_axis *own = search_own(c);
+    return own ? 1 + (double)(own->end - own->first) * (own->size - 1) / search_ways(c, AXIS_PIPELINE) : 1;
 }
 
 /* True if least_addition of the candidate may follow from that of `told`; NULL: anything may. */
 static bool is_told(const struct candidate *c, const struct candidate *told) {
     if (!told) return true;
-    if (told->recompute) return c->recompute == told->recompute;
-    return c->ways[SEARCH_CONTEXT] == told->ways[SEARCH_CONTEXT] && c->form == told->form && c->batch == told->batch;
+    if (told->decisions.recompute) return c->decisions.recompute == told->decisions.recompute;
+    return search_ways(c, AXIS_CONTEXT) == search_ways(told, AXIS_CONTEXT) && same_form(c, told) &&
+           c->batch == told->batch;
 }
 
 /* By candidates of the family of `of` that are the same but for what makes the base slower. `told`: is_told. */
@@ -175,10 +198,7 @@ static void bound_larger(struct search *search, const struct candidate *of, cons
     for (int f = 0; f < search->families.n; f++) {
         struct search_family *larger = &search->families.at[f];
         const struct candidate *one = &search->all.at[larger->members.at[0]];
-        struct candidate like = *one;
-        if (like.batch <= of->batch || !is_told(one, told)) continue;
-        like.batch = of->batch;
-        if (!has_slower_base(&like, of)) continue;
+        if (one->batch <= of->batch || !is_told(one, told) || !is_slower(one, of)) continue;
         struct outcome least = *outcome;
         least.layers = 0; /* stages that take equally long */
         least.micro_batches = (int)((double)outcome->micro_batches * of->batch / one->batch);
@@ -196,8 +216,9 @@ static void bound_divided(struct search *search, const struct candidate *of, con
     for (int f = 0; f < search->families.n; f++) {
         struct search_family *divided = &search->families.at[f];
         const struct candidate *one = &search->all.at[divided->members.at[0]];
-        const bool same = one->ways[SEARCH_EXPERT] == of->ways[SEARCH_EXPERT] &&
-                          one->ways[SEARCH_DATA] == of->ways[SEARCH_DATA] && one->recompute == of->recompute;
+        const bool same = search_ways(one, AXIS_EXPERT) == search_ways(of, AXIS_EXPERT) &&
+                          search_ways(one, AXIS_DATA) == search_ways(of, AXIS_DATA) &&
+                          one->decisions.recompute == of->decisions.recompute;
         if (!same || one->batch < of->batch) continue;
         divided->known = false;
         for (int i = 0; i < divided->members.n; i++) {
@@ -211,17 +232,17 @@ static void bound_divided(struct search *search, const struct candidate *of, con
 static void bound_again(struct search *search, const struct candidate *told) {
     for (int f = 0; f < search->families.n; f++) {
         const struct candidate *one = &search->all.at[search->families.at[f].members.at[0]];
-        const bool adds = told->recompute ? !one->recompute : one->ways[SEARCH_CONTEXT] == 1;
+        const bool adds = told->decisions.recompute ? !one->decisions.recompute : search_ways(one, AXIS_CONTEXT) == 1;
         if (!one->base || one->base->refused || !adds) continue;
         bound_by_family(search, one, one->base, told);
-        if (told->recompute) bound_larger(search, one, one->base, told);
+        if (told->decisions.recompute) bound_larger(search, one, one->base, told);
     }
 }
 
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome) {
     bound_by_family(search, of, outcome, NULL);
     bound_larger(search, of, outcome, NULL);
-    if (of->ways[SEARCH_TENSOR] == 1 && of->ways[SEARCH_CONTEXT] == 1) bound_divided(search, of, outcome);
+    if (search_ways(of, AXIS_TENSOR) == 1 && search_ways(of, AXIS_CONTEXT) == 1) bound_divided(search, of, outcome);
     if (tells_addition(of)) bound_again(search, of);
 }
 

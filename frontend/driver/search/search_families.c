@@ -13,15 +13,21 @@ static const double predicted_margin = 1.15, excerpt_margin = 1.08, shortened_ma
 static const double prediction_error = 0.02;
 
 /* What the candidates of a family have in common (search_same_base), and what else a candidate has: with scale units in
- * place of ranks along context, whose plans have the same stages. */
+ * place of ranks along context, whose plans have the same stages. `row`: of decisions; of texts, which are listed once,
+ * where they stand. */
 struct base_key {
-    int ways[SEARCH_PIPELINE], batch, form, sequence_parallel;
-    const char *recompute;
+    int ways[AXIS_PIPELINE], batch;
+    int64_t row[DECISIONS];
 };
 struct rest_key {
-    int stages, ranks, zero, groups, axis, ways, first, end;
-    const char *schedule;
+    int stages, ranks, own, ways, first, end;
+    int64_t row[DECISIONS];
 };
+
+static void take_rows(int64_t row[DECISIONS], const struct decisions *decisions, bool whole) {
+    for (int i = 0; i < DECISIONS; i++)
+        if (decision_rows[i].whole == whole) row[i] = decision_key(&decision_rows[i], decisions);
+}
 
 /* The number of the key, in the order in which they come. */
 static int number_of(struct map *map, const void *key, size_t bytes) {
@@ -34,18 +40,20 @@ static int number_of(struct map *map, const void *key, size_t bytes) {
 static int base_of(struct map *map, const struct candidate *c) {
     struct base_key key;
     memset(&key, 0, sizeof key); /* padding too */
-    memcpy(key.ways, c->ways, sizeof key.ways);
-    key.batch = c->batch, key.form = (int)c->form, key.sequence_parallel = c->sequence_parallel;
-    key.recompute = c->recompute;
+    for (int a = 0; a < AXIS_PIPELINE; a++) key.ways[a] = search_ways(c, (enum axis_role)a);
+    key.batch = c->batch;
+    take_rows(key.row, &c->decisions, false);
     return number_of(map, &key, sizeof key);
 }
 
 static int rest_of(struct map *map, const struct candidate *c) {
+    const struct mesh_axis *own = search_own(c);
     struct rest_key key;
     memset(&key, 0, sizeof key);
-    key.stages = c->ways[SEARCH_PIPELINE], key.ranks = c->ways[SEARCH_CONTEXT] * c->units;
-    key.zero = c->zero, key.groups = c->groups, key.schedule = c->schedule;
-    key.axis = (int)c->own.axis, key.ways = c->own.ways, key.first = c->own.first, key.end = c->own.end;
+    key.stages = search_ways(c, AXIS_PIPELINE), key.ranks = search_ways(c, AXIS_CONTEXT) * c->units;
+    if (own) key.own = (int)(own - c->decisions.mesh.axis) + 1, key.ways = own->size;
+    if (own) key.first = own->first, key.end = own->end;
+    take_rows(key.row, &c->decisions, true);
     return number_of(map, &key, sizeof key);
 }
 
@@ -58,7 +66,7 @@ void search_group(struct search *search) {
         c->family = base_of(&bases, c), c->rest = rest_of(&rests, c);
         if (c->family == search->families.n) VEC_PUSH(search->arena, &search->families, (struct search_family){0});
         VEC_PUSH(search->arena, &search->families.at[c->family].members, i);
-        if (c->own.ways) VEC_PUSH(search->arena, &search->unequal, i);
+        if (search_own(c)) VEC_PUSH(search->arena, &search->unequal, i);
     }
     search->nrests = rests.n;
     arena_release(search->arena, scratch);
@@ -73,7 +81,7 @@ struct search_family *search_family_of(struct search *search, const struct candi
 }
 
 bool search_may_fit(const struct search *search, const struct candidate *c) {
-    const double shortened = c->ways[SEARCH_PIPELINE] == 1 ? shortened_margin : excerpt_margin;
+    const double shortened = search_ways(c, AXIS_PIPELINE) == 1 ? shortened_margin : excerpt_margin;
     const double margin[SEARCH_STEPS] = {1, predicted_margin, shortened, 1};
     return c->memory <= search->limit * margin[c->step];
 }

@@ -90,7 +90,8 @@ static int prepare(const struct measuring *m, struct trial *trial, int number, s
     options->weights = OPT_WEIGHTS_REFERENCE;
     options->save_plan = NULL;
     options->no_build = false;
-    trial->shares = (double)(options->accumulate ? options->accumulate : 1) * trial->candidate->units;
+    trial->shares =
+        (double)(options->decisions.micro_batches ? options->decisions.micro_batches : 1) * trial->candidate->units;
     if (trial->candidate->batch) trial->shares *= trial->candidate->batch;
     if (driver_compile(options, m->arena, diags, &result) < 0) return -1;
     return make_command(m, trial, result.directory, diags);

@@ -19,9 +19,9 @@ static int at_most(int value, int limit) {
 }
 
 bool search_reads_same(const struct candidate *a, const struct candidate *b) {
-    const int expert = a->ways[SEARCH_EXPERT];
-    return a->batch == b->batch && expert == b->ways[SEARCH_EXPERT] &&
-           (expert == 1 || a->ways[SEARCH_DATA] == b->ways[SEARCH_DATA]);
+    const int expert = search_ways(a, AXIS_EXPERT);
+    return a->batch == b->batch && expert == search_ways(b, AXIS_EXPERT) &&
+           (expert == 1 || search_ways(a, AXIS_DATA) == search_ways(b, AXIS_DATA));
 }
 
 int64_t search_experts(const struct search_model *model) {
@@ -107,14 +107,14 @@ static double crossing_of(const struct graph *graph, const struct repeated *repe
 
 int search_read(struct search_model *model, const struct options *options, const struct candidate *candidate,
                 const struct machine *machine, struct arena *arena, struct diags *diags) {
-    const struct candidate one = {.ways = {1, 1, candidate->ways[SEARCH_EXPERT], candidate->ways[SEARCH_DATA], 1},
-                                  .units = 1,
-                                  .groups = 1,
-                                  .batch = candidate->batch,
-                                  .recompute = options->recompute};
+    struct candidate one = search_one_rank(options);
     struct options *of_one = ARENA_NEW(arena, struct options);
     struct diags *own = ARENA_NEW(arena, struct diags);
     diags_init(own, arena);
+    one.batch = candidate->batch;
+    one.decisions.recompute = options->decisions.recompute;
+    one.decisions.mesh.axis[AXIS_EXPERT].size = search_ways(candidate, AXIS_EXPERT);
+    one.decisions.mesh.axis[AXIS_DATA].size = search_ways(candidate, AXIS_DATA);
     *of_one = search_options(options, &one, arena);
     *model = (struct search_model){
         .of = *candidate, .job = {.options = of_one, .arena = arena, .diags = own}, .machine = *machine};
@@ -135,8 +135,9 @@ int search_read(struct search_model *model, const struct options *options, const
  * plan. The last run of a product hides none; where products are not divided, none does. */
 static double hidden_later(const struct job *job, const struct candidate *candidate, const struct estimate *estimate) {
     static const double most = 7.0 / 8; /* of the runs that `auto` tries (passes/place/product_runs.c) */
-    const double runs = candidate->sequence_parallel ? at_most(job->graph->product_runs, candidate->ways[SEARCH_TENSOR])
-                                                     : job->graph->product_runs;
+    const double runs = candidate->decisions.sequence_parallel
+                            ? at_most(job->graph->product_runs, search_ways(candidate, AXIS_TENSOR))
+                            : job->graph->product_runs;
     if (candidate->overlap == SEARCH_NEVER) return 0;
     if (runs > 1) return estimate->hidden * fmax(0, most * runs / (runs - 1) - 1);
     return machine_hidden(&job->side.machine, estimate->computing, estimate->communicating);
@@ -221,7 +222,7 @@ static void measure(const struct job *job, const struct candidate *candidate, st
         part[OUTCOME_WEIGHTS] = (double)bytes[RT_WEIGHTS], part[OUTCOME_GRADIENTS] = (double)bytes[RT_GRADIENTS];
         part[OUTCOME_OPTIMIZER] = (double)bytes[RT_OPTIMIZER], part[OUTCOME_OTHERS] = others;
     }
-    if (candidate->batch && candidate->units == 1 && candidate->ways[SEARCH_PIPELINE] == 1) {
+    if (candidate->batch && candidate->units == 1 && search_ways(candidate, AXIS_PIPELINE) == 1) {
         const double least = least_step(job, candidate) - outcome->micro_batches * moving_weights(job, part);
         part[OUTCOME_LEAST] = fmax(least, part[OUTCOME_PRODUCTS]);
     }
@@ -247,8 +248,9 @@ static struct graph *copy_of(const struct search_model *model, const int *times,
 
 /* The ranks that have parts of what goes from one layer to the next, each as large as the others. */
 static double parts_of_crossing(const struct candidate *candidate) {
-    return (double)candidate->ways[SEARCH_DATA] * candidate->ways[SEARCH_EXPERT] * candidate->ways[SEARCH_CONTEXT] *
-           (candidate->sequence_parallel ? candidate->ways[SEARCH_TENSOR] : 1);
+    return (double)search_ways(candidate, AXIS_DATA) * search_ways(candidate, AXIS_EXPERT) *
+           search_ways(candidate, AXIS_CONTEXT) *
+           (candidate->decisions.sequence_parallel ? search_ways(candidate, AXIS_TENSOR) : 1);
 }
 
 /* Plans the candidate for the model with times[b] repetitions of block b, NULL: all. The job is in an arena of its own,
@@ -313,7 +315,7 @@ static struct lengths lengths_of(const struct block *block, bool by_layers) {
 
 /* True if what is recomputed depends on the layers of the model, and not on each node alone. */
 static bool recomputes_layers(const struct candidate *candidate) {
-    return candidate->recompute && strcmp(candidate->recompute, "selective") != 0;
+    return candidate->decisions.recompute && strcmp(candidate->decisions.recompute, "selective") != 0;
 }
 
 /* True if the plans of shortened graphs are less work than one of the whole graph. */
@@ -399,10 +401,10 @@ struct outcome search_planned_base(const struct search_model *model, const struc
 /* The ranks of a pipeline that stands for the candidate's: a shallow one for a deep one, whose scale units are divided
  * among the nodes of the machine in the same way. */
 static int ranks_of_excerpt(const struct search_model *model, const struct candidate *candidate) {
-    const int inner = candidate->ways[SEARCH_TENSOR] * candidate->ways[SEARCH_CONTEXT] *
-                      candidate->ways[SEARCH_EXPERT] * candidate->ways[SEARCH_DATA];
+    const int inner = search_ways(candidate, AXIS_TENSOR) * search_ways(candidate, AXIS_CONTEXT) *
+                      search_ways(candidate, AXIS_EXPERT) * search_ways(candidate, AXIS_DATA);
     const int node = model->machine.nlevels > 1 ? (int)model->machine.level[0].devices : 1;
-    const int ranks = candidate->ways[SEARCH_PIPELINE], least = (node + inner - 1) / inner;
+    const int ranks = search_ways(candidate, AXIS_PIPELINE), least = (node + inner - 1) / inner;
     const int shallow = ranks / 2 < STAGES ? ranks / 2 : STAGES;
     const int stages = shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
     return stages % candidate->law->copies ? stages + 1 : stages;
@@ -413,14 +415,14 @@ static int ranks_of_excerpt(const struct search_model *model, const struct candi
 static bool find_excerpt(const struct search_model *model, const struct candidate *candidate, struct candidate *excerpt,
                          int *layers) {
     const double rest = candidate->base->layers ? search_rest(candidate->base) : 0;
-    if (model->repeated.all.n != 1 || !candidate->base->layers || candidate->own.ways) return false;
+    if (model->repeated.all.n != 1 || !candidate->base->layers || search_own(candidate)) return false;
     *excerpt = *candidate;
-    excerpt->ways[SEARCH_PIPELINE] = ranks_of_excerpt(model, candidate);
+    excerpt->decisions.mesh.axis[AXIS_PIPELINE].size = ranks_of_excerpt(model, candidate);
     const int all = model->repeated.all.at[0].times;
     const int chunks = candidate->law->chunks;
-    const int most = (chunks > 1 ? CHUNK_LAYERS : STAGE_LAYERS) * excerpt->ways[SEARCH_PIPELINE] * chunks;
-    *layers =
-        (int)fmax(1, round((all + rest) * excerpt->ways[SEARCH_PIPELINE] / candidate->ways[SEARCH_PIPELINE] - rest));
+    const int most = (chunks > 1 ? CHUNK_LAYERS : STAGE_LAYERS) * search_ways(excerpt, AXIS_PIPELINE) * chunks;
+    *layers = (int)fmax(
+        1, round((all + rest) * search_ways(excerpt, AXIS_PIPELINE) / search_ways(candidate, AXIS_PIPELINE) - rest));
     *layers = at_most(*layers, most);
     return *layers * 2 <= all;
 }
@@ -428,7 +430,7 @@ static bool find_excerpt(const struct search_model *model, const struct candidat
 bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
                       struct arena *arena, struct shortened *out) {
     out->of = *candidate, out->layers = 0;
-    if (candidate->ways[SEARCH_PIPELINE] > 1) {
+    if (search_ways(candidate, AXIS_PIPELINE) > 1) {
         if (!find_excerpt(model, candidate, &out->of, &out->layers)) return false;
         out->outcome = measure_with(model, given, &out->of, arena, &out->layers);
         return true;

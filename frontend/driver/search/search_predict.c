@@ -7,20 +7,20 @@
 
 /* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
 static double zero_ranks(const struct candidate *c) {
-    const double units = c->law->copies * c->units / (double)c->groups;
-    return units * c->ways[SEARCH_CONTEXT] * c->ways[SEARCH_DATA];
+    const double units = c->law->copies * c->units / (double)c->decisions.zero_groups;
+    return units * search_ways(c, AXIS_CONTEXT) * search_ways(c, AXIS_DATA);
 }
 
 /* True if a rank has the first and the last stage. */
 static bool has_both_ends(const struct candidate *c) {
-    return c->law->copies > 1 || (c->law->chunks > 1 && schedule_is_v(c->schedule));
+    return c->law->copies > 1 || (c->law->chunks > 1 && schedule_is_v(c->decisions.schedule));
 }
 
 /* What the fullest rank has of a part that follows parameters. Those that are of no layer are of the vocabulary: of the
  * first or the last stage, and tied ones of both. */
 static double held(const struct search *search, const struct candidate *c, const struct outcome *base,
                    enum outcome_part part) {
-    const double stages = c->ways[SEARCH_PIPELINE], share = c->law->copies / stages;
+    const double stages = search_ways(c, AXIS_PIPELINE), share = c->law->copies / stages;
     const double of_layers = base->layers * base->layer[part], others = base->part[part] - of_layers;
     if (stages == 1 || !base->layers) return share * base->part[part];
     return share * of_layers + (search->tied > 0 || has_both_ends(c) ? others : others / 2);
@@ -29,26 +29,26 @@ static double held(const struct search *search, const struct candidate *c, const
 /* A rank adds the gradients of micro-batches to their sums, if there are several, or with ZeRO 2 and 3. In a base
  * of one micro-batch there are none: they have as many bytes as the weights. */
 static double sums(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    if (c->zero < 2 && search_micro_batches(search->given, c) == c->law->copies) return 0;
+    if (c->decisions.zero < 2 && search_micro_batches(search->given, c) == c->law->copies) return 0;
     return held(search, c, base, base->part[OUTCOME_GRADIENTS] > 0 ? OUTCOME_GRADIENTS : OUTCOME_WEIGHTS);
 }
 
 double search_states(const struct search *search, const struct candidate *c, const struct outcome *base) {
     const double ranks = zero_ranks(c);
     if (base->part[OUTCOME_UPDATE] == 0) return held(search, c, base, OUTCOME_WEIGHTS);
-    return held(search, c, base, OUTCOME_WEIGHTS) / (c->zero == 3 ? ranks : 1) +
-           sums(search, c, base) / (c->zero >= 2 ? ranks : 1) +
-           held(search, c, base, OUTCOME_OPTIMIZER) / (c->zero >= 1 ? ranks : 1);
+    return held(search, c, base, OUTCOME_WEIGHTS) / (c->decisions.zero == 3 ? ranks : 1) +
+           sums(search, c, base) / (c->decisions.zero >= 2 ? ranks : 1) +
+           held(search, c, base, OUTCOME_OPTIMIZER) / (c->decisions.zero >= 1 ? ranks : 1);
 }
 
 static bool recomputes_all(const struct candidate *c) {
-    return c->recompute && strcmp(c->recompute, "full") == 0;
+    return c->decisions.recompute && strcmp(c->decisions.recompute, "full") == 0;
 }
 
 /* Bytes of a layer's activations for a micro-batch. Weights in the type of products are among what is kept from the
  * forward to the backward phase; not if they are recomputed, or with ZeRO 3 gathered for each phase. */
 static double layer_activations(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    const bool gathers = c->zero == 3 && search->given->amp && !c->recompute;
+    const bool gathers = c->decisions.zero == 3 && search->given->amp && !c->decisions.recompute;
     return base->layer[OUTCOME_OTHERS] - (gathers ? base->layer[OUTCOME_WEIGHTS] / 2 : 0);
 }
 
@@ -59,15 +59,15 @@ static double layer_activations(const struct search *search, const struct candid
 static double kept_activations(const struct candidate *c, const struct outcome *base, double of_layers) {
     static const double boundary = 4, recomputed = 0.88;
     const struct schedule_law *law = c->law;
-    const double stages = (double)law->chunks / law->copies * c->ways[SEARCH_PIPELINE];
-    if (!recomputes_all(c) || !base->layers) return of_layers * law->kept * (c->recompute ? recomputed : 1);
+    const double stages = (double)law->chunks / law->copies * search_ways(c, AXIS_PIPELINE);
+    if (!recomputes_all(c) || !base->layers) return of_layers * law->kept * (c->decisions.recompute ? recomputed : 1);
     return law->kept_full * (of_layers + boundary * stages * fmin(base->crossing, of_layers / base->layers));
 }
 
 /* Micro-batches of which the last rank keeps activations, as a part of the pipeline ranks: one, and with several stages
  * on each rank those that have left its last stage but one. */
 static double flight_of_last(const struct candidate *c) {
-    const double stages = c->ways[SEARCH_PIPELINE], chunks = c->law->chunks;
+    const double stages = search_ways(c, AXIS_PIPELINE), chunks = c->law->chunks;
     return ((chunks - 1) * stages + 1) / (chunks * stages);
 }
 
@@ -75,7 +75,7 @@ static double flight_of_last(const struct candidate *c) {
  * layer that is recomputed as a whole is in memory on all ranks, and `others` of its base. */
 double search_activations(const struct search *search, const struct candidate *c, const struct outcome *base,
                           double micro_batches, double share) {
-    const double stages = c->ways[SEARCH_PIPELINE], all = base->part[OUTCOME_OTHERS];
+    const double stages = search_ways(c, AXIS_PIPELINE), all = base->part[OUTCOME_OTHERS];
     const double of_layers = base->layers ? base->layers * layer_activations(search, c, base) : all;
     const double others = base->layers ? all - base->layers * base->layer[OUTCOME_OTHERS] : 0;
     if (stages == 1) return others + share * of_layers;
@@ -114,22 +114,22 @@ struct exchanged {
 static struct exchanged exchanged_of(const struct search *search, const struct candidate *c,
                                      const struct outcome *base) {
     const double bytes = held(search, c, base, OUTCOME_WEIGHTS), tensors = held(search, c, base, OUTCOME_TENSORS);
-    const double inner = (double)c->ways[SEARCH_CONTEXT] * c->ways[SEARCH_DATA], copies = c->law->copies;
-    const double ways = c->units * copies / c->groups;
+    const double inner = (double)search_ways(c, AXIS_CONTEXT) * search_ways(c, AXIS_DATA), copies = c->law->copies;
+    const double ways = c->units * copies / c->decisions.zero_groups;
     double stride = 1 / copies;
-    for (int a = 0; a < SEARCH_AXES; a++) stride *= c->ways[a];
-    const double part = c->zero ? bytes / inner : bytes;
-    return (struct exchanged){{bytes, tensors, inner, c->ways[SEARCH_TENSOR]},
+    for (int a = 0; a < AXIS_ROLES; a++) stride *= search_ways(c, (enum axis_role)a);
+    const double part = c->decisions.zero ? bytes / inner : bytes;
+    return (struct exchanged){{bytes, tensors, inner, search_ways(c, AXIS_TENSOR)},
                               {part, tensors, ways, stride},
-                              {part / ways, tensors, c->groups, stride * ways}};
+                              {part / ways, tensors, c->decisions.zero_groups, stride * ways}};
 }
 
 /* Seconds in which gradients are summed, with ZeRO 2 and 3 so many times. What ZeRO 0 and 1 sum along axes of the mesh
  * is in the base. */
 static double summing(const struct search *search, const struct candidate *c, const struct exchanged *of,
                       double times) {
-    if (c->zero == 0) return passing(search, COLLECTIVE_ALL_REDUCE, 1, &of->units);
-    if (c->zero == 1) return passing(search, COLLECTIVE_REDUCE_SCATTER, 1, &of->units);
+    if (c->decisions.zero == 0) return passing(search, COLLECTIVE_ALL_REDUCE, 1, &of->units);
+    if (c->decisions.zero == 1) return passing(search, COLLECTIVE_REDUCE_SCATTER, 1, &of->units);
     return passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->along) +
            passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->units);
 }
@@ -139,14 +139,14 @@ static double summing(const struct search *search, const struct candidate *c, co
 static double gathering(const struct search *search, const struct candidate *c, const struct outcome *base,
                         const struct exchanged *of, double micro_batches) {
     struct exchanged gathered = *of;
-    const double phases = c->zero == 3 ? 2 * micro_batches : 1;
-    if (c->zero == 0) return 0;
-    if (c->zero == 3) {
+    const double phases = c->decisions.zero == 3 ? 2 * micro_batches : 1;
+    if (c->decisions.zero == 0) return 0;
+    if (c->decisions.zero == 3) {
         gathered.along.tensors = gathered.units.tensors = held(search, c, base, OUTCOME_GATHERED) / 2;
         gathered.along.bytes *= search->given->amp ? 0.5 : 1, gathered.units.bytes *= search->given->amp ? 0.5 : 1;
     }
     return passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.units) +
-           (c->zero == 1 ? 0 : passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.along));
+           (c->decisions.zero == 1 ? 0 : passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.along));
 }
 
 /* Seconds of a step that are for its micro-batches, and those that are once. */
@@ -164,17 +164,18 @@ static struct exchange exchanging(const struct search *search, const struct cand
     static const double beside = 0.87; /* of the gathers that are prefetched: not the first one of a phase */
     const struct machine *machine = &search->machine;
     const struct exchanged of = exchanged_of(search, c, base);
-    const double share = (double)c->law->copies / c->ways[SEARCH_PIPELINE], last = worked / micro_batches;
+    const double share = (double)c->law->copies / search_ways(c, AXIS_PIPELINE), last = worked / micro_batches;
     const double own = share * (base->part[OUTCOME_SUMMING] + base->part[OUTCOME_HIDDEN]); /* sums of the base */
     const double sums = summing(search, c, &of, micro_batches / c->law->copies);
     const double gathers = gathering(search, c, base, &of, micro_batches / c->law->copies);
     const double groups = passing(search, COLLECTIVE_ALL_REDUCE, 1, &of.groups);
     const double begun = machine_hidden(machine, last, of.along.ways > 1 ? own : own + sums);
-    if (c->zero < 2) return (struct exchange){0, own + sums - begun + gathers + groups};
-    const double prefetching = c->zero == 3 ? machine_hidden(machine, worked, beside * prefetched(base) * gathers) : 0;
+    if (c->decisions.zero < 2) return (struct exchange){0, own + sums - begun + gathers + groups};
+    const double prefetching =
+        c->decisions.zero == 3 ? machine_hidden(machine, worked, beside * prefetched(base) * gathers) : 0;
     const double once = (of.along.ways > 1 ? 0 : own) + groups - machine_hidden(machine, last, groups);
-    return c->zero == 3 ? (struct exchange){sums + gathers - prefetching, once}
-                        : (struct exchange){sums, gathers + once};
+    return c->decisions.zero == 3 ? (struct exchange){sums + gathers - prefetching, once}
+                                  : (struct exchange){sums, gathers + once};
 }
 
 /* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
@@ -206,8 +207,8 @@ static double length_of(const struct equal_stages *s, int stage) {
 /* The layers that the rank takes as long as. Of several stages it has `rank + i * ranks`, those with odd i of V
  * schedules from the last rank on; of two pipelines a stage of each, of half the micro-batches. */
 static double length_of_rank(const struct candidate *c, const struct equal_stages *equal, int rank) {
-    const int ranks = c->ways[SEARCH_PIPELINE], copies = c->law->copies;
-    const bool turns = copies > 1 || schedule_is_v(c->schedule);
+    const int ranks = search_ways(c, AXIS_PIPELINE), copies = c->law->copies;
+    const bool turns = copies > 1 || schedule_is_v(c->decisions.schedule);
     double sum = 0;
     for (int i = 0; i < c->law->chunks; i++)
         sum += length_of(equal, (copies > 1 ? 0 : i * ranks) + (turns && i % 2 ? ranks - 1 - rank : rank));
@@ -217,7 +218,7 @@ static double length_of_rank(const struct candidate *c, const struct equal_stage
 /* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: one of the first two,
  * of the last two, or in the middle. */
 static double slowest_rank(const struct candidate *c, const struct equal_stages *equal) {
-    const int ranks = c->ways[SEARCH_PIPELINE];
+    const int ranks = search_ways(c, AXIS_PIPELINE);
     double most = 0;
     if (c->law->chunks == 1) return equal->slowest;
     const int some[] = {0, 1, ranks / 2, ranks - 2, ranks - 1};
@@ -230,7 +231,7 @@ static double slowest_rank(const struct candidate *c, const struct equal_stages 
 static double longest_rank(const struct candidate *c, double rest, int layers) {
     static const double nearly = 1.02; /* as in passes/plan/policy/policy_pp.c */
     enum { PARTS = 8 };
-    const int stages = c->ways[SEARCH_PIPELINE] * c->law->chunks / c->law->copies;
+    const int stages = search_ways(c, AXIS_PIPELINE) * c->law->chunks / c->law->copies;
     const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
     const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
                                        slowest_stage(PARTS * rest, PARTS * layers, stages)};
@@ -243,13 +244,14 @@ double search_working(const double part[OUTCOME_PARTS]) {
 
 /* Seconds of a layer on a stage of the candidate. */
 static double layer_seconds(const struct candidate *c, int stage) {
-    const struct outcome *of = stage >= c->own.first && stage < c->own.end ? c->larger : c->base;
+    const struct mesh_axis *own = search_own(c);
+    const struct outcome *of = own && stage >= own->first && stage < own->end ? c->larger : c->base;
     return search_working(of->layer);
 }
 
 /* True if the candidate's stages can have all layers in that time. What is no layer is in the last one. */
 static bool can_compute(const struct candidate *c, double rest, double seconds) {
-    const int stages = c->ways[SEARCH_PIPELINE];
+    const int stages = search_ways(c, AXIS_PIPELINE);
     int layers = 0;
     for (int stage = 0; stage < stages; stage++) {
         const double each = layer_seconds(c, stage), left = seconds / each - (stage == stages - 1 ? rest : 0);
@@ -262,9 +264,9 @@ static bool can_compute(const struct candidate *c, double rest, double seconds) 
 /* The seconds of the slowest of unequal stages, which have whole layers. */
 static double slowest_unequal(const struct candidate *c, double rest) {
     double least = INFINITY;
-    for (int stage = 0; stage < c->ways[SEARCH_PIPELINE]; stage++)
+    for (int stage = 0; stage < search_ways(c, AXIS_PIPELINE); stage++)
         for (int layers = 0; layers <= c->base->layers; layers++) {
-            const double last = stage == c->ways[SEARCH_PIPELINE] - 1 ? rest : 0;
+            const double last = stage == search_ways(c, AXIS_PIPELINE) - 1 ? rest : 0;
             const double seconds = (layers + last) * layer_seconds(c, stage);
             if (seconds < least && can_compute(c, rest, seconds)) least = seconds;
         }
@@ -292,8 +294,8 @@ double search_samples(const struct candidate *c) {
  * of products. */
 static double tied_gradients(const struct search *search, const struct candidate *c) {
     const double bytes = search->given->amp ? 2 : 4;
-    if (search->tied_once || c->ways[SEARCH_PIPELINE] == 1) return 0;
-    return bytes * search->tied / c->ways[SEARCH_TENSOR];
+    if (search->tied_once || search_ways(c, AXIS_PIPELINE) == 1) return 0;
+    return bytes * search->tied / search_ways(c, AXIS_TENSOR);
 }
 
 /* Those that the first stage keeps: in two slots, and with several stages on a rank in four
@@ -308,11 +310,13 @@ static double tied_slots(const struct search *search, const struct candidate *c)
  * thirds with --amp. ZeRO 3 casts slices of the parameters too, for each phase that reads them. */
 static double slicing(const struct search *search, const struct candidate *c, const struct outcome *base,
                       double micro_batches) {
-    const double share = (double)c->law->copies / c->ways[SEARCH_PIPELINE];
+    const double share = (double)c->law->copies / search_ways(c, AXIS_PIPELINE);
     const double bandwidth = search->machine.bandwidth * search->machine.traffic;
     const double adds = micro_batches > 1 ? (search->given->amp ? 1 : 3) * base->part[OUTCOME_GRADIENTS] : 0;
-    const double casts = c->zero == 3 && search->given->amp ? (c->recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS] : 0;
-    if (c->zero < 2 || bandwidth <= 0) return 0;
+    const double casts = c->decisions.zero == 3 && search->given->amp
+                             ? (c->decisions.recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS]
+                             : 0;
+    if (c->decisions.zero < 2 || bandwidth <= 0) return 0;
     const double slices = share * (1 - 1 / zero_ranks(c));
     return search->machine.correction * micro_batches / c->law->copies * slices * (adds + casts) / bandwidth;
 }
@@ -320,10 +324,10 @@ static double slicing(const struct search *search, const struct candidate *c, co
 /* Seconds of a micro-batch in which a rank waits for what its stages receive: of two stages, each from one side. The
  * first one also receives gradients of tied weights, and where ranks have several stages, ahead. */
 static double receiving(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    const int stages = c->ways[SEARCH_PIPELINE], chunks = c->law->chunks / c->law->copies;
+    const int stages = search_ways(c, AXIS_PIPELINE), chunks = c->law->chunks / c->law->copies;
     const double times = chunks * (stages * chunks == 2 || base->part[OUTCOME_UPDATE] == 0 ? 1 : 2);
     double stride = 1;
-    for (int a = 0; a < SEARCH_PIPELINE; a++) stride *= c->ways[a];
+    for (int a = 0; a < AXIS_PIPELINE; a++) stride *= search_ways(c, a);
     const struct machine_group group = {&search->machine, stages, stride};
     if (stages == 1 || base->crossing == 0) return 0;
     const double next = machine_collective(&group, COLLECTIVE_SEND, base->crossing, 1);
@@ -334,10 +338,10 @@ static double receiving(const struct search *search, const struct candidate *c, 
 
 void search_predict(const struct search *search, struct candidate *c, const struct outcome *base) {
     const struct schedule_law *law = c->law;
-    const double stages = c->ways[SEARCH_PIPELINE], micro = (double)search_micro_batches(search->given, c);
+    const double stages = search_ways(c, AXIS_PIPELINE), micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
     double longest = search_working(part) / stages;
-    if (c->own.ways && c->base->layers && c->larger->layers)
+    if (search_own(c) && c->base->layers && c->larger->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
         longest = search_working(base->layer) * longest_rank(c, search_rest(base), base->layers);
@@ -348,7 +352,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
                      (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
     seconds += exchange.once;
     seconds -= fmin(worked / 2, slicing(search, c, base, micro));
-    seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->zero ? zero_ranks(c) : 1);
+    seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->decisions.zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
     c->memory = search_states(search, c, base) + search_activations(search, c, base, micro, 1) + tied_slots(search, c);
 }
@@ -356,7 +360,8 @@ void search_predict(const struct search *search, struct candidate *c, const stru
 /* The layers that a stage of one kind gets, as a multiple of what each of as many equal stages would get, where all
  * stages take equally long. `own`: seconds of the whole model on a stage of that kind. */
 static double share_of(const struct candidate *c, double own) {
-    const double larger = c->own.end - c->own.first, stages = c->ways[SEARCH_PIPELINE];
+    const struct mesh_axis *of = search_own(c);
+    const double larger = of->end - of->first, stages = search_ways(c, AXIS_PIPELINE);
     return stages / own /
            (larger / search_working(c->larger->part) + (stages - larger) / search_working(c->base->part));
 }

@@ -25,19 +25,23 @@ static const char *batch_name(const struct options *given, struct arena *arena) 
     return str_escape(arena, given->batch_dim, strlen(given->batch_dim), 120);
 }
 
+static void put_decision(struct strbuf *text, const struct candidate *candidate, const struct decision *row) {
+    const char *value = row->trait && !row->policies ? search_decides(candidate, row, text->arena) : NULL;
+    if (value) strbuf_printf(text, strcmp(value, "yes") ? " --%s %s" : " --%s", row->name, value);
+}
+
 const char *search_words(const struct candidate *candidate, const struct options *given, struct arena *arena) {
     const struct options options = search_options(given, candidate, arena);
-    const char *schedule = candidate->ways[SEARCH_PIPELINE] > 1 ? candidate->schedule : NULL;
     const int batch = candidate->batch > 1 || !given->model_config ? candidate->batch : 0;
-    return arena_printf(arena, "--pas %s --runtime-ngpus %lld%s%s%s%s%s%s%s%s%s",
-                        options_text(&options, OPT_PAS, arena), (long long)options.runtime_ngpus,
-                        batch ? arena_printf(arena, " --dim %s=%d", batch_name(given, arena), batch) : "",
-                        candidate->sequence_parallel ? " --sequence-parallel" : "",
-                        candidate->overlap == SEARCH_ALWAYS ? " --async-tp" : "",
-                        candidate->zero ? arena_printf(arena, " --use-zero %d", candidate->zero) : "",
-                        candidate->groups > 1 ? arena_printf(arena, " --zero-ngroups %d", candidate->groups) : "",
-                        candidate->recompute ? " --recompute " : "", candidate->recompute ? candidate->recompute : "",
-                        schedule ? " --schedule " : "", schedule ? schedule : "");
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    strbuf_printf(&text, "--pas %s --runtime-ngpus %lld", options_text(&options, OPT_PAS, arena),
+                  (long long)options.runtime_ngpus);
+    if (batch) strbuf_printf(&text, " --dim %s=%d", batch_name(given, arena), batch);
+    for (int i = 0; i < DECISIONS; i++)
+        if (i != DECIDES_schedule) put_decision(&text, candidate, &decision_rows[i]);
+    put_decision(&text, candidate, &decision_rows[DECIDES_schedule]);
+    return strbuf_text(&text);
 }
 
 /* What candidate->seconds are for. */
@@ -86,23 +90,23 @@ static const char *verdict(const struct search *search, const struct candidate *
 
 /* Kinds of candidates. The best of each is reported, that the user sees why it is not chosen. */
 static bool has_experts(const struct candidate *c) {
-    return c->ways[SEARCH_EXPERT] > 1;
+    return search_ways(c, AXIS_EXPERT) > 1;
 }
 
 static bool has_larger_batch(const struct candidate *c) {
-    return c->batch > c->ways[SEARCH_EXPERT] * c->ways[SEARCH_DATA];
+    return c->batch > search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA);
 }
 
 static bool is_mirrored(const struct candidate *c) {
-    return c->form == SEARCH_MIRRORED;
+    return c->decisions.cut == CUT_MIRRORED && c->decisions.attention == ATTENTION_GATHER;
 }
 
 static bool is_by_heads(const struct candidate *c) {
-    return c->form == SEARCH_HEADS;
+    return c->decisions.attention == ATTENTION_HEADS;
 }
 
 static bool is_ring(const struct candidate *c) {
-    return c->form == SEARCH_RING || c->form == SEARCH_MIRRORED_RING;
+    return c->decisions.attention == ATTENTION_RING;
 }
 
 static bool is_overlapping(const struct candidate *c) {
@@ -114,11 +118,11 @@ static bool is_deeply_interleaved(const struct candidate *c) {
 }
 
 static bool has_groups(const struct candidate *c) {
-    return c->groups > 1;
+    return c->decisions.zero_groups > 1;
 }
 
 static bool is_zero_bubble(const struct candidate *c) {
-    return c->ways[SEARCH_PIPELINE] > 1 && c->schedule && strncmp(c->schedule, "zb-", 3) == 0;
+    return search_ways(c, AXIS_PIPELINE) > 1 && c->decisions.schedule && strncmp(c->decisions.schedule, "zb-", 3) == 0;
 }
 
 static bool is_twofold(const struct candidate *c) {

@@ -59,8 +59,8 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "tensor", split->tensor);
         put_int(writer, "dim", split->dim);
-        put_int(writer, "ways", plan->mesh.axis[split->axis].size);
-        put(writer, "axis", plan->mesh.axis[split->axis].name);
+        put_int(writer, "ways", plan->decisions.mesh.axis[split->axis].size);
+        put(writer, "axis", plan->decisions.mesh.axis[split->axis].name);
         if (cuts) put_int(writer, "blocks", rt_blocks(split->blocks));
         if (cuts) put_int(writer, "unit", split->grain);
         if (cuts && split->blocks < 0) rt_json_key(writer, "mirrored"), rt_json_put_bool(writer, true);
@@ -87,19 +87,25 @@ void plan_put_chunks(struct rt_json_writer *writer, const struct chunks *chunks)
     rt_json_close(writer, ']');
 }
 
+static void put_decisions(struct rt_json_writer *writer, const struct decisions *decisions) {
+    for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
+        const int64_t number = decision_in_file(row, decisions);
+        if (!row->file) continue;
+        if (row->kind == DECISION_TEXT && decision_text(row, decisions, NULL))
+            put(writer, row->file, decision_text(row, decisions, NULL));
+        else if (number && number != row->usual)
+            put_int(writer, row->file, number);
+    }
+}
+
 const char *plan_print(struct arena *arena, const struct plan *plan, const char *pas) {
     struct rt_json_writer *writer = own_json_writer(arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
     put_int(writer, "format", PLAN_FORMAT);
     put(writer, "pas", pas);
-    plan_put_mesh(writer, &plan->mesh);
+    plan_put_mesh(writer, &plan->decisions.mesh);
     plan_put_chunks(writer, &plan->chunks);
-    if (plan->schedule) put(writer, "schedule", plan->schedule);
-    if (plan->micro_batches) put_int(writer, "micro_batches", plan->micro_batches);
-    if (plan->zero_level) put_int(writer, "zero_level", plan->zero_level);
-    if (plan->zero_ngroups) put_int(writer, "zero_ngroups", plan->zero_ngroups);
-    if (plan->expert_capacity) put_int(writer, "expert_capacity", plan->expert_capacity);
-    if (plan->ring_attention) put_int(writer, "ring_attention", plan->ring_attention);
+    put_decisions(writer, &plan->decisions);
     rt_json_key(writer, "nodes");
     rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < plan->nodes.n; i++) put_node(writer, plan, &plan->nodes.at[i]);
@@ -110,11 +116,7 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
 
 /* Parsing ---------------------------------------------------------------------------------------------------------- */
 
-enum {
-    MAX_ERRORS = 20,
-    MOST_CAPACITY = 1000000000 /* as --pas expert allows */,
-    MOST_MICRO_BATCHES = 1000000
-}; /* as --accumulate allows */
+enum { MAX_ERRORS = 20 };
 
 struct reader {
     struct plan *plan;
@@ -136,7 +138,7 @@ static int refuse_file(const struct reader *r, const char *what) {
 }
 
 static int read_mesh(const struct reader *r, const struct rt_json *mesh) {
-    struct mesh *out = &r->plan->mesh;
+    struct mesh *out = &r->plan->decisions.mesh;
     bool good = mesh && mesh->kind == RT_JSON_ARRAY;
     for (const struct rt_json *axis = good ? mesh->first : NULL; axis && good; axis = axis->next) {
         const char *name = rt_json_text(rt_json_member(axis, "axis"));
@@ -167,9 +169,9 @@ static int read_split(struct reader *r, const struct rt_json *entry, struct plan
     if (mirrored && !rt_json_bool(mirrored, &reversed)) return malformed(r, entry, "mirrored must be true or false");
     if (reversed && split->blocks % 2) return malformed(r, entry, "a mirrored split has an even number of blocks");
     if (reversed) split->blocks = -split->blocks;
-    split->axis = mesh_axis_by_name(&r->plan->mesh, axis);
+    split->axis = mesh_axis_by_name(&r->plan->decisions.mesh, axis);
     if (split->axis < 0) return malformed(r, entry, "the mesh has no such axis");
-    if (ways != r->plan->mesh.axis[split->axis].size)
+    if (ways != r->plan->decisions.mesh.axis[split->axis].size)
         return malformed(r, entry, "ways must be the size of the mesh axis");
     split->tensor = arena_strdup(r->arena, tensor);
     split->dim = dim < 0 || dim >= RT_MAX_NDIM ? RT_MAX_NDIM : (int)dim;
@@ -213,12 +215,23 @@ static int read_node(struct reader *r, const struct rt_json *entry) {
     return 0;
 }
 
-/* A number of the whole plan; 0 if it is left out. */
-static int read_number(struct reader *r, const struct rt_json *text, const char *key, int64_t most, int64_t *out) {
-    const struct rt_json *value = rt_json_member(text, key);
-    if (!value || (rt_json_int(value, out) && *out >= 0 && *out <= most)) return 0;
-    return malformed(r, value,
-                     arena_printf(r->arena, "%s must be a whole number from 0 to %lld", key, (long long)most));
+/* A decision for the whole program. */
+static int read_decision(struct reader *r, const struct rt_json *text, const struct decision *row) {
+    const struct rt_json *value = row->file ? rt_json_member(text, row->file) : NULL;
+    const char *word = rt_json_text(value);
+    int64_t number;
+    if (!value) return 0;
+    if (row->kind == DECISION_TEXT) {
+        if (!word) return malformed(r, value, arena_printf(r->arena, "%s must be a name", row->file));
+        decision_parse(row, arena_strdup(r->arena, word), &r->plan->decisions);
+        return 0;
+    }
+    if (!rt_json_int(value, &number) || number < 0 || number > row->most)
+        return malformed(
+            r, value,
+            arena_printf(r->arena, "%s must be a whole number from 0 to %lld", row->file, (long long)row->most));
+    decision_from_file(row, number, &r->plan->decisions);
+    return 0;
 }
 
 static int read_chunks(struct reader *r, const struct rt_json *chunks) {
@@ -235,18 +248,10 @@ static int read_chunks(struct reader *r, const struct rt_json *chunks) {
     return malformed(r, chunks, "stages must be a list of coordinates on the pipeline axis");
 }
 
-static int read_program(struct reader *r, const struct rt_json *text) {
-    const struct rt_json *schedule = rt_json_member(text, "schedule");
-    struct plan *plan = r->plan;
-    if (schedule && !rt_json_text(schedule)) return malformed(r, schedule, "schedule must be a name");
-    plan->schedule = schedule ? arena_strdup(r->arena, rt_json_text(schedule)) : NULL;
-    return read_number(r, text, "micro_batches", MOST_MICRO_BATCHES, &plan->micro_batches) < 0 ||
-                   read_number(r, text, "zero_level", 3, &plan->zero_level) < 0 ||
-                   read_number(r, text, "zero_ngroups", RT_MAX_RANKS, &plan->zero_ngroups) < 0 ||
-                   read_number(r, text, "expert_capacity", MOST_CAPACITY, &plan->expert_capacity) < 0 ||
-                   read_number(r, text, "ring_attention", 1, &plan->ring_attention) < 0
-               ? -1
-               : 0;
+static int read_decisions(struct reader *r, const struct rt_json *text) {
+    int status = 0;
+    for (int i = 0; i < DECISIONS && !status; i++) status = read_decision(r, text, &decision_rows[i]);
+    return status;
 }
 
 static int parse(struct plan *plan, bool partial, struct arena *arena, struct diags *diags, const char *file,
@@ -257,7 +262,7 @@ static int parse(struct plan *plan, bool partial, struct arena *arena, struct di
     *plan = (struct plan){.file = file, .partial = partial};
     rt_json_int(rt_json_member(text, "format"), &format);
     if (format != PLAN_FORMAT) return refuse_file(&r, arena_printf(arena, "the format must be %d", PLAN_FORMAT));
-    if (read_mesh(&r, rt_json_member(text, "mesh")) < 0 || read_program(&r, text) < 0 ||
+    if (read_mesh(&r, rt_json_member(text, "mesh")) < 0 || read_decisions(&r, text) < 0 ||
         read_chunks(&r, rt_json_member(text, "stages")) < 0)
         return -1;
     if (!nodes || nodes->kind != RT_JSON_ARRAY) return malformed(&r, text, "\"nodes\" must be a list");

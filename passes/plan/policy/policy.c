@@ -39,9 +39,9 @@ static int find_chunks(struct chunks *chunks, const struct graph *graph, const s
     struct schedule_choice choice;
     *chunks = (struct chunks){0};
     if (!context->training || coordinates == 1) return 0;
-    if (schedule_choose(&choice, context->training->schedule, context->diags) < 0) return -1;
+    if (schedule_choose(&choice, context->decisions.schedule, context->diags) < 0) return -1;
     *chunks = schedule_chunks_of(&choice, coordinates, graph->arena);
-    return schedule_check_sizes(&choice, coordinates, context->training->accumulate, context->diags);
+    return schedule_check_sizes(&choice, coordinates, (int)context->decisions.micro_batches, context->diags);
 }
 
 /* E0424 if a plan that was given has other stages than the schedule. */
@@ -54,9 +54,8 @@ static int check_chunks(const struct graph *graph, const struct pass_context *co
         return 0;
     return diag_error(context->diags, 424, EXIT_MALFORMED, plan->file ? plan->file : graph->name,
                       "plan: its stages are at other coordinates of the pipeline axis than those of schedule %s",
-                      context->training && context->training->schedule
-                          ? diag_quote(context->diags, context->training->schedule)
-                          : schedule_default);
+                      context->decisions.schedule ? diag_quote(context->diags, context->decisions.schedule)
+                                                  : schedule_default);
 }
 
 int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context) {
@@ -83,9 +82,8 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     if (!mesh_is_even(&graph->mesh) && stages_check_axes(graph, context->diags) < 0) return -1;
     if (context->plan) {
         *context->plan = *plan;
-        plan_of_training(context->plan, graph, context->training);
-        context->plan->expert_capacity = context->expert_capacity;
-        context->plan->ring_attention = context->ring_attention;
+        context->plan->decisions = context->decisions;
+        context->plan->decisions.mesh = graph->mesh;
     }
     return 0;
 }

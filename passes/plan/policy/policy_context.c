@@ -87,10 +87,11 @@ static int64_t blocks_of_cut(const struct propagation *propagation, int64_t posi
                              const struct pass_context *context) {
     const struct mesh *mesh = &propagation->graph->mesh;
     const int tensor = mesh_axis(mesh, AXIS_TENSOR);
-    const bool nested = context->sequence_parallel && tensor >= 0; /* the parts are divided further */
+    const bool nested = context->decisions.sequence_parallel && tensor >= 0; /* the parts are divided further */
     const int pieces = propagation->ways * (nested ? mesh->axis[tensor].size : 1);
     const struct rt_cut cut = {positions, -2, 1, pieces};
-    if (!context->mirrored_cut || rt_cut_is_sound(&cut)) return context->mirrored_cut ? -2 : 1;
+    if (context->decisions.cut == CUT_ORDERED) return 1;
+    if (rt_cut_is_sound(&cut)) return -2;
     diag_remark(
         context->diags, propagation->graph->name,
         "policy context: the cut is not mirrored, because the %lld positions are not a multiple of %d, two pieces "
@@ -129,9 +130,10 @@ int policy_context(struct draft *draft, const struct pass_context *context) {
                     propagation.ways);
         return 0;
     }
-    if (context->attention_heads) split_heads(&propagation, context->diags);
+    const bool by_heads = context->decisions.attention == ATTENTION_HEADS;
+    if (by_heads) split_heads(&propagation, context->diags);
     split_inputs(&propagation, positions, blocks_of_cut(&propagation, positions, context), context->diags);
-    if (context->attention_heads) split_behind_heads(&propagation, positions);
+    if (by_heads) split_behind_heads(&propagation, positions);
     policy_report_replicated(&propagation, "context", context->diags);
     return 0;
 }

@@ -138,7 +138,7 @@ static double *weights_read(const struct graph *graph) {
  * a micro-batch. */
 static double *costs(const struct graph *graph, const struct pass_context *context, const int *position, int n) {
     const double *seconds = cost_nodes(graph, policy_machine(context), graph->arena);
-    const int micro_batches = context->training ? context->training->accumulate : 1;
+    const int micro_batches = context->training ? (int)context->decisions.micro_batches : 1;
     double *cost = ARENA_ARRAY(graph->arena, double, n + 1);
     const bool *live = stage_live(graph);
     for (int i = 0; i < graph->order.n; i++) {
@@ -152,7 +152,7 @@ static double *costs(const struct graph *graph, const struct pass_context *conte
 /* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
  * ones. No stage begins with a node whose stage an earlier position decides: it would not have that node. */
 static void list_places(struct places *places, const struct graph *graph, const struct pass_context *context) {
-    const double *bytes = context->prefer_memory ? weights_read(graph) : NULL;
+    const double *bytes = context->decisions.prefer == PREFER_MEMORY ? weights_read(graph) : NULL;
     const bool *recomputed = stage_recomputed(graph);
     const int n = count_forward(graph), *position = stage_positions(graph, recomputed);
     const double *cross = crossings(graph, policy_machine(context), recomputed, position, n),

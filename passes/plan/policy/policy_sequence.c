@@ -84,7 +84,7 @@ static void split_sequences(struct propagation *propagation) {
 void policy_sequence(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     const int axis = mesh_axis(&graph->mesh, AXIS_TENSOR);
-    if (!context->sequence_parallel || axis < 0 || graph->mesh.axis[axis].size == 1) return;
+    if (!context->decisions.sequence_parallel || axis < 0 || graph->mesh.axis[axis].size == 1) return;
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;
     propagation_init(&propagation, draft, scratch, axis);

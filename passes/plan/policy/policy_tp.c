@@ -160,8 +160,9 @@ struct merit {
 
 static struct merit merit_of(struct propagation *propagation, const struct pass_context *context) {
     int64_t divided, whole = plan_whole_weights(propagation, &divided);
-    return (struct merit){context->prefer_memory ? (double)whole + (double)divided / propagation->ways : 0,
-                          plan_cost(propagation, policy_machine(context))};
+    return (struct merit){
+        context->decisions.prefer == PREFER_MEMORY ? (double)whole + (double)divided / propagation->ways : 0,
+        plan_cost(propagation, policy_machine(context))};
 }
 
 /* The number of convolutions to split by rows for which the plan is best. */
