@@ -1,9 +1,9 @@
 #include "kernels.h"
 
 #include "../../generated.h"
-#include "internal.h"
 #include "math.h"
 #include "stored.h"
+#include "types.h"
 
 #include <float.h>
 #include <math.h>
@@ -33,10 +33,7 @@ enum {
     SPAN = 256,  /* keys whose gradients are summed at a time */
     PARALLEL_PRODUCTS = 1 << 18
 };
-#undef NAME
-#define LOWEST     (-(double)FLT_MAX)
-#define ATT_(a, b) a##_##b
-#define ATT(a, b)  ATT_(a, b)
+#define LOWEST (-(double)FLT_MAX)
 
 /* Arguments of a call, with derived extents. */
 struct call {
@@ -119,42 +116,43 @@ struct grad_part {
     int rows, keys;
 };
 
-#define SCALAR_MADD(a, x, sum) ((sum) + (a) * (x))
+/* T: the computed type; E: that of arrays, and VECTOR one of the former. STEP: keys, or columns of v, summed at once. */
+#define T       TYPE(WIDE)
+#define E       TYPE(SUFFIX)
+#define VECTOR  OWN(vector)
+#define WIDTH   (BYTES / (int)sizeof(T))
+#define VECTORS 2
+#define STEP    (BYTES == 64 ? 8 : 4)
+#define BLOCK   OWN(block)
+#define INLINE  static inline __attribute__((always_inline))
+#define EXP     PASTE(rt_exp, WIDE)
+#define TANH    PASTE(rt_tanh, WIDE)
+#define LOAD    NAME(load)
+#define ROWS_OF NAME(load_rows)
+#define EACH(r) for (int r = 0; r < ROWS; r++)
 
-#define SET(stem) stem
-#define TARGET
-#define BYTES    16
-#define STEP     4
-#define MADD_F32 SCALAR_MADD
-#define MADD_F64 SCALAR_MADD
-#include "attention_types.inc"
+/* e^x is 0 for x <= -CUTOFF. */
+#define CUTOFF     PASTE(CUTOFF, WIDE)
+#define CUTOFF_f32 120.0
+#define CUTOFF_f64 800.0
 
-#ifdef __x86_64__
+/* sum + a x, of a number and two vectors. */
+#define MADD(a, x, sum)            PASTE(PASTE(MADD, WIDE), SET)(a, x, sum)
+#define MADD_f32_plain(a, x, sum)  ((sum) + (a) * (x))
+#define MADD_f64_plain(a, x, sum)  ((sum) + (a) * (x))
+#define MADD_f32_avx2(a, x, sum)   _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
+#define MADD_f64_avx2(a, x, sum)   _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
+#define MADD_f32_avx512(a, x, sum) _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
+#define MADD_f64_avx512(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
 
-#define SET(stem)           stem##_avx2
-#define TARGET              __attribute__((target("avx2,fma")))
-#define BYTES               32
-#define STEP                4
-#define MADD_F32(a, x, sum) _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
-#define MADD_F64(a, x, sum) _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
-#include "attention_types.inc"
+#define PART  "attention.inc"
+#define TYPES (FLOATS | HALVES)
+#include "sets.inc"
 
-#define SET(stem)           stem##_avx512
-#define TARGET              __attribute__((target("avx512f,fma")))
-#define BYTES               64
-#define STEP                8
-#define MADD_F32(a, x, sum) _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
-#define MADD_F64(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
-#include "attention_types.inc"
-
-#define BEST(name, reference)                                                                                          \
-    ((reference)                                                       ? name                                          \
-     : __builtin_cpu_supports("avx512f")                               ? name##_avx512                                 \
-     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? name##_avx2                                   \
-                                                                       : name)
-#else
-#define BEST(name, reference) name
-#endif
+#define PART  "attention_grad.inc"
+#define TYPES IN_f32
+#include "sets.inc"
+#undef T
 
 /* Distances in elements between neighbours of a mask's dimensions, 0 where it is repeated. */
 static int64_t mask_strides(const int64_t *mask, int ndim, int64_t *stride) {
@@ -222,7 +220,7 @@ static void copy_steps(const struct rt_attention *shape, int64_t *step, const in
         const int parallel =                                                                                           \
             (double)heads * (double)call->rows * (double)call->s * (double)(call->d + call->e) >= PARALLEL_PRODUCTS;   \
         void (*run)(const struct call *, T *, float *, const T *, const T *, const T *, const T *, const T *, int64_t, \
-                    int64_t, int) = BEST(attention_##suffix, rt->reference_kernels);                                   \
+                    int64_t, int) = rt->reference_kernels ? attention_##suffix##_plain : BEST(attention_##suffix);     \
         if (heads == 0 || call->rows == 0 || call->e == 0) return RT_OK;                                               \
         _Pragma("omp parallel for schedule(dynamic) if (parallel)") for (int64_t i = 0; i < heads * blocks; i++) {     \
             int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                            \
@@ -287,7 +285,8 @@ int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, cons
     const int64_t blocks = (call.of.rows + ROWS - 1) / ROWS;
     const double products = (double)heads * (double)call.of.rows * (double)call.of.s * (double)(call.of.d + call.of.e);
     const int threads = products >= PARALLEL_PRODUCTS ? omp_get_max_threads() : 1;
-    void (*run)(const struct grad_call *, const struct grad_part *) = BEST(attention_grad_f32, rt->reference_kernels);
+    void (*run)(const struct grad_call *, const struct grad_part *) =
+        rt->reference_kernels ? attention_grad_f32_plain : BEST(attention_grad_f32);
     if (heads >= threads || threads == 1) {
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
         for (int64_t head = 0; head < heads; head++) run(&call, &(struct grad_part){head, 0, spans, 0, blocks, 1, 1});

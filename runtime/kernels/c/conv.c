@@ -4,6 +4,7 @@
 #include "../gemm.h"
 #include "conv_shape.h"
 #include "internal.h"
+#include "types.h"
 
 #include <string.h>
 
@@ -110,8 +111,8 @@ static int refuse(struct rt *rt, const struct rt_conv *conv) {
 }
 
 /* rt_gemm_library_add_f32, also for one column, which is extended by a column of zeros. */
-static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row, int64_t m,
-                       int64_t k, int64_t n, int first) {
+static int library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
+                           int64_t m, int64_t k, int64_t n, int first) {
     float right[RT_GEMM_DEPTH * 2] = {0}, result[NARROW_ROWS * 2] = {0};
     if (n > 1) return rt_gemm_library_add_f32(y, y_row, a, a_row, b, b_row, m, k, n, first);
     for (int64_t p = 0; p < k; p++) right[2 * p] = b[p * b_row];
@@ -189,13 +190,9 @@ static int find_phases(struct conv_phase phases[MOST_PHASES], const struct rt_co
     return n;
 }
 
-/* LIBRARY_ADD, LIBRARY: the library's products of that dtype. */
-#define T           float
-#define SUFFIX      f32
-#define LIBRARY_ADD library_add
-#define LIBRARY     rt_gemm_library_f32
-#include "conv.inc"
+#define library_add_f64(...) (-1)
 
-#define T      double
-#define SUFFIX f64
-#include "conv.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "conv.inc"
+#define TYPES FLOATS
+#include "each.inc"

@@ -1,5 +1,5 @@
 #include "conv_shape.h"
-#include "internal.h"
+#include "types.h"
 
 #include <string.h>
 
@@ -69,66 +69,23 @@ int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, si
     return 1;
 }
 
-#define T       float
-#define INTEGER int32_t
-#define PREFIX  direct_f32
-#define TARGET
-#define BYTES 16
-#include "conv_direct.inc"
-
-#define T       double
-#define INTEGER int64_t
-#define PREFIX  direct_f64
-#define TARGET
-#define BYTES 16
-#include "conv_direct.inc"
-
-#ifdef __x86_64__
-
-#define T       float
-#define INTEGER int32_t
-#define PREFIX  direct_f32_avx2
-#define TARGET  __attribute__((target("avx2")))
-#define BYTES   32
-#include "conv_direct.inc"
-
-#define T       double
-#define INTEGER int64_t
-#define PREFIX  direct_f64_avx2
-#define TARGET  __attribute__((target("avx2")))
-#define BYTES   32
-#include "conv_direct.inc"
-
-#define T       float
-#define INTEGER int32_t
-#define PREFIX  direct_f32_avx512
-#define TARGET  __attribute__((target("avx512f")))
-#define BYTES   64
-#include "conv_direct.inc"
-
-#define T       double
-#define INTEGER int64_t
-#define PREFIX  direct_f64_avx512
-#define TARGET  __attribute__((target("avx512f")))
-#define BYTES   64
-#include "conv_direct.inc"
-
-#define WIDEST(s, what)                                                                                                \
-    (__builtin_cpu_supports("avx512f") ? direct_##s##_avx512_##what                                                    \
-     : __builtin_cpu_supports("avx2")  ? direct_##s##_avx2_##what                                                      \
-                                       : direct_##s##_##what)
-#else
-#define WIDEST(s, what) direct_##s##_##what
-#endif
+#define T           TYPE(SUFFIX)
+#define INTEGER     PASTE(INTEGER, SUFFIX) /* as long as T */
+#define INTEGER_f32 int32_t
+#define INTEGER_f64 int64_t
+#define PART        "conv_direct.inc"
+#define TYPES       FLOATS
+#include "sets.inc"
+#undef T
 
 #define DEFINE_DIRECT(T, s)                                                                                            \
     void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
                             int64_t first, int64_t rows) {                                                             \
-        (WIDEST(s, band))(y, x, w, conv, direct, first, rows);                                                         \
+        BEST(band_##s)(y, x, w, conv, direct, first, rows);                                                            \
     }                                                                                                                  \
     void rt_conv_direct_weigh_##s(T *dw, const T *x, const T *dy, const struct rt_conv *conv,                          \
                                   const struct rt_direct *direct, int64_t x_sample, int64_t y_sample) {                \
-        (WIDEST(s, weigh))(dw, x, dy, conv, direct, x_sample, y_sample);                                               \
+        BEST(weigh_##s)(dw, x, dy, conv, direct, x_sample, y_sample);                                                  \
     }
 
 DEFINE_DIRECT(float, f32)

@@ -1,19 +1,20 @@
 #include "determinant.h"
 
 #include "internal.h"
+#include "types.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define T        float
-#define SUFFIX   f32
-#define ABS      fabsf
-#define ROUNDING FLT_EPSILON
-#include "determinant.inc"
+#define ROUNDING     PASTE(ROUNDING, SUFFIX)
+#define ROUNDING_f32 FLT_EPSILON
+#define ROUNDING_f64 DBL_EPSILON
+#define ABS          PASTE(ABS, SUFFIX)
+#define ABS_f32      fabsf
+#define ABS_f64      fabs
 
-#define T        double
-#define SUFFIX   f64
-#define ABS      fabs
-#define ROUNDING DBL_EPSILON
-#include "determinant.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "determinant.inc"
+#define TYPES FLOATS
+#include "each.inc"

@@ -4,6 +4,7 @@
 #include "../../generated.h"
 #include "../gemm.h"
 #include "internal.h"
+#include "types.h"
 
 #include <string.h>
 
@@ -79,42 +80,8 @@ static int64_t columns_of(int64_t n, int64_t block, int64_t *column) {
     return block + 1 == blocks_of_columns(n) ? n - *column : COLUMNS_OF_TASK;
 }
 
-static void add_float(float *y, int64_t y_row, const float *a, const float *b, int64_t b_row, int64_t m, int64_t k,
-                      int64_t n, int first, int library) {
-    if (!library || n < 2 || rt_gemm_library_add_f32(y, y_row, a, DEPTH, b, b_row, m, k, n, first) < 0)
-        rt_gemm_reference_add_f32(y, y_row, a, DEPTH, b, b_row, m, k, n, first);
-}
-
-static void add_double(double *y, int64_t y_row, const double *a, const double *b, int64_t b_row, int64_t m, int64_t k,
-                       int64_t n, int first, int library) {
-    (void)library;
-    rt_gemm_reference_add_f64(y, y_row, a, DEPTH, b, b_row, m, k, n, first);
-}
-
-#define T         float
-#define SUFFIX    f32
-#define SUM       float
-#define TO_SUM(x) (x)
-#define OF_SUM(x) (x)
-#include "expert.inc"
-
-#define T         double
-#define SUFFIX    f64
-#define SUM       double
-#define TO_SUM(x) (x)
-#define OF_SUM(x) (x)
-#include "expert.inc"
-
-#define T         uint16_t
-#define SUFFIX    bf16
-#define SUM       float
-#define TO_SUM(x) rt_bf16_to_f32(x)
-#define OF_SUM(x) rt_f32_to_bf16(x)
-#include "expert.inc"
-
-#define T         uint16_t
-#define SUFFIX    fp16
-#define SUM       float
-#define TO_SUM(x) rt_f16_to_f32(x)
-#define OF_SUM(x) rt_f32_to_f16(x)
-#include "expert.inc"
+#define T     TYPE(SUFFIX)
+#define SUM   TYPE(WIDE)
+#define PART  "expert.inc"
+#define TYPES (FLOATS | HALVES)
+#include "each.inc"

@@ -3,6 +3,7 @@
 #include "../../base/shape/panel.h"
 #include "../../generated.h"
 #include "internal.h"
+#include "types.h"
 #include "math.h"
 
 #include <stdio.h>
@@ -106,53 +107,30 @@ static void picks_fill(struct picks *picks, const void *index, int is_64, int64_
     picks->single = missing == 0 && runs > count / 8;
 }
 
-#define T      uint8_t
-#define SUFFIX b1
-#include "index.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "index.inc"
+#define TYPES SIZES
+#include "each.inc"
 
-#define T      uint16_t
-#define SUFFIX b2
-#include "index.inc"
+#define PART  "index_add.inc"
+#define TYPES FLOATS
+#include "each.inc"
 
-#define T      uint32_t
-#define SUFFIX b4
-#include "index.inc"
+/* Sums and products of elements; integers wrap. */
+#define SUM(a, b)         PASTE(SUM, SUFFIX)(a, b)
+#define SUM_f64(a, b)     ((a) + (b))
+#define SUM_f32(a, b)     ((a) + (b))
+#define SUM_i64(a, b)     rt_add_i64(a, b)
+#define SUM_i32(a, b)     rt_add_i32(a, b)
+#define PRODUCT(a, b)     PASTE(PRODUCT, SUFFIX)(a, b)
+#define PRODUCT_f64(a, b) ((a) * (b))
+#define PRODUCT_f32(a, b) ((a) * (b))
+#define PRODUCT_i64(a, b) rt_mul_i64(a, b)
+#define PRODUCT_i32(a, b) rt_mul_i32(a, b)
 
-#define T      uint64_t
-#define SUFFIX b8
-#include "index.inc"
-
-#define T      float
-#define SUFFIX f32
-#include "index_add.inc"
-
-#define T      double
-#define SUFFIX f64
-#include "index_add.inc"
-
-#define T             float
-#define SUFFIX        f32
-#define SUM(a, b)     ((a) + (b))
-#define PRODUCT(a, b) ((a) * (b))
-#include "index_folds.inc"
-
-#define T             double
-#define SUFFIX        f64
-#define SUM(a, b)     ((a) + (b))
-#define PRODUCT(a, b) ((a) * (b))
-#include "index_folds.inc"
-
-#define T             int64_t
-#define SUFFIX        i64
-#define SUM(a, b)     rt_add_i64(a, b)
-#define PRODUCT(a, b) rt_mul_i64(a, b)
-#include "index_folds.inc"
-
-#define T             int32_t
-#define SUFFIX        i32
-#define SUM(a, b)     rt_add_i32(a, b)
-#define PRODUCT(a, b) rt_mul_i32(a, b)
-#include "index_folds.inc"
+#define PART  "index_folds.inc"
+#define TYPES NUMBERS
+#include "each.inc"
 
 #define DEFINE_GATHER_PACKED(T, s, rt_place)                                                                           \
     int rt_gather_packed_##s(struct rt *rt, void *y, const void *x, const void *index, int index_is_64,                \

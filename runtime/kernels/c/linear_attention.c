@@ -2,17 +2,17 @@
 
 #include "internal.h"
 #include "math.h"
+#include "types.h"
 
 #include <string.h>
 
 enum { WIDEST = 64 }; /* columns of a task */
 
-#define T      float
-#define SUFFIX f32
-#define EXP    expf
-#include "linear_attention.inc"
+#define EXP     PASTE(EXP, SUFFIX)
+#define EXP_f32 expf
+#define EXP_f64 exp
 
-#define T      double
-#define SUFFIX f64
-#define EXP    exp
-#include "linear_attention.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "linear_attention.inc"
+#define TYPES FLOATS
+#include "each.inc"

@@ -1,6 +1,7 @@
 #include "kernels.h"
 
 #include "internal.h"
+#include "types.h"
 
 #include <string.h>
 
@@ -109,26 +110,19 @@ static int64_t dense(int64_t *strides, const int64_t *dims, int ndim) {
     return count;
 }
 
-#define T            uint8_t
-#define SUFFIX       b1
-#define LOWER_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define UPPER_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#include "move.inc"
+/* The orders of lanes that interleave halves of two vectors. */
+#define LOWER_HALVES    PASTE(LOWER_HALVES, SUFFIX)
+#define UPPER_HALVES    PASTE(UPPER_HALVES, SUFFIX)
+#define LOWER_HALVES_b1 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define UPPER_HALVES_b1 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define LOWER_HALVES_b2 0, 8, 1, 9, 2, 10, 3, 11
+#define UPPER_HALVES_b2 4, 12, 5, 13, 6, 14, 7, 15
+#define LOWER_HALVES_b4 0, 4, 1, 5
+#define UPPER_HALVES_b4 2, 6, 3, 7
+#define LOWER_HALVES_b8 0, 2
+#define UPPER_HALVES_b8 1, 3
 
-#define T            uint16_t
-#define SUFFIX       b2
-#define LOWER_HALVES 0, 8, 1, 9, 2, 10, 3, 11
-#define UPPER_HALVES 4, 12, 5, 13, 6, 14, 7, 15
-#include "move.inc"
-
-#define T            uint32_t
-#define SUFFIX       b4
-#define LOWER_HALVES 0, 4, 1, 5
-#define UPPER_HALVES 2, 6, 3, 7
-#include "move.inc"
-
-#define T            uint64_t
-#define SUFFIX       b8
-#define LOWER_HALVES 0, 2
-#define UPPER_HALVES 1, 3
-#include "move.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "move.inc"
+#define TYPES SIZES
+#include "each.inc"

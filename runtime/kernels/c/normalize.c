@@ -3,6 +3,7 @@
 #include "internal.h"
 #include "math.h"
 #include "stored.h"
+#include "types.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,58 +27,12 @@ static inline double term_f64(double x) {
     return exp(x);
 }
 
-#define T      double
-#define WIDE   f64
-#define E      double
-#define SUFFIX f64
-#include "normalize.inc"
+#define T     TYPE(WIDE)
+#define E     TYPE(SUFFIX)
+#define PART  "normalize.inc"
+#define TYPES (FLOATS | HALVES)
+#include "each.inc"
 
-#define T      float
-#define WIDE   f32
-#define E      float
-#define SUFFIX f32
-#include "normalize.inc"
-
-#define T      float
-#define WIDE   f32
-#define E      uint16_t
-#define SUFFIX bf16
-#include "normalize.inc"
-
-#define T      float
-#define WIDE   f32
-#define E      uint16_t
-#define SUFFIX fp16
-#include "normalize.inc"
-
-#define T      float
-#define WIDE   f32
-#define E      float
-#define SUFFIX f32
-#define GET(x) (x)
-#define PUT(x) (x)
-#include "classes.inc"
-
-#define T      double
-#define WIDE   f64
-#define E      double
-#define SUFFIX f64
-#define GET(x) (x)
-#define PUT(x) (x)
-#include "classes.inc"
-
-#define T      float
-#define WIDE   f32
-#define E      uint16_t
-#define SUFFIX bf16
-#define GET(x) rt_bf16_to_f32(x)
-#define PUT(x) rt_f32_to_bf16(x)
-#include "classes.inc"
-
-#define T      float
-#define WIDE   f32
-#define E      uint16_t
-#define SUFFIX fp16
-#define GET(x) rt_f16_to_f32(x)
-#define PUT(x) rt_f32_to_f16(x)
-#include "classes.inc"
+#define PART  "classes.inc"
+#define TYPES (FLOATS | HALVES)
+#include "each.inc"

@@ -2,6 +2,7 @@
 
 #include "conv_shape.h"
 #include "internal.h"
+#include "types.h"
 
 #include <math.h>
 #include <string.h>
@@ -140,12 +141,7 @@ static void find_inside(struct inside *inside, const struct rt_window *w, int d,
     inside->end[d] = end;
 }
 
-#define T        float
-#define SUFFIX   f32
-#define INFINITE INFINITY
-#include "pool.inc"
-
-#define T        double
-#define SUFFIX   f64
-#define INFINITE (double)INFINITY
-#include "pool.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "pool.inc"
+#define TYPES FLOATS
+#include "each.inc"

@@ -4,6 +4,7 @@
 #include "../../generated.h"
 #include "../gemm.h"
 #include "internal.h"
+#include "types.h"
 
 /* Note [Sharing out products]
  * Each thread computes complete blocks of y. If there are fewer products than threads, the longer side of y is divided
@@ -31,33 +32,10 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
     return (struct shares){m, block, 1, (n + block - 1) / block};
 }
 
-/* LIBRARY: the library's product of that dtype. */
-#define T       float
-#define SUFFIX  f32
-#define LIBRARY rt_gemm_library_f32
-#include "product.inc"
-
-#define T       uint16_t
-#define SUFFIX  bf16
-#define LIBRARY rt_gemm_best_bf16
-#include "product.inc"
-
-#define T       uint16_t
-#define SUFFIX  fp16
-#define LIBRARY rt_gemm_library_fp16
-#include "product.inc"
-
-#define T      double
-#define SUFFIX f64
-#include "product.inc"
-
-#define T      int64_t
-#define SUFFIX i64
-#include "product.inc"
-
-#define T      int32_t
-#define SUFFIX i32
-#include "product.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "product.inc"
+#define TYPES (NUMBERS | HALVES)
+#include "each.inc"
 
 int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t *a, const uint8_t *b,
                      const float *unscale_a, const float *unscale_b, int64_t m, int64_t k, int64_t n,

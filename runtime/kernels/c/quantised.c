@@ -5,6 +5,7 @@
 #include "../gemm.h"
 #include "conv_shape.h"
 #include "internal.h"
+#include "types.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -88,13 +89,10 @@ static double zero_of(const struct weights *w, int64_t at) {
     return w->zero ? (double)w->value[w->zero[at]] : w->offset;
 }
 
-#define T      float
-#define SUFFIX f32
-#include "quantised.inc"
-
-#define T      double
-#define SUFFIX f64
-#include "quantised.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "quantised.inc"
+#define TYPES FLOATS
+#include "each.inc"
 
 static void pack_dequantised(float *to, const void *source, int64_t p, int64_t depth, int64_t j, int64_t width) {
     const struct weights *w = source;

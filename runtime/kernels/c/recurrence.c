@@ -5,6 +5,7 @@
 #include "../gemm.h"
 #include "cells.h"
 #include "internal.h"
+#include "types.h"
 
 #include <string.h>
 
@@ -116,13 +117,10 @@ static void rt_turned_f64(double *y, const double *state, const double *weights,
                           h, 1, block.rows, h, block.columns);
 }
 
-#define T            float
-#define SUFFIX       f32
-#define GEMM_LIBRARY rt_gemm_library_f32
-#define F(name)      rt_##name##_f32
-#include "recurrence.inc"
+/* The function of cells.h or of this file for the type. */
+#define F(name) NAME(rt_##name)
 
-#define T       double
-#define SUFFIX  f64
-#define F(name) rt_##name##_f64
-#include "recurrence.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "recurrence.inc"
+#define TYPES FLOATS
+#include "each.inc"

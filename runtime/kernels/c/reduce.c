@@ -2,69 +2,32 @@
 
 #include "internal.h"
 #include "math.h"
+#include "types.h"
 
 #include <math.h>
 
 #define ARGBEST_ROWS (1 << 30) /* whose positions an INDEX of 32 bits holds */
 
-/* SUM is the type of sums and products: f64 for floats, unsigned for integers, which wrap. INDEX is as wide as T. */
-#define T         float
-#define SUFFIX    f32
-#define SUM       double
-#define INDEX     int32_t
-#define LOWEST    (-INFINITY)
-#define HIGHEST   INFINITY
-#define IS_NAN(x) ((x) != (x))
-#include "reduce.inc"
+/* The type of sums and products: f64 for floats, unsigned for integers, which wrap. INDEX is as wide as T. */
+#define SUM       PASTE(SUM, SUFFIX)
+#define SUM_f64   double
+#define SUM_f32   double
+#define SUM_i64   uint64_t
+#define SUM_i32   uint32_t
+#define INDEX     PASTE(INDEX, SUFFIX)
+#define INDEX_f64 int64_t
+#define INDEX_f32 int32_t
+#define INDEX_i64 int64_t
+#define INDEX_i32 int32_t
 
-#define T         double
-#define SUFFIX    f64
-#define SUM       double
-#define INDEX     int64_t
-#define LOWEST    (-(double)INFINITY)
-#define HIGHEST   (double)INFINITY
-#define IS_NAN(x) ((x) != (x))
-#include "reduce.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "reduce.inc"
+#define TYPES NUMBERS
+#include "each.inc"
 
-#define T         int64_t
-#define SUFFIX    i64
-#define SUM       uint64_t
-#define INDEX     int64_t
-#define LOWEST    INT64_MIN
-#define HIGHEST   INT64_MAX
-#define IS_NAN(x) 0
-#include "reduce.inc"
-
-#define T         int32_t
-#define SUFFIX    i32
-#define SUM       uint32_t
-#define INDEX     int32_t
-#define LOWEST    INT32_MIN
-#define HIGHEST   INT32_MAX
-#define IS_NAN(x) 0
-#include "reduce.inc"
-
-/* The largest of halves is one of them. */
-#define T           uint16_t
-#define A           float
-#define GET(x)      rt_bf16_to_f32(x)
-#define PUT(a)      rt_f32_to_bf16(a)
-#define REDUCE      rt_reduce_max_bf16
-#define IDENTITY    (-INFINITY)
-#define MERGE(a, b) larger_f32(a, b)
-#include "fold.inc"
-#undef GET
-#undef PUT
-
-#define A           float
-#define GET(x)      rt_f16_to_f32(x)
-#define PUT(a)      rt_f32_to_f16(a)
-#define REDUCE      rt_reduce_max_fp16
-#define IDENTITY    (-INFINITY)
-#define MERGE(a, b) larger_f32(a, b)
-#include "fold.inc"
-#undef GET
-#undef PUT
+#define PART  "reduce_max.inc"
+#define TYPES HALVES
+#include "each.inc"
 #undef T
 
 /* dx first holds the exclusive products. The sums run against the direction of the scan. */

@@ -3,6 +3,7 @@
 #include "../../generated.h"
 #include "internal.h"
 #include "stored.h"
+#include "types.h"
 
 #define BLOCK 256 /* elements that are rotated together; even */
 
@@ -45,44 +46,16 @@ static void walk_row(const struct walk *walk, int64_t row, int64_t at[WALKED]) {
     }
 }
 
-#define T        float
-#define E        float
-#define SUFFIX   f32
-#define C        float
-#define C_SUFFIX f32
-#include "rope.inc"
+/* cos and sin of the same type, or of f32. */
+#define T     TYPE(WIDE)
+#define E     TYPE(SUFFIX)
+#define TABLE SUFFIX
+#define PART  "rope.inc"
+#define TYPES (FLOATS | HALVES)
+#include "each.inc"
 
-#define T        double
-#define E        double
-#define SUFFIX   f64
-#define C        double
-#define C_SUFFIX f64
-#include "rope.inc"
-
-#define T        float
-#define E        uint16_t
-#define SUFFIX   bf16
-#define C        uint16_t
-#define C_SUFFIX bf16
-#include "rope.inc"
-
-#define T        float
-#define E        uint16_t
-#define SUFFIX   fp16
-#define C        uint16_t
-#define C_SUFFIX fp16
-#include "rope.inc"
-
-#define T        float
-#define E        uint16_t
-#define SUFFIX   bf16
-#define C        float
-#define C_SUFFIX f32
-#include "rope.inc"
-
-#define T        float
-#define E        uint16_t
-#define SUFFIX   fp16
-#define C        float
-#define C_SUFFIX f32
-#include "rope.inc"
+#undef TABLE
+#define TABLE f32
+#define PART  "rope.inc"
+#define TYPES HALVES
+#include "each.inc"

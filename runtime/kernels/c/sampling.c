@@ -3,6 +3,7 @@
 #include "../../generated.h"
 #include "internal.h"
 #include "taps.h"
+#include "types.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,12 +37,7 @@ static struct bin bin_of(double from, double to, double scale, int64_t bin, int6
                         clipped((int64_t)(ceil((double)(bin + 1) * extent) + start), size)};
 }
 
-#define T        float
-#define SUFFIX   f32
-#define INFINITE INFINITY
-#include "sampling.inc"
-
-#define T        double
-#define SUFFIX   f64
-#define INFINITE (double)INFINITY
-#include "sampling.inc"
+#define T     TYPE(SUFFIX)
+#define PART  "sampling.inc"
+#define TYPES FLOATS
+#include "each.inc"
