@@ -15,9 +15,11 @@ static inline __device__ rt_class_row rt_class_row_at(const rt_index &index, int
     return rt_class_row{row / inner * c * inner + row % inner, rt_index_value(index, row) - start};
 }
 
-template <class T, class E>
-static inline int rt_class_terms(struct rt *rt, T *y, const E *x, const E *most, const void *indices, int is_64,
-                                 int64_t outer, int64_t c, int64_t inner, int64_t start) {
+template <class S, class T = typename S::sum>
+RT_FAMILY int rt_class_terms(struct rt *rt, T *y, const typename S::type *scores, const typename S::type *largest,
+                             const void *indices, int is_64, int64_t outer, int64_t c, int64_t inner, int64_t start) {
+    using E = typename S::element;
+    const E *x = (const E *)scores, *most = (const E *)largest;
     const rt_index index = rt_index_of(rt, indices, is_64);
     const int64_t plane = outer * inner;
     return rt_rows(rt, plane, [=] __device__(int64_t row) {
@@ -41,9 +43,13 @@ static inline int rt_class_terms(struct rt *rt, T *y, const E *x, const E *most,
     });
 }
 
-template <class T, class E>
-static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E *most, const void *indices, int is_64,
-                                      const T *dy, int64_t outer, int64_t c, int64_t inner, int64_t start) {
+template <class S, class T = typename S::sum>
+RT_FAMILY int rt_class_terms_grad(struct rt *rt, typename S::type *gradient, const typename S::type *scores,
+                                  const typename S::type *largest, const void *indices, int is_64, const T *dy,
+                                  int64_t outer, int64_t c, int64_t inner, int64_t start) {
+    using E = typename S::element;
+    const E *x = (const E *)scores, *most = (const E *)largest;
+    E *dx = (E *)gradient;
     const rt_index index = rt_index_of(rt, indices, is_64);
     const int64_t plane = outer * inner;
     return rt_rows(rt, plane, [=] __device__(int64_t row) {
@@ -70,22 +76,10 @@ static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E 
     });
 }
 
-/* S: element type in the generated program; E: the same bytes with conversions to numbers. */
-#define RT_CUDA_CLASSES(T, S, E, s)                                                                                    \
-    RT_ON_CALL int rt_class_terms_##s(struct rt *rt, T *y, const S *x, const S *most, const void *index, int is_64,    \
-                                      int64_t outer, int64_t c, int64_t inner, int64_t start) {                        \
-        return rt_class_terms(rt, y, (const E *)x, (const E *)most, index, is_64, outer, c, inner, start);             \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_class_terms_grad_##s(struct rt *rt, S *dx, const S *x, const S *most, const void *index,         \
-                                           int is_64, const T *dy, int64_t outer, int64_t c, int64_t inner,            \
-                                           int64_t start) {                                                            \
-        return rt_class_terms_grad(rt, (E *)dx, (const E *)x, (const E *)most, index, is_64, dy, outer, c, inner,      \
-                                   start);                                                                             \
-    }
-
-RT_CUDA_CLASSES(float, float, float, f32)
-RT_CUDA_CLASSES(double, double, double, f64)
-RT_CUDA_CLASSES(float, uint16_t, rt_element_bf16, bf16)
-RT_CUDA_CLASSES(float, uint16_t, rt_element_fp16, fp16)
+#define RT_CUDA_CLASSES(T, s)                                                                                          \
+    RT_NAME(rt_class_terms_##s, rt_class_terms<rt_##s>)                                                                \
+    RT_NAME(rt_class_terms_grad_##s, rt_class_terms_grad<rt_##s>)
+RT_FLOATS(RT_CUDA_CLASSES)
+RT_HALVES(RT_CUDA_CLASSES)
 
 #endif

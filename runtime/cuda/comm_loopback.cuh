@@ -110,12 +110,8 @@ struct rt_results {
 };
 
 /* Element reduction, as in comm/reduce.c. */
-template <class T> struct rt_fold_float {
-    using type = T;
-    using sum = T;
-    static __device__ T load(T x) { return x; }
-    static __device__ T store(T x) { return x; }
-    static __device__ T add(T a, T b) { return a + b; }
+template <class E> struct rt_fold_float : E {
+    static __device__ typename E::sum add(typename E::sum a, typename E::sum b) { return a + b; }
 };
 template <class T> struct rt_fold_whole {
     using type = T;
@@ -126,17 +122,6 @@ template <class T> struct rt_fold_whole {
 };
 struct rt_fold_truth : rt_fold_whole<uint8_t> {
     static __device__ uint8_t add(uint8_t a, uint8_t b) { return a || b; }
-};
-struct rt_fold_bf16 {
-    using type = uint16_t;
-    using sum = float;
-    static __device__ float load(uint16_t x) { return rt_bf16_to_f32(x); }
-    static __device__ uint16_t store(float x) { return rt_f32_to_bf16(x); }
-    static __device__ float add(float a, float b) { return a + b; }
-};
-struct rt_fold_f16 : rt_fold_bf16 {
-    static __device__ float load(uint16_t x) { return rt_f16_to_f32(x); }
-    static __device__ uint16_t store(float x) { return rt_f32_to_f16(x); }
 };
 
 template <class E>
@@ -161,7 +146,7 @@ static int loopback_fold(struct rt *rt, const rt_results &to, const rt_sources &
 
 typedef int rt_fold_function(struct rt *, const rt_results &, const rt_sources &, int64_t, int64_t, enum rt_reduce);
 static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
-#define RT_FOLD_FLOAT(id, T)                            rt_fold_float<T>
+#define RT_FOLD_FLOAT(id, T)                            rt_fold_float<rt_plain<T>>
 #define RT_FOLD_INT(id, T)                              rt_fold_whole<T>
 #define RT_FOLD_UINT(id, T)                             rt_fold_whole<T>
 #define RT_FOLD_BOOL(id, T)                             rt_fold_truth
@@ -169,8 +154,8 @@ static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
 #define RT_FOLD_CODE_FLOAT(id, T)                       rt_fold_whole<T> /* never called */
 #define RT_FOLD_CODE_INT(id, T)                         rt_fold_whole<T>
 #define RT_FOLD_CODE_UINT(id, T)                        rt_fold_whole<T>
-#define RT_FOLD_F16                                     rt_fold_f16
-#define RT_FOLD_BF16                                    rt_fold_bf16
+#define RT_FOLD_F16                                     rt_fold_float<rt_fp16>
+#define RT_FOLD_BF16                                    rt_fold_float<rt_bf16>
 #define DTYPE(id, name, onnx, bytes, kind, T, npy, eps) loopback_fold<RT_FOLD_##kind(id, T)>,
     RT_DTYPES(DTYPE)
 #undef DTYPE

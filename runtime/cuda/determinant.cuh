@@ -48,8 +48,7 @@ template <class T> static __device__ inline T rt_factorise(T *lu, T *order, cons
     return det;
 }
 
-template <class T>
-static inline int rt_det(struct rt *rt, T *y, const T *x, void *workspace, int64_t count, int64_t n) {
+template <class T> RT_FAMILY int rt_det(struct rt *rt, T *y, const T *x, void *workspace, int64_t count, int64_t n) {
     return rt_rows(rt, count, [=] __device__(int64_t matrix) {
         T *lu = (T *)workspace + matrix * RT_DET_WORKSPACE(n);
         const T det = rt_factorise(lu, lu + n * n, x + matrix * n * n, n, (T)0);
@@ -73,8 +72,8 @@ static __device__ inline void rt_invert_column(T *dx, const T *lu, const T *orde
 }
 
 template <class T>
-static inline int rt_det_grad(struct rt *rt, T *dx, const T *dy, const T *x, void *workspace, int64_t count, int64_t n,
-                              T rounding) {
+RT_FAMILY int rt_det_grad(struct rt *rt, T *dx, const T *dy, const T *x, void *workspace, int64_t count, int64_t n) {
+    const T rounding = std::numeric_limits<T>::epsilon();
     return rt_rows(rt, count, [=] __device__(int64_t matrix) {
         T *lu = (T *)workspace + matrix * RT_DET_WORKSPACE(n), *order = lu + n * n, own = 0;
         const T *from = x + matrix * n * n;
@@ -85,16 +84,9 @@ static inline int rt_det_grad(struct rt *rt, T *dx, const T *dy, const T *x, voi
     });
 }
 
-#define RT_CUDA_DET(T, s, rounding)                                                                                    \
-    RT_ON_CALL int rt_det_##s(struct rt *rt, T *y, const T *x, void *workspace, int64_t count, int64_t n) {            \
-        return rt_det(rt, y, x, workspace, count, n);                                                                  \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_det_grad_##s(struct rt *rt, T *dx, const T *dy, const T *x, void *workspace, int64_t count,      \
-                                   int64_t n) {                                                                        \
-        return rt_det_grad(rt, dx, dy, x, workspace, count, n, (T)(rounding));                                         \
-    }
-
-RT_CUDA_DET(float, f32, FLT_EPSILON)
-RT_CUDA_DET(double, f64, DBL_EPSILON)
+#define RT_CUDA_DET(T, s)                                                                                              \
+    RT_NAME(rt_det_##s, rt_det<T>)                                                                                     \
+    RT_NAME(rt_det_grad_##s, rt_det_grad<T>)
+RT_FLOATS(RT_CUDA_DET)
 
 #endif

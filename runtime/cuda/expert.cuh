@@ -7,9 +7,9 @@
 #include "product.cuh"
 
 template <class E, class T = typename E::type>
-static inline int rt_expert_matmul(struct rt *rt, T *y, const T *x, const T *w, const void *indices, int is_64,
-                                   int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b, int64_t start,
-                                   int64_t total) {
+RT_FAMILY int rt_expert_matmul(struct rt *rt, T *y, const T *x, const T *w, const void *indices, int is_64,
+                               int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b, int64_t start,
+                               int64_t total) {
     const rt_row_of expert_of = {rt_index_of(rt, indices, is_64), experts, start, total};
     return rt_points(rt, count * n, [=] __device__(int64_t p) {
         const int64_t row = p / n, column = p % n, expert = expert_of(row);
@@ -23,9 +23,9 @@ static inline int rt_expert_matmul(struct rt *rt, T *y, const T *x, const T *w, 
 
 /* Rows are sorted by expert, in SCRATCH: those of one expert are neighbours and keep their order. */
 template <class E, class T = typename E::type>
-static inline int rt_expert_weight_grad(struct rt *rt, T *y, const T *x, const T *dy, const void *indices, int is_64,
-                                        int64_t count, int64_t experts, int64_t k, int64_t n, int64_t start,
-                                        int64_t total) {
+RT_FAMILY int rt_expert_weight_grad(struct rt *rt, T *y, const T *x, const T *dy, const void *indices, int is_64,
+                                    int64_t count, int64_t experts, int64_t k, int64_t n, int64_t start,
+                                    int64_t total) {
     const rt_row_of expert_of = {rt_index_of(rt, indices, is_64), experts, start, total};
     const rt_sorted sorted = rt_sort(rt, rt->arena[RT_SCRATCH], count, experts, expert_of);
     return rt_points(rt, experts * k * n, [=] __device__(int64_t p) {
@@ -59,9 +59,9 @@ struct rt_expert_rows {
 
 /* A thread block fills the buffer of one expert in one group. */
 template <class T>
-static inline int rt_expert_dispatch(struct rt *rt, T *y, const T *x, const void *indices, int is_64, int64_t groups,
-                                     int64_t rows, int64_t tokens, int64_t h, int64_t capacity, int64_t experts,
-                                     int64_t start, int64_t total) {
+RT_FAMILY int rt_expert_dispatch(struct rt *rt, T *y, const T *x, const void *indices, int is_64, int64_t groups,
+                                 int64_t rows, int64_t tokens, int64_t h, int64_t capacity, int64_t experts,
+                                 int64_t start, int64_t total) {
     const rt_expert_rows expert_of = {rt_index_of(rt, indices, is_64), rows, experts, start, total};
     return rt_rows(rt, experts * groups, [=] __device__(int64_t buffer) {
         const int64_t expert = buffer / groups, group = buffer % groups;
@@ -81,9 +81,9 @@ enum { RT_EXPERT_CHOICES = 64 };
 
 /* A thread block sums the rows of one token. The place of a row is the number of rows of its expert before it. */
 template <class E, class T = typename E::type>
-static inline int rt_expert_combine(struct rt *rt, T *y, const T *x, const void *indices, int is_64, int64_t groups,
-                                    int64_t rows, int64_t tokens, int64_t h, int64_t capacity, int64_t experts,
-                                    int64_t start, int64_t total) {
+RT_FAMILY int rt_expert_combine(struct rt *rt, T *y, const T *x, const void *indices, int is_64, int64_t groups,
+                                int64_t rows, int64_t tokens, int64_t h, int64_t capacity, int64_t experts,
+                                int64_t start, int64_t total) {
     const rt_expert_rows expert_of = {rt_index_of(rt, indices, is_64), rows, experts, start, total};
     return rt_rows(rt, groups * tokens, [=] __device__(int64_t token) {
         const int64_t group = token / tokens, choices = rows / tokens, first = token % tokens * choices;
@@ -103,31 +103,12 @@ static inline int rt_expert_combine(struct rt *rt, T *y, const T *x, const void 
     });
 }
 
-#define RT_CUDA_EXPERT(E, T, s)                                                                                        \
-    RT_ON_CALL int rt_expert_matmul_##s(struct rt *rt, T *y, const T *x, const T *w, const void *index, int is_64,     \
-                                        int64_t count, int64_t experts, int64_t k, int64_t n, int trans_b,             \
-                                        int64_t start, int64_t total) {                                                \
-        return rt_expert_matmul<E>(rt, y, x, w, index, is_64, count, experts, k, n, trans_b, start, total);            \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_expert_weight_grad_##s(struct rt *rt, T *y, const T *x, const T *dy, const void *index,          \
-                                             int is_64, int64_t count, int64_t experts, int64_t k, int64_t n,          \
-                                             int64_t start, int64_t total) {                                           \
-        return rt_expert_weight_grad<E>(rt, y, x, dy, index, is_64, count, experts, k, n, start, total);               \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_expert_dispatch_##s(struct rt *rt, T *y, const T *x, const void *index, int is_64,               \
-                                          int64_t groups, int64_t rows, int64_t tokens, int64_t h, int64_t capacity,   \
-                                          int64_t experts, int64_t start, int64_t total) {                             \
-        return rt_expert_dispatch(rt, y, x, index, is_64, groups, rows, tokens, h, capacity, experts, start, total);   \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_expert_combine_##s(struct rt *rt, T *y, const T *x, const void *index, int is_64,                \
-                                         int64_t groups, int64_t rows, int64_t tokens, int64_t h, int64_t capacity,    \
-                                         int64_t experts, int64_t start, int64_t total) {                              \
-        return rt_expert_combine<E>(rt, y, x, index, is_64, groups, rows, tokens, h, capacity, experts, start, total); \
-    }
-
-RT_CUDA_EXPERT(rt_plain<float>, float, f32)
-RT_CUDA_EXPERT(rt_plain<double>, double, f64)
-RT_CUDA_EXPERT(rt_bf16, uint16_t, bf16)
-RT_CUDA_EXPERT(rt_fp16, uint16_t, fp16)
+#define RT_CUDA_EXPERT(T, s)                                                                                           \
+    RT_NAME(rt_expert_matmul_##s, rt_expert_matmul<rt_##s>)                                                            \
+    RT_NAME(rt_expert_weight_grad_##s, rt_expert_weight_grad<rt_##s>)                                                  \
+    RT_NAME(rt_expert_dispatch_##s, rt_expert_dispatch<T>)                                                             \
+    RT_NAME(rt_expert_combine_##s, rt_expert_combine<rt_##s>)
+RT_FLOATS(RT_CUDA_EXPERT)
+RT_HALVES(RT_CUDA_EXPERT)
 
 #endif

@@ -33,8 +33,8 @@ struct rt_largest_of {
 static constexpr int64_t RT_QUANTIZE_STRETCH = 8192;
 
 template <int N, class E>
-static inline int rt_quantize(struct rt *rt, uint8_t *q, float *most, const typename E::type *x, const float *scale,
-                              int64_t count, enum rt_fp8 format) {
+static inline int rt_quantize_by(struct rt *rt, uint8_t *q, float *most, const typename E::type *x, const float *scale,
+                                 int64_t count, enum rt_fp8 format) {
     rt_points(rt, 1, [=] __device__(int64_t) { *most = 0; });
     return rt_rows(rt, (count + RT_QUANTIZE_STRETCH - 1) / RT_QUANTIZE_STRETCH, [=] __device__(int64_t row) {
         const int64_t first = row * RT_QUANTIZE_STRETCH;
@@ -58,17 +58,16 @@ static inline int rt_quantize(struct rt *rt, uint8_t *q, float *most, const type
     });
 }
 
-#define RT_CUDA_QUANTIZE(T, s, E)                                                                                      \
-    RT_ON_CALL int rt_quantize_##s(struct rt *rt, uint8_t *q, float *most, const T *x, const float *scale, int64_t m,  \
-                                   int64_t c, enum rt_fp8 format) {                                                    \
-        if (rt_is_wide<T>(m * c, {x, q})) return rt_quantize<RT_WIDTH(T), E>(rt, q, most, x, scale, m * c, format);    \
-        return rt_quantize<1, E>(rt, q, most, x, scale, m * c, format);                                                \
-    }
+template <class E, class T = typename E::type>
+RT_FAMILY int rt_quantize(struct rt *rt, uint8_t *q, float *most, const T *x, const float *scale, int64_t m, int64_t c,
+                          enum rt_fp8 format) {
+    const bool wide = rt_is_wide<T>(m * c, {x, q});
+    return (wide ? rt_quantize_by<RT_WIDTH(T), E> : rt_quantize_by<1, E>)(rt, q, most, x, scale, m * c, format);
+}
 
-RT_CUDA_QUANTIZE(float, f32, rt_plain<float>)
-RT_CUDA_QUANTIZE(double, f64, rt_plain<double>)
-RT_CUDA_QUANTIZE(uint16_t, bf16, rt_bf16)
-RT_CUDA_QUANTIZE(uint16_t, fp16, rt_fp16)
+#define RT_CUDA_QUANTIZE(T, s) RT_NAME(rt_quantize_##s, rt_quantize<rt_##s>)
+RT_FLOATS(RT_CUDA_QUANTIZE)
+RT_HALVES(RT_CUDA_QUANTIZE)
 
 template <class E> static inline int rt_plain_scaled(struct rt *rt, const rt_scaled_product &p) {
     typename E::type *y = (typename E::type *)p.y;
@@ -90,7 +89,7 @@ RT_ON_CALL int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, con
         dtype, y, a, b, unscale_a, unscale_b, m, k, n, format_a, format_b, fast, rt->arena[RT_SCRATCH]};
     const bool library = rt_cuda_of(rt)->scaled_product && !rt->reference_kernels;
     if (library && m * k * n > 0) return rt_cuda_of(rt)->scaled_product(rt, &p);
-    return dtype == RT_F32    ? rt_plain_scaled<rt_plain<float>>(rt, p)
+    return dtype == RT_F32    ? rt_plain_scaled<rt_f32>(rt, p)
            : dtype == RT_BF16 ? rt_plain_scaled<rt_bf16>(rt, p)
                               : rt_plain_scaled<rt_fp16>(rt, p);
 }

@@ -63,8 +63,8 @@ static inline int rt_gather_each(struct rt *rt, void *y, const void *x, const vo
     });
 }
 template <class T>
-static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
-                            int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
+RT_FAMILY int rt_gather(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
+                        int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
     if (!rt_is_wide<T>(inner, {y, x}))
         return rt_gather_each<T>(rt, y, x, indices, is_64, outer, extent, inner, count, start, total);
     return rt_gather_each<rt_wide<T>>(rt, y, x, indices, is_64, outer, extent, inner / RT_WIDTH(T), count, start,
@@ -84,8 +84,8 @@ struct rt_row_of {
 /* Sums the rows of dy by the row of y that their index names. Positions are sorted by row, in SCRATCH; the thread block
  * of the first position of a row adds all of that row, in order. */
 template <class T>
-static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
-                                 int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
+RT_FAMILY int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
+                             int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
     const rt_row_of row_of = {rt_index_of(rt, indices, is_64), extent, start, total};
     const rt_sorted sorted = rt_sort(rt, rt->arena[RT_SCRATCH], count, extent, row_of);
     rt_points(rt, outer * extent * inner, [=] __device__(int64_t p) { y[p] = 0; });
@@ -134,8 +134,8 @@ static inline __device__ void rt_line_at(const rt_lines &lines, int64_t line, in
 }
 
 template <class T>
-static inline int rt_gather_elements(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int ndim,
-                                     const rt_dims &x_dims, const rt_dims &index_dims, int axis) {
+RT_FAMILY int rt_gather_elements(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int ndim,
+                                 const rt_dims &x_dims, const rt_dims &index_dims, int axis) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     const rt_index index = rt_index_of(rt, indices, is_64);
@@ -153,27 +153,23 @@ static inline int rt_gather_elements(struct rt *rt, void *y, const void *x, cons
 struct rt_replace {
     template <class T> __device__ void operator()(T *at, T value) const { *at = value; }
 };
-/* Combined in the type of sums, in which integers wrap. */
-struct rt_put_add {
+/* Combined in the type of sums, in which integers wrap, or in order. */
+template <class Op> struct rt_put_sum {
     template <class T> __device__ void operator()(T *at, T value) const {
-        *at = (T)((typename rt_sum_type<T>::type) * at + (typename rt_sum_type<T>::type)value);
+        using A = typename rt_sum_type<T>::type;
+        *at = (T)Op()((A)*at, (A)value);
     }
 };
-struct rt_put_mul {
-    template <class T> __device__ void operator()(T *at, T value) const {
-        *at = (T)((typename rt_sum_type<T>::type) * at * (typename rt_sum_type<T>::type)value);
-    }
-};
-struct rt_put_max {
-    template <class T> __device__ void operator()(T *at, T value) const { *at = rt_max_of()(*at, value); }
-};
-struct rt_put_min {
-    template <class T> __device__ void operator()(T *at, T value) const { *at = rt_min_of()(*at, value); }
+template <class Op> struct rt_put_order {
+    template <class T> __device__ void operator()(T *at, T value) const { *at = Op()(*at, value); }
 };
 
-template <class T, class Op>
-static inline int rt_scatter_elements(struct rt *rt, T *y, const T *x, const void *indices, int is_64, const T *updates,
-                                      int ndim, const rt_dims &x_dims, const rt_dims &index_dims, int axis, Op op) {
+/* P: the type of elements in generated programs. */
+template <class T, class Op, class P>
+RT_FAMILY int rt_scatter_elements(struct rt *rt, P *y, const P *x, const void *indices, int is_64, const P *updates,
+                                  int ndim, const rt_dims &x_dims, const rt_dims &index_dims, int axis) {
+    T *to = (T *)y;
+    const T *from = (const T *)updates;
     const rt_index index = rt_index_of(rt, indices, is_64);
     const rt_lines lines = rt_lines_of(ndim, x_dims, index_dims, axis);
     if (y != x) rt_copy(rt, y, x, (size_t)rt_count(x_dims, 0, ndim) * sizeof(T));
@@ -182,14 +178,14 @@ static inline int rt_scatter_elements(struct rt *rt, T *y, const T *x, const voi
         rt_line_at(lines, line, &in_x, &in_index);
         for (int64_t i = 0; i < lines.length; i++, in_index += lines.index_step) {
             const int64_t place = rt_index_place(index, in_index, lines.x_dims[lines.axis]);
-            if (place >= 0) op(y + in_x + place * lines.x_step, updates[in_index]);
+            if (place >= 0) Op()(to + in_x + place * lines.x_step, from[in_index]);
         }
     });
 }
 
 template <class T>
-static inline int rt_gather_nd(struct rt *rt, void *y, const void *x, const int64_t *indices, int64_t batch,
-                               int64_t count, int depth, const rt_dims &dims, int64_t inner) {
+RT_FAMILY int rt_gather_nd(struct rt *rt, void *y, const void *x, const int64_t *indices, int64_t batch, int64_t count,
+                           int depth, const rt_dims &dims, int64_t inner) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     const rt_index index = rt_index_of(rt, indices, 1);
@@ -201,9 +197,11 @@ static inline int rt_gather_nd(struct rt *rt, void *y, const void *x, const int6
     });
 }
 
-template <class T, class Op>
-static inline int rt_scatter_nd(struct rt *rt, T *y, const T *x, const int64_t *indices, const T *updates,
-                                int64_t batch, int64_t count, int depth, const rt_dims &dims, int64_t inner, Op op) {
+template <class T, class Op, class P>
+RT_FAMILY int rt_scatter_nd(struct rt *rt, P *y, const P *x, const int64_t *indices, const P *updates, int64_t batch,
+                            int64_t count, int depth, const rt_dims &dims, int64_t inner) {
+    T *to = (T *)y;
+    const T *from = (const T *)updates;
     const rt_index index = rt_index_of(rt, indices, 1);
     const int64_t blocks = rt_count(dims, 0, depth);
     if (y != x) rt_copy(rt, y, x, (size_t)(batch * blocks * inner) * sizeof(T));
@@ -212,7 +210,7 @@ static inline int rt_scatter_nd(struct rt *rt, T *y, const T *x, const int64_t *
         const int64_t q = rt_take(&b, inner);
         for (int64_t row = b * count; row < (b + 1) * count; row++) {
             const int64_t block = rt_block_of(index, row, depth, dims);
-            if (block >= 0) op(y + (b * blocks + block) * inner + q, updates[row * inner + q]);
+            if (block >= 0) Op()(to + (b * blocks + block) * inner + q, from[row * inner + q]);
         }
     });
 }
@@ -228,7 +226,8 @@ RT_ON_CALL int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is
     });
 }
 
-template <class T> static inline int rt_divisor(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &dims) {
+template <class T>
+RT_FAMILY int rt_divisor(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &dims, const rt_dims &) {
     const rt_index index = rt_index_of(rt, NULL, 0);
     const T *from = (const T *)x;
     T *to = (T *)y;
@@ -238,70 +237,26 @@ template <class T> static inline int rt_divisor(struct rt *rt, void *y, const vo
     });
 }
 
-#define RT_CUDA_INDEX(N, T)                                                                                            \
-    RT_ON_CALL int rt_divisor_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &dims,               \
-                                   const rt_dims &) {                                                                  \
-        return rt_divisor<T>(rt, y, x, ndim, dims);                                                                    \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_gather_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64, int64_t outer,  \
-                                  int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {        \
-        return rt_gather<T>(rt, y, x, index, is_64, outer, extent, inner, count, start, total);                        \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_gather_elements_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64,        \
-                                           int ndim, const rt_dims &x_dims, const rt_dims &index_dims, int axis) {     \
-        return rt_gather_elements<T>(rt, y, x, index, is_64, ndim, x_dims, index_dims, axis);                          \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_gather_nd_b##N(struct rt *rt, void *y, const void *x, const int64_t *index, int64_t batch,       \
-                                     int64_t count, int depth, const rt_dims &dims, int64_t inner) {                   \
-        return rt_gather_nd<T>(rt, y, x, index, batch, count, depth, dims, inner);                                     \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_scatter_elements_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64,       \
-                                            const void *updates, int ndim, const rt_dims &x_dims,                      \
-                                            const rt_dims &index_dims, int axis) {                                     \
-        return rt_scatter_elements(rt, (T *)y, (const T *)x, index, is_64, (const T *)updates, ndim, x_dims,           \
-                                   index_dims, axis, rt_replace());                                                    \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_scatter_nd_b##N(struct rt *rt, void *y, const void *x, const int64_t *index,                     \
-                                      const void *updates, int64_t batch, int64_t count, int depth,                    \
-                                      const rt_dims &dims, int64_t inner) {                                            \
-        return rt_scatter_nd(rt, (T *)y, (const T *)x, index, (const T *)updates, batch, count, depth, dims, inner,    \
-                             rt_replace());                                                                            \
-    }
+#define RT_CUDA_INDEX(T, N)                                                                                            \
+    RT_NAME(rt_divisor_b##N, rt_divisor<T>)                                                                            \
+    RT_NAME(rt_gather_b##N, rt_gather<T>)                                                                              \
+    RT_NAME(rt_gather_elements_b##N, rt_gather_elements<T>)                                                            \
+    RT_NAME(rt_gather_nd_b##N, rt_gather_nd<T>)                                                                        \
+    RT_NAME(rt_scatter_elements_b##N, rt_scatter_elements<T, rt_replace, void>)                                        \
+    RT_NAME(rt_scatter_nd_b##N, rt_scatter_nd<T, rt_replace, void>)
+RT_SIZES(RT_CUDA_INDEX)
 
-RT_CUDA_INDEX(1, uint8_t)
-RT_CUDA_INDEX(2, uint16_t)
-RT_CUDA_INDEX(4, uint32_t)
-RT_CUDA_INDEX(8, uint64_t)
+#define RT_CUDA_INDEX_ADD(T, s) RT_NAME(rt_gather_grad_##s, rt_gather_grad<T>)
+RT_FLOATS(RT_CUDA_INDEX_ADD)
 
-#define RT_CUDA_INDEX_ADD(T, s)                                                                                        \
-    RT_ON_CALL int rt_gather_grad_##s(struct rt *rt, T *y, const T *dy, const void *index, int is_64, int64_t outer,   \
-                                      int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {    \
-        return rt_gather_grad(rt, y, dy, index, is_64, outer, extent, inner, count, start, total);                     \
-    }
-
-RT_CUDA_INDEX_ADD(float, f32)
-RT_CUDA_INDEX_ADD(double, f64)
-
-#define RT_CUDA_SCATTER_FOLD(T, s, fold)                                                                               \
-    RT_ON_CALL int rt_scatter_elements_##fold##_##s(struct rt *rt, T *y, const T *x, const void *index, int is_64,     \
-                                                    const T *updates, int ndim, const rt_dims &x_dims,                 \
-                                                    const rt_dims &index_dims, int axis) {                             \
-        return rt_scatter_elements(rt, y, x, index, is_64, updates, ndim, x_dims, index_dims, axis, rt_put_##fold());  \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_scatter_nd_##fold##_##s(struct rt *rt, T *y, const T *x, const int64_t *index, const T *updates, \
-                                              int64_t batch, int64_t count, int depth, const rt_dims &dims,            \
-                                              int64_t inner) {                                                         \
-        return rt_scatter_nd(rt, y, x, index, updates, batch, count, depth, dims, inner, rt_put_##fold());             \
-    }
+#define RT_CUDA_SCATTER_FOLD(T, s, fold, ...)                                                                          \
+    RT_NAME(rt_scatter_elements_##fold##_##s, rt_scatter_elements<T, __VA_ARGS__, T>)                                  \
+    RT_NAME(rt_scatter_nd_##fold##_##s, rt_scatter_nd<T, __VA_ARGS__, T>)
 #define RT_CUDA_SCATTER_FOLDS(T, s)                                                                                    \
-    RT_CUDA_SCATTER_FOLD(T, s, add)                                                                                    \
-    RT_CUDA_SCATTER_FOLD(T, s, mul)                                                                                    \
-    RT_CUDA_SCATTER_FOLD(T, s, max)                                                                                    \
-    RT_CUDA_SCATTER_FOLD(T, s, min)
-
-RT_CUDA_SCATTER_FOLDS(float, f32)
-RT_CUDA_SCATTER_FOLDS(double, f64)
-RT_CUDA_SCATTER_FOLDS(int64_t, i64)
-RT_CUDA_SCATTER_FOLDS(int32_t, i32)
+    RT_CUDA_SCATTER_FOLD(T, s, add, rt_put_sum<rt_sum_of>)                                                             \
+    RT_CUDA_SCATTER_FOLD(T, s, mul, rt_put_sum<rt_product_of>)                                                         \
+    RT_CUDA_SCATTER_FOLD(T, s, max, rt_put_order<rt_max_of>)                                                           \
+    RT_CUDA_SCATTER_FOLD(T, s, min, rt_put_order<rt_min_of>)
+RT_NUMBERS(RT_CUDA_SCATTER_FOLDS)
 
 #endif

@@ -6,7 +6,7 @@
 #include "classes.cuh"
 #include "expert.cuh"
 #include "determinant.cuh"
-#include "flash.cuh"
+#include "flash_grad.cuh"
 #include "fp8.cuh"
 #include "index.cuh"
 #include "linear_attention.cuh"

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include <initializer_list>
+#include <type_traits>
 
 #include "../base/number/fp8.h"
 #include "../base/scratch.h"
@@ -242,9 +243,11 @@ template <class T, class Op> static __device__ inline T rt_block_fold(T value, O
 }
 
 struct rt_sum_of {
+    template <class T> static T identity() { return 0; }
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a + b; }
 };
 struct rt_product_of {
+    template <class T> static T identity() { return 1; }
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a * b; }
 };
 
@@ -348,7 +351,56 @@ template <class T> static inline __host__ __device__ bool rt_is_nan(T x) {
     return x != x;
 }
 
+/* Element types, by suffix: `type` in generated programs, `element` the same bytes with conversions to numbers, `sum`
+ * that of accumulation. */
+template <class T>
+inline constexpr rt_dtype rt_dtype_of = std::is_floating_point_v<T> ? (sizeof(T) == 8 ? RT_F64 : RT_F32)
+                                                                    : (sizeof(T) == 8 ? RT_I64 : RT_I32);
+
+template <class T> struct rt_plain {
+    using type = T;
+    using element = T;
+    using sum = typename rt_sum_type<T>::type;
+    static constexpr enum rt_dtype dtype = rt_dtype_of<T>;
+    static __device__ sum load(T x) { return (sum)x; }
+    static __device__ T store(sum x) { return (T)x; }
+};
+template <class T, rt_dtype id> struct rt_half {
+    using type = uint16_t;
+    using element = T;
+    using sum = float;
+    static constexpr enum rt_dtype dtype = id;
+    static __device__ float load(uint16_t x) {
+        T element;
+        element.bits = x;
+        return element;
+    }
+    static __device__ uint16_t store(float x) { return T(x).bits; }
+};
+using rt_f32 = rt_plain<float>;
+using rt_f64 = rt_plain<double>;
+using rt_i64 = rt_plain<int64_t>;
+using rt_i32 = rt_plain<int32_t>;
+struct rt_bf16 : rt_half<rt_element_bf16, RT_BF16> {};
+struct rt_fp16 : rt_half<rt_element_fp16, RT_F16> {};
+
+/* --- Names --- */
+
 /* A function that is compiled only if it is called. */
 #define RT_ON_CALL template <int used = 0> static inline
+
+/* RT_NAME(rt_det_f32, rt_det<float>): a call of rt_det_f32 is one of that instance of an RT_FAMILY of functions, which
+ * is compiled only then. */
+#define RT_FAMILY [[maybe_unused]] static inline
+template <class Instance> struct rt_name {
+    using function = typename Instance::function;
+    operator function() const { return Instance::template at<0>(); }
+};
+#define RT_NAME(name, ...)                                                                                             \
+    struct name##_instance {                                                                                           \
+        using function = decltype(&__VA_ARGS__);                                                                       \
+        template <int used> static function at() { return __VA_ARGS__; }                                               \
+    };                                                                                                                 \
+    inline constexpr rt_name<name##_instance> name = {};
 
 #endif

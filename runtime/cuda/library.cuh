@@ -218,20 +218,19 @@ static int make_plan(struct rt *rt, rt_lt *library, rt_lt_plan *plan, const rt_l
     return choose(rt, library->handle, plan, alignment_of(&plan->shape));
 }
 
-static int find_plan(struct rt *rt, rt_lt *library, const rt_product *product, const rt_lt_type *type,
-                     rt_lt_plan **out) {
-    for (*out = library->plans; *out; *out = (*out)->next)
-        if (same_shape(&(*out)->shape, product)) return RT_OK;
+/* The plan of the list for which same(plan) is true; if there is none, one is added that make(plan) fills in. */
+template <class S, class M> static int find_plan(struct rt *rt, rt_lt_plan **list, S same, M make, rt_lt_plan **out) {
+    for (*out = *list; *out; *out = (*out)->next)
+        if (same(*out)) return RT_OK;
     rt_lt_plan *plan = (rt_lt_plan *)calloc(1, sizeof *plan);
     if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
-    plan->shape = *product;
-    const int status = make_plan(rt, library, plan, type);
+    const int status = make(plan);
     if (status) {
         free_plan(plan);
         return status;
     }
-    plan->next = library->plans;
-    *out = library->plans = plan;
+    plan->next = *list;
+    *out = *list = plan;
     return RT_OK;
 }
 
@@ -243,7 +242,12 @@ static int library_product(struct rt *rt, const rt_product *product) {
     const float factors32[] = {0, 1};
     rt_lt_plan *plan;
     if (!type) return -1;
-    RT_TRY(find_plan(rt, library, product, type, &plan));
+    const auto same = [&](const rt_lt_plan *known) { return same_shape(&known->shape, product); };
+    const auto make = [&](rt_lt_plan *made) {
+        made->shape = *product;
+        return make_plan(rt, library, made, type);
+    };
+    RT_TRY(find_plan(rt, &library->plans, same, make, &plan));
     if (plan->refused) return -1;
     RT_TRY(point_epilogue(rt, plan, product->finish));
     auto factor = [&](int which) {
@@ -304,27 +308,16 @@ static bool same_scaled(const rt_scaled_product *a, const rt_scaled_product *b) 
            a->format_b == b->format_b && a->fast == b->fast;
 }
 
-static int find_scaled(struct rt *rt, rt_lt *library, const rt_scaled_product *product, rt_lt_plan **out) {
-    for (*out = library->scaled; *out; *out = (*out)->next)
-        if (same_scaled(&(*out)->scaled, product)) return RT_OK;
-    rt_lt_plan *plan = (rt_lt_plan *)calloc(1, sizeof *plan);
-    if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
-    plan->scaled = *product;
-    const int status = make_scaled(rt, library, plan);
-    if (status) {
-        free_plan(plan);
-        return status;
-    }
-    plan->next = library->scaled;
-    *out = library->scaled = plan;
-    return RT_OK;
-}
-
 static int library_scaled(struct rt *rt, const rt_scaled_product *product) {
     rt_lt *library = (rt_lt *)rt_cuda_of(rt)->own->library;
     const float one = 1, zero = 0;
     rt_lt_plan *plan;
-    RT_TRY(find_scaled(rt, library, product, &plan));
+    const auto same = [&](const rt_lt_plan *known) { return same_scaled(&known->scaled, product); };
+    const auto make = [&](rt_lt_plan *made) {
+        made->scaled = *product;
+        return make_scaled(rt, library, made);
+    };
+    RT_TRY(find_plan(rt, &library->scaled, same, make, &plan));
     RT_TRY(point_scales(rt, plan, product));
     RT_LT_TRY(rt, "multiply",
               cublasLtMatmul(library->handle, plan->operation, &one, product->b, plan->b, product->a, plan->a, &zero,

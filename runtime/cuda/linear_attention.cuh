@@ -8,7 +8,7 @@
 #include "launch.cuh"
 
 template <class T>
-static inline int rt_attend_linearly(struct rt *rt, T *y, T *state, const T *q, const T *key, const T *value,
+RT_FAMILY int rt_linear_attention_of(struct rt *rt, T *y, T *state, const T *q, const T *key, const T *value,
                                      const T *past, const T *decay, const T *rate, const rt_linear_attention &s) {
     return rt_points(rt, s.b * s.h * s.v, [=] __device__(int64_t p) {
         int64_t sequence = p;
@@ -140,9 +140,15 @@ template <class T> struct rt_linear_grad {
     }
 };
 
-template <class T> static inline int rt_grad_linearly(struct rt *rt, const rt_linear_grad<T> &grad, void *workspace) {
-    const int64_t heads = grad.shape.b * grad.shape.h, slots = RT_LINEAR_ATTENTION_SLOTS;
-    const int64_t each = rt_linear_attention_workspace(grad.shape.t, grad.shape.k, grad.shape.v);
+template <class T>
+RT_FAMILY int rt_linear_attention_grad(struct rt *rt, T *dq, T *dkey, T *dvalue, T *dpast, T *ddecay, T *drate,
+                                       const T *dy, const T *q, const T *key, const T *value, const T *past,
+                                       const T *decay, const T *rate, void *workspace,
+                                       const rt_linear_attention &shape) {
+    const rt_linear_grad<T> grad = {dy, q,    key,    value, past,   decay, rate,
+                                    dq, dkey, dvalue, dpast, ddecay, drate, shape};
+    const int64_t heads = shape.b * shape.h, slots = RT_LINEAR_ATTENTION_SLOTS;
+    const int64_t each = rt_linear_attention_workspace(shape.t, shape.k, shape.v);
     for (int64_t first = 0; first < heads; first += slots)
         rt_rows(rt, heads - first < slots ? heads - first : slots,
                 [=] __device__(int64_t slot) { grad.head(first + slot, (T *)workspace + slot * each); });
@@ -150,21 +156,8 @@ template <class T> static inline int rt_grad_linearly(struct rt *rt, const rt_li
 }
 
 #define RT_CUDA_LINEAR_ATTENTION(T, s)                                                                                 \
-    RT_ON_CALL int rt_linear_attention_##s(struct rt *rt, T *y, T *state, const T *q, const T *key, const T *value,    \
-                                           const T *past, const T *decay, const T *rate,                               \
-                                           const struct rt_linear_attention &shape) {                                  \
-        return rt_attend_linearly(rt, y, state, q, key, value, past, decay, rate, shape);                              \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_linear_attention_grad_##s(struct rt *rt, T *dq, T *dkey, T *dvalue, T *dpast, T *ddecay,         \
-                                                T *drate, const T *dy, const T *q, const T *key, const T *value,       \
-                                                const T *past, const T *decay, const T *rate, void *workspace,         \
-                                                const struct rt_linear_attention &shape) {                             \
-        const rt_linear_grad<T> grad = {dy, q,    key,    value, past,   decay, rate,                                  \
-                                        dq, dkey, dvalue, dpast, ddecay, drate, shape};                                \
-        return rt_grad_linearly(rt, grad, workspace);                                                                  \
-    }
-
-RT_CUDA_LINEAR_ATTENTION(float, f32)
-RT_CUDA_LINEAR_ATTENTION(double, f64)
+    RT_NAME(rt_linear_attention_##s, rt_linear_attention_of<T>)                                                        \
+    RT_NAME(rt_linear_attention_grad_##s, rt_linear_attention_grad<T>)
+RT_FLOATS(RT_CUDA_LINEAR_ATTENTION)
 
 #endif

@@ -165,8 +165,8 @@ template <class T> static inline int rt_read_view(struct rt *rt, void *y, const 
 }
 
 template <class T>
-static inline int rt_transpose(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,
-                               const rt_dims &perm) {
+RT_FAMILY int rt_transpose(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,
+                           const rt_dims &perm) {
     const rt_dims stride = rt_dense(x_dims, ndim);
     rt_view view = rt_view_of(0);
     for (int d = 0; d < ndim; d++) rt_view_push(&view, x_dims[(int)perm[d]], stride[(int)perm[d]]);
@@ -174,8 +174,8 @@ static inline int rt_transpose(struct rt *rt, void *y, const void *x, int ndim, 
 }
 
 template <class T>
-static inline int rt_slice(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &start,
-                           const rt_dims &step, const rt_dims &y_dims) {
+RT_FAMILY int rt_slice(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &start,
+                       const rt_dims &step, const rt_dims &y_dims) {
     const rt_dims stride = rt_dense(x_dims, ndim);
     rt_view view = rt_view_of(0);
     for (int d = 0; d < ndim; d++) {
@@ -186,8 +186,7 @@ static inline int rt_slice(struct rt *rt, void *y, const void *x, int ndim, cons
 }
 
 template <class T>
-static inline int rt_expand(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,
-                            const rt_dims &y_dims) {
+RT_FAMILY int rt_expand(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &y_dims) {
     const rt_dims stride = rt_dense(x_dims, ndim);
     rt_view view = rt_view_of(0);
     for (int d = 0; d < ndim; d++) rt_view_push(&view, y_dims[d], x_dims[d] == 1 ? 0 : stride[d]);
@@ -195,8 +194,8 @@ static inline int rt_expand(struct rt *rt, void *y, const void *x, int ndim, con
 }
 
 template <class T>
-static inline int rt_pad(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &begin,
-                         const rt_dims &y_dims, const void *value) {
+RT_FAMILY int rt_pad(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &begin,
+                     const rt_dims &y_dims, const void *value) {
     T *to = (T *)y;
     const T *from = (const T *)x, *outside = (const T *)value;
     return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
@@ -226,8 +225,8 @@ static inline int rt_put_part(struct rt *rt, void *y, const void *x, int64_t out
 }
 
 template <class T>
-static inline int rt_concat(struct rt *rt, void *y, int count, std::initializer_list<const void *> x, int64_t outer,
-                            std::initializer_list<int64_t> extents) {
+RT_FAMILY int rt_concat(struct rt *rt, void *y, int count, std::initializer_list<const void *> x, int64_t outer,
+                        std::initializer_list<int64_t> extents) {
     const int64_t n = RT_WIDTH(T);
     int64_t sum = 0, start = 0;
     for (int j = 0; j < count; j++) sum += extents.begin()[j];
@@ -244,8 +243,8 @@ static inline int rt_concat(struct rt *rt, void *y, int count, std::initializer_
 }
 
 template <class T>
-static inline int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns,
-                           int64_t k, int upper, int64_t row_start, int64_t row_jump, int64_t column_start) {
+RT_FAMILY int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns, int64_t k,
+                       int upper, int64_t row_start, int64_t row_jump, int64_t column_start) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     return rt_points(rt, outer * rows * columns, [=] __device__(int64_t p) {
@@ -260,35 +259,13 @@ static inline int rt_copy(struct rt *rt, void *y, const void *x, size_t bytes) {
     return rt_note(rt, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
 }
 
-#define RT_CUDA_MOVE(N, T)                                                                                             \
-    RT_ON_CALL int rt_transpose_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,           \
-                                     const rt_dims &perm) {                                                            \
-        return rt_transpose<T>(rt, y, x, ndim, x_dims, perm);                                                          \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_slice_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,               \
-                                 const rt_dims &start, const rt_dims &step, const rt_dims &y_dims) {                   \
-        return rt_slice<T>(rt, y, x, ndim, x_dims, start, step, y_dims);                                               \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_expand_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,              \
-                                  const rt_dims &y_dims) {                                                             \
-        return rt_expand<T>(rt, y, x, ndim, x_dims, y_dims);                                                           \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_pad_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,                 \
-                               const rt_dims &begin, const rt_dims &y_dims, const void *value) {                       \
-        return rt_pad<T>(rt, y, x, ndim, x_dims, begin, y_dims, value);                                                \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_concat_b##N(struct rt *rt, void *y, int count, std::initializer_list<const void *> x,            \
-                                  int64_t outer, std::initializer_list<int64_t> extents) {                             \
-        return rt_concat<T>(rt, y, count, x, outer, extents);                                                          \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_trilu_b##N(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns,  \
-                                 int64_t k, int upper, int64_t row_start, int64_t row_jump, int64_t column_start) {    \
-        return rt_trilu<T>(rt, y, x, outer, rows, columns, k, upper, row_start, row_jump, column_start);               \
-    }
-
-RT_CUDA_MOVE(1, uint8_t)
-RT_CUDA_MOVE(2, uint16_t)
-RT_CUDA_MOVE(4, uint32_t)
-RT_CUDA_MOVE(8, uint64_t)
+#define RT_CUDA_MOVE(T, N)                                                                                             \
+    RT_NAME(rt_transpose_b##N, rt_transpose<T>)                                                                        \
+    RT_NAME(rt_slice_b##N, rt_slice<T>)                                                                                \
+    RT_NAME(rt_expand_b##N, rt_expand<T>)                                                                              \
+    RT_NAME(rt_pad_b##N, rt_pad<T>)                                                                                    \
+    RT_NAME(rt_concat_b##N, rt_concat<T>)                                                                              \
+    RT_NAME(rt_trilu_b##N, rt_trilu<T>)
+RT_SIZES(RT_CUDA_MOVE)
 
 #endif

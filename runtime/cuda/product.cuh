@@ -8,29 +8,6 @@
 
 /* --- Products --- */
 
-/* Conversions of an element type from and to its accumulation type A. */
-template <class T> struct rt_plain {
-    using type = T;
-    using element = T;
-    using sum = typename rt_sum_type<T>::type;
-    static __device__ sum load(T x) { return (sum)x; }
-    static __device__ T store(sum x) { return (T)x; }
-};
-struct rt_bf16 {
-    using type = uint16_t;
-    using element = rt_element_bf16; /* the same bytes */
-    using sum = float;
-    static __device__ float load(uint16_t x) { return rt_bf16_to_f32(x); }
-    static __device__ uint16_t store(float x) { return rt_f32_to_bf16(x); }
-};
-struct rt_fp16 {
-    using type = uint16_t;
-    using element = rt_element_fp16;
-    using sum = float;
-    static __device__ float load(uint16_t x) { return rt_f16_to_f32(x); }
-    static __device__ uint16_t store(float x) { return rt_f32_to_f16(x); }
-};
-
 template <class E> static inline int rt_plain_product(struct rt *rt, const rt_product &product) {
     using T = typename E::type;
     using A = typename E::sum;
@@ -74,43 +51,49 @@ template <class E, class F> static inline int rt_multiply_finished(struct rt *rt
 
 /* Sums over k of the operand that the epilogue requests, in its memory layout. */
 template <class E> static inline int rt_sum_operand(struct rt *rt, const rt_product &product) {
-    using T = typename E::element;
+    using T = typename E::type;
     const bool second = product.finish.summed == RT_SUMS_OF_B;
     const bool by_rows = second ? !product.trans_b : product.trans_a; /* stored (k,extent) */
     const int64_t extent = second ? product.n : product.m;
-    return rt_reduce(rt, (T *)product.finish.sums, (const T *)(second ? product.b : product.a), by_rows ? 1 : extent,
-                     product.k, by_rows ? extent : 1, (typename E::sum)0, rt_sum_of());
+    return rt_reduce<E, rt_sum_of>(rt, (T *)product.finish.sums, (const T *)(second ? product.b : product.a),
+                                   by_rows ? 1 : extent, product.k, by_rows ? extent : 1);
 }
 
-#define RT_CUDA_PRODUCT(T, s, id, E)                                                                                   \
-    RT_ON_CALL int rt_bmm_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t batch, int64_t m, int64_t k,        \
-                              int64_t n, int trans_a, int trans_b) {                                                   \
-        return rt_multiply<E>(rt,                                                                                      \
-                              rt_product{id, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], {}});   \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_matmul_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,         \
-                                 int trans_a, int trans_b) {                                                           \
-        return rt_bmm_##s(rt, y, a, b, 1, m, k, n, trans_a, trans_b);                                                  \
-    }                                                                                                                  \
+template <class E, class T = typename E::type>
+RT_FAMILY int rt_bmm(struct rt *rt, T *y, const T *a, const T *b, int64_t batch, int64_t m, int64_t k, int64_t n,
+                     int trans_a, int trans_b) {
+    return rt_multiply<E>(rt,
+                          rt_product{E::dtype, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], {}});
+}
+
+template <class E, class T = typename E::type>
+RT_FAMILY int rt_matmul(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n, int trans_a,
+                        int trans_b) {
+    return rt_bmm<E>(rt, y, a, b, 1, m, k, n, trans_a, trans_b);
+}
+
+template <class E, class T = typename E::type>
+RT_FAMILY int rt_matmul_summed(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,
+                               int trans_a, int trans_b, T *sums, int operand) {
+    const rt_finish form = {RT_NO_ACTIVATION, NULL, NULL, NULL, operand ? RT_SUMS_OF_B : RT_SUMS_OF_A, sums};
+    const rt_product product = {E::dtype, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form};
+    return rt_multiply_finished<E>(rt, product, [&] { rt_sum_operand<E>(rt, product); });
+}
+
+#define RT_CUDA_PRODUCT(T, s)                                                                                          \
+    RT_NAME(rt_bmm_##s, rt_bmm<rt_##s>)                                                                                \
+    RT_NAME(rt_matmul_##s, rt_matmul<rt_##s>)                                                                          \
+    RT_NAME(rt_matmul_summed_##s, rt_matmul_summed<rt_##s>)                                                            \
     template <class F>                                                                                                 \
     static inline int rt_matmul_finished_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k,        \
                                              int64_t n, int trans_a, int trans_b, const rt_finish &form, F finish) {   \
-        return rt_multiply_finished<E>(                                                                                \
-            rt, rt_product{id, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form}, finish);           \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_matmul_summed_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,  \
-                                        int trans_a, int trans_b, T *sums, int operand) {                              \
-        const rt_finish form = {RT_NO_ACTIVATION, NULL, NULL, NULL, operand ? RT_SUMS_OF_B : RT_SUMS_OF_A, sums};      \
-        const rt_product product = {id, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form};           \
-        return rt_multiply_finished<E>(rt, product, [&] { rt_sum_operand<E>(rt, product); });                          \
+        return rt_multiply_finished<rt_##s>(                                                                           \
+            rt, rt_product{rt_##s::dtype, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form},         \
+            finish);                                                                                                   \
     }
 
-RT_CUDA_PRODUCT(float, f32, RT_F32, rt_plain<float>)
-RT_CUDA_PRODUCT(double, f64, RT_F64, rt_plain<double>)
-RT_CUDA_PRODUCT(int64_t, i64, RT_I64, rt_plain<int64_t>)
-RT_CUDA_PRODUCT(int32_t, i32, RT_I32, rt_plain<int32_t>)
-RT_CUDA_PRODUCT(uint16_t, bf16, RT_BF16, rt_bf16)
-RT_CUDA_PRODUCT(uint16_t, fp16, RT_F16, rt_fp16)
+RT_NUMBERS(RT_CUDA_PRODUCT)
+RT_HALVES(RT_CUDA_PRODUCT)
 
 /* --- Attention --- */
 
@@ -159,31 +142,22 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
 }
 
 /* Scores are in SCRATCH (base/scratch.h). Query heads that share a key-value head are rows of one product. */
-template <class E>
-static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, typename E::type *y,
-                                           const typename E::type *q, const typename E::type *k,
-                                           const typename E::type *v, const uint8_t *keep, const typename E::type *bias,
-                                           const typename E::type *sink, const rt_attention &shape) {
-    using T = typename E::type;
+template <class E, class T = typename E::type>
+RT_FAMILY int rt_attention_by_products(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,
+                                       const T *bias, const T *sink, const rt_attention &shape) {
     const int ndim = shape.ndim;
     const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv, d = shape.q[ndim - 1];
     const int64_t rows = heads ? rt_count(shape.q, 0, ndim - 1) / heads : 0;
     const size_t bytes = (size_t)(heads * rows * shape.s) * sizeof(T);
     T *scores = (T *)rt->arena[RT_SCRATCH];
     void *workspace = rt->arena[RT_SCRATCH] + rt_behind_scores((int64_t)bytes);
-    RT_TRY(rt_multiply<E>(rt, rt_product{dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace, {}}));
+    RT_TRY(rt_multiply<E>(rt, rt_product{E::dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace, {}}));
     rt_attend(rt, scores, keep, bias, sink, shape);
-    return rt_multiply<E>(rt, rt_product{dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
+    return rt_multiply<E>(rt, rt_product{E::dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
 }
 
-#define RT_CUDA_ATTENTION(T, s, id)                                                                                    \
-    RT_ON_CALL int rt_attention_##s(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,      \
-                                    const T *bias, const T *sink, const rt_attention &shape) {                         \
-        return rt_attention_by_products<rt_plain<T>>(rt, id, y, q, k, v, keep, bias, sink, shape);                     \
-    }
-
-RT_CUDA_ATTENTION(float, f32, RT_F32)
-RT_CUDA_ATTENTION(double, f64, RT_F64)
+RT_NAME(rt_attention_f32, rt_attention_by_products<rt_f32>)
+RT_NAME(rt_attention_f64, rt_attention_by_products<rt_f64>)
 
 /* --- Rotary embedding --- */
 
@@ -268,31 +242,26 @@ static inline bool rt_rope_is_even(const rt_rope_rows &rows, int n) {
     return even;
 }
 
-template <class T, class C>
-static inline int rt_rope(struct rt *rt, T *y, const T *x, const C *cosine, const C *sine, int64_t half,
-                          const rt_rope_rows &rows, int interleaved) {
+template <class E, class R>
+RT_FAMILY int rt_rope(struct rt *rt, const rt_strided<typename E::type> &y, const rt_strided<const typename E::type> &x,
+                      const typename R::type *cosine, const typename R::type *sine, int ndim, const rt_dims &y_dims,
+                      int x_ndim, const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims,
+                      int interleaved) {
+    using T = typename E::element;
+    using C = typename R::element;
     constexpr int N = RT_WIDTH(T);
-    if (rt_is_wide<T>(half, {y, x, cosine, sine}) && rt_rope_is_even(rows, N))
-        return rt_rope_by<N>(rt, y, x, cosine, sine, half, rows, interleaved);
-    return rt_rope_by<1>(rt, y, x, cosine, sine, half, rows, interleaved);
+    const int64_t half = y_dims[ndim - 1] / 2;
+    const rt_rope_rows rows = rt_rope_rows_of(ndim, y_dims, y.step, x_ndim, x_dims, x.step, cos_dims, sin_dims);
+    const bool wide = rt_is_wide<T>(half, {y.at, x.at, cosine, sine}) && rt_rope_is_even(rows, N);
+    return (wide ? rt_rope_by<N, T, C> : rt_rope_by<1, T, C>)(rt, (T *)y.at, (const T *)x.at, (const C *)cosine,
+                                                              (const C *)sine, half, rows, interleaved);
 }
 
-/* S: element type of x in the generated program; T: the same bytes with conversions to numbers. R, C: of the tables. */
-#define RT_CUDA_ROPE(S, T, s, R, C, r)                                                                                 \
-    RT_ON_CALL int rt_rope_##s##_by_##r(struct rt *rt, const rt_strided<S> &y, const rt_strided<const S> &x,           \
-                                        const R *cosine, const R *sine, int ndim, const rt_dims &y_dims, int x_ndim,   \
-                                        const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims,       \
-                                        int interleaved) {                                                             \
-        return rt_rope(rt, (T *)y.at, (const T *)x.at, (const C *)cosine, (const C *)sine, y_dims[ndim - 1] / 2,       \
-                       rt_rope_rows_of(ndim, y_dims, y.step, x_ndim, x_dims, x.step, cos_dims, sin_dims),              \
-                       interleaved);                                                                                   \
-    }
-
-RT_CUDA_ROPE(float, float, f32, float, float, f32)
-RT_CUDA_ROPE(double, double, f64, double, double, f64)
-RT_CUDA_ROPE(uint16_t, rt_element_bf16, bf16, uint16_t, rt_element_bf16, bf16)
-RT_CUDA_ROPE(uint16_t, rt_element_fp16, fp16, uint16_t, rt_element_fp16, fp16)
-RT_CUDA_ROPE(uint16_t, rt_element_bf16, bf16, float, float, f32)
-RT_CUDA_ROPE(uint16_t, rt_element_fp16, fp16, float, float, f32)
+RT_NAME(rt_rope_f32_by_f32, rt_rope<rt_f32, rt_f32>)
+RT_NAME(rt_rope_f64_by_f64, rt_rope<rt_f64, rt_f64>)
+RT_NAME(rt_rope_bf16_by_bf16, rt_rope<rt_bf16, rt_bf16>)
+RT_NAME(rt_rope_fp16_by_fp16, rt_rope<rt_fp16, rt_fp16>)
+RT_NAME(rt_rope_bf16_by_f32, rt_rope<rt_bf16, rt_f32>)
+RT_NAME(rt_rope_fp16_by_f32, rt_rope<rt_fp16, rt_f32>)
 
 #endif

@@ -39,9 +39,9 @@ RT_ON_CALL int rt_unpack_codes(struct rt *rt, void *y, const uint8_t *x, enum rt
 }
 
 template <class T>
-static inline int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const T *scale,
-                                    const void *zeros, int64_t m, int64_t k, int64_t n, int64_t groups,
-                                    enum rt_dtype type, enum rt_dtype codes, double offset, int turned) {
+RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const T *scale, const void *zeros,
+                                int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,
+                                enum rt_dtype codes, double offset, int turned) {
     const uint8_t *w = (const uint8_t *)weights, *zero = (const uint8_t *)zeros;
     const int bits = type == codes ? 8 : rt_dtype_bits(codes);
     const int64_t all = groups ? groups : 1, block = k / all;
@@ -60,14 +60,8 @@ static inline int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void 
     });
 }
 
-#define RT_CUDA_DEQUANT(T, s)                                                                                          \
-    RT_ON_CALL int rt_dequant_matmul_##s(struct rt *rt, T *y, const T *x, const void *w, const T *scale,               \
-                                         const void *zero, int64_t m, int64_t k, int64_t n, int64_t groups,            \
-                                         enum rt_dtype type, enum rt_dtype codes, double offset, int turned) {         \
-        return rt_dequant_matmul(rt, y, x, w, scale, zero, m, k, n, groups, type, codes, offset, turned);              \
-    }
-RT_CUDA_DEQUANT(float, f32)
-RT_CUDA_DEQUANT(double, f64)
+#define RT_CUDA_DEQUANT(T, s) RT_NAME(rt_dequant_matmul_##s, rt_dequant_matmul<T>)
+RT_FLOATS(RT_CUDA_DEQUANT)
 
 /* Integers of 8 bits. */
 struct rt_bytes {
@@ -98,7 +92,7 @@ RT_ON_CALL int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void 
                            const void *w_zero, enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim,
                            const rt_dims &x_dims, const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,
                            const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, x_dims, w_dims, 2, y_dims, stride, dilation, begin);
+    const rt_window window = rt_window_of(ndim, x_dims.at, w_dims.at + 2, y_dims.at, stride.at, dilation.at, begin.at);
     const rt_bytes a = {(const uint8_t *)x, x_type == RT_I8}, b = {(const uint8_t *)w, w_type == RT_I8};
     const rt_bytes a_zero = {(const uint8_t *)x_zero, a.is_signed}, b_zero = {(const uint8_t *)w_zero, b.is_signed};
     const int64_t c = w_dims[1], channels = x_dims[1], m = y_dims[1];

@@ -22,8 +22,9 @@ static inline __device__ uint64_t rt_place_of(const rt_region &region, int64_t p
 }
 
 template <class T>
-static inline int rt_uniform(struct rt *rt, T *y, const double *step, const double *micro, const rt_region &region,
-                             int64_t key, int spare) {
+RT_FAMILY int rt_uniform(struct rt *rt, T *y, const double *step, const double *micro, const rt_region &region,
+                         int64_t key) {
+    const int spare = sizeof(T) == sizeof(float) ? 9 : 0; /* bits of a word that are not used */
     const T part = (T)(1.0 / (double)(UINT64_C(1) << (32 - spare)));
     return rt_points(rt, rt_count(region.dims, 0, region.ndim), [=] __device__(int64_t p) {
         const uint64_t place = rt_place_of(region, p), stream = (uint64_t)*step << 32 | (uint32_t)*micro;
@@ -33,8 +34,8 @@ static inline int rt_uniform(struct rt *rt, T *y, const double *step, const doub
 }
 
 template <class T>
-static inline int rt_dropout(struct rt *rt, T *y, const T *x, const double *training, const double *step,
-                             const double *micro, const rt_region &region, double ratio, int64_t key) {
+RT_FAMILY int rt_dropout(struct rt *rt, T *y, const T *x, const double *training, const double *step,
+                         const double *micro, const rt_region &region, double ratio, int64_t key) {
     const uint64_t least = (uint64_t)(ratio * 4294967296.0); /* a word below drops its element */
     const T scale = (T)(1 / (1 - ratio));
     return rt_points(rt, rt_count(region.dims, 0, region.ndim), [=] __device__(int64_t p) {
@@ -49,21 +50,8 @@ static inline int rt_dropout(struct rt *rt, T *y, const T *x, const double *trai
 }
 
 #define RT_CUDA_RANDOM(T, s)                                                                                           \
-    RT_ON_CALL int rt_dropout_##s(struct rt *rt, T *y, const T *x, const double *training, const double *step,         \
-                                  const double *micro, const rt_region &region, double ratio, int64_t key) {           \
-        return rt_dropout(rt, y, x, training, step, micro, region, ratio, key);                                        \
-    }
-
-RT_CUDA_RANDOM(float, f32)
-RT_CUDA_RANDOM(double, f64)
-
-#define RT_CUDA_UNIFORM(T, s, spare)                                                                                   \
-    RT_ON_CALL int rt_uniform_##s(struct rt *rt, T *y, const double *step, const double *micro,                        \
-                                  const rt_region &region, int64_t key) {                                              \
-        return rt_uniform(rt, y, step, micro, region, key, spare);                                                     \
-    }
-
-RT_CUDA_UNIFORM(float, f32, 9)
-RT_CUDA_UNIFORM(double, f64, 0)
+    RT_NAME(rt_dropout_##s, rt_dropout<T>)                                                                             \
+    RT_NAME(rt_uniform_##s, rt_uniform<T>)
+RT_FLOATS(RT_CUDA_RANDOM)
 
 #endif

@@ -8,9 +8,8 @@
 
 template <class T> struct rt_cells;
 
-#define RT_CUDA_CELLS(T, s, id)                                                                                        \
+#define RT_CUDA_CELLS(T, s)                                                                                            \
     template <> struct rt_cells<T> {                                                                                   \
-        static constexpr enum rt_dtype dtype = id;                                                                     \
         static __device__ T round(T x) { return rt_round_##s(x); }                                                     \
         static __device__ T squash(const rt_recurrence &k, const rt_gate &gate, T x) {                                 \
             return rt_squash_##s(&k, &gate, x);                                                                        \
@@ -33,8 +32,7 @@ template <class T> struct rt_cells;
         }                                                                                                              \
     };
 
-RT_CUDA_CELLS(float, f32, RT_F32)
-RT_CUDA_CELLS(double, f64, RT_F64)
+RT_FLOATS(RT_CUDA_CELLS)
 
 /* The operands of a layer, and its workspace in SCRATCH, which a library's follows. */
 template <class T> struct rt_layer {
@@ -69,7 +67,7 @@ template <class T>
 static inline int rt_layer_product(struct rt *rt, const rt_layer<T> &l, T *y, const T *a, const T *weights, int turned,
                                    int64_t rows, int64_t depth, int64_t units) {
     return rt_multiply<rt_plain<T>>(
-        rt, rt_product{rt_cells<T>::dtype, y, a, weights, 1, rows, depth, units, 0, turned, l.workspace, {}});
+        rt, rt_product{rt_dtype_of<T>, y, a, weights, 1, rows, depth, units, 0, turned, l.workspace, {}});
 }
 
 /* One sequence's unit of a step: its offsets in a state and in the sums of the gates. */
@@ -334,23 +332,26 @@ template <class T> static inline int rt_run_layer_back(struct rt *rt, const rt_l
     return rt_points(rt, l.plane, [=] __device__(int64_t p) { g.dinitial[p] += l.last[p]; });
 }
 
-#define RT_CUDA_RECURRENCE(T, s)                                                                                       \
-    RT_ON_CALL int rt_recurrence_##s(struct rt *rt, T *y, const T *x, const T *weights, const T *initial,              \
-                                     const T *vector, const int64_t *lengths, const T *scale, void *scratch,           \
-                                     const rt_recurrence &shape) {                                                     \
-        rt_layer<T> layer = rt_layer_of(shape, x, weights, initial, vector, lengths, scratch, 0);                      \
-        layer.scale = scale;                                                                                           \
-        return rt_run_layer(rt, layer, y);                                                                             \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_recurrence_grad_##s(struct rt *rt, T *dx, T *dinitial, T *mixed, const T *dy, const T *y,        \
-                                          const T *x, const T *weights, const T *initial, const T *vector,             \
-                                          const int64_t *lengths, void *scratch, const rt_recurrence &shape) {         \
-        const int64_t states = shape.cell == RT_CELL_GRU && !shape.reset_after ? shape.t : 0;                          \
-        return rt_run_layer_back(rt, rt_layer_of(shape, x, weights, initial, vector, lengths, scratch, states),        \
-                                 rt_layer_grad<T>{dx, dinitial, mixed, dy, y});                                        \
-    }
+template <class T>
+RT_FAMILY int rt_recurrence_of(struct rt *rt, T *y, const T *x, const T *weights, const T *initial, const T *vector,
+                               const int64_t *lengths, const T *scale, void *scratch, const rt_recurrence &shape) {
+    rt_layer<T> layer = rt_layer_of(shape, x, weights, initial, vector, lengths, scratch, 0);
+    layer.scale = scale;
+    return rt_run_layer(rt, layer, y);
+}
 
-RT_CUDA_RECURRENCE(float, f32)
-RT_CUDA_RECURRENCE(double, f64)
+template <class T>
+RT_FAMILY int rt_recurrence_grad(struct rt *rt, T *dx, T *dinitial, T *mixed, const T *dy, const T *y, const T *x,
+                                 const T *weights, const T *initial, const T *vector, const int64_t *lengths,
+                                 void *scratch, const rt_recurrence &shape) {
+    const int64_t states = shape.cell == RT_CELL_GRU && !shape.reset_after ? shape.t : 0;
+    return rt_run_layer_back(rt, rt_layer_of(shape, x, weights, initial, vector, lengths, scratch, states),
+                             rt_layer_grad<T>{dx, dinitial, mixed, dy, y});
+}
+
+#define RT_CUDA_RECURRENCE(T, s)                                                                                       \
+    RT_NAME(rt_recurrence_##s, rt_recurrence_of<T>)                                                                    \
+    RT_NAME(rt_recurrence_grad_##s, rt_recurrence_grad<T>)
+RT_FLOATS(RT_CUDA_RECURRENCE)
 
 #endif

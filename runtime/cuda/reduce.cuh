@@ -3,33 +3,28 @@
 #ifndef RT_CUDA_REDUCE_CUH
 #define RT_CUDA_REDUCE_CUH
 
+#include <limits>
+
 #include "move.cuh"
 
 /* --- Reductions --- */
 
-template <class T> struct rt_limits;
-template <> struct rt_limits<float> {
-    static __host__ __device__ float lowest() { return -INFINITY; }
-    static __host__ __device__ float highest() { return INFINITY; }
-};
-template <> struct rt_limits<double> {
-    static __host__ __device__ double lowest() { return -(double)INFINITY; }
-    static __host__ __device__ double highest() { return (double)INFINITY; }
-};
-template <> struct rt_limits<int64_t> {
-    static __host__ __device__ int64_t lowest() { return INT64_MIN; }
-    static __host__ __device__ int64_t highest() { return INT64_MAX; }
-};
-template <> struct rt_limits<int32_t> {
-    static __host__ __device__ int32_t lowest() { return INT32_MIN; }
-    static __host__ __device__ int32_t highest() { return INT32_MAX; }
+/* Less than every number, and more. */
+template <class T> struct rt_limits {
+    using of = std::numeric_limits<T>;
+    static constexpr T least = of::has_infinity ? -of::infinity() : of::min();
+    static constexpr T most = of::has_infinity ? of::infinity() : of::max();
+    static __host__ __device__ T lowest() { return least; }
+    static __host__ __device__ T highest() { return most; }
 };
 
 /* NaN if either argument is NaN. */
 struct rt_max_of {
+    template <class T> static T identity() { return rt_limits<T>::least; }
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
 };
 struct rt_min_of {
+    template <class T> static T identity() { return rt_limits<T>::most; }
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
 };
 
@@ -72,8 +67,8 @@ static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t 
 /* y(outer,inner) = op over the middle dimension of x(outer,r,inner), in A. Few long columns are divided into chunks;
  * partial results are in SCRATCH. */
 template <class A, class T, class Op>
-static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity,
-                            Op op) {
+static inline int rt_reduce_in(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, Op op) {
+    const A identity = Op::template identity<A>();
     if (inner == 1) return rt_reduce_rows<RT_WIDTH(T)>(rt, y, x, outer, r, identity, op);
     const int64_t chunks = rt_reduce_chunks_of(outer, r, inner), length = chunks > 1 ? (r + chunks - 1) / chunks : r;
     if (chunks == 1) return rt_reduce_chunks(rt, y, x, outer, r, inner, length, identity, op);
@@ -81,6 +76,20 @@ static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int6
     const int64_t made = (r + length - 1) / length;
     rt_reduce_chunks(rt, parts, x, outer, r, inner, length, identity, op);
     return rt_reduce_chunks(rt, y, parts, outer, made, inner, made, identity, op);
+}
+
+/* In the type of sums ... */
+template <class E, class Op, class T = typename E::type>
+RT_FAMILY int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner) {
+    using V = typename E::element;
+    return rt_reduce_in<typename E::sum>(rt, (V *)y, (const V *)x, outer, r, inner, Op());
+}
+/* ... or in that of numbers: those of integers are signed. */
+template <class E, class Op, class T = typename E::type>
+RT_FAMILY int rt_reduce_order(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner) {
+    using V = typename E::element;
+    using A = std::conditional_t<std::is_arithmetic_v<V>, V, float>;
+    return rt_reduce_in<A>(rt, (V *)y, (const V *)x, outer, r, inner, Op());
 }
 
 /* An element and its index; `at` -1: none. */
@@ -101,8 +110,9 @@ struct rt_better {
     }
 };
 
-template <class T>
-static inline int rt_arg(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t r, int64_t inner, rt_better op) {
+template <class T, bool least>
+RT_FAMILY int rt_arg(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t r, int64_t inner, int select_last) {
+    const rt_better op = {least, select_last != 0};
     return rt_rows(rt, outer * inner, [=] __device__(int64_t row) {
         const T *from = x + row / inner * r * inner + row % inner;
         rt_found<T> best = {0, -1};
@@ -113,9 +123,11 @@ static inline int rt_arg(struct rt *rt, int64_t *y, const T *x, int64_t outer, i
 }
 
 template <class T, class Op>
-static inline int rt_scan(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner, int exclusive,
-                          int reverse, typename rt_sum_type<T>::type identity, Op op) {
+RT_FAMILY int rt_scan(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner, int exclusive,
+                      int reverse) {
     using A = typename rt_sum_type<T>::type;
+    const A identity = Op::template identity<A>();
+    const Op op;
     return rt_points(rt, outer * inner, [=] __device__(int64_t p) {
         const int64_t first = p / inner * c * inner + p % inner;
         A sum = identity;
@@ -129,8 +141,8 @@ static inline int rt_scan(struct rt *rt, T *y, const T *x, int64_t outer, int64_
 }
 
 template <class T>
-static inline int rt_cumprod_grad(struct rt *rt, T *dx, const T *x, const T *dy, int64_t outer, int64_t c,
-                                  int64_t inner, int exclusive, int reverse) {
+RT_FAMILY int rt_cumprod_grad(struct rt *rt, T *dx, const T *x, const T *dy, int64_t outer, int64_t c, int64_t inner,
+                              int exclusive, int reverse) {
     return rt_points(rt, outer * inner, [=] __device__(int64_t p) {
         const int64_t first = p / inner * c * inner + p % inner;
         T product = 1, sum = 0, behind_x = 0, behind_dy = 0;
@@ -151,8 +163,7 @@ static inline int rt_cumprod_grad(struct rt *rt, T *dx, const T *x, const T *dy,
 
 /* *y = *before + sum, or the sum if `before` is NULL. Partial sums are in SCRATCH. Unaligned elements and the remainder
  * of the last vector are added one by one. */
-template <class T>
-static inline int rt_add_squares(struct rt *rt, double *y, const double *before, const T *x, int64_t n) {
+template <class T> RT_FAMILY int rt_add_squares(struct rt *rt, double *y, const double *before, const T *x, int64_t n) {
     constexpr int width = RT_WIDTH(T);
     const int64_t whole = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width * width;
     double *part = (double *)rt->arena[RT_SCRATCH];
@@ -176,53 +187,25 @@ static inline int rt_add_squares(struct rt *rt, double *y, const double *before,
     });
 }
 
+template <class T> RT_FAMILY int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
+    return rt_add_squares(rt, y, NULL, x, n);
+}
+
 #define RT_CUDA_REDUCE(T, s)                                                                                           \
-    RT_ON_CALL int rt_reduce_sum_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner) {       \
-        return rt_reduce(rt, y, x, outer, r, inner, (rt_sum_type<T>::type)0, rt_sum_of());                             \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_reduce_prod_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner) {      \
-        return rt_reduce(rt, y, x, outer, r, inner, (rt_sum_type<T>::type)1, rt_product_of());                         \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_reduce_max_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner) {       \
-        return rt_reduce(rt, y, x, outer, r, inner, rt_limits<T>::lowest(), rt_max_of());                              \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_reduce_min_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner) {       \
-        return rt_reduce(rt, y, x, outer, r, inner, rt_limits<T>::highest(), rt_min_of());                             \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_argmax_##s(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t r, int64_t inner,       \
-                                 int select_last) {                                                                    \
-        return rt_arg(rt, y, x, outer, r, inner, rt_better{false, select_last != 0});                                  \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_argmin_##s(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t r, int64_t inner,       \
-                                 int select_last) {                                                                    \
-        return rt_arg(rt, y, x, outer, r, inner, rt_better{true, select_last != 0});                                   \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_cumsum_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner,             \
-                                 int exclusive, int reverse) {                                                         \
-        return rt_scan(rt, y, x, outer, c, inner, exclusive, reverse, 0, rt_sum_of());                                 \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_cumprod_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner,            \
-                                  int exclusive, int reverse) {                                                        \
-        return rt_scan(rt, y, x, outer, c, inner, exclusive, reverse, 1, rt_product_of());                             \
-    }
+    RT_NAME(rt_reduce_sum_##s, rt_reduce<rt_##s, rt_sum_of>)                                                           \
+    RT_NAME(rt_reduce_prod_##s, rt_reduce<rt_##s, rt_product_of>)                                                      \
+    RT_NAME(rt_reduce_max_##s, rt_reduce_order<rt_##s, rt_max_of>)                                                     \
+    RT_NAME(rt_reduce_min_##s, rt_reduce_order<rt_##s, rt_min_of>)                                                     \
+    RT_NAME(rt_argmax_##s, rt_arg<T, false>)                                                                           \
+    RT_NAME(rt_argmin_##s, rt_arg<T, true>)                                                                            \
+    RT_NAME(rt_cumsum_##s, rt_scan<T, rt_sum_of>)                                                                      \
+    RT_NAME(rt_cumprod_##s, rt_scan<T, rt_product_of>)
+RT_NUMBERS(RT_CUDA_REDUCE)
 
-RT_CUDA_REDUCE(float, f32)
-RT_CUDA_REDUCE(double, f64)
-RT_CUDA_REDUCE(int64_t, i64)
-RT_CUDA_REDUCE(int32_t, i32)
-
-#define RT_CUDA_REDUCE_HALF(E, s)                                                                                      \
-    RT_ON_CALL int rt_reduce_sum_##s(struct rt *rt, uint16_t *y, const uint16_t *x, int64_t outer, int64_t r,          \
-                                     int64_t inner) {                                                                  \
-        return rt_reduce(rt, (E *)y, (const E *)x, outer, r, inner, 0.0f, rt_sum_of());                                \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_reduce_max_##s(struct rt *rt, uint16_t *y, const uint16_t *x, int64_t outer, int64_t r,          \
-                                     int64_t inner) {                                                                  \
-        return rt_reduce(rt, (E *)y, (const E *)x, outer, r, inner, rt_limits<float>::lowest(), rt_max_of());          \
-    }
-
-RT_CUDA_REDUCE_HALF(rt_element_bf16, bf16)
-RT_CUDA_REDUCE_HALF(rt_element_fp16, fp16)
+#define RT_CUDA_REDUCE_HALF(T, s)                                                                                      \
+    RT_NAME(rt_reduce_sum_##s, rt_reduce<rt_##s, rt_sum_of>)                                                           \
+    RT_NAME(rt_reduce_max_##s, rt_reduce_order<rt_##s, rt_max_of>)
+RT_HALVES(RT_CUDA_REDUCE_HALF)
 
 /* --- Softmax --- */
 
@@ -297,8 +280,7 @@ static inline int rt_along(struct rt *rt, T *y, const T *x, int64_t outer, int64
     });
 }
 
-template <class T>
-static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {
+template <class T> RT_FAMILY int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {
     if (inner > 1 || !rt_is_wide<T>(c, {y, x})) return rt_along(rt, y, x, outer, c, inner, rt_softmax_of());
     return rt_rows(rt, outer, [=] __device__(int64_t row) {
         rt_exponentials<T> of = {-(T)INFINITY, 0};
@@ -307,25 +289,17 @@ static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int
     });
 }
 
-#define RT_CUDA_SOFTMAX(T, s)                                                                                          \
-    RT_ON_CALL int rt_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {          \
-        return rt_softmax(rt, y, x, outer, c, inner);                                                                  \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_log_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {      \
-        return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());                                               \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_cumprod_grad_##s(struct rt *rt, T *dx, const T *x, const T *dy, int64_t outer, int64_t c,        \
-                                       int64_t inner, int exclusive, int reverse) {                                    \
-        return rt_cumprod_grad(rt, dx, x, dy, outer, c, inner, exclusive, reverse);                                    \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_sum_squares_##s(struct rt *rt, double *y, const T *x, int64_t n) {                               \
-        return rt_add_squares(rt, y, NULL, x, n);                                                                      \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_add_squares_##s(struct rt *rt, double *y, const double *sum, const T *x, int64_t n) {            \
-        return rt_add_squares(rt, y, sum, x, n);                                                                       \
-    }
+template <class T>
+RT_FAMILY int rt_log_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {
+    return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());
+}
 
-RT_CUDA_SOFTMAX(float, f32)
-RT_CUDA_SOFTMAX(double, f64)
+#define RT_CUDA_SOFTMAX(T, s)                                                                                          \
+    RT_NAME(rt_softmax_##s, rt_softmax<T>)                                                                             \
+    RT_NAME(rt_log_softmax_##s, rt_log_softmax<T>)                                                                     \
+    RT_NAME(rt_cumprod_grad_##s, rt_cumprod_grad<T>)                                                                   \
+    RT_NAME(rt_sum_squares_##s, rt_sum_squares<T>)                                                                     \
+    RT_NAME(rt_add_squares_##s, rt_add_squares<T>)
+RT_FLOATS(RT_CUDA_SOFTMAX)
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef RT_CUDA_RING_CUH
 #define RT_CUDA_RING_CUH
 
-#include "flash.cuh"
+#include "flash_grad.cuh"
 
 /* Begins with k and v of the rank. `scratch`: behind what the kernels of flash attention use. */
 template <class T>
@@ -90,35 +90,38 @@ static inline int64_t rt_ring_behind_deltas(const rt_attention &shape) {
     return rt_behind_scores(rt_count(shape.q, 0, shape.ndim - 1) * (int64_t)sizeof(float));
 }
 
-#define RT_CUDA_RING(T, s, D, id)                                                                                      \
-    RT_ON_CALL int rt_ring_attention_##s##_##D(                                                                        \
-        struct rt *rt, int axis, int64_t blocks, int64_t grain, const rt_strided<T> &y, float *stats,                  \
-        const rt_strided<const T> &q, const rt_strided<const T> &k, const rt_strided<const T> &v, const uint8_t *keep, \
-        const T *bias, const T *sink, const rt_attention &shape) {                                                     \
-        return rt_ring_forward<T>(rt, rt_ring_of<T>(rt, axis, blocks, grain, id, shape, k, v, 0), shape, keep, bias,   \
-                                  [&](auto key, auto value, auto keeps, auto biases, auto call) {                      \
-                                      return rt_flash_attention_##s##_##D(rt, y, stats, q, key, value, keeps, biases,  \
-                                                                          sink, call);                                 \
-                                  });                                                                                  \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_ring_attention_grad_##s##_##D(                                                                   \
-        struct rt *rt, int axis, int64_t blocks, int64_t grain, const rt_strided<T> &dq, const rt_strided<T> &dk,      \
-        const rt_strided<T> &dv, const rt_strided<const T> &dy, const rt_strided<const T> &q,                          \
-        const rt_strided<const T> &k, const rt_strided<const T> &v, const rt_strided<const T> &y, const float *stats,  \
-        const uint8_t *keep, const T *bias, const rt_attention &shape) {                                               \
-        return rt_ring_backward<T>(                                                                                    \
-            rt, rt_ring_of<T>(rt, axis, blocks, grain, id, shape, k, v, rt_ring_behind_deltas(shape)), shape, dk, dv,  \
-            keep, bias, [&](auto dkey, auto dvalue, auto key, auto value, auto keeps, auto biases, auto call) {        \
-                return rt_flash_attention_grad_##s##_##D(rt, dq, dkey, dvalue, dy, q, key, value, y, stats, keeps,     \
-                                                         biases, call);                                                \
-            });                                                                                                        \
-    }
+template <class E, int D, class T = typename E::type>
+RT_FAMILY int rt_ring_attention(struct rt *rt, int axis, int64_t blocks, int64_t grain, const rt_strided<T> &y,
+                                float *stats, const rt_strided<const T> &q, const rt_strided<const T> &k,
+                                const rt_strided<const T> &v, const uint8_t *keep, const T *bias, const T *sink,
+                                const rt_attention &shape) {
+    const rt_ring ring = rt_ring_of<T>(rt, axis, blocks, grain, E::dtype, shape, k, v, 0);
+    return rt_ring_forward<T>(
+        rt, ring, shape, keep, bias, [&](auto key, auto value, auto keeps, auto biases, auto call) {
+            return rt_flash_attention<E, D>(rt, y, stats, q, key, value, keeps, biases, sink, call);
+        });
+}
 
-RT_CUDA_RING(float, f32, 64, RT_F32)
-RT_CUDA_RING(float, f32, 128, RT_F32)
-RT_CUDA_RING(uint16_t, bf16, 64, RT_BF16)
-RT_CUDA_RING(uint16_t, bf16, 128, RT_BF16)
-RT_CUDA_RING(uint16_t, fp16, 64, RT_F16)
-RT_CUDA_RING(uint16_t, fp16, 128, RT_F16)
+template <class E, int D, class T = typename E::type>
+RT_FAMILY int rt_ring_attention_grad(struct rt *rt, int axis, int64_t blocks, int64_t grain, const rt_strided<T> &dq,
+                                     const rt_strided<T> &dk, const rt_strided<T> &dv, const rt_strided<const T> &dy,
+                                     const rt_strided<const T> &q, const rt_strided<const T> &k,
+                                     const rt_strided<const T> &v, const rt_strided<const T> &y, const float *stats,
+                                     const uint8_t *keep, const T *bias, const rt_attention &shape) {
+    const rt_ring ring = rt_ring_of<T>(rt, axis, blocks, grain, E::dtype, shape, k, v, rt_ring_behind_deltas(shape));
+    return rt_ring_backward<T>(rt, ring, shape, dk, dv, keep, bias,
+                               [&](auto dkey, auto dvalue, auto key, auto value, auto keeps, auto biases, auto call) {
+                                   return rt_flash_attention_grad<E, D>(rt, dq, dkey, dvalue, dy, q, key, value, y,
+                                                                        stats, keeps, biases, call);
+                               });
+}
+
+#define RT_CUDA_RING(T, s)                                                                                             \
+    RT_NAME(rt_ring_attention_##s##_64, rt_ring_attention<rt_##s, 64>)                                                 \
+    RT_NAME(rt_ring_attention_##s##_128, rt_ring_attention<rt_##s, 128>)                                               \
+    RT_NAME(rt_ring_attention_grad_##s##_64, rt_ring_attention_grad<rt_##s, 64>)                                       \
+    RT_NAME(rt_ring_attention_grad_##s##_128, rt_ring_attention_grad<rt_##s, 128>)
+RT_CUDA_RING(float, f32)
+RT_HALVES(RT_CUDA_RING)
 
 #endif

@@ -14,8 +14,8 @@ static inline __device__ bool rt_overlap(const double *x, const double *y, int c
 }
 
 template <class T>
-static inline int rt_suppress(struct rt *rt, uint8_t *y, const T *boxes, const int64_t *candidates, const T *most,
-                              int64_t n, int64_t c, int64_t b, int64_t k, int center) {
+RT_FAMILY int rt_suppress(struct rt *rt, uint8_t *y, const T *boxes, const int64_t *candidates, const T *most,
+                          int64_t n, int64_t c, int64_t b, int64_t k, int center) {
     return rt_rows(rt, n * c, [=] __device__(int64_t row) {
         const int64_t *own = candidates + row * k;
         const T *box = boxes + row / c * b * 4;
@@ -32,13 +32,7 @@ static inline int rt_suppress(struct rt *rt, uint8_t *y, const T *boxes, const i
     });
 }
 
-#define RT_CUDA_SUPPRESS(T, s)                                                                                         \
-    RT_ON_CALL int rt_suppress_##s(struct rt *rt, uint8_t *y, const T *boxes, const int64_t *candidates,               \
-                                   const T *most, int64_t n, int64_t c, int64_t b, int64_t k, int center) {            \
-        return rt_suppress(rt, y, boxes, candidates, most, n, c, b, k, center);                                        \
-    }
-
-RT_CUDA_SUPPRESS(float, f32)
-RT_CUDA_SUPPRESS(double, f64)
+#define RT_CUDA_SUPPRESS(T, s) RT_NAME(rt_suppress_##s, rt_suppress<T>)
+RT_FLOATS(RT_CUDA_SUPPRESS)
 
 #endif

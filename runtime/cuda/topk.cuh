@@ -102,8 +102,8 @@ template <class T> static __device__ inline void rt_sort_column(const rt_ranked<
 }
 
 template <class T>
-static inline int rt_topk(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t c, int64_t inner, int64_t k,
-                          int largest) {
+RT_FAMILY int rt_topk(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t c, int64_t inner, int64_t k,
+                      int largest) {
     if (k == 0) return RT_OK;
     if (c <= RT_TOPK_COUNTED)
         return rt_points(rt, outer * c * inner, [=] __device__(int64_t p) {
@@ -122,15 +122,7 @@ static inline int rt_topk(struct rt *rt, int64_t *y, const T *x, int64_t outer, 
     });
 }
 
-#define RT_CUDA_TOPK(T, s)                                                                                             \
-    RT_ON_CALL int rt_topk_##s(struct rt *rt, int64_t *y, const T *x, int64_t outer, int64_t c, int64_t inner,         \
-                               int64_t k, int largest) {                                                               \
-        return rt_topk(rt, y, x, outer, c, inner, k, largest);                                                         \
-    }
-
-RT_CUDA_TOPK(float, f32)
-RT_CUDA_TOPK(double, f64)
-RT_CUDA_TOPK(int64_t, i64)
-RT_CUDA_TOPK(int32_t, i32)
+#define RT_CUDA_TOPK(T, s) RT_NAME(rt_topk_##s, rt_topk<T>)
+RT_NUMBERS(RT_CUDA_TOPK)
 
 #endif

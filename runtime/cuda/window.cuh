@@ -4,33 +4,12 @@
 #ifndef RT_CUDA_WINDOW_CUH
 #define RT_CUDA_WINDOW_CUH
 
+#include "../kernels/c/window.h"
 #include "move.cuh"
 
-/* A window over three spatial dimensions; with fewer, the first have extent 1. */
-struct rt_window {
-    int64_t x[3], y[3], k[3], stride[3], dilation[3], begin[3];
-    int64_t x_plane, y_plane, taps;
-};
-
-/* Makes the window from the spatial dimensions of x_dims and y_dims; those of `window` begin at entry `at`. */
-static inline rt_window rt_window_of(int ndim, const rt_dims &x_dims, const rt_dims &window, int at,
-                                     const rt_dims &y_dims, const rt_dims &stride, const rt_dims &dilation,
-                                     const rt_dims &begin) {
-    rt_window w = {};
-    w.x_plane = w.y_plane = w.taps = 1;
-    for (int d = 0; d < 3; d++) {
-        const int i = d - (5 - ndim);
-        w.x[d] = i < 0 ? 1 : x_dims[i + 2];
-        w.y[d] = i < 0 ? 1 : y_dims[i + 2];
-        w.k[d] = i < 0 ? 1 : window[i + at];
-        w.stride[d] = i < 0 ? 1 : stride[i];
-        w.dilation[d] = i < 0 ? 1 : dilation[i];
-        w.begin[d] = i < 0 ? 0 : begin[i];
-        w.x_plane *= w.x[d];
-        w.y_plane *= w.y[d];
-        w.taps *= w.k[d];
-    }
-    return w;
+/* The window of a convolution from its image to its result. */
+static inline rt_window rt_window_of(const rt_convolution &c) {
+    return rt_window_of(c.ndim, c.image.at, c.filter.at + 2, c.result.at, c.stride.at, c.dilation.at, c.begin.at);
 }
 
 /* Index `i` of a box of three extents. */
@@ -48,7 +27,7 @@ static inline __device__ int64_t rt_window_place(const rt_window &w, const rt_at
     const rt_at3 k = rt_unravel3(tap, w.k);
     int64_t place = 0;
     for (int d = 0; d < 3; d++) {
-        const int64_t i = o.at[d] * w.stride[d] + k.at[d] * w.dilation[d] - w.begin[d];
+        const int64_t i = rt_window_at(&w, d, o.at[d], k.at[d]);
         if (i < 0 || i >= w.x[d]) return -1;
         place = place * w.x[d] + i;
     }
@@ -67,13 +46,12 @@ static inline __device__ int64_t rt_window_source(const rt_window &w, const rt_a
     return place;
 }
 
-template <class T>
-static inline int rt_conv(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,
-                          const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,
-                          const rt_dims &dilation, const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, x_dims, w_dims, 2, y_dims, stride, dilation, begin);
-    const int64_t c = w_dims[1], channels = x_dims[1], m = y_dims[1];
-    return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
+template <class T> static inline int rt_conv_forward(struct rt *rt, const rt_convolution &conv) {
+    const rt_window window = rt_window_of(conv);
+    const int64_t c = conv.filter[1], channels = conv.image[1], m = conv.result[1], group = conv.group;
+    const T *x = (const T *)conv.a, *w = (const T *)conv.b;
+    T *y = (T *)conv.y;
+    return rt_points(rt, rt_count(conv.result, 0, conv.ndim), [=] __device__(int64_t p) {
         int64_t sample = p;
         const rt_at3 o = rt_unravel3(rt_take(&sample, window.y_plane), window.y);
         const int64_t channel = rt_take(&sample, m);
@@ -89,14 +67,12 @@ static inline int rt_conv(struct rt *rt, T *y, const T *x, const T *w, int ndim,
     });
 }
 
-/* The window is that of the convolution from y to x. */
-template <class T>
-static inline int rt_conv_transpose(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,
-                                    const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,
-                                    const rt_dims &dilation, const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, y_dims, w_dims, 2, x_dims, stride, dilation, begin);
-    const int64_t m = w_dims[1], channels = y_dims[1], c = x_dims[1] / group;
-    return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
+template <class T> static inline int rt_conv_back(struct rt *rt, const rt_convolution &conv) {
+    const rt_window window = rt_window_of(conv);
+    const int64_t m = conv.filter[1], channels = conv.image[1], group = conv.group, c = conv.result[1] / group;
+    const T *x = (const T *)conv.a, *w = (const T *)conv.b;
+    T *y = (T *)conv.y;
+    return rt_points(rt, rt_count(conv.image, 0, conv.ndim), [=] __device__(int64_t p) {
         int64_t sample = p;
         const rt_at3 at = rt_unravel3(rt_take(&sample, window.x_plane), window.x);
         const int64_t channel = rt_take(&sample, channels), first = channel / m * c;
@@ -113,13 +89,13 @@ static inline int rt_conv_transpose(struct rt *rt, T *y, const T *x, const T *w,
 }
 
 /* One thread block per element: its threads divide the output positions of all samples. */
-template <class T>
-static inline int rt_conv_weight_grad(struct rt *rt, T *dw, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
-                                      const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,
-                                      const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, x_dims, w_dims, 2, y_dims, stride, dilation, begin);
-    const int64_t c = w_dims[1], channels = x_dims[1], m = y_dims[1], batch = x_dims[0];
-    return rt_rows(rt, rt_count(w_dims, 0, ndim), [=] __device__(int64_t row) {
+template <class T> static inline int rt_conv_weights(struct rt *rt, const rt_convolution &conv) {
+    const rt_window window = rt_window_of(conv);
+    const int64_t c = conv.filter[1], channels = conv.image[1], m = conv.result[1], batch = conv.image[0];
+    const int64_t group = conv.group;
+    const T *x = (const T *)conv.a, *dy = (const T *)conv.b;
+    T *dw = (T *)conv.y;
+    return rt_rows(rt, rt_count(conv.filter, 0, conv.ndim), [=] __device__(int64_t row) {
         int64_t channel = row;
         const int64_t tap = rt_take(&channel, window.taps), i = rt_take(&channel, c);
         const int64_t from = channel / (m / group) * c + i;
@@ -137,6 +113,43 @@ static inline int rt_conv_weight_grad(struct rt *rt, T *dw, const T *x, const T 
     });
 }
 
+/* Computes the convolution with the library, else with the kernels here. */
+template <class T> static inline int rt_convolve(struct rt *rt, rt_convolution conv) {
+    int (*library)(struct rt *, const rt_convolution *) = rt_cuda_of(rt)->convolve;
+    conv.dtype = rt_dtype_of<T>;
+    conv.workspace = rt->arena[RT_SCRATCH];
+    const int status = library && !rt->reference_kernels ? library(rt, &conv) : -1;
+    if (status >= 0) return status;
+    return conv.kind == RT_CONVOLVE        ? rt_conv_forward<T>(rt, conv)
+           : conv.kind == RT_CONVOLVE_BACK ? rt_conv_back<T>(rt, conv)
+                                           : rt_conv_weights<T>(rt, conv);
+}
+
+template <class T>
+RT_FAMILY int rt_conv(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,
+                      const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,
+                      const rt_dims &dilation, const rt_dims &begin) {
+    return rt_convolve<T>(
+        rt, {RT_CONVOLVE, {}, ndim, y, x, w, x_dims, w_dims, y_dims, group, stride, dilation, begin, NULL});
+}
+
+/* The image is y. */
+template <class T>
+RT_FAMILY int rt_conv_transpose(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,
+                                const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,
+                                const rt_dims &dilation, const rt_dims &begin) {
+    return rt_convolve<T>(
+        rt, {RT_CONVOLVE_BACK, {}, ndim, y, x, w, y_dims, w_dims, x_dims, group, stride, dilation, begin, NULL});
+}
+
+template <class T>
+RT_FAMILY int rt_conv_weight_grad(struct rt *rt, T *dw, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
+                                  const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,
+                                  const rt_dims &dilation, const rt_dims &begin) {
+    return rt_convolve<T>(
+        rt, {RT_CONVOLVE_WEIGHTS, {}, ndim, dw, x, dy, x_dims, w_dims, y_dims, group, stride, dilation, begin, NULL});
+}
+
 /* Offset that max_pool selects for output o: the first of equal elements but the last NaN; -1: the window is outside
  * x. */
 template <class T>
@@ -151,10 +164,9 @@ static __device__ inline int64_t rt_largest_place(const T *plane, const rt_windo
 }
 
 template <class T>
-static inline int rt_max_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims, const rt_dims &y_dims,
-                              const rt_dims &taps, const rt_dims &stride, const rt_dims &dilation,
-                              const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
+RT_FAMILY int rt_max_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims, const rt_dims &y_dims,
+                          const rt_dims &taps, const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {
+    const rt_window window = rt_window_of(ndim, x_dims.at, taps.at, y_dims.at, stride.at, dilation.at, begin.at);
     return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
         int64_t plane = p;
         const rt_at3 o = rt_unravel3(rt_take(&plane, window.y_plane), window.y);
@@ -170,10 +182,10 @@ static inline int rt_max_pool(struct rt *rt, T *y, const T *x, int ndim, const r
 }
 
 template <class T>
-static inline int rt_max_pool_places(struct rt *rt, int64_t *y, const T *x, int ndim, const rt_dims &x_dims,
-                                     const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
-                                     const rt_dims &dilation, const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
+RT_FAMILY int rt_max_pool_places(struct rt *rt, int64_t *y, const T *x, int ndim, const rt_dims &x_dims,
+                                 const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
+                                 const rt_dims &dilation, const rt_dims &begin) {
+    const rt_window window = rt_window_of(ndim, x_dims.at, taps.at, y_dims.at, stride.at, dilation.at, begin.at);
     return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
         int64_t plane = p;
         const rt_at3 o = rt_unravel3(rt_take(&plane, window.y_plane), window.y);
@@ -183,10 +195,10 @@ static inline int rt_max_pool_places(struct rt *rt, int64_t *y, const T *x, int 
 
 /* One thread per element of dx: checks for all windows that read the element whether they selected it. */
 template <class T>
-static inline int rt_max_pool_grad(struct rt *rt, T *dx, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
-                                   const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
-                                   const rt_dims &dilation, const rt_dims &begin) {
-    const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
+RT_FAMILY int rt_max_pool_grad(struct rt *rt, T *dx, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
+                               const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
+                               const rt_dims &dilation, const rt_dims &begin) {
+    const rt_window window = rt_window_of(ndim, x_dims.at, taps.at, y_dims.at, stride.at, dilation.at, begin.at);
     return rt_points(rt, rt_count(x_dims, 0, ndim), [=] __device__(int64_t p) {
         int64_t plane = p;
         const int64_t mine = rt_take(&plane, window.x_plane);
@@ -207,18 +219,17 @@ static inline __device__ int64_t rt_window_counted(const rt_window &w, int d, in
                                                    int64_t after) {
     int64_t count = 0;
     for (int64_t k = 0; k < w.k[d]; k++) {
-        const int64_t i = o * w.stride[d] + k * w.dilation[d] - w.begin[d];
+        const int64_t i = rt_window_at(&w, d, o, k);
         count += i >= -before && i < w.x[d] + after;
     }
     return count;
 }
 
 template <class T>
-static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims,
-                                  const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
-                                  const rt_dims &dilation, const rt_dims &begin, const rt_dims &end,
-                                  int count_include_pad) {
-    const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
+RT_FAMILY int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims, const rt_dims &y_dims,
+                              const rt_dims &taps, const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin,
+                              const rt_dims &end, int count_include_pad) {
+    const rt_window window = rt_window_of(ndim, x_dims.at, taps.at, y_dims.at, stride.at, dilation.at, begin.at);
     rt_at3 before = {}, after = {};
     for (int i = 0; i < ndim - 2 && count_include_pad; i++) {
         before.at[5 - ndim + i] = begin[i];
@@ -237,69 +248,14 @@ static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, con
     });
 }
 
-/* Computes the convolution with the library, else with `own`. */
-template <class F> static inline int rt_convolve(struct rt *rt, const rt_convolution &convolution, F own) {
-    int (*library)(struct rt *, const rt_convolution *) = rt_cuda_of(rt)->convolve;
-    const int status = library && !rt->reference_kernels ? library(rt, &convolution) : -1;
-    return status < 0 ? own() : status;
-}
-
-#define RT_CUDA_WINDOW(T, s, id)                                                                                       \
-    RT_ON_CALL int rt_conv_##s(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,           \
-                               const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,     \
-                               const rt_dims &dilation, const rt_dims &begin) {                                        \
-        return rt_convolve(                                                                                            \
-            rt,                                                                                                        \
-            {RT_CONVOLVE, id, ndim, y, x, w, x_dims, w_dims, y_dims, group, stride, dilation, begin,                   \
-             rt->arena[RT_SCRATCH]},                                                                                   \
-            [&] { return rt_conv(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride, dilation, begin); });       \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_conv_transpose_##s(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims, \
-                                         const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,                  \
-                                         const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {       \
-        return rt_convolve(rt,                                                                                         \
-                           {RT_CONVOLVE_BACK, id, ndim, y, x, w, y_dims, w_dims, x_dims, group, stride, dilation,      \
-                            begin, rt->arena[RT_SCRATCH]},                                                             \
-                           [&] {                                                                                       \
-                               return rt_conv_transpose(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride,      \
-                                                        dilation, begin);                                              \
-                           });                                                                                         \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_conv_weight_grad_##s(                                                                            \
-        struct rt *rt, T *dw, const T *x, const T *dy, int ndim, const rt_dims &x_dims, const rt_dims &w_dims,         \
-        const rt_dims &y_dims, int64_t group, const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {  \
-        return rt_convolve(rt,                                                                                         \
-                           {RT_CONVOLVE_WEIGHTS, id, ndim, dw, x, dy, x_dims, w_dims, y_dims, group, stride, dilation, \
-                            begin, rt->arena[RT_SCRATCH]},                                                             \
-                           [&] {                                                                                       \
-                               return rt_conv_weight_grad(rt, dw, x, dy, ndim, x_dims, w_dims, y_dims, group, stride,  \
-                                                          dilation, begin);                                            \
-                           });                                                                                         \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_max_pool_##s(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims,                   \
-                                   const rt_dims &y_dims, const rt_dims &window, const rt_dims &stride,                \
-                                   const rt_dims &dilation, const rt_dims &begin) {                                    \
-        return rt_max_pool(rt, y, x, ndim, x_dims, y_dims, window, stride, dilation, begin);                           \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_max_pool_places_##s(struct rt *rt, int64_t *y, const T *x, int ndim, const rt_dims &x_dims,      \
-                                          const rt_dims &y_dims, const rt_dims &window, const rt_dims &stride,         \
-                                          const rt_dims &dilation, const rt_dims &begin) {                             \
-        return rt_max_pool_places(rt, y, x, ndim, x_dims, y_dims, window, stride, dilation, begin);                    \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_max_pool_grad_##s(struct rt *rt, T *dx, const T *x, const T *dy, int ndim,                       \
-                                        const rt_dims &x_dims, const rt_dims &y_dims, const rt_dims &window,           \
-                                        const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {        \
-        return rt_max_pool_grad(rt, dx, x, dy, ndim, x_dims, y_dims, window, stride, dilation, begin);                 \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_average_pool_##s(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims,               \
-                                       const rt_dims &y_dims, const rt_dims &window, const rt_dims &stride,            \
-                                       const rt_dims &dilation, const rt_dims &begin, const rt_dims &end,              \
-                                       int count_include_pad) {                                                        \
-        return rt_average_pool(rt, y, x, ndim, x_dims, y_dims, window, stride, dilation, begin, end,                   \
-                               count_include_pad);                                                                     \
-    }
-
-RT_CUDA_WINDOW(float, f32, RT_F32)
-RT_CUDA_WINDOW(double, f64, RT_F64)
+#define RT_CUDA_WINDOW(T, s)                                                                                           \
+    RT_NAME(rt_conv_##s, rt_conv<T>)                                                                                   \
+    RT_NAME(rt_conv_transpose_##s, rt_conv_transpose<T>)                                                               \
+    RT_NAME(rt_conv_weight_grad_##s, rt_conv_weight_grad<T>)                                                           \
+    RT_NAME(rt_max_pool_##s, rt_max_pool<T>)                                                                           \
+    RT_NAME(rt_max_pool_places_##s, rt_max_pool_places<T>)                                                             \
+    RT_NAME(rt_max_pool_grad_##s, rt_max_pool_grad<T>)                                                                 \
+    RT_NAME(rt_average_pool_##s, rt_average_pool<T>)
+RT_FLOATS(RT_CUDA_WINDOW)
 
 #endif

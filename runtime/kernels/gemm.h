@@ -16,20 +16,18 @@
 #include "../base/dtype.h"
 #include "../base/number/fp8.h"
 #include "c/epilogue.h"
+#include "c/lists.h"
 
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
  * distance between stored rows in elements. m, n >= 1; k >= 0. Needs tens of KB of stack, the library 500 KB more. */
-#define RT_DECLARE_GEMM(T, s)                                                                                          \
-    void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b, int64_t b_row, \
-                               int trans_b, int64_t m, int64_t k, int64_t n);
+#define RT_GEMM_OPERANDS(T)                                                                                            \
+    T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b, int64_t b_row, int trans_b, int64_t m,    \
+        int64_t k, int64_t n
+#define RT_DECLARE_GEMM(T, s) void rt_gemm_reference_##s(RT_GEMM_OPERANDS(T));
 
-RT_DECLARE_GEMM(float, f32)
-RT_DECLARE_GEMM(double, f64)
-RT_DECLARE_GEMM(int64_t, i64)
-RT_DECLARE_GEMM(int32_t, i32)
+RT_NUMBERS(RT_DECLARE_GEMM)
 /* 16-bit floats: summed in f32 and rounded once. Needs 500 KB of stack. */
-RT_DECLARE_GEMM(uint16_t, bf16)
-RT_DECLARE_GEMM(uint16_t, fp16)
+RT_HALVES(RT_DECLARE_GEMM)
 
 /* One block of a longer product: y(m,n) = a(m,k) b(k,n), added to y unless `first`. If k is divided at multiples of
  * RT_GEMM_DEPTH, the blocks in order give the same bits as the whole product. k >= 1. */
@@ -38,8 +36,7 @@ RT_DECLARE_GEMM(uint16_t, fp16)
     void rt_gemm_reference_add_##s(T *y, int64_t y_row, const T *a, int64_t a_row, const T *b, int64_t b_row,          \
                                    int64_t m, int64_t k, int64_t n, int first);
 
-RT_DECLARE_GEMM_ADD(float, f32)
-RT_DECLARE_GEMM_ADD(double, f64)
+RT_FLOATS(RT_DECLARE_GEMM_ADD)
 
 /* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/shape/panel.h); epilogue NULL: none. */
 struct rt_packed_product {
@@ -108,21 +105,16 @@ void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, c
 /* Products by the library that the runtime was built with; k >= 1. 0, or -1: the library refused. Do not call them if
  * rt_gemm_library_present() is 0. */
 int rt_gemm_library_present(void);
-int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
-                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
-int rt_gemm_library_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
-int rt_gemm_library_fp16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+int rt_gemm_library_f32(RT_GEMM_OPERANDS(float));
+int rt_gemm_library_bf16(RT_GEMM_OPERANDS(uint16_t));
+int rt_gemm_library_fp16(RT_GEMM_OPERANDS(uint16_t));
 /* rt_gemm_has_bf16: 1 if the processor has bf16 instructions (AVX512-BF16, AMX). rt_gemm_onednn_bf16 multiplies bf16
  * with oneDNN, which uses them; on other processors it converts to f32 and is slower than rt_gemm_library_bf16. Its
  * bits may depend on how m and n are cut. -1: refused. */
 int rt_gemm_has_bf16(void);
-int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t));
 /* The faster of the two on this processor. */
-int rt_gemm_best_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                      int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+int rt_gemm_best_bf16(RT_GEMM_OPERANDS(uint16_t));
 
 /* A block of y(m,n) = factor a(m,k) b(k,n) for 8-bit floats, b stored as (n,k); pointers are to the block's first
  * elements. Summed in f32 and rounded once to f32 or a 16-bit float. 0, or -1: the library refused or the type is not

@@ -113,8 +113,7 @@ static int multiply(const struct shape *shape, void *const data[OPERANDS]) {
     return entry ? execute(entry, data) : -1;
 }
 
-int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
+int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t)) {
     const struct shape shape = shape_of(y_row, a_row, trans_a, b_row, trans_b, m, k, n);
     void *const data[OPERANDS] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, y}; /* it reads a and b */
     int threads = omp_get_max_threads();
@@ -130,8 +129,7 @@ int rt_gemm_has_bf16(void) {
     return 0;
 }
 
-int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
+int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t)) {
     (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k,
         (void)n;
     return -1;
@@ -139,8 +137,7 @@ int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a
 
 #endif
 
-int rt_gemm_best_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
-                      int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
+int rt_gemm_best_bf16(RT_GEMM_OPERANDS(uint16_t)) {
     if (rt_gemm_has_bf16() && !rt_gemm_onednn_bf16(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n)) return 0;
     return rt_gemm_library_bf16(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n);
 }

@@ -9,6 +9,7 @@
 #include "gemm.h"
 
 #include "../base/shape/panel.h"
+#include "c/internal.h"
 #include "halves.h"
 
 #include <string.h>
@@ -18,10 +19,6 @@
 #define DEPTH    RT_GEMM_DEPTH
 #define SLICES   (DEPTH * RT_PANEL / 2048) /* of 4 KB, in the part of a panel that a block reads */
 #define LEFT_ROW RT_GEMM_LEFT_ROW          /* elements from one copied row of a to the next */
-
-static inline int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* A block of a product: rows [i, i + rows), columns [j, j + width), of k the part [p, p + depth). */
 struct part {
@@ -217,7 +214,7 @@ static void multiply_block(const struct rt_packed_half *product, struct rt_block
     _Alignas(64) float sum[TALL * CHUNK];
     if (product->k == 0) memset(sum, 0, sizeof sum);
     for (int64_t p = 0; p < product->k; p += DEPTH) {
-        const struct part part = {at.row, at.rows, at.column, at.columns, p, smaller(product->k - p, DEPTH)};
+        const struct part part = {at.row, at.rows, at.column, at.columns, p, min_i64(product->k - p, DEPTH)};
         if (pairs)
             add_pairs(sum, product, &part);
         else
@@ -231,7 +228,7 @@ void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, c
     for (int64_t j = 0; j < block.columns; j += CHUNK)
         for (int64_t i = 0; i < block.rows; i += TALL)
             multiply_block(product,
-                           (struct rt_block){block.row + i, smaller(block.rows - i, TALL), block.column + j,
-                                             smaller(block.columns - j, CHUNK)},
+                           (struct rt_block){block.row + i, min_i64(block.rows - i, TALL), block.column + j,
+                                             min_i64(block.columns - j, CHUNK)},
                            set, pairs);
 }

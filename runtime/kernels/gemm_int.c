@@ -1,6 +1,7 @@
 #include "gemm.h"
 
 #include "../base/clones.h"
+#include "c/internal.h"
 
 #include <string.h>
 
@@ -12,10 +13,6 @@
 /* Blocks of DEPTH indices of k and WIDTH columns. */
 #define DEPTH 512
 #define WIDTH 64
-
-static inline int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* to[i] = from[i * step] - zero. */
 CLONES static void widen(int16_t *to, const void *from, int64_t step, int is_signed, int32_t zero, int64_t n) {
@@ -40,7 +37,7 @@ static void plain(const struct rt_int_product *t) {
     for (int64_t i = 0; i < t->m; i++) memset(t->y + i * t->y_row, 0, (size_t)t->n * sizeof *t->y);
     for (int64_t j = 0; j < t->n; j += WIDTH)
         for (int64_t p = 0; p < t->k; p += DEPTH) {
-            const int64_t depth = smaller(t->k - p, DEPTH), width = smaller(t->n - j, WIDTH);
+            const int64_t depth = min_i64(t->k - p, DEPTH), width = min_i64(t->n - j, WIDTH);
             for (int64_t c = 0; c < width; c++)
                 widen(right[c], t->turned ? w + (j + c) * t->w_row + p : w + p * t->w_row + j + c,
                       t->turned ? 1 : t->w_row, t->w_signed, t->w_zero, depth);
@@ -79,7 +76,7 @@ static int by_library(const struct rt_int_product *t) {
     if (t->w_signed) return multiply(t, t->w, t->w_row, t->w_zero, 0, t->k, 0, t->n);
     for (int64_t j = 0; j < t->n; j += WIDTH)
         for (int64_t p = 0; p < t->k; p += 2 * DEPTH) {
-            const int64_t depth = smaller(t->k - p, 2 * DEPTH), width = smaller(t->n - j, WIDTH);
+            const int64_t depth = min_i64(t->k - p, 2 * DEPTH), width = min_i64(t->n - j, WIDTH);
             const int64_t rows = t->turned ? width : depth, row = t->turned ? depth : width;
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t c = 0; c < row; c++)

@@ -149,8 +149,7 @@ static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b
     return plain(y, y_row, a, b, b_row, m, k, n);
 }
 
-int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
-                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
+int rt_gemm_library_f32(RT_GEMM_OPERANDS(float)) {
     struct left left = {a, a_row, trans_a};
     int threads = omp_get_max_threads();
     omp_set_num_threads(1); /* or oneDNN would take all of them, and cut k among them */
@@ -181,8 +180,7 @@ int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_r
     return -1;
 }
 
-int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
-                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
+int rt_gemm_library_f32(RT_GEMM_OPERANDS(float)) {
     (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k;
     (void)n;
     return -1;

@@ -1,6 +1,7 @@
 #include "gemm.h"
 
 #include "../base/shape/panel.h"
+#include "c/types.h"
 
 #include <string.h>
 
@@ -20,9 +21,6 @@
 #define LINE     16               /* elements of a cache line */
 #define TURNED   64               /* rows of a panel that are transposed at a time */
 
-#define PASTE_(a, b) a##b
-#define PASTE(a, b)  PASTE_(a, b)
-
 /* y(rows,width) = a(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if `adds`,
  * a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile. */
 struct tile {
@@ -31,10 +29,6 @@ struct tile {
     int64_t y_row, depth;
     int first, adds;
 };
-
-static inline int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows, int64_t n) {
     for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
@@ -87,7 +81,7 @@ static inline void turn_quads(float *to, const float *from, int64_t from_row) {
 void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width) {
     if (width < RT_PANEL) memset(to, 0, (size_t)(depth * RT_PANEL) * sizeof *to);
     for (int64_t first = 0; first < depth; first += TURNED) {
-        const int64_t end = smaller(first + TURNED, depth), quads = first + (end - first) / 4 * 4,
+        const int64_t end = min_i64(first + TURNED, depth), quads = first + (end - first) / 4 * 4,
                       whole = width / 4 * 4;
         for (int64_t c = 0; c < whole; c += 4)
             for (int64_t q = first; q < quads; q += 4)
@@ -112,33 +106,39 @@ static void packed_reference(const struct rt_packed_product *product, struct rt_
     for (int64_t j = block.column; j < block.column + block.columns; j += RT_PANEL)
         rt_gemm_reference_f32(product->y + block.row * n + j, n, product->a + block.row * k, k, 0,
                               product->b + rt_panel_place(k, 0, j), RT_PANEL, 0, block.rows, k,
-                              smaller(block.column + block.columns - j, RT_PANEL));
+                              min_i64(block.column + block.columns - j, RT_PANEL));
     finish(product, block);
 }
 
 #ifdef __x86_64__
 #include <immintrin.h>
 
-#define NAME          packed_avx512
-#define ADDING        turned_avx512
-#define TARGET        __attribute__((target("avx512f,fma")))
-#define VECTOR        __m512
-#define LANES         16
-#define LOAD          _mm512_loadu_ps
-#define STORE         _mm512_storeu_ps
-#define MADD(a, x, s) _mm512_fmadd_ps(_mm512_set1_ps(a), x, s)
-#define ROWS          14
-#include "gemm_packed.inc"
+/* Vectors of ELEMENTS elements; ROWS of y are held in registers, two vectors wide. */
+#define VECTOR               PASTE(VECTOR, SET)
+#define VECTOR_avx512        __m512
+#define VECTOR_avx2          __m256
+#define ELEMENTS             ((int)(sizeof(VECTOR) / sizeof(float)))
+#define LOAD                 PASTE(LOAD, SET)
+#define LOAD_avx512          _mm512_loadu_ps
+#define LOAD_avx2            _mm256_loadu_ps
+#define STORE                PASTE(STORE, SET)
+#define STORE_avx512         _mm512_storeu_ps
+#define STORE_avx2           _mm256_storeu_ps
+#define MADD(a, x, s)        PASTE(MADD, SET)(a, x, s)
+#define MADD_avx512(a, x, s) _mm512_fmadd_ps(_mm512_set1_ps(a), x, s)
+#define MADD_avx2(a, x, s)   _mm256_fmadd_ps(_mm256_set1_ps(a), x, s)
+#define ROWS                 PASTE(ROWS, SET)
+#define ROWS_avx512          14
+#define ROWS_avx2            6
 
-#define NAME          packed_avx2
-#define ADDING        turned_avx2
-#define TARGET        __attribute__((target("avx2,fma")))
-#define VECTOR        __m256
-#define LANES         8
-#define LOAD          _mm256_loadu_ps
-#define STORE         _mm256_storeu_ps
-#define MADD(a, x, s) _mm256_fmadd_ps(_mm256_set1_ps(a), x, s)
-#define ROWS          6
+#define SET    avx512
+#define TARGET __attribute__((target("avx512f,fma")))
+#include "gemm_packed.inc"
+#undef SET
+#undef TARGET
+
+#define SET    avx2
+#define TARGET __attribute__((target("avx2,fma")))
 #include "gemm_packed.inc"
 
 static int has_avx512(void) {

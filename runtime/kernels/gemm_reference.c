@@ -40,8 +40,7 @@
 #undef T
 
 #define DEFINE_GEMM(T, s, IMPLEMENTATION)                                                                              \
-    void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b, int64_t b_row, \
-                               int trans_b, int64_t m, int64_t k, int64_t n) {                                         \
+    void rt_gemm_reference_##s(RT_GEMM_OPERANDS(T)) {                                                                  \
         if (k == 0)                                                                                                    \
             for (int64_t i = 0; i < m; i++) memset(y + i * y_row, 0, (size_t)n * sizeof *y);                           \
         else                                                                                                           \

@@ -2,6 +2,7 @@
 
 #include "../base/clones.h"
 #include "../base/number/fp8.h"
+#include "c/internal.h"
 
 #include <string.h>
 
@@ -10,11 +11,11 @@
  * or the library, and each sum is rounded once. The result is the rounded f32 product of the converted operands, so m
  * and n may be cut as there. The library's own bf16 products are not used without AVX512-BF16: they convert too, and
  * are slower than its f32 products. */
-#define ROWS    128
-#define COLUMNS 128
+#define ROWS   128
+#define ACROSS 128
 
 struct blocks {
-    float left[ROWS * RT_GEMM_DEPTH], right[RT_GEMM_DEPTH * COLUMNS], sum[ROWS * COLUMNS];
+    float left[ROWS * RT_GEMM_DEPTH], right[RT_GEMM_DEPTH * ACROSS], sum[ROWS * ACROSS];
 };
 
 /* to(rows,columns), rows to_row apart, from elements that are row_step and column_step apart. */
@@ -44,7 +45,7 @@ typedef void round_fn(void *elements, int64_t y_row, const float *sum, float fac
                                  int64_t columns) {                                                                    \
         T *y = elements;                                                                                               \
         for (int64_t i = 0; i < rows; i++)                                                                             \
-            for (int64_t j = 0; j < columns; j++) y[i * y_row + j] = of_f32(sum[i * COLUMNS + j] * factor);            \
+            for (int64_t j = 0; j < columns; j++) y[i * y_row + j] = of_f32(sum[i * ACROSS + j] * factor);             \
     }
 
 DEFINE_WIDEN(bf16, uint16_t, rt_bf16_to_f32)
@@ -54,10 +55,6 @@ DEFINE_WIDEN(e5m2, uint8_t, rt_e5m2_to_f32)
 DEFINE_ROUND(f32, float, (float))
 DEFINE_ROUND(bf16, uint16_t, rt_f32_to_bf16)
 DEFINE_ROUND(fp16, uint16_t, rt_f32_to_f16)
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* An operand; element (i, j) is at i * row + j * column. */
 struct operand {
@@ -87,12 +84,12 @@ static void widen(const struct operand *operand, float *to, int64_t to_row, int6
 /* The library needs at least two columns. */
 static int add_block(struct blocks *blocks, int64_t rows, int64_t depth, int64_t columns, int first, int library) {
     if (columns == 1)
-        for (int64_t p = 0; p < depth; p++) blocks->right[p * COLUMNS + 1] = 0;
+        for (int64_t p = 0; p < depth; p++) blocks->right[p * ACROSS + 1] = 0;
     columns = columns == 1 ? 2 : columns;
     if (library)
-        return rt_gemm_library_add_f32(blocks->sum, COLUMNS, blocks->left, RT_GEMM_DEPTH, blocks->right, COLUMNS, rows,
+        return rt_gemm_library_add_f32(blocks->sum, ACROSS, blocks->left, RT_GEMM_DEPTH, blocks->right, ACROSS, rows,
                                        depth, columns, first);
-    rt_gemm_reference_add_f32(blocks->sum, COLUMNS, blocks->left, RT_GEMM_DEPTH, blocks->right, COLUMNS, rows, depth,
+    rt_gemm_reference_add_f32(blocks->sum, ACROSS, blocks->left, RT_GEMM_DEPTH, blocks->right, ACROSS, rows, depth,
                               columns, first);
     return 0;
 }
@@ -102,10 +99,10 @@ static int sum_block(struct blocks *blocks, struct operand a, struct operand b, 
                      int64_t columns, int library) {
     if (k == 0) memset(blocks->sum, 0, sizeof blocks->sum);
     for (int64_t k0 = 0; k0 < k; k0 += RT_GEMM_DEPTH) {
-        int64_t depth = smaller(k - k0, RT_GEMM_DEPTH);
+        int64_t depth = min_i64(k - k0, RT_GEMM_DEPTH);
         const struct operand left = from(a, 0, k0), right = from(b, k0, 0);
         widen(&left, blocks->left, RT_GEMM_DEPTH, rows, depth);
-        widen(&right, blocks->right, COLUMNS, depth, columns);
+        widen(&right, blocks->right, ACROSS, depth, columns);
         if (add_block(blocks, rows, depth, columns, k0 == 0, library)) return -1;
     }
     return 0;
@@ -114,9 +111,9 @@ static int sum_block(struct blocks *blocks, struct operand a, struct operand b, 
 static int product(const struct result *y, struct operand a, struct operand b, int64_t m, int64_t k, int64_t n,
                    int library) {
     struct blocks blocks;
-    for (int64_t j = 0; j < n; j += COLUMNS)
+    for (int64_t j = 0; j < n; j += ACROSS)
         for (int64_t i = 0; i < m; i += ROWS) {
-            int64_t rows = smaller(m - i, ROWS), columns = smaller(n - j, COLUMNS);
+            int64_t rows = min_i64(m - i, ROWS), columns = min_i64(n - j, ACROSS);
             if (sum_block(&blocks, from(a, i, 0), from(b, 0, j), rows, k, columns, library)) return -1;
             y->round(y->data + (i * y->row + j) * y->bytes, y->row, blocks.sum, y->factor, rows, columns);
         }
@@ -128,19 +125,15 @@ static struct operand operand(const void *data, int64_t bytes, int64_t row, int 
 }
 
 #define DEFINE_PRODUCTS(s)                                                                                             \
-    static int product_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,                  \
-                           const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n,             \
-                           int library) {                                                                              \
+    static int product_##s(RT_GEMM_OPERANDS(uint16_t), int library) {                                                  \
         const struct result result = {(unsigned char *)y, sizeof *y, y_row, 1, round_##s};                             \
         return product(&result, operand(a, sizeof *a, a_row, trans_a, widen_##s),                                      \
                        operand(b, sizeof *b, b_row, trans_b, widen_##s), m, k, n, library);                            \
     }                                                                                                                  \
-    void rt_gemm_reference_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,              \
-                               const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {       \
+    void rt_gemm_reference_##s(RT_GEMM_OPERANDS(uint16_t)) {                                                           \
         product_##s(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n, 0);                                       \
     }                                                                                                                  \
-    int rt_gemm_library_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,                 \
-                            const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {          \
+    int rt_gemm_library_##s(RT_GEMM_OPERANDS(uint16_t)) {                                                              \
         return product_##s(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n, 1);                                \
     }
 

@@ -116,7 +116,7 @@ struct grad_part {
     int rows, keys;
 };
 
-/* T: the computed type; E: that of arrays, and VECTOR one of the former. STEP: keys, or columns of v, summed at once. */
+/* T: the computed type; E: that of arrays; VECTOR: of elements T. STEP: keys, or columns of v, summed at once. */
 #define T       TYPE(WIDE)
 #define E       TYPE(SUFFIX)
 #define VECTOR  OWN(vector)
@@ -234,10 +234,8 @@ static void copy_steps(const struct rt_attention *shape, int64_t *step, const in
         return attend_##suffix(rt, &call, y, NULL, q, k, v, bias, sink);                                               \
     }
 
-DEFINE_ATTENTION(float, f32)
-DEFINE_ATTENTION(double, f64)
-DEFINE_ATTENTION(uint16_t, bf16)
-DEFINE_ATTENTION(uint16_t, fp16)
+RT_FLOATS(DEFINE_ATTENTION)
+RT_HALVES(DEFINE_ATTENTION)
 
 #define DEFINE_FLASH(T, suffix)                                                                                        \
     int rt_flash_attention_##suffix(struct rt *rt, const struct rt_strided *y, float *stats,                           \
@@ -253,8 +251,7 @@ DEFINE_ATTENTION(uint16_t, fp16)
     }
 
 DEFINE_FLASH(float, f32)
-DEFINE_FLASH(uint16_t, bf16)
-DEFINE_FLASH(uint16_t, fp16)
+RT_HALVES(DEFINE_FLASH)
 
 /* Gradient -------------------------------------------------------------------------------------------------------- */
 

@@ -101,7 +101,6 @@
         return dh * z;                                                                                                 \
     }
 
-RT_DEFINE_CELLS(float, f32)
-RT_DEFINE_CELLS(double, f64)
+RT_FLOATS(RT_DEFINE_CELLS)
 
 #endif

@@ -26,24 +26,6 @@
 #define NARROW_ROWS    256
 #define TURNED         16 /* columns of a weight gradient's operand that are turned at a time: a cache line */
 
-struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
-                              const int64_t *stride, const int64_t *dilation, const int64_t *begin) {
-    struct rt_window w = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, 1, 1, 1};
-    for (int i = 0, spatial = ndim - 2; i < spatial; i++) {
-        int d = 3 - spatial + i;
-        w.x[d] = x_dims[2 + i];
-        w.y[d] = y_dims[2 + i];
-        w.k[d] = k[i];
-        w.stride[d] = stride[i];
-        w.dilation[d] = dilation[i];
-        w.begin[d] = begin[i];
-        w.x_plane *= w.x[d];
-        w.y_plane *= w.y[d];
-        w.taps *= w.k[d];
-    }
-    return w;
-}
-
 /* The least o in [0, most] with o * stride >= at. */
 static int64_t first_at(int64_t at, int64_t stride, int64_t most) {
     if (at <= 0) return 0;

@@ -18,6 +18,8 @@
 
 #include <stdint.h>
 
+#include "lists.h"
+
 struct rt;
 
 /* conv              ONNX Conv-11 without bias, zero padding: x (batch, group c, ..), w (group m, c, window..),
@@ -59,7 +61,6 @@ struct rt;
                              const int64_t *dilation, const int64_t *begin, const int64_t *end,                        \
                              int count_include_pad);
 
-RT_DECLARE_CONV(float, f32)
-RT_DECLARE_CONV(double, f64)
+RT_FLOATS(RT_DECLARE_CONV)
 
 #endif

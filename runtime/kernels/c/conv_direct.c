@@ -88,5 +88,4 @@ int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, si
         BEST(weigh_##s)(dw, x, dy, conv, direct, x_sample, y_sample);                                                  \
     }
 
-DEFINE_DIRECT(float, f32)
-DEFINE_DIRECT(double, f64)
+RT_FLOATS(DEFINE_DIRECT)

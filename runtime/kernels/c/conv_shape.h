@@ -1,15 +1,12 @@
-/* Shared by convolution and pooling kernels: a window over three spatial dimensions. Not for programs. */
+/* Shared by convolution and pooling kernels. Not for programs. */
 #ifndef RT_KERNELS_C_CONV_SHAPE_H
 #define RT_KERNELS_C_CONV_SHAPE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* With fewer than three spatial dimensions, the first have extent 1. */
-struct rt_window {
-    int64_t x[3], y[3], k[3], stride[3], dilation[3], begin[3];
-    int64_t x_plane, y_plane, taps; /* elements per channel of x and of y, elements of the window */
-};
+#include "lists.h"
+#include "window.h"
 
 struct rt_conv {
     struct rt_window window;
@@ -17,19 +14,6 @@ struct rt_conv {
     int64_t depth;               /* c * taps: terms per output element */
     int pointwise;               /* 1: the window is one element and reads every element of x, in order */
 };
-
-/* Makes the window from the spatial dimensions of x_dims and y_dims; k has spatial dimensions only. */
-struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
-                              const int64_t *stride, const int64_t *dilation, const int64_t *begin);
-
-/* Input index of output index o and window element k in one dimension; it is outside x if < 0 or >= x[dim]. */
-static inline int64_t rt_window_at(const struct rt_window *window, int dim, int64_t o, int64_t k) {
-    return o * window->stride[dim] + k * window->dilation[dim] - window->begin[dim];
-}
-
-static inline int rt_window_inside(const struct rt_window *window, int dim, int64_t at) {
-    return at >= 0 && at < window->x[dim];
-}
 
 /* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
 void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
@@ -60,7 +44,6 @@ int rt_conv_direct_weighs(struct rt_direct *direct, const struct rt_conv *conv, 
     void rt_conv_direct_weigh_##s(T *dw, const T *x, const T *dy, const struct rt_conv *conv,                          \
                                   const struct rt_direct *direct, int64_t x_sample, int64_t y_sample);
 
-RT_DECLARE_DIRECT(float, f32)
-RT_DECLARE_DIRECT(double, f64)
+RT_FLOATS(RT_DECLARE_DIRECT)
 
 #endif

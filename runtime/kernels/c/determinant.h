@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "../../base/scratch.h"
+#include "lists.h"
 
 /* det       determinants y(count) of matrices x(count,n,n), by LU factorisation with partial pivoting
  * det_grad  the gradient dx(count,n,n) for dy(count): dy times the cofactors of x, which are det(x) x^-T. A pivot of 0
@@ -15,7 +16,6 @@
     void rt_det_##s(T *y, const T *x, void *workspace, int64_t count, int64_t n);                                      \
     void rt_det_grad_##s(T *dx, const T *dy, const T *x, void *workspace, int64_t count, int64_t n);
 
-RT_DECLARE_DET(float, f32)
-RT_DECLARE_DET(double, f64)
+RT_FLOATS(RT_DECLARE_DET)
 
 #endif

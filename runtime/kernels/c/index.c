@@ -163,39 +163,15 @@ static void format_index(char *text, size_t size, int64_t position, int ndim, co
     snprintf(text + length, size - length, "]");
 }
 
-#define DEFINE_DIVISOR(N, T)                                                                                           \
-    CLONES static int copy_divisors_b##N(T *y, const T *x, int64_t count) {                                            \
-        int zeros = 0;                                                                                                 \
-        for (int64_t p = 0; p < count; p++) zeros |= (y[p] = x[p]) == 0;                                               \
-        return zeros;                                                                                                  \
-    }                                                                                                                  \
-    int rt_divisor_b##N(struct rt *rt, void *y, const void *x, int ndim, const int64_t *dims, const int64_t *starts) { \
-        const int64_t count = product(dims, ndim), parts = (count + CHECKED - 1) / CHECKED;                            \
-        const T *from = x;                                                                                             \
-        T *to = y;                                                                                                     \
-        int64_t bad = count;                                                                                           \
-        _Pragma(                                                                                                       \
-            "omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)") for (int64_t part =  \
-                                                                                                           0;          \
-                                                                                                       part < parts;   \
-                                                                                                       part++) {       \
-            const int64_t first = part * CHECKED, end = min_i64(first + CHECKED, count);                               \
-            if (copy_divisors_b##N(to + first, from + first, end - first))                                             \
-                for (int64_t p = first; p < end; p++) bad = from[p] ? bad : min_i64(bad, p);                           \
-        }                                                                                                              \
-        return bad == count ? RT_OK : fail_divisor(rt, bad, ndim, dims, starts);                                       \
-    }
-
 static int fail_divisor(struct rt *rt, int64_t position, int ndim, const int64_t *dims, const int64_t *starts) {
     char place[RT_MAX_NDIM * 22 + 2];
     format_index(place, sizeof place, position, ndim, dims, starts);
     return rt_fail(rt, RT_ERROR_INPUT, "integer division by zero: the divisor at %s is 0", place);
 }
 
-DEFINE_DIVISOR(1, uint8_t)
-DEFINE_DIVISOR(2, uint16_t)
-DEFINE_DIVISOR(4, uint32_t)
-DEFINE_DIVISOR(8, uint64_t)
+#define PART  "divisor.inc"
+#define TYPES SIZES
+#include "each.inc"
 
 int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is_64, int ndim, const int64_t *dims,
                    const int64_t *starts, int64_t classes, int ignores, int64_t ignored) {

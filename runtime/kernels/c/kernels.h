@@ -32,6 +32,7 @@
 #include "../../base/dtype.h"
 #include "../../base/number/fp8.h"
 #include "epilogue.h"
+#include "lists.h"
 #include "team.h"
 
 struct rt;
@@ -62,12 +63,8 @@ int rt_kernels_threads(int threads);
     int rt_bmm_##s(struct rt *rt, T *y /* (batch,m,n) */, const T *a /* (batch,m,k) */, const T *b /* (batch,k,n) */,  \
                    int64_t batch, int64_t m, int64_t k, int64_t n, int trans_a, int trans_b);
 
-RT_DECLARE_PRODUCT(float, f32)
-RT_DECLARE_PRODUCT(double, f64)
-RT_DECLARE_PRODUCT(int64_t, i64)
-RT_DECLARE_PRODUCT(int32_t, i32)
-RT_DECLARE_PRODUCT(uint16_t, bf16) /* summed in f32, as rt_matmul_f32 does it, and rounded once */
-RT_DECLARE_PRODUCT(uint16_t, fp16)
+RT_NUMBERS(RT_DECLARE_PRODUCT)
+RT_HALVES(RT_DECLARE_PRODUCT) /* summed in f32, as rt_matmul_f32 does it, and rounded once */
 
 /* matmul with a packed b (Note [Panels] in base/shape/panel.h). The reference gives the same bits as that of
  * rt_matmul_f32; otherwise fused multiply-adds in order of k, without a library, so cutting m and n changes no bit.
@@ -79,13 +76,12 @@ int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* 
 /* The same for 16-bit floats, with b in panels of pairs: summed in f32 and rounded once, after the epilogue. bf16 is
  * multiplied in pairs where the processor does so faster, otherwise as the f32 product of the widened operands. Cutting
  * m and n changes no bit. */
-#define RT_DECLARE_PACKED_HALF(s)                                                                                      \
+#define RT_DECLARE_PACKED_HALF(T, s)                                                                                   \
     int rt_matmul_packed_##s(struct rt *rt, uint16_t *y /* (m,n) */, const uint16_t *a /* (m,k) */,                    \
                              const uint16_t *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,                 \
                              const struct rt_epilogue_half *epilogue);
 
-RT_DECLARE_PACKED_HALF(bf16)
-RT_DECLARE_PACKED_HALF(fp16)
+RT_HALVES(RT_DECLARE_PACKED_HALF)
 
 /* --- 8-bit floats --- */
 
@@ -94,10 +90,8 @@ RT_DECLARE_PACKED_HALF(fp16)
     void rt_quantize_##s(uint8_t *q /* (m,c) */, float *most /* () */, const T *x /* (m,c) */,                         \
                          const float *scale /* () */, int64_t m, int64_t c, enum rt_fp8 format);
 
-RT_DECLARE_QUANTIZE(float, f32)
-RT_DECLARE_QUANTIZE(double, f64)
-RT_DECLARE_QUANTIZE(uint16_t, bf16)
-RT_DECLARE_QUANTIZE(uint16_t, fp16)
+RT_FLOATS(RT_DECLARE_QUANTIZE)
+RT_HALVES(RT_DECLARE_QUANTIZE)
 
 /* y(m,n) = *unscale_a * *unscale_b * a(m,k) b(k,n) for 8-bit floats, b stored as (n,k): summed in f32 like
  * rt_matmul_bf16 and rounded once to f32, bf16 or fp16. `fast` affects GPUs only. */
@@ -118,8 +112,7 @@ void rt_unpack_codes(void *y /* (count) */, const uint8_t *x, enum rt_dtype dtyp
                               int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,                     \
                               enum rt_dtype codes, double offset, int turned);
 
-RT_DECLARE_DEQUANT(float, f32)
-RT_DECLARE_DEQUANT(double, f64)
+RT_FLOATS(RT_DECLARE_DEQUANT)
 
 /* y(batch,m,n) = (x(batch,m,k) - x_zero) (w(batch,k,n) - w_zero), exact in 32 bits; w as (batch,n,k) with `turned`. x
  * and w are of i8 or u8. A zero point is NULL for 0, or of its operand's type; with per_column, w_zero has n
@@ -153,10 +146,8 @@ int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void *w, const v
     void rt_rmsnorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */, int64_t outer,     \
                         int64_t c, double epsilon);
 
-RT_DECLARE_NORMALIZE(float, f32)
-RT_DECLARE_NORMALIZE(double, f64)
-RT_DECLARE_NORMALIZE(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
-RT_DECLARE_NORMALIZE(uint16_t, fp16)
+RT_FLOATS(RT_DECLARE_NORMALIZE)
+RT_HALVES(RT_DECLARE_NORMALIZE) /* computed in f32, as of f32 operands, and rounded once */
 
 /* --- Cross entropy --- */
 
@@ -219,10 +210,8 @@ struct rt_attention {
                          const T *k /* (b..,kv,s,d) */, const T *v /* (b..,kv,s,e) */, const uint8_t *keep,            \
                          const T *bias, const T *sink, const struct rt_attention *shape);
 
-RT_DECLARE_ATTENTION(float, f32)
-RT_DECLARE_ATTENTION(double, f64)
-RT_DECLARE_ATTENTION(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
-RT_DECLARE_ATTENTION(uint16_t, fp16)
+RT_FLOATS(RT_DECLARE_ATTENTION)
+RT_HALVES(RT_DECLARE_ATTENTION) /* computed in f32, as of f32 operands, and rounded once */
 
 /* A tensor whose neighbours in each dimension are `step` elements apart; 1 in the last. */
 struct rt_strided {
@@ -240,8 +229,7 @@ struct rt_strided {
                                const uint8_t *keep, const T *bias, const T *sink, const struct rt_attention *shape);
 
 RT_DECLARE_FLASH(float, f32)
-RT_DECLARE_FLASH(uint16_t, bf16) /* computed in f32, as of f32 operands, and rounded once */
-RT_DECLARE_FLASH(uint16_t, fp16)
+RT_HALVES(RT_DECLARE_FLASH) /* computed in f32, as of f32 operands, and rounded once */
 
 int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, const struct rt_strided *dk,
                                 const struct rt_strided *dv, const struct rt_strided *dy, const struct rt_strided *q,
@@ -259,8 +247,7 @@ int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, cons
                               const struct rt_attention *shape);
 
 RT_DECLARE_RING(float, f32)
-RT_DECLARE_RING(uint16_t, bf16)
-RT_DECLARE_RING(uint16_t, fp16)
+RT_HALVES(RT_DECLARE_RING)
 
 int rt_ring_attention_grad_f32(struct rt *rt, int axis, int64_t blocks, int64_t grain, const struct rt_strided *dq,
                                const struct rt_strided *dk, const struct rt_strided *dv, const struct rt_strided *dy,
@@ -326,25 +313,20 @@ void rt_add_squares_f64(double *y, const double *sum, const double *x, int64_t n
     void rt_cumprod_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,        \
                         int64_t inner, int exclusive, int reverse);
 
-RT_DECLARE_REDUCE(float, f32)
-RT_DECLARE_REDUCE(double, f64)
-RT_DECLARE_REDUCE(int64_t, i64)
-RT_DECLARE_REDUCE(int32_t, i32)
+RT_NUMBERS(RT_DECLARE_REDUCE)
 
 #define RT_DECLARE_CUMPROD_GRAD(T, s)                                                                                  \
     void rt_cumprod_grad_##s(T *dx /* (outer,c,inner) */, const T *x /* (outer,c,inner) */,                            \
                              const T *dy /* (outer,c,inner) */, int64_t outer, int64_t c, int64_t inner,               \
                              int exclusive, int reverse);
 
-RT_DECLARE_CUMPROD_GRAD(float, f32)
-RT_DECLARE_CUMPROD_GRAD(double, f64)
+RT_FLOATS(RT_DECLARE_CUMPROD_GRAD)
 
-#define RT_DECLARE_REDUCE_HALF(s)                                                                                      \
+#define RT_DECLARE_REDUCE_HALF(T, s)                                                                                   \
     void rt_reduce_max_##s(uint16_t *y /* (outer,inner) */, const uint16_t *x /* (outer,r,inner) */, int64_t outer,    \
                            int64_t r, int64_t inner);
 
-RT_DECLARE_REDUCE_HALF(bf16)
-RT_DECLARE_REDUCE_HALF(fp16)
+RT_HALVES(RT_DECLARE_REDUCE_HALF)
 
 /* The positions of the k largest (else smallest) elements along the middle dimension, in this order; of equal elements
  * the first comes first, and NaN is larger than every number (as in NumPy). k <= c. */
@@ -352,10 +334,7 @@ RT_DECLARE_REDUCE_HALF(fp16)
     void rt_topk_##s(int64_t *y /* (outer,k,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,     \
                      int64_t inner, int64_t k, int largest);
 
-RT_DECLARE_TOPK(float, f32)
-RT_DECLARE_TOPK(double, f64)
-RT_DECLARE_TOPK(int64_t, i64)
-RT_DECLARE_TOPK(int32_t, i32)
+RT_NUMBERS(RT_DECLARE_TOPK)
 
 /* Which candidates of ONNX NonMaxSuppression-11 are kept: those that do not overlap one kept before them by more than
  * most[0], the ratio of intersection to union. Boxes are corners y1 x1 y2 x2 or, with `center`, x y width height; an
@@ -365,8 +344,7 @@ RT_DECLARE_TOPK(int32_t, i32)
                          const int64_t *candidates /* (n,c,k) */, const T *most, int64_t n, int64_t c, int64_t b,      \
                          int64_t k, int center);
 
-RT_DECLARE_SUPPRESS(float, f32)
-RT_DECLARE_SUPPRESS(double, f64)
+RT_FLOATS(RT_DECLARE_SUPPRESS)
 
 /* ONNX TfIdfVectorizer-9: how often each of the n-grams, grams(g,l), is in each row of x(n,c), with its elements 1, 2
  * .. `distances` apart. N-grams of one element are counted once. */
@@ -377,10 +355,7 @@ void rt_count_ngrams(int64_t *y /* (n,g) */, const int64_t *x, const int64_t *gr
  * rounded once. */
 #define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
 
-RT_DECLARE_RANGE(float, f32)
-RT_DECLARE_RANGE(double, f64)
-RT_DECLARE_RANGE(int64_t, i64)
-RT_DECLARE_RANGE(int32_t, i32)
+RT_NUMBERS(RT_DECLARE_RANGE)
 
 /* --- Movement --- */
 
@@ -398,7 +373,7 @@ RT_DECLARE_RANGE(int32_t, i32)
  * trilu       ONNX Trilu-14: keeps column >= row + k (upper) or column <= row + k, zeros elsewhere. Element (0,0)
  * of x is (row_start, column_start) of the matrix that k is about, and the second half of the rows is
  *             row_jump further. In place. */
-#define RT_DECLARE_MOVE(N)                                                                                             \
+#define RT_DECLARE_MOVE(T, N)                                                                                          \
     void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,               \
                            const int64_t *x_dims, const int *perm);                                                    \
     void rt_slice_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,          \
@@ -415,10 +390,7 @@ RT_DECLARE_RANGE(int32_t, i32)
                        int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start, int64_t row_jump,       \
                        int64_t column_start);
 
-RT_DECLARE_MOVE(1)
-RT_DECLARE_MOVE(2)
-RT_DECLARE_MOVE(4)
-RT_DECLARE_MOVE(8)
+RT_SIZES(RT_DECLARE_MOVE)
 
 /* --- Indexing --- */
 
@@ -436,7 +408,7 @@ RT_DECLARE_MOVE(8)
  * scatter_nd       ONNX ScatterND-18, reduction none, in batches: y = x, then updates(batch,count,inner) row j replaces
  *                  the block of y(batch, dims.., inner) that row j of index(batch,count,depth) names, in order of j: of
  *                  equal indices the last one wins. In place. */
-#define RT_DECLARE_INDEX(N)                                                                                            \
+#define RT_DECLARE_INDEX(T, N)                                                                                         \
     int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */,     \
                        const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent, int64_t inner, \
                        int64_t count, int64_t start, int64_t total);                                                   \
@@ -455,10 +427,7 @@ RT_DECLARE_MOVE(8)
                            const void *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth,     \
                            const int64_t *dims /* (depth) */, int64_t inner);
 
-RT_DECLARE_INDEX(1)
-RT_DECLARE_INDEX(2)
-RT_DECLARE_INDEX(4)
-RT_DECLARE_INDEX(8)
+RT_SIZES(RT_DECLARE_INDEX)
 
 /* y = x, class numbers as int64_t, of shape dims. A class outside [0, classes), other than `ignored` if `ignores`,
  * gives RT_ERROR_INPUT; the message has its index in the complete tensor, in which this part begins at `starts`. */
@@ -466,14 +435,11 @@ int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dim
                    const int64_t *dims, const int64_t *starts, int64_t classes, int ignores, int64_t ignored);
 
 /* y = x, integers of N bytes to divide by; a 0 gives RT_ERROR_INPUT with its index as above. In place. */
-#define RT_DECLARE_DIVISOR(N)                                                                                          \
+#define RT_DECLARE_DIVISOR(T, N)                                                                                       \
     int rt_divisor_b##N(struct rt *rt, void *y /* (dims) */, const void *x /* (dims) */, int ndim,                     \
                         const int64_t *dims, const int64_t *starts);
 
-RT_DECLARE_DIVISOR(1)
-RT_DECLARE_DIVISOR(2)
-RT_DECLARE_DIVISOR(4)
-RT_DECLARE_DIVISOR(8)
+RT_SIZES(RT_DECLARE_DIVISOR)
 
 /* gather_grad       gradient of gather with respect to x: y(outer,extent,inner) = 0, then y at index[i] of the middle
  *                   dimension += dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension
@@ -485,8 +451,7 @@ RT_DECLARE_DIVISOR(8)
                            const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
                            int64_t inner, int64_t count, int64_t start, int64_t total);
 
-RT_DECLARE_INDEX_ADD(float, f32)
-RT_DECLARE_INDEX_ADD(double, f64)
+RT_FLOATS(RT_DECLARE_INDEX_ADD)
 
 #define RT_DECLARE_SCATTER_FOLD(T, s, fold)                                                                            \
     int rt_scatter_elements_##fold##_##s(struct rt *rt, T *y /* (x_dims) */, const T *x /* (x_dims) */,                \
@@ -503,10 +468,7 @@ RT_DECLARE_INDEX_ADD(double, f64)
     RT_DECLARE_SCATTER_FOLD(T, s, max)                                                                                 \
     RT_DECLARE_SCATTER_FOLD(T, s, min)
 
-RT_DECLARE_SCATTER_FOLDS(float, f32)
-RT_DECLARE_SCATTER_FOLDS(double, f64)
-RT_DECLARE_SCATTER_FOLDS(int64_t, i64)
-RT_DECLARE_SCATTER_FOLDS(int32_t, i32)
+RT_NUMBERS(RT_DECLARE_SCATTER_FOLDS)
 
 /* gather of whole rows of a matrix (extent,inner) whose transpose is packed in panels (Note [Panels] in
  * base/shape/panel.h), because a product uses it too (tied embeddings). */
@@ -536,10 +498,8 @@ int rt_gather_packed_b2(struct rt *rt, void *y, const void *x, const void *index
                                   const T *dy /* (count,n) */, const void *index /* (count) */, int index_is_64,       \
                                   int64_t count, int64_t experts, int64_t k, int64_t n, int64_t start, int64_t total);
 
-RT_DECLARE_EXPERT(float, f32)
-RT_DECLARE_EXPERT(double, f64)
-RT_DECLARE_EXPERT(uint16_t, bf16)
-RT_DECLARE_EXPERT(uint16_t, fp16)
+RT_FLOATS(RT_DECLARE_EXPERT)
+RT_HALVES(RT_DECLARE_EXPERT)
 
 /* Buffers of experts. Each of `groups` groups has `rows` rows, `rows` / `tokens` for each of its tokens; row i of a
  * group belongs to the expert index(group,i) of `total`. The first `capacity` rows of an expert in a group, in order,
@@ -559,10 +519,8 @@ RT_DECLARE_EXPERT(uint16_t, fp16)
                               int index_is_64, int64_t groups, int64_t rows, int64_t tokens, int64_t h,                \
                               int64_t capacity, int64_t experts, int64_t start, int64_t total);
 
-RT_DECLARE_EXPERT_BUFFERS(float, f32)
-RT_DECLARE_EXPERT_BUFFERS(double, f64)
-RT_DECLARE_EXPERT_BUFFERS(uint16_t, bf16)
-RT_DECLARE_EXPERT_BUFFERS(uint16_t, fp16)
+RT_FLOATS(RT_DECLARE_EXPERT_BUFFERS)
+RT_HALVES(RT_DECLARE_EXPERT_BUFFERS)
 
 /* --- Random numbers --- */
 
@@ -579,16 +537,14 @@ struct rt_region {
     void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,             \
                         const struct rt_region *region, double ratio, int64_t key);
 
-RT_DECLARE_DROPOUT(float, f32)
-RT_DECLARE_DROPOUT(double, f64)
+RT_FLOATS(RT_DECLARE_DROPOUT)
 
 /* Uniform random numbers in the open interval (0, 1): the middles of 2^23 equal parts for f32, of 2^32 for f64. They
  * depend on the same as the mask of dropout. */
 #define RT_DECLARE_UNIFORM(T, s)                                                                                       \
     void rt_uniform_##s(T *y, const double *step, const double *micro, const struct rt_region *region, int64_t key);
 
-RT_DECLARE_UNIFORM(float, f32)
-RT_DECLARE_UNIFORM(double, f64)
+RT_FLOATS(RT_DECLARE_UNIFORM)
 
 /* --- Convolutions and pooling --- */
 

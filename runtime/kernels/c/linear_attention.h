@@ -3,6 +3,7 @@
 #define RT_KERNELS_C_LINEAR_ATTENTION_H
 
 #include "../../base/shape/linear_attention.h"
+#include "lists.h"
 
 /* linear_attention  ONNX LinearAttention-27: y(b,t,h g,v) and the state after the last step, state(b,h,k,v). For every
  *                   sequence and head, beginning with S = past, each step computes
@@ -23,7 +24,6 @@
                                       const T *q, const T *key, const T *value, const T *past, const T *decay,         \
                                       const T *rate, void *workspace, const struct rt_linear_attention *shape);
 
-RT_DECLARE_LINEAR_ATTENTION(float, f32)
-RT_DECLARE_LINEAR_ATTENTION(double, f64)
+RT_FLOATS(RT_DECLARE_LINEAR_ATTENTION)
 
 #endif

@@ -21,6 +21,17 @@
 #include "../../base/number/codes.h"
 #include "../../base/dtype.h"
 #include "../../base/number/half.h"
+#include "lists.h"
+
+/* A function of one number, x, or of two, a and b. */
+#define RT_MATH_OF(R, name, T, value)                                                                                  \
+    RT_INLINE R name(T x) {                                                                                            \
+        return value;                                                                                                  \
+    }
+#define RT_MATH_OF_TWO(T, name, value)                                                                                 \
+    RT_INLINE T name(T a, T b) {                                                                                       \
+        return value;                                                                                                  \
+    }
 
 /* --- Of any number type --- */
 
@@ -30,30 +41,14 @@
  * integers 0 to a negative power is 0. shift_left, shift_right: ONNX BitShift-28; by a negative number or by all bits
  * and more the result is that of shifting all bits out, 0, or -1 if a negative number is shifted right. */
 #define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                    \
-    RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
-        return (!(a <= b) & (b == b)) ? a : b;                                                                         \
-    }                                                                                                                  \
-    RT_INLINE T rt_min_##s(T a, T b) {                                                                                 \
-        return (!(a >= b) & (b == b)) ? a : b;                                                                         \
-    }                                                                                                                  \
-    RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
-        return a / b;                                                                                                  \
-    }                                                                                                                  \
-    RT_INLINE T rt_abs_##s(T x) {                                                                                      \
-        return fabs##SUFFIX(x);                                                                                        \
-    }                                                                                                                  \
-    RT_INLINE T rt_neg_##s(T x) {                                                                                      \
-        return -x;                                                                                                     \
-    }                                                                                                                  \
-    RT_INLINE T rt_sign_##s(T x) {                                                                                     \
-        return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x;                                                       \
-    }                                                                                                                  \
-    RT_INLINE T rt_pow_##s(T a, T b) {                                                                                 \
-        return pow##SUFFIX(a, b);                                                                                      \
-    }                                                                                                                  \
-    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                                \
-        return fmod##SUFFIX(a, b);                                                                                     \
-    }                                                                                                                  \
+    RT_MATH_OF_TWO(T, rt_max_##s, (!(a <= b) & (b == b)) ? a : b)                                                      \
+    RT_MATH_OF_TWO(T, rt_min_##s, (!(a >= b) & (b == b)) ? a : b)                                                      \
+    RT_MATH_OF_TWO(T, rt_div_##s, a / b)                                                                               \
+    RT_MATH_OF(T, rt_abs_##s, T, fabs##SUFFIX(x))                                                                      \
+    RT_MATH_OF(T, rt_neg_##s, T, -x)                                                                                   \
+    RT_MATH_OF(T, rt_sign_##s, T, x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x)                                    \
+    RT_MATH_OF_TWO(T, rt_pow_##s, pow##SUFFIX(a, b))                                                                   \
+    RT_MATH_OF_TWO(T, rt_fmod_##s, fmod##SUFFIX(a, b))                                                                 \
     RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
         T rest = fmod##SUFFIX(a, b);                                                                                   \
         if (rest == 0) return copysign##SUFFIX(rest, b);                                                               \
@@ -65,36 +60,16 @@ RT_MATH_FLOAT(double, f64, )
 
 /* U is wide enough that its arithmetic never happens in a signed type. */
 #define RT_MATH_WHOLE(T, s, U)                                                                                         \
-    RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
-        return a > b ? a : b;                                                                                          \
-    }                                                                                                                  \
-    RT_INLINE T rt_min_##s(T a, T b) {                                                                                 \
-        return a < b ? a : b;                                                                                          \
-    }                                                                                                                  \
-    RT_INLINE T rt_add_##s(T a, T b) {                                                                                 \
-        return (T)((U)a + (U)b);                                                                                       \
-    }                                                                                                                  \
-    RT_INLINE T rt_sub_##s(T a, T b) {                                                                                 \
-        return (T)((U)a - (U)b);                                                                                       \
-    }                                                                                                                  \
-    RT_INLINE T rt_mul_##s(T a, T b) {                                                                                 \
-        return (T)((U)a * (U)b);                                                                                       \
-    }                                                                                                                  \
-    RT_INLINE T rt_neg_##s(T x) {                                                                                      \
-        return (T)(0 - (U)x);                                                                                          \
-    }                                                                                                                  \
-    RT_INLINE T rt_bit_and_##s(T a, T b) {                                                                             \
-        return (T)(a & b);                                                                                             \
-    }                                                                                                                  \
-    RT_INLINE T rt_bit_or_##s(T a, T b) {                                                                              \
-        return (T)(a | b);                                                                                             \
-    }                                                                                                                  \
-    RT_INLINE T rt_bit_xor_##s(T a, T b) {                                                                             \
-        return (T)(a ^ b);                                                                                             \
-    }                                                                                                                  \
-    RT_INLINE T rt_shift_left_##s(T a, T b) {                                                                          \
-        return (uint64_t)b < 8 * sizeof(T) ? (T)((U)a << b) : (T)0;                                                    \
-    }                                                                                                                  \
+    RT_MATH_OF_TWO(T, rt_max_##s, a > b ? a : b)                                                                       \
+    RT_MATH_OF_TWO(T, rt_min_##s, a < b ? a : b)                                                                       \
+    RT_MATH_OF_TWO(T, rt_add_##s, (T)((U)a + (U)b))                                                                    \
+    RT_MATH_OF_TWO(T, rt_sub_##s, (T)((U)a - (U)b))                                                                    \
+    RT_MATH_OF_TWO(T, rt_mul_##s, (T)((U)a * (U)b))                                                                    \
+    RT_MATH_OF(T, rt_neg_##s, T, (T)(0 - (U)x))                                                                        \
+    RT_MATH_OF_TWO(T, rt_bit_and_##s, (T)(a & b))                                                                      \
+    RT_MATH_OF_TWO(T, rt_bit_or_##s, (T)(a | b))                                                                       \
+    RT_MATH_OF_TWO(T, rt_bit_xor_##s, (T)(a ^ b))                                                                      \
+    RT_MATH_OF_TWO(T, rt_shift_left_##s, (uint64_t)b < 8 * sizeof(T) ? (T)((U)a << b) : (T)0)                          \
     RT_INLINE T rt_pow_##s(T base, T exponent) {                                                                       \
         if (exponent < 1) {                                                                                            \
             if (exponent == 0 || base == 1) return 1;                                                                  \
@@ -108,46 +83,24 @@ RT_MATH_FLOAT(double, f64, )
 
 #define RT_MATH_SIGNED(T, s, U)                                                                                        \
     RT_MATH_WHOLE(T, s, U)                                                                                             \
-    RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
-        return b == 0 ? (T)0 : b == -1 ? rt_neg_##s(a) : (T)(a / b);                                                   \
-    }                                                                                                                  \
-    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                                \
-        return b == 0 || b == -1 ? (T)0 : (T)(a % b);                                                                  \
-    }                                                                                                                  \
+    RT_MATH_OF_TWO(T, rt_div_##s, b == 0 ? (T)0 : b == -1 ? rt_neg_##s(a) : (T)(a / b))                                \
+    RT_MATH_OF_TWO(T, rt_fmod_##s, b == 0 || b == -1 ? (T)0 : (T)(a % b))                                              \
     RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
         T rest = rt_fmod_##s(a, b);                                                                                    \
         return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest;                                              \
     }                                                                                                                  \
-    RT_INLINE T rt_abs_##s(T x) {                                                                                      \
-        return x < 0 ? rt_neg_##s(x) : x;                                                                              \
-    }                                                                                                                  \
-    RT_INLINE T rt_shift_right_##s(T a, T b) {                                                                         \
-        return (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);                                        \
-    }                                                                                                                  \
-    RT_INLINE T rt_sign_##s(T x) {                                                                                     \
-        return (T)((x > 0) - (x < 0));                                                                                 \
-    }
+    RT_MATH_OF(T, rt_abs_##s, T, x < 0 ? rt_neg_##s(x) : x)                                                            \
+    RT_MATH_OF_TWO(T, rt_shift_right_##s, (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0))             \
+    RT_MATH_OF(T, rt_sign_##s, T, (T)((x > 0) - (x < 0)))
 
 #define RT_MATH_UNSIGNED(T, s, U)                                                                                      \
     RT_MATH_WHOLE(T, s, U)                                                                                             \
-    RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
-        return b == 0 ? (T)0 : (T)(a / b);                                                                             \
-    }                                                                                                                  \
-    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                                \
-        return b == 0 ? (T)0 : (T)(a % b);                                                                             \
-    }                                                                                                                  \
-    RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
-        return rt_fmod_##s(a, b);                                                                                      \
-    }                                                                                                                  \
-    RT_INLINE T rt_abs_##s(T x) {                                                                                      \
-        return x;                                                                                                      \
-    }                                                                                                                  \
-    RT_INLINE T rt_shift_right_##s(T a, T b) {                                                                         \
-        return (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)0;                                                       \
-    }                                                                                                                  \
-    RT_INLINE T rt_sign_##s(T x) {                                                                                     \
-        return x != 0;                                                                                                 \
-    }
+    RT_MATH_OF_TWO(T, rt_div_##s, b == 0 ? (T)0 : (T)(a / b))                                                          \
+    RT_MATH_OF_TWO(T, rt_fmod_##s, b == 0 ? (T)0 : (T)(a % b))                                                         \
+    RT_MATH_OF_TWO(T, rt_mod_##s, rt_fmod_##s(a, b))                                                                   \
+    RT_MATH_OF(T, rt_abs_##s, T, x)                                                                                    \
+    RT_MATH_OF_TWO(T, rt_shift_right_##s, (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)0)                            \
+    RT_MATH_OF(T, rt_sign_##s, T, x != 0)
 
 RT_MATH_SIGNED(int64_t, i64, uint64_t)
 RT_MATH_SIGNED(int32_t, i32, uint32_t)
@@ -278,29 +231,17 @@ RT_INLINE float rt_sigmoid_f32(float x) {
 }
 
 /* ONNX Softplus-1: log(1 + e^x) = max(x, 0) + log(1 + e^-|x|). */
-RT_INLINE float rt_softplus_f32(float x) {
-    return rt_max_f32(x, 0.0f) + rt_log1p_unit_f32(rt_exp_f32(-fabsf(x)));
-}
+RT_MATH_OF(float, rt_softplus_f32, float, rt_max_f32(x, 0.0f) + rt_log1p_unit_f32(rt_exp_f32(-fabsf(x))))
 
-RT_INLINE double rt_exp_f64(double x) {
-    return exp(x);
-}
-RT_INLINE double rt_log_f64(double x) {
-    return log(x);
-}
-RT_INLINE double rt_tanh_f64(double x) {
-    return tanh(x);
-}
-RT_INLINE double rt_erf_f64(double x) {
-    return erf(x);
-}
+RT_MATH_OF(double, rt_exp_f64, double, exp(x))
+RT_MATH_OF(double, rt_log_f64, double, log(x))
+RT_MATH_OF(double, rt_tanh_f64, double, tanh(x))
+RT_MATH_OF(double, rt_erf_f64, double, erf(x))
 RT_INLINE double rt_sigmoid_f64(double x) {
     double e = exp(-fabs(x));
     return (x < 0 ? e : 1.0) / (1.0 + e);
 }
-RT_INLINE double rt_softplus_f64(double x) {
-    return rt_max_f64(x, 0.0) + log1p(exp(-fabs(x)));
-}
+RT_MATH_OF(double, rt_softplus_f64, double, rt_max_f64(x, 0.0) + log1p(exp(-fabs(x))))
 
 /* --- Casts --- */
 
@@ -308,130 +249,54 @@ RT_INLINE double rt_softplus_f64(double x) {
  * base/number/codes.h, as rt_convert does it: floats to integers truncate, out of range gives the nearest bound and NaN
  * 0; integers keep their low bits; to bool is "not zero"; a result is rounded once, to nearest even. Halves are their
  * bits in a uint16_t. */
-RT_INLINE float rt_cast_f32_f32(float x) {
-    return x;
-}
-RT_INLINE double rt_cast_f32_f64(float x) {
-    return (double)x;
-}
-RT_INLINE float rt_cast_f64_f32(double x) {
-    return (float)x;
-}
-RT_INLINE double rt_cast_f64_f64(double x) {
-    return x;
-}
-RT_INLINE uint8_t rt_cast_f32_bool(float x) {
-    return x != 0;
-}
-RT_INLINE uint8_t rt_cast_f64_bool(double x) {
-    return x != 0;
-}
-RT_INLINE uint8_t rt_cast_bool_bool(uint8_t x) {
-    return x != 0;
-}
-RT_INLINE float rt_cast_bool_f32(uint8_t x) {
-    return (float)(x != 0);
-}
-RT_INLINE double rt_cast_bool_f64(uint8_t x) {
-    return (double)(x != 0);
-}
+RT_MATH_OF(float, rt_cast_f32_f32, float, x)
+RT_MATH_OF(double, rt_cast_f32_f64, float, (double)x)
+RT_MATH_OF(float, rt_cast_f64_f32, double, (float)x)
+RT_MATH_OF(double, rt_cast_f64_f64, double, x)
+RT_MATH_OF(uint8_t, rt_cast_f32_bool, float, x != 0)
+RT_MATH_OF(uint8_t, rt_cast_f64_bool, double, x != 0)
+RT_MATH_OF(uint8_t, rt_cast_bool_bool, uint8_t, x != 0)
+RT_MATH_OF(float, rt_cast_bool_f32, uint8_t, (float)(x != 0))
+RT_MATH_OF(double, rt_cast_bool_f64, uint8_t, (double)(x != 0))
 
-RT_INLINE float rt_cast_fp16_f32(uint16_t x) {
-    return rt_f16_to_f32(x);
-}
-RT_INLINE float rt_cast_bf16_f32(uint16_t x) {
-    return rt_bf16_to_f32(x);
-}
-RT_INLINE double rt_cast_fp16_f64(uint16_t x) {
-    return (double)rt_f16_to_f32(x);
-}
-RT_INLINE double rt_cast_bf16_f64(uint16_t x) {
-    return (double)rt_bf16_to_f32(x);
-}
-RT_INLINE uint8_t rt_cast_fp16_bool(uint16_t x) {
-    return rt_f16_to_f32(x) != 0;
-}
-RT_INLINE uint8_t rt_cast_bf16_bool(uint16_t x) {
-    return rt_bf16_to_f32(x) != 0;
-}
-RT_INLINE uint16_t rt_cast_f32_fp16(float x) {
-    return rt_f32_to_f16(x);
-}
-RT_INLINE uint16_t rt_cast_f32_bf16(float x) {
-    return rt_f32_to_bf16(x);
-}
+RT_MATH_OF(float, rt_cast_fp16_f32, uint16_t, rt_f16_to_f32(x))
+RT_MATH_OF(float, rt_cast_bf16_f32, uint16_t, rt_bf16_to_f32(x))
+RT_MATH_OF(double, rt_cast_fp16_f64, uint16_t, (double)rt_f16_to_f32(x))
+RT_MATH_OF(double, rt_cast_bf16_f64, uint16_t, (double)rt_bf16_to_f32(x))
+RT_MATH_OF(uint8_t, rt_cast_fp16_bool, uint16_t, rt_f16_to_f32(x) != 0)
+RT_MATH_OF(uint8_t, rt_cast_bf16_bool, uint16_t, rt_bf16_to_f32(x) != 0)
+RT_MATH_OF(uint16_t, rt_cast_f32_fp16, float, rt_f32_to_f16(x))
+RT_MATH_OF(uint16_t, rt_cast_f32_bf16, float, rt_f32_to_bf16(x))
 /* To the nearest half, as an f32. */
-RT_INLINE float rt_round_fp16(float x) {
-    return rt_f16_to_f32(rt_f32_to_f16(x));
-}
-RT_INLINE float rt_round_bf16(float x) {
-    return rt_bf16_to_f32(rt_f32_to_bf16(x));
-}
-RT_INLINE uint16_t rt_cast_fp16_fp16(uint16_t x) {
-    return x;
-}
-RT_INLINE uint16_t rt_cast_bf16_bf16(uint16_t x) {
-    return x;
-}
-RT_INLINE uint16_t rt_cast_fp16_bf16(uint16_t x) {
-    return rt_f32_to_bf16(rt_f16_to_f32(x));
-}
-RT_INLINE uint16_t rt_cast_bf16_fp16(uint16_t x) {
-    return rt_f32_to_f16(rt_bf16_to_f32(x));
-}
+RT_MATH_OF(float, rt_round_fp16, float, rt_f16_to_f32(rt_f32_to_f16(x)))
+RT_MATH_OF(float, rt_round_bf16, float, rt_bf16_to_f32(rt_f32_to_bf16(x)))
+RT_MATH_OF(uint16_t, rt_cast_fp16_fp16, uint16_t, x)
+RT_MATH_OF(uint16_t, rt_cast_bf16_bf16, uint16_t, x)
+RT_MATH_OF(uint16_t, rt_cast_fp16_bf16, uint16_t, rt_f32_to_bf16(rt_f16_to_f32(x)))
+RT_MATH_OF(uint16_t, rt_cast_bf16_fp16, uint16_t, rt_f32_to_f16(rt_bf16_to_f32(x)))
 
 /* (F)HIGH may round up to one more than the type holds; the comparison then still sends everything beyond to HIGH.
  */
 #define RT_CAST_FLOAT_WHOLE(F, f, T, t, LOW, HIGH)                                                                     \
-    RT_INLINE T rt_cast_##f##_##t(F x) {                                                                               \
-        return x != x ? (T)0 : x <= (F)LOW ? (T)LOW : x >= (F)HIGH ? (T)HIGH : (T)x;                                   \
-    }
+    RT_MATH_OF(T, rt_cast_##f##_##t, F, x != x ? (T)0 : x <= (F)LOW ? (T)LOW : x >= (F)HIGH ? (T)HIGH : (T)x)
 
 #define RT_CAST_WHOLE(T, t, LOW, HIGH)                                                                                 \
     RT_CAST_FLOAT_WHOLE(float, f32, T, t, LOW, HIGH)                                                                   \
     RT_CAST_FLOAT_WHOLE(double, f64, T, t, LOW, HIGH)                                                                  \
-    RT_INLINE T rt_cast_fp16_##t(uint16_t x) {                                                                         \
-        return rt_cast_f32_##t(rt_f16_to_f32(x));                                                                      \
-    }                                                                                                                  \
-    RT_INLINE T rt_cast_bf16_##t(uint16_t x) {                                                                         \
-        return rt_cast_f32_##t(rt_bf16_to_f32(x));                                                                     \
-    }                                                                                                                  \
-    RT_INLINE T rt_cast_bool_##t(uint8_t x) {                                                                          \
-        return (T)(x != 0);                                                                                            \
-    }                                                                                                                  \
-    RT_INLINE uint8_t rt_cast_##t##_bool(T x) {                                                                        \
-        return x != 0;                                                                                                 \
-    }                                                                                                                  \
-    RT_INLINE float rt_cast_##t##_f32(T x) {                                                                           \
-        return (float)x;                                                                                               \
-    }                                                                                                                  \
-    RT_INLINE double rt_cast_##t##_f64(T x) {                                                                          \
-        return (double)x;                                                                                              \
-    }                                                                                                                  \
-    RT_INLINE int64_t rt_cast_##t##_i64(T x) {                                                                         \
-        return (int64_t)x;                                                                                             \
-    }                                                                                                                  \
-    RT_INLINE int32_t rt_cast_##t##_i32(T x) {                                                                         \
-        return (int32_t)x;                                                                                             \
-    }                                                                                                                  \
-    RT_INLINE int16_t rt_cast_##t##_i16(T x) {                                                                         \
-        return (int16_t)x;                                                                                             \
-    }                                                                                                                  \
-    RT_INLINE int8_t rt_cast_##t##_i8(T x) {                                                                           \
-        return (int8_t)x;                                                                                              \
-    }                                                                                                                  \
-    RT_INLINE uint64_t rt_cast_##t##_u64(T x) {                                                                        \
-        return (uint64_t)x;                                                                                            \
-    }                                                                                                                  \
-    RT_INLINE uint32_t rt_cast_##t##_u32(T x) {                                                                        \
-        return (uint32_t)x;                                                                                            \
-    }                                                                                                                  \
-    RT_INLINE uint16_t rt_cast_##t##_u16(T x) {                                                                        \
-        return (uint16_t)x;                                                                                            \
-    }                                                                                                                  \
-    RT_INLINE uint8_t rt_cast_##t##_u8(T x) {                                                                          \
-        return (uint8_t)x;                                                                                             \
-    }
+    RT_MATH_OF(T, rt_cast_fp16_##t, uint16_t, rt_cast_f32_##t(rt_f16_to_f32(x)))                                       \
+    RT_MATH_OF(T, rt_cast_bf16_##t, uint16_t, rt_cast_f32_##t(rt_bf16_to_f32(x)))                                      \
+    RT_MATH_OF(T, rt_cast_bool_##t, uint8_t, (T)(x != 0))                                                              \
+    RT_MATH_OF(uint8_t, rt_cast_##t##_bool, T, x != 0)                                                                 \
+    RT_MATH_OF(float, rt_cast_##t##_f32, T, (float)x)                                                                  \
+    RT_MATH_OF(double, rt_cast_##t##_f64, T, (double)x)                                                                \
+    RT_MATH_OF(int64_t, rt_cast_##t##_i64, T, (int64_t)x)                                                              \
+    RT_MATH_OF(int32_t, rt_cast_##t##_i32, T, (int32_t)x)                                                              \
+    RT_MATH_OF(int16_t, rt_cast_##t##_i16, T, (int16_t)x)                                                              \
+    RT_MATH_OF(int8_t, rt_cast_##t##_i8, T, (int8_t)x)                                                                 \
+    RT_MATH_OF(uint64_t, rt_cast_##t##_u64, T, (uint64_t)x)                                                            \
+    RT_MATH_OF(uint32_t, rt_cast_##t##_u32, T, (uint32_t)x)                                                            \
+    RT_MATH_OF(uint16_t, rt_cast_##t##_u16, T, (uint16_t)x)                                                            \
+    RT_MATH_OF(uint8_t, rt_cast_##t##_u8, T, (uint8_t)x)
 
 RT_CAST_WHOLE(int64_t, i64, INT64_MIN, INT64_MAX)
 RT_CAST_WHOLE(int32_t, i32, INT32_MIN, INT32_MAX)
@@ -444,12 +309,8 @@ RT_CAST_WHOLE(uint8_t, u8, 0, UINT8_MAX)
 
 /* Types that f32 holds exactly become halves through it. */
 #define RT_CAST_NARROW_HALF(T, t)                                                                                      \
-    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                       \
-        return rt_f32_to_f16(rt_cast_##t##_f32(x));                                                                    \
-    }                                                                                                                  \
-    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                       \
-        return rt_f32_to_bf16(rt_cast_##t##_f32(x));                                                                   \
-    }
+    RT_MATH_OF(uint16_t, rt_cast_##t##_fp16, T, rt_f32_to_f16(rt_cast_##t##_f32(x)))                                   \
+    RT_MATH_OF(uint16_t, rt_cast_##t##_bf16, T, rt_f32_to_bf16(rt_cast_##t##_f32(x)))
 
 RT_CAST_NARROW_HALF(int16_t, i16)
 RT_CAST_NARROW_HALF(int8_t, i8)
@@ -468,20 +329,12 @@ RT_INLINE float rt_odd_f32(double x) {
 }
 
 /* Integers become doubles of at most 53 bits in the same way. */
-RT_INLINE double rt_odd_u64(uint64_t x) {
-    return x >> 53 ? (double)((x >> 11 | ((x & 0x7ff) != 0)) << 11) : (double)x;
-}
-RT_INLINE double rt_odd_i64(int64_t x) {
-    return x < 0 ? -rt_odd_u64(0 - (uint64_t)x) : rt_odd_u64((uint64_t)x);
-}
+RT_MATH_OF(double, rt_odd_u64, uint64_t, x >> 53 ? (double)((x >> 11 | ((x & 0x7ff) != 0)) << 11) : (double)x)
+RT_MATH_OF(double, rt_odd_i64, int64_t, x < 0 ? -rt_odd_u64(0 - (uint64_t)x) : rt_odd_u64((uint64_t)x))
 
 #define RT_CAST_WIDE_HALF(T, t, WIDE)                                                                                  \
-    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                       \
-        return rt_f32_to_f16(rt_odd_f32(WIDE(x)));                                                                     \
-    }                                                                                                                  \
-    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                       \
-        return rt_f32_to_bf16(rt_odd_f32(WIDE(x)));                                                                    \
-    }
+    RT_MATH_OF(uint16_t, rt_cast_##t##_fp16, T, rt_f32_to_f16(rt_odd_f32(WIDE(x))))                                    \
+    RT_MATH_OF(uint16_t, rt_cast_##t##_bf16, T, rt_f32_to_bf16(rt_odd_f32(WIDE(x))))
 
 RT_CAST_WIDE_HALF(double, f64, (double))
 RT_CAST_WIDE_HALF(int64_t, i64, rt_odd_i64)
@@ -506,28 +359,16 @@ RT_CAST_WIDE_HALF(uint32_t, u32, (double))
     CAST(uint16_t, u16, (float), code)                                                                                 \
     CAST(uint8_t, u8, (float), code)
 
-RT_INLINE float rt_odd_f32_i64(int64_t x) {
-    return rt_odd_f32(rt_odd_i64(x));
-}
-RT_INLINE float rt_odd_f32_u64(uint64_t x) {
-    return rt_odd_f32(rt_odd_u64(x));
-}
+RT_MATH_OF(float, rt_odd_f32_i64, int64_t, rt_odd_f32(rt_odd_i64(x)))
+RT_MATH_OF(float, rt_odd_f32_u64, uint64_t, rt_odd_f32(rt_odd_u64(x)))
 
 #define RT_CAST_FLOAT_CODE(T, t, TO_F32, code)                                                                         \
-    RT_INLINE uint8_t rt_cast_##t##_##code(T x) {                                                                      \
-        return rt_f32_to_code_##code(TO_F32(x));                                                                       \
-    }                                                                                                                  \
-    RT_INLINE T rt_cast_##code##_##t(uint8_t x) {                                                                      \
-        return rt_cast_f32_##t(rt_code_##code##_to_f32(x));                                                            \
-    }
+    RT_MATH_OF(uint8_t, rt_cast_##t##_##code, T, rt_f32_to_code_##code(TO_F32(x)))                                     \
+    RT_MATH_OF(T, rt_cast_##code##_##t, uint8_t, rt_cast_f32_##t(rt_code_##code##_to_f32(x)))
 #define RT_CAST_FLOAT_CODES(code)                                                                                      \
     RT_CAST_TYPES(RT_CAST_FLOAT_CODE, code)                                                                            \
-    RT_INLINE uint8_t rt_cast_bool_##code(uint8_t x) {                                                                 \
-        return rt_f32_to_code_##code((float)(x != 0));                                                                 \
-    }                                                                                                                  \
-    RT_INLINE uint8_t rt_cast_##code##_bool(uint8_t x) {                                                               \
-        return rt_code_##code##_to_f32(x) != 0;                                                                        \
-    }
+    RT_MATH_OF(uint8_t, rt_cast_bool_##code, uint8_t, rt_f32_to_code_##code((float)(x != 0)))                          \
+    RT_MATH_OF(uint8_t, rt_cast_##code##_bool, uint8_t, rt_code_##code##_to_f32(x) != 0)
 RT_CAST_FLOAT_CODES(e4m3fn)
 RT_CAST_FLOAT_CODES(e4m3fnuz)
 RT_CAST_FLOAT_CODES(e5m2)
@@ -538,22 +379,14 @@ RT_CAST_FLOAT_CODES(e2m3)
 RT_CAST_FLOAT_CODES(e2m1)
 
 #define RT_CAST_WHOLE_CODE(T, t, wide, code)                                                                           \
-    RT_INLINE uint8_t rt_cast_##t##_##code(T x) {                                                                      \
-        return rt_code_of_##code((uint64_t)rt_cast_##t##_i64(x));                                                      \
-    }                                                                                                                  \
-    RT_INLINE T rt_cast_##code##_##t(uint8_t x) {                                                                      \
-        return rt_cast_##wide##_##t(rt_code_##code(x));                                                                \
-    }
+    RT_MATH_OF(uint8_t, rt_cast_##t##_##code, T, rt_code_of_##code((uint64_t)rt_cast_##t##_i64(x)))                    \
+    RT_MATH_OF(T, rt_cast_##code##_##t, uint8_t, rt_cast_##wide##_##t(rt_code_##code(x)))
 #define RT_CAST_SIGNED_CODE(T, t, TO_F32, code)   RT_CAST_WHOLE_CODE(T, t, i8, code)
 #define RT_CAST_UNSIGNED_CODE(T, t, TO_F32, code) RT_CAST_WHOLE_CODE(T, t, u8, code)
 #define RT_CAST_WHOLE_CODES(CAST, code)                                                                                \
     RT_CAST_TYPES(CAST, code)                                                                                          \
-    RT_INLINE uint8_t rt_cast_bool_##code(uint8_t x) {                                                                 \
-        return rt_code_of_##code(x != 0);                                                                              \
-    }                                                                                                                  \
-    RT_INLINE uint8_t rt_cast_##code##_bool(uint8_t x) {                                                               \
-        return rt_code_##code(x) != 0;                                                                                 \
-    }
+    RT_MATH_OF(uint8_t, rt_cast_bool_##code, uint8_t, rt_code_of_##code(x != 0))                                       \
+    RT_MATH_OF(uint8_t, rt_cast_##code##_bool, uint8_t, rt_code_##code(x) != 0)
 RT_CAST_WHOLE_CODES(RT_CAST_SIGNED_CODE, i4)
 RT_CAST_WHOLE_CODES(RT_CAST_UNSIGNED_CODE, u4)
 RT_CAST_WHOLE_CODES(RT_CAST_SIGNED_CODE, i2)

@@ -34,7 +34,6 @@
         return common > 0 && all > 0 && common / all > most;                                                           \
     }
 
-RT_DEFINE_OVERLAP(float, f32)
-RT_DEFINE_OVERLAP(double, f64)
+RT_FLOATS(RT_DEFINE_OVERLAP)
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "../../base/number/philox.h"
 #include "internal.h"
+#include "types.h"
 
 #include <string.h>
 
@@ -44,67 +45,36 @@ static int64_t place_of(const struct rt_region *region, const struct runs *runs,
 
 /* Parameters of a step's random choices. */
 struct draw {
-    uint64_t stream, key, least; /* a word below `least` drops its element */
+    uint64_t stream, key;
+    uint64_t least; /* a word below drops its element */
+    double scale;   /* of the others */
 };
 
-#define DEFINE_DROPOUT(T, s)                                                                                           \
-    static void drop_##s(T *y, const T *x, int64_t n, uint64_t place, const struct draw *draw, T scale) {              \
-        struct rt_philox block = rt_philox_at(place / 4, draw->stream, draw->key);                                     \
-        for (int64_t i = 0; i < n; i++, place++) {                                                                     \
-            if (place % 4 == 0) block = rt_philox_at(place / 4, draw->stream, draw->key);                              \
-            y[i] = x[i] * (block.word[place % 4] < draw->least ? 0 : scale);                                           \
-        }                                                                                                              \
-    }                                                                                                                  \
-    void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,             \
-                        const struct rt_region *region, double ratio, int64_t key) {                                   \
-        const struct runs runs = find_runs(region);                                                                    \
-        const int64_t pieces = (runs.length + RUN - 1) / RUN;                                                          \
-        const struct draw draw = {(uint64_t)*step << 32 | (uint32_t)*micro, (uint64_t)key,                             \
-                                  (uint64_t)(ratio * 4294967296.0)};                                                   \
-        if (*training == 0 || ratio == 0) {                                                                            \
-            if (y != x && runs.count * runs.length > 0) memcpy(y, x, (size_t)(runs.count * runs.length) * sizeof *y);  \
-            return;                                                                                                    \
-        }                                                                                                              \
-        _Pragma(                                                                                                       \
-            "omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)") for (int64_t piece =   \
-                                                                                                         0;            \
-                                                                                                     piece <           \
-                                                                                                     runs.count *      \
-                                                                                                         pieces;       \
-                                                                                                     piece++) {        \
-            const int64_t run = piece / pieces, from = piece % pieces * RUN, at = run * runs.length + from;            \
-            drop_##s(y + at, x + at, min_i64(RUN, runs.length - from),                                                 \
-                     (uint64_t)(place_of(region, &runs, run) + from), &draw, (T)(1 / (1 - ratio)));                    \
-        }                                                                                                              \
+static struct draw draw_of(const double *step, const double *micro, int64_t key, double ratio) {
+    return (struct draw){(uint64_t)*step << 32 | (uint32_t)*micro, (uint64_t)key, (uint64_t)(ratio * 4294967296.0),
+                         1 / (1 - ratio)};
+}
+
+/* Elements [at, at + n) of the part, which begin at `place` in the complete tensor. */
+typedef void fill_fn(void *y, const void *x, int64_t at, int64_t n, uint64_t place, const struct draw *draw);
+
+static void fill(void *y, const void *x, const struct rt_region *region, const struct draw *draw, fill_fn *some) {
+    const struct runs runs = find_runs(region);
+    const int64_t pieces = (runs.length + RUN - 1) / RUN;
+#pragma omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)
+    for (int64_t piece = 0; piece < runs.count * pieces; piece++) {
+        const int64_t run = piece / pieces, from = piece % pieces * RUN;
+        some(y, x, run * runs.length + from, min_i64(RUN, runs.length - from),
+             (uint64_t)(place_of(region, &runs, run) + from), draw);
     }
+}
 
-DEFINE_DROPOUT(float, f32)
-DEFINE_DROPOUT(double, f64)
+static int64_t elements_of(const struct rt_region *region) {
+    const struct runs runs = find_runs(region);
+    return runs.count * runs.length;
+}
 
-#define DEFINE_UNIFORM(T, s, SPARE)                                                                                    \
-    static void draw_##s(T *y, int64_t n, uint64_t place, const struct draw *draw) {                                   \
-        struct rt_philox block = rt_philox_at(place / 4, draw->stream, draw->key);                                     \
-        for (int64_t i = 0; i < n; i++, place++) {                                                                     \
-            if (place % 4 == 0) block = rt_philox_at(place / 4, draw->stream, draw->key);                              \
-            y[i] = ((T)(block.word[place % 4] >> SPARE) + (T)0.5) * (T)(1.0 / (UINT64_C(1) << (32 - SPARE)));          \
-        }                                                                                                              \
-    }                                                                                                                  \
-    void rt_uniform_##s(T *y, const double *step, const double *micro, const struct rt_region *region, int64_t key) {  \
-        const struct runs runs = find_runs(region);                                                                    \
-        const int64_t pieces = (runs.length + RUN - 1) / RUN;                                                          \
-        const struct draw draw = {(uint64_t)*step << 32 | (uint32_t)*micro, (uint64_t)key, 0};                         \
-        _Pragma(                                                                                                       \
-            "omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)") for (int64_t piece =   \
-                                                                                                         0;            \
-                                                                                                     piece <           \
-                                                                                                     runs.count *      \
-                                                                                                         pieces;       \
-                                                                                                     piece++) {        \
-            const int64_t run = piece / pieces, from = piece % pieces * RUN;                                           \
-            draw_##s(y + run * runs.length + from, min_i64(RUN, runs.length - from),                                   \
-                     (uint64_t)(place_of(region, &runs, run) + from), &draw);                                          \
-        }                                                                                                              \
-    }
-
-DEFINE_UNIFORM(float, f32, 9)
-DEFINE_UNIFORM(double, f64, 0)
+#define T     TYPE(SUFFIX)
+#define PART  "random.inc"
+#define TYPES FLOATS
+#include "each.inc"

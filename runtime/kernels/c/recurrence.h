@@ -3,6 +3,7 @@
 #define RT_KERNELS_C_RECURRENCE_H
 
 #include "../../base/shape/recurrence.h"
+#include "lists.h"
 
 struct rt;
 
@@ -38,7 +39,6 @@ struct rt;
                                const T *initial /* (s,b,h) */, const T *vector, const int64_t *lengths /* (b) */,      \
                                void *workspace, const struct rt_recurrence *shape);
 
-RT_DECLARE_RECURRENCE(float, f32)
-RT_DECLARE_RECURRENCE(double, f64)
+RT_FLOATS(RT_DECLARE_RECURRENCE)
 
 #endif

@@ -48,8 +48,7 @@
         }                                                                                                              \
     }
 
-DEFINE_CUMPROD_GRAD(float, f32)
-DEFINE_CUMPROD_GRAD(double, f64)
+RT_FLOATS(DEFINE_CUMPROD_GRAD)
 
 #define DEFINE_RANGE(T, s, WIDE)                                                                                       \
     void rt_range_##s(T *y, int64_t count, T first, T delta, int64_t start) {                                          \
@@ -93,5 +92,4 @@ enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
         *y = *sum + sum_squares_##s(x, n);                                                                             \
     }
 
-DEFINE_SUM_SQUARES(float, f32)
-DEFINE_SUM_SQUARES(double, f64)
+RT_FLOATS(DEFINE_SUM_SQUARES)

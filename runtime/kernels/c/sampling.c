@@ -20,23 +20,6 @@ static int check_batch(struct rt *rt, const int64_t *batch, const struct rt_roi 
     return RT_OK;
 }
 
-/* The elements of a bin of MaxRoiPool along one dimension. */
-struct bin {
-    int64_t first, end;
-};
-
-static int64_t clipped(int64_t at, int64_t size) {
-    return at < 0 ? 0 : at > size ? size : at;
-}
-
-static struct bin bin_of(double from, double to, double scale, int64_t bin, int64_t bins, int64_t size) {
-    const double most = 1e15; /* any coordinate beyond is as far outside */
-    const double start = round(fmax(-most, fmin(most, from * scale))), end = round(fmax(-most, fmin(most, to * scale)));
-    const double extent = fmax(end - start + 1, 1) / (double)bins;
-    return (struct bin){clipped((int64_t)(floor((double)bin * extent) + start), size),
-                        clipped((int64_t)(ceil((double)(bin + 1) * extent) + start), size)};
-}
-
 #define T     TYPE(SUFFIX)
 #define PART  "sampling.inc"
 #define TYPES FLOATS

@@ -3,6 +3,7 @@
 #define RT_KERNELS_C_SAMPLING_H
 
 #include "../../base/shape/sampling.h"
+#include "lists.h"
 
 /* sample        ONNX GridSample-22 at points given in elements, the innermost dimension first: y(n,c,p) is x of that
  *               shape (n, c and ndim dimensions, at most RT_SAMPLE_DIMS) interpolated at points(n,p,ndim). `align` says
@@ -35,7 +36,6 @@
 
 struct rt;
 
-RT_DECLARE_SAMPLE(float, f32)
-RT_DECLARE_SAMPLE(double, f64)
+RT_FLOATS(RT_DECLARE_SAMPLE)
 
 #endif

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "../halves.h"
+#include "lists.h"
 
 #define STORED_AS_COMPUTED(T, s)                                                                                       \
     enum { is_stored_##s = 1 };                                                                                        \
@@ -51,8 +52,7 @@
         rt_narrow_##s(y, place, n);                                                                                    \
     }
 
-STORED_AS_COMPUTED(float, f32)
-STORED_AS_COMPUTED(double, f64)
+RT_FLOATS(STORED_AS_COMPUTED)
 STORED_AS_HALF(bf16)
 STORED_AS_HALF(fp16)
 

@@ -23,5 +23,4 @@
                 (uint8_t)is_kept_##s(y + row * k, boxes + row / c * b * 4, candidates + row * k, i, b, *most, center); \
     }
 
-RT_DEFINE_SUPPRESS(float, f32)
-RT_DEFINE_SUPPRESS(double, f64)
+RT_FLOATS(RT_DEFINE_SUPPRESS)

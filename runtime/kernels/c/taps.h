@@ -5,6 +5,44 @@
 #include "../../base/shape/sampling.h"
 #include "math.h"
 
+/* An image that is sampled: the extents of three dimensions, the first 1 where there are fewer. */
+struct rt_image {
+    int64_t size[RT_SAMPLE_DIMS], elements;
+    int ndim;
+    enum rt_sample_mode mode;
+    enum rt_sample_padding padding;
+    int align;
+};
+
+RT_INLINE struct rt_image rt_image_of(int ndim, const int64_t *shape, enum rt_sample_mode mode,
+                                      enum rt_sample_padding padding, int align) {
+    struct rt_image image = {{1, 1, 1}, 1, ndim, mode, padding, align};
+    for (int d = 0; d < ndim; d++) {
+        image.size[RT_SAMPLE_DIMS - ndim + d] = shape[2 + d];
+        image.elements *= shape[2 + d];
+    }
+    return image;
+}
+
+/* The elements of a bin of MaxRoiPool along one dimension. */
+struct rt_roi_bin {
+    int64_t first, end;
+};
+
+RT_INLINE int64_t rt_roi_clipped(double at, int64_t size) {
+    return at < 0 ? 0 : at > (double)size ? size : (int64_t)at;
+}
+
+RT_INLINE struct rt_roi_bin rt_roi_bin_of(double from, double to, double scale, int64_t bin, int64_t bins,
+                                          int64_t size) {
+    const double most = 1e15; /* any coordinate beyond is as far outside */
+    const double start = round(fmax(-most, fmin(most, from * scale))), end = round(fmax(-most, fmin(most, to * scale)));
+    const double extent = fmax(end - start + 1, 1.0) / (double)bins;
+    struct rt_roi_bin of = {rt_roi_clipped(floor((double)bin * extent) + start, size),
+                            rt_roi_clipped(ceil((double)(bin + 1) * extent) + start, size)};
+    return of;
+}
+
 /* In one dimension: element index[i], or -1 for one that counts as 0, has weight[i]; slope[i] is the derivative of the
  * weight by the coordinate. */
 #define RT_DEFINE_TAPS(T, s, floor_of, round_of)                                                                       \
@@ -100,9 +138,116 @@
         const int64_t adaptive = most < 65536 ? (int64_t)most : 65536;                                                 \
         struct rt_bins_##s result = {start, size, roi->samples > 0 ? roi->samples : adaptive};                         \
         return result;                                                                                                 \
+    }                                                                                                                  \
+    /* The coordinate of sample `i` of a bin. */                                                                       \
+    RT_INLINE T rt_sample_at_##s(const struct rt_bins_##s *bins, int64_t bin, int64_t i) {                             \
+        return bins->start + ((T)bin + ((T)i + (T)0.5) / (T)bins->samples) * bins->size;                               \
     }
 
 RT_DEFINE_TAPS(float, f32, floorf, rt_round_f32)
 RT_DEFINE_TAPS(double, f64, floor, rt_round_f64)
+
+/* The samples of a region's bins: of each, the places of its four elements in the plane, -1 outside, and weights. */
+#define RT_DEFINE_SAMPLES(T, s)                                                                                        \
+    struct rt_samples_##s {                                                                                            \
+        const struct rt_roi *roi;                                                                                      \
+        const T *corner;                                                                                               \
+        struct rt_bins_##s down, across;                                                                               \
+        int64_t row, column, i, j; /* of the bin, of the sample */                                                     \
+        struct rt_taps_##s v;                                                                                          \
+        int64_t place[4];                                                                                              \
+        T weight[4];                                                                                                   \
+    };                                                                                                                 \
+    RT_INLINE struct rt_samples_##s rt_samples_of_##s(const struct rt_roi *roi, const T *corner) {                     \
+        struct rt_samples_##s samples;                                                                                 \
+        samples.roi = roi;                                                                                             \
+        samples.corner = corner;                                                                                       \
+        samples.down = rt_bins_of_##s(roi, corner[1], corner[3], roi->rows);                                           \
+        samples.across = rt_bins_of_##s(roi, corner[0], corner[2], roi->columns);                                      \
+        return samples;                                                                                                \
+    }                                                                                                                  \
+    RT_INLINE void rt_begin_bin_##s(struct rt_samples_##s *at, int64_t bin) {                                          \
+        at->row = bin / at->roi->columns;                                                                              \
+        at->column = bin % at->roi->columns;                                                                           \
+        at->i = at->across.samples > 0 ? -1 : at->down.samples;                                                        \
+        at->j = at->across.samples;                                                                                    \
+    }                                                                                                                  \
+    /* The next sample of the bin, row by row; 0: there is none. */                                                    \
+    RT_INLINE int rt_next_sample_##s(struct rt_samples_##s *at) {                                                      \
+        if (++at->j >= at->across.samples) {                                                                           \
+            if (++at->i >= at->down.samples) return 0;                                                                 \
+            at->j = 0;                                                                                                 \
+            at->v = rt_roi_taps_##s(at->roi->h, rt_sample_at_##s(&at->down, at->row, at->i));                          \
+        }                                                                                                              \
+        const struct rt_taps_##s u = rt_roi_taps_##s(at->roi->w, rt_sample_at_##s(&at->across, at->column, at->j));    \
+        for (int k = 0; k < 4; k++) {                                                                                  \
+            at->place[k] = at->v.n && u.n ? at->v.index[k / 2] * at->roi->w + u.index[k % 2] : -1;                     \
+            at->weight[k] = at->v.weight[k / 2] * u.weight[k % 2];                                                     \
+        }                                                                                                              \
+        return 1;                                                                                                      \
+    }                                                                                                                  \
+    /* The mean of a bin's samples. */                                                                                 \
+    RT_INLINE T rt_mean_of_bin_##s(const T *plane, struct rt_samples_##s *at) {                                        \
+        const int64_t count = at->down.samples * at->across.samples;                                                   \
+        T sum = 0;                                                                                                     \
+        while (rt_next_sample_##s(at))                                                                                 \
+            for (int k = 0; k < 4; k++) sum += at->place[k] < 0 ? 0 : plane[at->place[k]] * at->weight[k];             \
+        return sum / (T)(count > 0 ? count : 1);                                                                       \
+    }                                                                                                                  \
+    /* The largest weighted element of a bin's samples, its place in the plane and its weight; 0 if there are no \
+     * samples. *place -1: outside, or there is none. */     \
+    RT_INLINE T rt_largest_sample_##s(const T *plane, struct rt_samples_##s *at, int64_t *place, T *weight) {          \
+        T most = -(T)INFINITY;                                                                                         \
+        while (rt_next_sample_##s(at))                                                                                 \
+            for (int k = 0; k < 4; k++) {                                                                              \
+                const T value = at->place[k] < 0 ? 0 : plane[at->place[k]] * at->weight[k];                            \
+                if (!(value > most || value != value)) continue;                                                       \
+                most = value;                                                                                          \
+                *place = at->place[k];                                                                                 \
+                *weight = at->weight[k];                                                                               \
+            }                                                                                                          \
+        return at->down.samples * at->across.samples > 0 ? most : 0;                                                   \
+    }                                                                                                                  \
+    /* The same of the elements of a bin of MaxRoiPool. */                                                             \
+    RT_INLINE T rt_largest_element_##s(const T *plane, const struct rt_samples_##s *at, int64_t *place) {              \
+        const struct rt_roi *roi = at->roi;                                                                            \
+        const struct rt_roi_bin down =                                                                                 \
+            rt_roi_bin_of((double)at->corner[1], (double)at->corner[3], roi->scale, at->row, roi->rows, roi->h);       \
+        const struct rt_roi_bin across =                                                                               \
+            rt_roi_bin_of((double)at->corner[0], (double)at->corner[2], roi->scale, at->column, roi->columns, roi->w); \
+        T most = -(T)INFINITY;                                                                                         \
+        for (int64_t i = down.first; i < down.end; i++)                                                                \
+            for (int64_t j = across.first; j < across.end; j++) {                                                      \
+                const T value = plane[i * roi->w + j];                                                                 \
+                const int takes = value > most || value != value;                                                      \
+                most = takes ? value : most;                                                                           \
+                *place = takes ? i * roi->w + j : *place;                                                              \
+            }                                                                                                          \
+        return down.first < down.end && across.first < across.end ? most : 0;                                          \
+    }                                                                                                                  \
+    RT_INLINE T rt_pool_bin_##s(const T *plane, struct rt_samples_##s *at, int64_t bin) {                              \
+        int64_t place = -1;                                                                                            \
+        T weight;                                                                                                      \
+        rt_begin_bin_##s(at, bin);                                                                                     \
+        if (at->roi->mode == RT_ROI_BINS) return rt_largest_element_##s(plane, at, &place);                            \
+        return at->roi->mode == RT_ROI_MAX ? rt_largest_sample_##s(plane, at, &place, &weight)                         \
+                                           : rt_mean_of_bin_##s(plane, at);                                            \
+    }                                                                                                                  \
+    /* Adds the gradient of a bin to those elements of x(h,w) that it is of. */                                        \
+    RT_INLINE void rt_spread_bin_##s(T *dx, const T *x, T gradient, struct rt_samples_##s *at, int64_t bin) {          \
+        const int64_t count = at->down.samples * at->across.samples;                                                   \
+        const T mean = count > 0 ? gradient / (T)count : 0;                                                            \
+        int64_t place = -1;                                                                                            \
+        T weight = 1;                                                                                                  \
+        rt_begin_bin_##s(at, bin);                                                                                     \
+        if (at->roi->mode == RT_ROI_BINS) rt_largest_element_##s(x, at, &place);                                       \
+        if (at->roi->mode == RT_ROI_MAX) rt_largest_sample_##s(x, at, &place, &weight);                                \
+        if (place >= 0) dx[place] += gradient * weight;                                                                \
+        while (at->roi->mode == RT_ROI_AVG && rt_next_sample_##s(at))                                                  \
+            for (int k = 0; k < 4; k++)                                                                                \
+                if (at->place[k] >= 0) dx[at->place[k]] += mean * at->weight[k];                                       \
+    }
+
+RT_FLOATS(RT_DEFINE_SAMPLES)
 
 #endif

@@ -78,12 +78,12 @@
 #define ROUND_i64(x)  (x)
 #define ROUND_i32(x)  (x)
 
-#define LEAST         PASTE(LEAST, SUFFIX)
+#define LEAST(suffix) PASTE(LEAST, suffix)
 #define LEAST_f64     (-(double)INFINITY)
 #define LEAST_f32     (-INFINITY)
 #define LEAST_i64     INT64_MIN
 #define LEAST_i32     INT32_MIN
-#define MOST          PASTE(MOST, SUFFIX)
+#define MOST(suffix)  PASTE(MOST, suffix)
 #define MOST_f64      (double)INFINITY
 #define MOST_f32      INFINITY
 #define MOST_i64      INT64_MAX
