@@ -7,6 +7,8 @@
 # directory of its own. --list: only prints the names of the tests. The last line is "N passed, N failed, N skipped"; the
 # exit status is 0 if none failed.
 
+# What each test took: tests/slowest.py build/meson-logs/testlog.json.
+#
 # To take minutes, the suite compiles some generated programs with less optimization than users do. Checks of the same cases with
 # more are commands: tests/programs/opcheck/opcheck.py without --quick, tests/programs/numeric.py, and those in tests/training. So are
 # the same checks of more cases: numeric.py of every type, tests/programs/chains.py of 20,000 operators, tests/cuda/engines.py and
@@ -61,7 +63,7 @@ fi
 status=0
 rm -f $build/meson-logs/testlog.json
 # One test more than there are cores: some tests wait, for a process to end or for a time to pass.
-meson test -C $build --no-rebuild --print-errorlogs --timeout-multiplier $slower --num-processes $(($(nproc) + 1)) "$@" || status=$?
+meson test -C $build --no-rebuild --print-errorlogs --wrapper "$PWD/tests/timed.sh" --timeout-multiplier $slower --num-processes $(($(nproc) + 1)) "$@" || status=$?
 
 # One JSON object per line; "result" is OK, FAIL, TIMEOUT, ERROR, SKIP, EXPECTEDFAIL, UNEXPECTEDPASS or INTERRUPT.
 count=$(awk '

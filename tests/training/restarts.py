@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """rankc train --restarts: ranks are killed at random, and the run goes on by itself from its newest checkpoint.
 
-    restarts.py --rankc RANKC [--kills N] [--seed S] [--table FILE]
+    restarts.py --rankc RANKC [--kills N] [--seed S] [--steps N] [--table FILE]
 
 GPT-2 is trained on four ranks under each of PLANS. After a random time a random rank gets SIGKILL, N times in all, in as many runs as
 that takes. Losses, gradient norms, learning rates and the files of the last checkpoint must be those of a run that nothing disturbed,
@@ -19,8 +19,10 @@ from harness import compile_case, data_of, expect, lines_of, parser_of, report
 from runs import equal_folders
 
 PLANS = ["tp2dp2", "dp4+use-zero=1", "tp2pp2"]
-STEPS, EVERY, MOST = 300, 4, 5  # steps of a run, steps between checkpoints, kills of a run
+EVERY, MOST = 4, 5  # steps between checkpoints, kills of a run
 SOON = 300
+STEPS = 300  # of a run, unless --steps is given
+STEP = 0.005  # seconds, fewer than a step takes: a rank is killed before the run ends
 
 
 def compiled(rankc, plan, work):
@@ -66,7 +68,7 @@ def kill_one(run, chance, times):
     """Waits a random time and kills a random rank; whether that stopped the run. A rank that has just ended by itself cannot be killed."""
     if wait(lambda: len(ranks(run)) == 4, run, "four ranks") is None:
         return False
-    time.sleep(chance.random() * 1.5)
+    time.sleep(chance.random() * STEPS * STEP)
     old = ranks(run)
     if not old:
         return False
@@ -145,11 +147,14 @@ def table(rows, path):
 
 
 def main():
+    global STEPS
     parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=2, help="of each plan")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--table")
+    parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
+    STEPS = options.steps
     chance, rows = random.Random(options.seed), []
     rankc = options.rankc
     failed = report([(plan, check(rankc, plan, options.kills, chance, rows)) for plan in PLANS] + [("gives up", gives_up(rankc))])
