@@ -61,9 +61,10 @@ if command -v nvcc >/dev/null && ! command -v nvdisasm >/dev/null && [ -z "${NVD
 fi
 
 status=0
-rm -f $build/meson-logs/testlog.json
+rm -f $build/meson-logs/testlog.json $build/meson-logs/testlog-timed.sh.json
 # One test more than there are cores: some tests wait, for a process to end or for a time to pass.
 meson test -C $build --no-rebuild --print-errorlogs --wrapper "$PWD/tests/timed.sh" --timeout-multiplier $slower --num-processes $(($(nproc) + 1)) "$@" || status=$?
+mv -f $build/meson-logs/testlog-timed.sh.json $build/meson-logs/testlog.json 2>/dev/null || true
 
 # One JSON object per line; "result" is OK, FAIL, TIMEOUT, ERROR, SKIP, EXPECTEDFAIL, UNEXPECTEDPASS or INTERRUPT.
 count=$(awk '
