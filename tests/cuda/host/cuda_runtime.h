@@ -8,7 +8,6 @@
 #ifndef TESTS_CUDA_RUNTIME_H
 #define TESTS_CUDA_RUNTIME_H
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -89,11 +88,12 @@ template <class F> struct kernel_body_of final : kernel_body {
     void run_thread() const override { call(); }
 };
 
-/* Registers of a coroutine that is not running. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-typedef ucontext_t place;
+/* Where a coroutine goes on that is not running: the top of its stack, or its registers. */
+#if defined __x86_64__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#define SWITCHES_STACKS
+typedef void *place;
 #else
-typedef jmp_buf place;
+typedef ucontext_t place;
 #endif
 
 struct coroutine;
