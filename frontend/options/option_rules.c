@@ -114,10 +114,8 @@ int parser_finish(struct parser *parser) {
     if (options->model_config || options->inference) take_configuration(parser);
     choose_attention(options);
     if (parser->diags->errors) return -1;
-    if (options->rows && (options->operand || options->model_config))
-        return parser_usage_error(parser, "--rows takes the place of MODEL.onnx and --model-config");
-    if (options->verb == VERB_PLAN && !options->operand && !options->rows)
-        return parser_usage_error(parser, "MODEL.onnx, --model-config or --rows is missing");
+    if (options->verb == VERB_PLAN && !options->operand)
+        return parser_usage_error(parser, "MODEL.onnx or --model-config is missing");
     if (*operand && *operand != '[' && !options->operand)
         return parser_usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
     for (int i = 0; options->action && i < OPERANDS_MAX; i++) {

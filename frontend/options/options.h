@@ -121,8 +121,6 @@ struct options {
     bool given[OPTIONS];                /* by the user, rather than by default */
     const char *command;                /* the command line, quoted for a shell, to be extended in suggestions */
 
-    const char *plot_output; /* plot; NULL: stdout */
-
     /* compile */
     const char *output, *instance_name;
     /* dtype: CHOICE_NONE keeps the model's; tied_gradients: CHOICE_NONE is the target's default */
@@ -138,7 +136,6 @@ struct options {
     const char *ops, *weights_from; /* NULL: none */
     const char *model_config;       /* NULL: the operand is a file */
     const char *machine;            /* NULL: no estimate */
-    const char *rows;               /* a table of published runs, in place of the operand; NULL: none */
     int64_t global_batch;           /* 0: not given */
     const char *batch_dim;          /* the dimension of --dim that global_batch counts; NULL: not known */
     int64_t mem_limit;              /* bytes; 0: none */

@@ -32,7 +32,7 @@ GPT2_LOSS = ["--train", "--loss", "cross_entropy:logits=logits,labels=labels"]
 # options whose effect takes more than a run to see: the test that sees it
 CHECKED_BY = {
     "ops": "user operators ..", "check": "cli operators", "broadcast": "runtime mpi", "broadcast-weights": "runtime mpi",
-    "constraints": "cli constraints", "rows": "cli published rows",
+    "constraints": "cli constraints",
 }
 
 

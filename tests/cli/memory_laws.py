@@ -1,14 +1,11 @@
 #!/usr/bin/python3
-"""Published laws of memory, in the predictions of `rankc plan --rows` and in the memory that `rankc plan` plans.
+"""Published laws of memory, in the memory that `rankc plan` plans.
 
     memory_laws.py --rankc RANKC
 
 Activations of a layer: Korthikanti et al., arXiv 2205.05198, section 4, in bytes of 16-bit training, for s tokens of b
 sequences, hidden size h, a heads and t tensor-parallel ranks. States: Rajbhandari et al., arXiv 1910.02054, section 5. The
-first stage of p holds p micro-batches: Narayanan et al., arXiv 2104.04473, section 2.2. ATorch's published table
-(Llama 2 7B, FSDP, 8 to 64 GPUs) is 29956.97 MiB + 12 N / n, without a residual."""
-import csv
-import io
+first stage of p holds p micro-batches: Narayanan et al., arXiv 2104.04473, section 2.2."""
 import json
 import os
 import sys
@@ -17,84 +14,13 @@ import tempfile
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import call, json_of, rankc_of  # noqa: E402
 
-COLUMNS = ("source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,ngpus,tp,pp,dp,cp,ep,zero/fsdp,schedule,microbatch,global_batch,"
-           "recompute,precision,notes").split(",")
-# Of the time of fp16, when attention stored its scores.
-PLAIN = {"source": "x", "model": "m", "layers": 8, "hidden": 4096, "heads": 32, "vocab": 32000, "seq": 2048, "gpu": "A100-80", "tp": 1,
-         "pp": 1, "dp": 8, "zero/fsdp": "none", "schedule": "none", "microbatch": 1, "global_batch": 64, "recompute": "none", "precision": "fp16"}
-GIB = 2.0**30
 RANKC = ""
-
-
-def predicted(*rows):
-    """Bytes of each row; a row is what differs from PLAIN. The table has four digits, so rows must differ by much."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "rows.csv")
-        with open(path, "w", encoding="ascii", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            for row in rows:
-                whole = {**PLAIN, **row}
-                writer.writerow({**whole, "ngpus": whole["tp"] * whole["pp"] * whole["dp"]})
-        out = call(RANKC, "plan", "--rows", path, "-q").stdout
-    return [float(row["mem_gb"]) * GIB for row in csv.DictReader(io.StringIO(out))]
 
 
 def near(name, value, wanted, bound):
     print(f"{name}: {value:.4g}, by the law {wanted:.4g}")
     assert abs(value / wanted - 1) <= bound, (name, value, wanted)
 
-
-def layer(**row):
-    """Bytes of a layer's activations for each of its s b h elements: what a larger micro-batch adds, and more layers to
-    that."""
-    most = [predicted(*({**row, "layers": n, "microbatch": b, "global_batch": 65 * 8} for b in (65, 1))) for n in (264, 8)]
-    more = [large - small for large, small in most]
-    return (more[0] - more[1]) / 256 / 64 / (2048 * 4096)
-
-
-def rows_activations():
-    scores = 5 * 32 * 2048 / 4096
-    for t in (1, 2, 8):
-        near(f"tensor {t}", layer(tp=t), 10 + 24 / t + scores / t, 0.02)
-        near(f"tensor and sequence {t}", layer(tp=t, recompute="none + sequence parallel"), (34 + scores) / t, 0.02)
-        near(f"selective {t}", layer(tp=t, recompute="selective attention + sequence parallel"), 34 / t, 0.02)
-        near(f"full {t}", layer(tp=t, recompute="full"), 2, 0.1)
-        near(f"full, sequence {t}", layer(tp=t, recompute="full + sequence parallel"), 2 / t, 0.4)
-
-
-def rows_states():
-    """What dividing among 8 instead of 2 replicas saves, in bytes of a weight."""
-    weights = 264 * (12 * 4096**2 + 2 * 4096) + 32000 * 4096
-    for division, law in (("none", 0), ("ZeRO-0", 0), ("ZeRO-1", 12), ("ZeRO-2", 14), ("ZeRO-3", 16), ("FSDP2", 16)):
-        few, many = predicted(*({"layers": 264, "dp": n, "zero/fsdp": division, "global_batch": 64 * n, "notes": "n_micro=64"} for n in (2, 8)))
-        if law:
-            near(division, (few - many) / weights, law * (1 / 2 - 1 / 8), 0.02)
-        else:
-            assert few == many, division
-
-
-def rows_stages():
-    """The first of p stages holds p micro-batches, of interleaved ones (1 + (p - 1) / (p v)) times as much, ZB-2p twice."""
-    def held(p, schedule):
-        one, two = (predicted({"pp": p, "layers": 64 * p, "microbatch": b, "schedule": schedule, "notes": "n_micro=64"})[0] for b in (1, 3))
-        return (two - one) / 2 / 64 / (2048 * 4096) / (34 + 5 * 32 * 2048 / 4096)
-
-    for p in (2, 4, 8):
-        near(f"1F1B {p}", held(p, "1F1B"), p, 0.02)
-        near(f"interleaved {p}", held(p, "1F1B interleaved v=4"), p * (1 + (p - 1) / (4 * p)), 0.02)
-        near(f"ZB-2p {p}", held(p, "ZB-2p"), 2 * p, 0.02)
-        near(f"GPipe {p}", held(p, "GPipe"), 64, 0.02)
-
-
-def rows_atorch():
-    row = {"source": "ATorch", "model": "Llama2-7B", "layers": 32, "ffn": 11008, "seq": 4096, "recompute": "full per decoder layer", "precision": "bf16 amp",
-           "zero/fsdp": "FSDP full shard", "microbatch": 4, "notes": "n_micro=1"}
-    for n, got in zip((8, 16, 32, 64), predicted(*({**row, "dp": n} for n in (8, 16, 32, 64)))):
-        near(f"ATorch {n}", got, 29956.97 * 2**20 + 12 * 6738415616 / n, 0.001)
-
-
-# Plans ----------------------------------------------------------------------------------------------------------------
 
 CONFIG = {"model_type": "gpt2", "n_layer": 8, "n_embd": 256, "n_head": 8, "vocab_size": 1024, "n_positions": 256}
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
@@ -128,10 +54,10 @@ def plan_states(directory):
     is for alignment."""
     for stage in range(4):
         memory, weights = planned(directory, 8, "--pas", "dp", "--runtime-ngpus", "4", "--use-zero", str(stage))
-        near(f"plan, ZeRO {stage}, weights", memory[0]["weights"], weights / (4 if stage > 2 else 1), 0.01)
-        near(f"plan, ZeRO {stage}, moments", memory[0]["optimizer"], 2 * weights / (4 if stage else 1), 0.01)
+        near(f"ZeRO {stage}, weights", memory[0]["weights"], weights / (4 if stage > 2 else 1), 0.01)
+        near(f"ZeRO {stage}, moments", memory[0]["optimizer"], 2 * weights / (4 if stage else 1), 0.01)
         if stage > 1:
-            near(f"plan, ZeRO {stage}, gradients", memory[0]["gradients"], weights / 4, 0.01)
+            near(f"ZeRO {stage}, gradients", memory[0]["gradients"], weights / 4, 0.01)
 
 
 def plan_stages(directory):
@@ -140,8 +66,8 @@ def plan_stages(directory):
     memory, _ = planned(directory, 8, "--pas", "pp:pipeline=4", "--accumulate", "8")
     each = memory[2]["activations"] / 2
     for r in range(2):
-        near(f"plan, stage {r}", memory[r]["activations"], (4 - r) * each, 0.05)
-    near("plan, stage 3", memory[3]["activations"], 1.1 * each, 0.1)
+        near(f"stage {r}", memory[r]["activations"], (4 - r) * each, 0.05)
+    near("stage 3", memory[3]["activations"], 1.1 * each, 0.1)
 
 
 def most_in_flight(line, chunk):
@@ -162,7 +88,7 @@ def plan_interleaved(directory):
         kept = schedule.get("slots_to_backward", schedule["slots"])
         for rank, line in enumerate(schedule["timeline"]):
             wanted = [most_in_flight(line, "abcdefgh"[chunk]) for chunk in range(v)]
-            print(f"plan, {v} stages of rank {rank} of {p}: {kept[rank]} micro-batches kept, {schedule['slots'][rank]} received")
+            print(f"{v} stages of rank {rank} of {p}: {kept[rank]} micro-batches kept, {schedule['slots'][rank]} received")
             assert all(w <= k <= r for w, k, r in zip(wanted, kept[rank], schedule["slots"][rank])), (kept[rank], wanted)
         assert kept[p - 1][v - 1] == 1, kept
 
@@ -178,18 +104,14 @@ def plan_activations(directory):
 
     whole, tensor = layer_of("--pas", "dp"), layer_of("--pas", "tp:tensor=2", ways=2)
     sequence = layer_of("--pas", "tp:tensor=2", "--sequence-parallel", ways=2)
-    near("plan, left whole by tensor parallelism", 2 * tensor - whole, 2 * (10 - 2), 0.03)
-    near("plan, sequence parallelism", sequence, whole / 2, 0.01)
+    near("left whole by tensor parallelism", 2 * tensor - whole, 2 * (10 - 2), 0.03)
+    near("sequence parallelism", sequence, whole / 2, 0.01)
     assert 2 * (whole - tensor) <= 2 * 24, (whole, tensor)
 
 
 def main():
     global RANKC
     RANKC = rankc_of(__doc__)
-    rows_activations()
-    rows_states()
-    rows_stages()
-    rows_atorch()
     with tempfile.TemporaryDirectory() as directory:
         plan_states(directory)
         plan_stages(directory)

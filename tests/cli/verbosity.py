@@ -35,7 +35,6 @@ ROWS = [
     ("ckpt diff checkpoints checkpoints", r"rankc: .*layers.0.weight f32 .*: equal", NOTHING, None),
     ("ckpt to-onnx checkpoints model.onnx trained.onnx", r"rankc: .*layers.0.weight.*: .*f32", NOTHING, None),
     ("compare dump dump", r"(?m)^  0 +'x' at \[0, 0\]", NOTHING, None),
-    ("plot metrics.jsonl -o curves.svg", r"rankc: 'metrics.jsonl': 2 losses, 0 evaluations", NOTHING, None),
     ("ops MatMul", r"dimensions: .*\ngradient: yes", ALL, None),
     ("ops Gemm", r"those of its core operators", ALL, None),
     ("doctor", r"rankc: a product on two ranks was compiled and run", NOTHING, None),
@@ -55,7 +54,7 @@ def prepare(rankc, work):
     shutil.copy(MLP / "model.onnx", work)
     said_by(rankc, work, "compile", "model.onnx", "-q")
     said_by(rankc, work, "compile", "model.onnx", "-q", "--train", "-o", "train")
-    said_by(rankc, work, "train", "train", *DATA.split(), "--steps", "2", "-q", "--checkpoint-dir", "checkpoints", "--log", "metrics.jsonl")
+    said_by(rankc, work, "train", "train", *DATA.split(), "--steps", "2", "-q", "--checkpoint-dir", "checkpoints")
     said_by(rankc, work, "run", ".rankc", "-q", "--random-inputs", "--dump-tensors", "*")
 
 

@@ -47,25 +47,28 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype) {
     return machine->rate[machine_type_of(machine, dtype)];
 }
 
-double machine_reached(const struct machine *machine, double m, double n, double k) {
-    const double *half = machine->half_extents;
-    const double tiled = fmin(1, m / 256) * fmin(1, n / 128); /* less than a tile is shared out along k instead */
-    const double filled = pow(machine_filled(machine, m, n, 1), tiled);
-    return filled * m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
-}
-
-double machine_filled(const struct machine *machine, double m, double n, double count) {
+/* The part of the multiprocessors' time that the tiles of a result of (m, n) fill: the last wave of tiles leaves
+ * multiprocessors idle. The library takes the best of a few sizes of tiles; small tiles read their operands more
+ * often. */
+static double filled_by_tiles(const struct machine *machine, double m, double n) {
     static const struct {
         double m, n, rate;
     } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.85}, {64, 64, 0.7}};
     const double places = machine->multiprocessors;
     double most = 0;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles && places > 0; i++) {
-        const double all = count * ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
+        const double all = ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
         const double used = ceil(all / places) * places;
-        most = fmax(most, count * m * n / (used * tiles[i].m * tiles[i].n) * tiles[i].rate);
+        most = fmax(most, m * n / (used * tiles[i].m * tiles[i].n) * tiles[i].rate);
     }
     return places > 0 ? most : 1;
+}
+
+double machine_reached(const struct machine *machine, double m, double n, double k) {
+    const double *half = machine->half_extents;
+    const double tiled = fmin(1, m / 256) * fmin(1, n / 128); /* less than a tile is shared out along k instead */
+    const double filled = pow(filled_by_tiles(machine, m, n), tiled);
+    return filled * m / (m + half[0]) * n / (n + half[1]) * k / (k + half[2]);
 }
 
 double machine_attention(const struct machine *machine, double head, bool library) {
@@ -73,7 +76,8 @@ double machine_attention(const struct machine *machine, double head, bool librar
     return own * machine->attention * (128 + machine->half_head) / 128 * head / (head + machine->half_head);
 }
 
-double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise) {
+/* The point of the curve at that many bytes; `otherwise` if it has no points. */
+static double curve_at(const struct machine_curve *curve, double bytes, double otherwise) {
     int i = 0;
     if (!curve->n) return otherwise;
     while (i < curve->n && curve->bytes[i] < bytes) i++;
@@ -87,8 +91,9 @@ static const struct machine_curve *bandwidths_of(const struct machine *machine, 
     return alone && machine->by_size_alone.n ? &machine->by_size_alone : &machine->by_size;
 }
 
-double machine_bandwidth(const struct machine *machine, double bytes, bool alone) {
-    return machine_curve_at(bandwidths_of(machine, alone), bytes, machine->bandwidth * machine->traffic);
+/* The bandwidth of a kernel that touches that many bytes; alone: while no other rank computes. */
+static double bandwidth_of(const struct machine *machine, double bytes, bool alone) {
+    return curve_at(bandwidths_of(machine, alone), bytes, machine->bandwidth * machine->traffic);
 }
 
 /* The highest bandwidth while all ranks compute. */
@@ -100,9 +105,9 @@ static double highest_bandwidth(const struct machine *machine) {
 }
 
 double machine_byte_seconds(const struct machine *machine, double bytes, bool alone, double distant) {
-    const double seconds = 1 / machine_bandwidth(machine, bytes, alone);
+    const double seconds = 1 / bandwidth_of(machine, bytes, alone);
     if (!(distant > 1)) return seconds;
-    const double longer = 1 / machine_bandwidth(machine, bytes, false) - 1 / highest_bandwidth(machine);
+    const double longer = 1 / bandwidth_of(machine, bytes, false) - 1 / highest_bandwidth(machine);
     return seconds + (distant - 1) * fmax(longer, 0);
 }
 
@@ -139,7 +144,7 @@ struct machine_group machine_pair(const struct machine *machine, int first, int 
 double machine_exchange(const struct machine_group *group, enum collective kind, double times, double bytes,
                         double parts) {
     const struct machine_link link = machine_link(group, kind);
-    return parts * link.latency + times * bytes / machine_curve_at(&link.by_size, bytes / parts, link.bandwidth);
+    return parts * link.latency + times * bytes / curve_at(&link.by_size, bytes / parts, link.bandwidth);
 }
 
 double machine_collective(const struct machine_group *group, enum collective kind, double bytes, double parts) {

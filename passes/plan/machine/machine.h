@@ -136,21 +136,13 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype);
 
 /* The part of that rate that a product of (m, k) by (k, n) reaches. */
 double machine_reached(const struct machine *machine, double m, double n, double k);
-/* The part of the multiprocessors' time that the tiles of `count` results of (m, n) fill: the last wave of tiles leaves
- * multiprocessors idle. The library takes the best of a few sizes of tiles; small tiles read their operands more
- * often. */
-double machine_filled(const struct machine *machine, double m, double n, double count);
 /* The part of that rate that fused attention reaches with heads of that many elements; on GPUs, by a library or by
  * rankc's own kernels, which reach 0.34 of it (docs/gpu-results.md: forward 0.26, backward 0.37). */
 double machine_attention(const struct machine *machine, double head, bool library);
 
-/* The bandwidth of a kernel that touches that many bytes, in bytes per second; alone: while no other rank computes. */
-double machine_bandwidth(const struct machine *machine, double bytes, bool alone);
-/* Seconds per byte of a kernel with that `distant` (struct machine_kernel_rate). What it needs beyond an elementwise
- * kernel is the latency of accesses that are not sequential, which is the same while no other rank computes. */
+/* Seconds per byte of a kernel that touches that many bytes, with that `distant` (struct machine_kernel_rate); alone:
+ * while no other rank computes. What it needs beyond an elementwise kernel is the latency of accesses that are not sequential, which is the same while no other rank computes. */
 double machine_byte_seconds(const struct machine *machine, double bytes, bool alone, double distant);
-/* The point of the curve at that many bytes; `otherwise` if it has no points. */
-double machine_curve_at(const struct machine_curve *curve, double bytes, double otherwise);
 
 /* A group of ranks that communicate: `ranks` devices whose numbers are `stride` apart. */
 struct machine_group {

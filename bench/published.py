@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+"""Published training runs, and what rankc estimates for the same model, plan and machine.
+
+    published.py --rankc RANKC --rows FILE.csv [--jobs N] [--limit SECONDS] [--page docs/published-rows.md] [-v]
+
+FILE.csv has a run in each row. Columns, in any order: source, model, params, layers, hidden, heads, kv_heads, ffn, vocab,
+seq, gpu, ngpus, tp, pp, dp, cp, ep, zero/fsdp, schedule, microbatch, global_batch, recompute, precision, notes, and the
+published tflops_per_gpu and mem_gb. A row becomes a configuration and the options of one `rankc plan --model-config`
+(several where the publication took the fastest micro-batch and does not say which). stdout has CSV, a line for each row:
+row,tflops_per_gpu,mem_gb,fits. Operations are counted as the publication counts them (flops_def in notes), the time of the
+step, the memory (GiB) and whether that fits in the device's are the plan's. A row that cannot be expressed so, or whose plan is
+refused or takes longer than the limit, is left empty; stderr has the reasons, and with -v the options and seconds of each row."""
+import argparse
+import collections
+import concurrent.futures
+import csv
+import json
+import math
+import os
+import re
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+NEEDED = ("layers", "hidden", "heads", "seq", "gpu", "ngpus", "microbatch", "global_batch")
+MACHINES = ("v100-16", "v100-32", "a100-80", "a100-40", "h100", "h100-96", "h200", "b200", "b300", "gb200", "gb300", "mi300x")
+# Systems whose tensor parallelism also divides what lies between the products
+SEQUENCE_PARALLEL = ("Megatron-Bridge", "NeMo", "torchtitan", "Megatron-LM README H100")
+
+
+class Refused(Exception):
+    """Why a row is no plan of rankc's."""
+
+
+def number(text):
+    """The number at the beginning, such as 1,024, ~0.5B and 235B-A22B; 0: there is none."""
+    found = re.match(r"[~\s]*([0-9][0-9,]*\.?[0-9]*)\s*([KMBT]?)", text, re.IGNORECASE)
+    return float(found[1].replace(",", "")) * 1000 ** " KMBT".index(found[2].upper() or " ") if found else 0
+
+
+def note(row, key):
+    found = re.search(rf"(?:^|;)\s*{key}=([^;(]*)", row["notes"])
+    return found[1].strip() if found else ""
+
+
+class Run:
+    """A row's model and how it was divided."""
+
+    def __init__(self, row):
+        self.row = row
+        for name in "layers hidden heads kv_heads ffn vocab seq ngpus tp pp dp cp ep microbatch global_batch params".split():
+            setattr(self, name, number(row[name]))
+        if re.match(r"\s*\d+\s*K\s*$", row["seq"], re.IGNORECASE) and math.log2(self.seq / 1000) % 1 == 0:
+            self.seq *= 1.024  # 8K are 8192
+        if not (self.layers and self.hidden and self.heads and self.seq and self.ngpus):
+            raise Refused("sizes of the model are missing")
+        self.kv_heads, self.ffn = self.kv_heads or self.heads, self.ffn or 4 * self.hidden
+        self.tp, self.pp, self.cp, self.ep = (max(ways, 1) for ways in (self.tp, self.pp, self.cp, self.ep))
+        self.dp = self.dp or max(self.ngpus // (self.tp * self.pp * self.cp), 1)
+        moe = re.search(r"MoE (\d+)e top(\d+)(?: \+(\d+) shared)?(?:.* hd(\d+))?", row["notes"])
+        self.experts, self.chosen, self.shared, head = (int(part or 0) for part in moe.groups()) if moe else (0, 0, 0, 0)
+        self.head = head or (128 if moe else self.hidden / self.heads)
+        self.attention = 2 * self.hidden * self.head * (self.heads + self.kv_heads)  # weights of a layer
+        self.gated = bool(moe) or "llama" in row["model"].lower() or self.layers_are_gated()
+        self.mlp = (3 if self.gated else 2) * self.hidden * self.ffn
+
+    def layers_are_gated(self):
+        """True if three products of an MLP come nearest to the published number of parameters."""
+        def distance(products, tables):
+            layer = self.attention + products * self.hidden * self.ffn
+            return abs(self.layers * layer + tables * self.vocab * self.hidden - self.params)
+        return self.params > 0 and min(((distance(p, t), p == 3) for p in (2, 3) for t in (1, 2)))[1]
+
+    def operations(self):
+        """Of a sequence, by the publication's definition."""
+        L, h, s, V, f = self.layers, self.hidden, self.seq, self.vocab, self.ffn
+        linear, head = 2 * s * L * (self.attention + self.mlp * max(self.chosen + self.shared, 1)), 2 * s * h * V
+        scores = 4 * s * s * self.head * self.heads * L
+        layer = 8 * s * h * h + 4 * s * s * h
+        definitions = {
+            "atorch_full": 4 * L * (layer + 6 * s * h * f) + 3 * head,
+            "tt": 3 * (linear + head + scores),
+            "mb_causal": 3 * (linear + head + scores / 2),
+            "hw_megatron": 96 * s * L * h * h * (1 + s / (6 * h) + V / (16 * L * h)),
+            "model_megatron": 72 * s * L * h * h * (1 + s / (6 * h) + V / (12 * L * h)),
+            "bs_old": 8 * s * L * (12 * h * h + 13 * h),
+            "mpt": 6 * self.params * s + 3 * scores,
+            "alpa_hw": 96 * s * L * h * h * (1 + s / (6 * h)) + 3 * head,
+            "vp": 3 * (head + L * (layer + 4 * s * h * f)),
+        }
+        if "8*size*tok" in self.row["notes"]:
+            return 8 * self.params * s
+        return definitions.get(note(self.row, "flops_def"), 3 * (linear + head + scores))
+
+    def configuration(self):
+        text = self.row["model"] + self.row["notes"]
+        for word, what in (("LoRA", "adapters"), ("MLA", "latent attention"), ("sliding window", "sliding windows"), ("shared", "shared experts")):
+            if word in text:
+                raise Refused(f"no configuration has {what}")
+        if self.ep > 1 and not self.experts:
+            raise Refused("notes do not say how many experts there are")
+        sizes = {"num_hidden_layers": self.layers, "hidden_size": self.hidden, "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
+                 "intermediate_size": self.ffn, "vocab_size": self.vocab, "max_position_embeddings": self.seq}
+        if self.experts:
+            sizes.update(head_dim=self.head, num_local_experts=self.experts, num_experts_per_tok=self.chosen)
+        family = "mixtral" if self.experts else "llama" if self.gated else "gpt2"
+        return {"model_type": family, **{key: int(size) for key, size in sizes.items()}}
+
+    def micro_batches(self):
+        """Sizes of a micro-batch: one, or those of a sweep."""
+        per_replica = self.global_batch / self.dp
+        if self.microbatch or number(note(self.row, "n_micro")):
+            return [self.microbatch or per_replica / number(note(self.row, "n_micro"))]
+        if not self.global_batch or not re.search("microbatch tuned|best of a sweep", self.row["notes"]):
+            raise Refused("the size of a micro-batch is missing")
+        return [2 ** i for i in range(16) if per_replica % 2 ** i == 0]
+
+    def options(self, micro):
+        units = self.ngpus / (self.tp * self.pp * self.cp * self.ep)
+        if units < 1 or units % 1 or micro % 1 or not self.global_batch or self.global_batch % (micro * self.dp):
+            raise Refused("ways, devices, micro-batches and the global batch contradict each other")
+        settings = ["cut=mirrored"] * (self.cp > 1) + ["capacity=1"] * (self.experts > 0)
+        axes = [f"{name}={ways:.0f}" for name, ways in (("tensor", self.tp), ("context", self.cp), ("expert", self.ep), ("pipeline", self.pp)) if ways > 1]
+        words = ["--pas", "hybrid:" + ",".join(axes + settings) if axes else "dp"]
+        words += ["--runtime-ngpus", f"{self.ngpus:.0f}", "--machine", self.machine(), "--accumulate", f"{self.global_batch / (micro * self.dp):.0f}",
+                  "--dim", f"batch={micro * self.ep:.0f}", "--dim", f"seq={self.seq:.0f}"]
+        words += self.zero() + self.precision() + self.recomputation() + self.schedule()
+        text = self.row["source"] + self.row["notes"] + self.row["recompute"]
+        if self.tp > 1 and "no SP" not in text and ("sequence parallel" in text or any(name in text for name in SEQUENCE_PARALLEL)):
+            words += ["--sequence-parallel"]
+            words += ["--async-tp"] if re.search("async ?TP(?!.*unless)", self.row["notes"]) else []
+        return words
+
+    def search(self):
+        """For the fastest plan of the same step."""
+        return ["--pas", "autodist", "--runtime-ngpus", f"{self.ngpus:.0f}", "--machine", self.machine(), "--global-batch", f"{self.global_batch:.0f}",
+                "--dim", f"seq={self.seq:.0f}"] + self.precision()
+
+    def machine(self):
+        text = self.row["gpu"].lower()
+        device = re.search(r"(gb|mi|[abhv])\d00x?", text)
+        size = device and re.search(r"\d\d", text[device.end():].split("sxm")[0])
+        known = [name for name in MACHINES if device and re.match(rf"{device[0]}(-|$)", name)]
+        found = [name for name in known if size and name.endswith(size[0])] + known
+        if found:
+            return found[0]
+        raise Refused(f"the device {self.row['gpu']} is unknown")
+
+    def zero(self):
+        text = self.row["zero/fsdp"].lower()
+        if "offload" in text and not re.search("(no|without|w/o) offload", text):
+            raise Refused("rankc does not move states to the host's memory")
+        stage, group = re.search(r"zero\W*(?:stage\W*)?([0-3])", text), number(note(self.row, "FSDP group"))
+        if stage:
+            level = stage[1]
+        elif "fsdp" in text:
+            level = "2" if "grad_op" in text else "0" if "no_shard" in text else "3"
+        elif text.strip() in ("", "none", "ddp"):
+            level = "0"
+        else:
+            raise Refused(f"how states are divided is not stated: {text}")
+        replicas = self.dp * self.cp
+        return ["--use-zero", level] + (["--zero-ngroups", f"{replicas / group:.0f}"] if group and level != "0" else [])
+
+    def precision(self):
+        text = self.row["precision"].lower()
+        if "fp4" in text:
+            raise Refused("rankc has no 4-bit floats")
+        if "fp8" in text or "float8" in text:
+            return ["--amp", "bf16", "--fp8", "hybrid"]
+        return [] if text.startswith("fp32") else ["--amp", "fp16" if re.match("fp16(?!/bf16)", text) else "bf16"]
+
+    def recomputation(self):
+        """Megatron's selective recomputation repeats attention's scores, which flash attention never keeps."""
+        text = re.sub(r"[\s_-]", "", self.row["recompute"].lower())
+        if "selectivelayer" in text:
+            return ["--recompute", f"first:{self.layers // 2:.0f}"]
+        if "selectiveop" in text:
+            return ["--recompute", "selective"]
+        whole = "selective" not in text and re.search("full|checkpoint|uniform|block|true|yes|every", text)
+        return ["--recompute", "full"] if whole else []
+
+    def schedule(self):
+        text = re.sub(r"[\s_-]", "", self.row["schedule"].lower())
+        if self.pp == 1:
+            return []
+        if re.search("vocab|interlaced|redis", text):
+            raise Refused("rankc does not divide the head among the stages")
+        for word, name in (("zb1p|zbh1", "zb-h1"), ("zb2p|zbh2", "zb-h2"), ("zbv", "zb-v"), ("gpipe|afab", "gpipe")):
+            if re.search(word, text):
+                return ["--schedule", name]
+        if "interleaved" in text and "zero" not in text or text == "1f1bi":
+            stated = re.search(r"vp?p?=(\d+)", text) or re.search(r"(\d+)", note(self.row, "VP"))
+            each = math.ceil(self.layers / self.pp)
+            chunks = int(stated[1]) if stated else each if text == "1f1bi" else next((v for v in range(2, 9) if each % v == 0), each)
+            return ["--schedule", f"interleaved:v={chunks}" if chunks > 1 else "1f1b"]
+        if text not in ("", "none") and "1f1b" not in text and "accumulation" not in text:
+            raise Refused(f"rankc has no schedule {self.row['schedule']}")
+        return ["--schedule", "1f1b"]
+
+
+Estimate = collections.namedtuple("Estimate", "tflops gib fits seconds words")
+
+
+def execute(command, limit):
+    """Exit status, output, messages, and seconds of processor time; beyond the limit the program is killed."""
+    def restrict():
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit)))
+
+    with tempfile.TemporaryFile() as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, preexec_fn=restrict) as child:
+        out = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        return child.returncode, out.decode(), said.read().decode(), usage.ru_utime + usage.ru_stime
+
+
+def ask(given, path, run, words):
+    """The estimate of the plan with these options; Refused with rankc's message."""
+    status, out, said, seconds = execute([given.rankc, "plan", "--model-config", path, *words, "--json", "-q"], given.limit)
+    if status == -signal.SIGKILL or seconds > given.limit:
+        raise Refused(f"too slow: not planned in {given.limit:g} s")
+    if status:
+        message = json.loads(said.splitlines()[0]) if said.startswith("{") else {}
+        raise Refused(f"rankc plan: {message.get('code', '')} {message.get('text', f'exit {status}')}")
+    found = json.loads(out)["estimate"]
+    rate = run.operations() * run.global_batch / found["step_s"] / run.ngpus / 1e12
+    return Estimate(rate, found["memory"] / 2**30, found["memory"] <= found["device_memory"], seconds, words)
+
+
+def fastest(given, path, run):
+    """The fastest plan that fits among those of the sizes of a micro-batch; Refused where all are."""
+    plans, refused = [], None
+    for micro in run.micro_batches():
+        try:
+            plans.append(ask(given, path, run, run.options(micro)))
+        except Refused as why:
+            refused = why
+    if not plans:
+        raise refused
+    return max(plans, key=lambda p: (p.fits, p.tflops))
+
+
+def estimate(given, row):
+    """The plan of a row, or why there is none; and the plan of the search, if it is asked for."""
+    found = better = None
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            run, path = Run(row), os.path.join(directory, "config.json")
+            with open(path, "w", encoding="ascii") as file:
+                json.dump(run.configuration(), file)
+            found = fastest(given, path, run)
+            if given.search and found.fits:
+                better = ask(given, path, run, run.search())
+        except Refused as why:
+            found = found or why
+    return found, better
+
+
+def read(path):
+    """Rows with the names of columns in lower case; a column that is missing is empty."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file, skipinitialspace=True)
+        names = {name.strip().lower() for name in rows.fieldnames or ()}
+        missing = [name for name in NEEDED if name not in names]
+        if missing:
+            sys.exit(f"{path}: there is no column {missing[0]}")
+        return [collections.defaultdict(str, {name.strip().lower(): (cell or "").strip() for name, cell in row.items() if name}) for row in rows]
+
+
+def report(number, row, found, verbose):
+    """A line of the result; reasons, options and seconds on stderr."""
+    if isinstance(found, Refused):
+        print(f"{number},,,")
+        print(f"row {number}: {found}", file=sys.stderr)
+        return
+    print(f"{number},{found.tflops:.4g},{found.gib:.4g},{found.fits:d}", flush=True)
+    if verbose:
+        print(f"row {number}: {row['model']} on {row['ngpus']} {row['gpu']}, {found.seconds:.1f} s: {' '.join(found.words)}", file=sys.stderr)
+
+
+def errors(pairs):
+    """Median and 90 % of the relative errors of estimates, and the median of estimated over published."""
+    if not pairs:
+        return "| | "
+    ratios, off = [a / b for a, b in pairs], sorted(abs(a / b - 1) for a, b in pairs)
+    return f"{statistics.median(off):.1%} | {off[min(len(off) - 1, int(0.9 * len(off)))]:.1%} | {statistics.median(ratios):.2f}"
+
+
+def line_of(name, runs):
+    """A line of the page's table."""
+    planned = [(row, found, better) for row, found, better in runs if not isinstance(found, Refused)]
+    rates = [(found.tflops, number(row["tflops_per_gpu"])) for row, found, _ in planned if number(row["tflops_per_gpu"])]
+    memory = [(found.gib, number(row["mem_gb"])) for row, found, _ in planned if number(row["mem_gb"])]
+    faster = [better.tflops / found.tflops for _, found, better in planned if better]
+    return (f"| {name} | {len(runs)} | {len(planned)} | {errors(rates)} | {len(memory) or ''} | {errors(memory)} | "
+            f"{f'{statistics.median(faster):.2f}' if faster else ''} |")
+
+
+def is_dense(run):
+    return "MoE" not in run[0]["notes"]
+
+
+def write_page(path, every):
+    sources, reasons = collections.defaultdict(list), collections.Counter()
+    for run in every:
+        sources[run[0]["source"].split(" (")[0]].append(run)
+        if isinstance(run[1], Refused):
+            reasons[re.sub(r"[0-9]+", "..", str(run[1]))] += 1
+    lines = [line_of(name, runs) for name, runs in sorted(sources.items())]
+    lines += [line_of("all", every), line_of("all dense models", [run for run in every if is_dense(run)])]
+    planned = [run for run in every if not isinstance(run[1], Refused)]
+    out = [run for run in planned if "OOM" in run[0]["notes"]]
+    slow = sorted(planned, key=lambda run: -run[1].seconds)[:5]
+    with open(path, "w", encoding="ascii") as file:
+        file.write(PAGE.format(
+            table="\n".join(lines), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()),
+            out=len(out), called=sum(not run[1].fits for run in out), ran=sum(not run[1].fits for run in planned if run not in out),
+            slow="; ".join(f"{run[0]['model']} on {run[0]['ngpus']} {run[0]['gpu']} {run[1].seconds:.0f} s" for run in slow),
+            seconds=statistics.median(run[1].seconds for run in planned)))
+
+
+PAGE = """PAGE"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--rows", required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--limit", type=float, default=120, help="seconds of processor time for a plan")
+    parser.add_argument("--search", action="store_true", help="also search for the fastest plan of the same step, for the page")
+    parser.add_argument("--page", help="write docs/published-rows.md here")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    given = parser.parse_args()
+    rows, every = read(given.rows), []
+    print("row,tflops_per_gpu,mem_gb,fits")
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        for i, (found, better) in enumerate(pool.map(lambda row: estimate(given, row), rows)):
+            report(i, rows[i], found, given.verbose)
+            every.append((rows[i], found, better))
+    reasons = collections.Counter(str(found) for _, found, _ in every if isinstance(found, Refused))
+    for reason, count in reasons.most_common():
+        print(f"{count} rows: {reason}", file=sys.stderr)
+    print(f"{len(rows)} rows, {len(rows) - sum(reasons.values())} planned, {sum(reasons.values())} left empty", file=sys.stderr)
+    if given.page:
+        write_page(given.page, every)
+
+
+if __name__ == "__main__":
+    main()
