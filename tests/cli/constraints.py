@@ -127,15 +127,15 @@ def refined():
             assert all(given.get(key) == kept.get(key) for key in ("mesh", "nodes", "zero_level", "zero_ngroups", "micro_batches")), words
         done = run(*program, "autodist", "--accumulate", "2", "--plan-ngpus", str(ranks), "--refine", str(whole), model=A.training, status=2)
         assert "contradicts the plan" in done.stderr, done.stderr
-    # two pipelines: the plan's mesh and micro-batches are those of one of them
+    # two scale units: the plan's mesh and micro-batches are those of one of them
     half, found = FOLDER / "half.json", FOLDER / "found.json"
-    words = ("--train", "--accumulate", "4", "--save-plan")
-    run(*words, str(half), "--pas", "pp:pipeline=4", "--schedule", "chimera", model=A.training)
+    words = ("--train", "--accumulate", "2", "--runtime-ngpus", "4", "--save-plan")
+    run(*words, str(half), "--pas", "pp:pipeline=2", "--schedule", "chimera", model=A.training)
     plan = json.loads(half.read_text())
     forward = [n for n in plan["nodes"] if n["name"].startswith("/")]
     assert plan["mesh"] == [{"axis": "pipeline", "size": 2}] and forward
     half.write_text(json.dumps({**plan, "nodes": forward}))
-    for pas in (["autodist", "--runtime-ngpus", "4"], ["pp:pipeline=4"]):
+    for pas in (["autodist"], ["pp:pipeline=2"]):
         done = run(*words, str(found), "--pas", *pas, "--refine", str(half), model=A.training)
         again = json.loads(found.read_text())
         assert done.returncode == 0 and all(again[k] == plan[k] for k in ("mesh", "schedule", "micro_batches", "nodes")), done.stderr

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import call, json_of, rankc_of  # noqa: E402
+from rankc_test import json_of, rankc_of  # noqa: E402
 
 RANKC = ""
 

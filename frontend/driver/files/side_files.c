@@ -154,31 +154,8 @@ static int read_machine(struct reader *reader) {
     return 0;
 }
 
-/* Sets `pipelines`, and divides the pipeline axis by it unless a plan has the mesh: that of a plan file is divided
- * already. E0205 if it cannot be divided. */
-static int divide_pipeline(struct reader *reader) {
-    struct side_files *files = reader->files;
-    const int axis = mesh_pipeline_axis(&files->decisions.mesh);
-    const struct plan *plan = files->plan ? files->plan : files->refine;
-    const char *schedule =
-        plan && plan->decisions.schedule ? plan->decisions.schedule : reader->options->decisions.schedule;
-    int *size = axis < 0 ? NULL : &files->decisions.mesh.axis[axis].size;
-    files->pipelines = size && (files->plan || *size > 1) ? schedule_pipelines(schedule) : 1;
-    if (files->plan || files->pipelines == 1) return 0;
-    if (!mesh_is_even(&files->decisions.mesh))
-        return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
-                          "%s has several pipelines, of stages with equal numbers of ranks",
-                          diag_quote(reader->diags, schedule));
-    if (*size % files->pipelines)
-        return diag_error(reader->diags, 205, EXIT_USAGE, "--schedule",
-                          "%s divides the pipeline ranks into %d pipelines of equal size; there are %d",
-                          diag_quote(reader->diags, schedule), files->pipelines, *size);
-    *size /= files->pipelines;
-    return 0;
-}
-
 int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags) {
-    const int unit = mesh_size(&files->decisions.mesh) * files->pipelines;
+    const int unit = mesh_size(&files->decisions.mesh);
     if (!options->given[OPT_PLAN_NGPUS] || options->plan_ngpus == unit) return 0;
     return diag_error(diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, but --plan-ngpus is %lld",
                       unit, (long long)options->plan_ngpus);
@@ -248,8 +225,7 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (!files->own_mesh && files->rules) /* without a mesh: one axis of all devices */
         mesh_add_axis(&files->decisions.mesh, axis_rows[AXIS_TENSOR].name,
                       &(struct rt_mesh_axis){.size = (int)options->plan_ngpus});
-    if (divide_pipeline(&reader) < 0 || (files->own_mesh && side_files_check_mesh(files, options, diags) < 0))
-        return -1;
+    if (files->own_mesh && side_files_check_mesh(files, options, diags) < 0) return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
     if (options->weights_from && hash_names(&reader) < 0) return -1;
     return read_binds(&reader);

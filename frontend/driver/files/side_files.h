@@ -26,7 +26,6 @@ struct side_files {
     /* of the options, with the mesh of the plan or the rules, and a schedule of a file as text (schedule_grid.h) */
     struct decisions decisions;
     bool own_mesh; /* the mesh is not that of the options */
-    int pipelines; /* scale units of the mesh in each that the user asks for (schedule_pipelines) */
     int nbinds;
     struct import_bind *binds;
     struct graph *operators; /* declares those of --ops; NULL: none */

@@ -14,7 +14,7 @@ int job_ranks(struct job *job) {
     const struct options *options = job->options;
     int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.decisions.mesh);
     const bool own = job->side.own_mesh && !options->given[OPT_RUNTIME_NGPUS];
-    job->runtime_ngpus = own ? unit * job->side.pipelines : (int)options->runtime_ngpus;
+    job->runtime_ngpus = own ? unit : (int)options->runtime_ngpus;
     if (job->runtime_ngpus % unit == 0) return 0;
     return diag_error(job->diags, 204, EXIT_USAGE, NULL,
                       "the mesh of %s has %d devices, and --runtime-ngpus %d is not a multiple of it",
@@ -75,10 +75,9 @@ static int read_optimizer(struct job *job, bool *of_model) {
 }
 
 int job_check_plan(const struct job *job, const struct plan *plan) {
-    struct decisions asked = job->options->decisions;
-    asked.micro_batches /= schedule_pipelines(plan->decisions.schedule ? plan->decisions.schedule : asked.schedule);
+    const struct decisions *asked = &job->options->decisions;
     for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
-        const int64_t value = decision_number(row, &asked), of_plan = decision_number(row, &plan->decisions);
+        const int64_t value = decision_number(row, asked), of_plan = decision_number(row, &plan->decisions);
         if (row->file && of_plan && value != of_plan && options_gave(job->options, row))
             return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                               "--%s %lld contradicts the plan in %s, whose %s is %lld", row->name, (long long)value,
@@ -141,18 +140,6 @@ static int check_groups(const struct job *job, int units) {
                       "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
 }
 
-/* Micro-batches of a scale unit: those that the user asks for, divided among the pipelines of the schedule. */
-static int read_accumulate(struct job *job) {
-    const int64_t asked = job->options->decisions.micro_batches, given = asked ? asked : 1;
-    const int pipelines = job->side.pipelines;
-    job->decisions.micro_batches = given / pipelines;
-    if (given % pipelines == 0 || (job->side.plan && !job->options->given[OPT_ACCUMULATE])) return 0;
-    return diag_error(job->diags, 205, EXIT_USAGE, "--accumulate",
-                      "%s divides the micro-batches among %d pipelines; there %s %lld",
-                      diag_quote(job->diags, job->options->decisions.schedule), pipelines, given == 1 ? "is" : "are",
-                      (long long)given);
-}
-
 /* On GPUs no sum has the bits of one rank (DESIGN 8), so that nothing is lost. */
 static bool sends_tied_once(const struct options *options) {
     if (options->tied_gradients == CHOICE_NONE) return options->target == OPT_TARGET_CUDA;
@@ -175,8 +162,7 @@ int job_read_training(struct job *job) {
     if (schedule.kind && schedule.kind->infers)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--schedule %s has no backward segments, which training needs", schedule_of_inference);
-    if (read_accumulate(job) < 0) return -1;
-    if (schedule.grid && !options->decisions.micro_batches) decisions->micro_batches = schedule.grid->micro_batches;
+    if (!decisions->micro_batches) decisions->micro_batches = schedule.grid ? schedule.grid->micro_batches : 1;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||

@@ -146,7 +146,7 @@ static void take_shortened(const struct searching *s, struct candidate *c, const
     take_outcome(&planned, SEARCH_SHORTENED, &shortened->outcome);
     c->step = SEARCH_SHORTENED;
     const double slower = planned.seconds / predicted.seconds;
-    c->seconds *= c->law->chunks > c->law->copies ? fmax(slower, 1) : slower;
+    c->seconds *= c->law->chunks > 1 ? fmax(slower, 1) : slower;
     c->memory *= planned.memory / predicted.memory;
 }
 
@@ -227,7 +227,7 @@ static void refuse_short(const struct searching *s) {
     const int layers = search_layers(model), nodes = model->job.graph->order.n;
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
-        const int chunks = c->law->chunks / c->law->copies;
+        const int chunks = c->law->chunks;
         if (!c->refused && layers && chunks > 1 && layers < 2 * chunks * search_ways(c, AXIS_PIPELINE))
             c->refused = "interleaved stages of less than two layers";
         if (!c->refused && search_ways(c, AXIS_PIPELINE) > nodes)

@@ -62,7 +62,7 @@ struct outcome {
     double part[OUTCOME_PARTS];
     double layer[OUTCOME_PARTS]; /* of a repetition of the largest block; from shortened graphs */
     int layers;                  /* its repetitions; 0: not known */
-    int micro_batches;           /* of a scale unit, in all pipelines of its schedule */
+    int micro_batches;           /* of a scale unit */
     double crossing;             /* bytes of a micro-batch that a rank's layer hands to the next; 0: not known */
     struct estimate estimate;    /* of a complete plan */
     bool overlaps;               /* products have communication beside them (--async-tp) */
@@ -76,7 +76,7 @@ struct outcome {
  * recomputes all layers, besides what crosses the boundaries of stages. */
 struct schedule_law {
     const char *name;
-    int chunks, copies;
+    int chunks;
     double waiting, few, enough, slots, kept, kept_full;
 };
 

@@ -68,16 +68,16 @@ struct options search_options(const struct options *given, const struct candidat
 /* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
  * micro-batches in flight. */
 static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1, 1.0 / stages, 1, 1, 1.5, 1.2 + 0.01 * stages, 1.2};
+    return (struct schedule_law){"interleaved", stages, 1.0 / stages, 1, 1, 1.5, 1.2 + 0.01 * stages, 1.2};
 }
 
-static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, 1, 1, 1.2, 1.2};
+static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, 1, 1.2, 1.2};
 
 static const struct schedule_law *law_of(const char *schedule, struct arena *arena) {
-    static const struct schedule_law laws[] = {{"zb-h1", 1, 1, 1.0 / 3, 0.75, 1, 0.8, 1.6, 1.6},
-                                               {"zb-h2", 1, 1, 0, 0.75, 2, 1.3, 1.6, 1.6},
-                                               {"zb-v", 2, 1, 1.0 / 6, 0.75, 2, 1.5, 1.2, 1.2},
-                                               {"chimera", 2, 2, 0.67, 1, 1, 1, 1.2, 1.2}};
+    static const struct schedule_law laws[] = {{"zb-h1", 1, 1.0 / 3, 0.75, 1, 0.8, 1.6, 1.6},
+                                               {"zb-h2", 1, 0, 0.75, 2, 1.3, 1.6, 1.6},
+                                               {"zb-v", 2, 1.0 / 6, 0.75, 2, 1.5, 1.2, 1.2},
+                                               {"chimera", 2, 0.67, 1, 1, 1, 1.2, 1.2}};
     static const char interleaved[] = "interleaved";
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (schedule && strcmp(laws[i].name, schedule) == 0) return &laws[i];
@@ -237,8 +237,6 @@ struct options search_refined(const struct options *options, const struct plan *
         for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++)
             if (!row->policies && decision_is_made(row, &partial->decisions) && !strcmp(row->name, option_rows[i].name))
                 refined.given[i] = true;
-    if (partial->decisions.micro_batches)
-        refined.decisions.micro_batches *= schedule_pipelines(partial->decisions.schedule);
     return refined;
 }
 
@@ -246,8 +244,7 @@ static bool has_axis(const struct candidate *c, const struct mesh_axis *wanted) 
     const int axis = mesh_axis_by_name(&c->decisions.mesh, wanted->name);
     const struct mesh_axis *has = axis < 0 ? NULL : &c->decisions.mesh.axis[axis];
     if (!has) return wanted->size == 1;
-    return has->size / (axis == AXIS_PIPELINE ? c->law->copies : 1) == wanted->size && has->first == wanted->first &&
-           has->end == wanted->end;
+    return has->size == wanted->size && has->first == wanted->first && has->end == wanted->end;
 }
 
 static bool has_mesh(const struct candidate *c, const struct mesh *mesh) {
@@ -263,7 +260,7 @@ int search_keep_partial(struct search *search, const struct plan *partial, struc
         if (!has_mesh(c, &partial->decisions.mesh) && !c->refused)
             c->refused = "--refine: the partial plan has another mesh";
         if (partial->decisions.micro_batches && !c->refused &&
-            search_micro_batches(search->given, c) != partial->decisions.micro_batches * c->law->copies)
+            search_micro_batches(search->given, c) != partial->decisions.micro_batches)
             c->refused = "--refine: the partial plan has another number of micro-batches";
         kept += !c->refused;
     }
@@ -298,13 +295,6 @@ static bool is_allowed(const struct listing *l, const struct candidate *c) {
     return search_ways(c, AXIS_DATA) == 1 && (int64_t)unit_size(c) * c->units == options->runtime_ngpus;
 }
 
-/* True if the candidate's two pipelines can have as many ranks and as many micro-batches as each other, and do not wait
- * for longer than one. */
-static bool has_two_pipelines(const struct listing *l, const struct candidate *c) {
-    const int64_t micro = search_micro_batches(l->options, c), stages = search_ways(c, AXIS_PIPELINE);
-    return stages >= 4 && stages % 2 == 0 && micro % 2 == 0 && micro <= 2 * stages;
-}
-
 /* True if the candidate may have that many stages on each rank: micro-batches come in groups of as many as there are
  * ranks, and more than two stages have two layers each at least. */
 static bool may_interleave(const struct listing *l, const struct candidate *c, int stages) {
@@ -333,10 +323,11 @@ static void add_interleaved(const struct listing *l, struct candidate candidate)
 }
 
 /* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
- * recomputation would not. */
+ * recomputation would not. With more micro-batches than pipeline ranks, those of chimera wait as long as those of
+ * 1f1b. */
 static void add_schedules(const struct listing *l, struct candidate candidate) {
-    const bool varies = l->trains && search_ways(&candidate, AXIS_PIPELINE) > 1 && !search_own(&candidate) &&
-                        !l->options->given[OPT_SCHEDULE];
+    const int ranks = search_ways(&candidate, AXIS_PIPELINE);
+    const bool varies = l->trains && ranks > 1 && !search_own(&candidate) && !l->options->given[OPT_SCHEDULE];
     const struct {
         const char *name;
         bool listed;
@@ -344,7 +335,7 @@ static void add_schedules(const struct listing *l, struct candidate candidate) {
                      {"zb-h1", varies && !candidate.decisions.recompute},
                      {"zb-h2", varies && !candidate.decisions.recompute},
                      {"zb-v", varies && !candidate.decisions.recompute},
-                     {"chimera", varies && has_two_pipelines(l, &candidate)}};
+                     {"chimera", varies && search_micro_batches(l->options, &candidate) <= ranks}};
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
         candidate.decisions.schedule = schedules[s].name;
         if (schedules[s].listed) add(l, candidate);
@@ -477,8 +468,7 @@ static void add_own_axes(const struct listing *l, struct candidate candidate, in
 
 static void add_unequal(const struct listing *l) {
     const bool given = l->options->given[OPT_PLAN_NGPUS];
-    const int law = schedule_pipelines(l->options->decisions.schedule);
-    for (int unit = 3; unit <= MOST_UNEQUAL && unit <= l->devices && l->devices <= MOST_DEVICES && law == 1; unit++) {
+    for (int unit = 3; unit <= MOST_UNEQUAL && unit <= l->devices && l->devices <= MOST_DEVICES; unit++) {
         const bool even = l->layers && !(unit & (unit - 1)); /* equal stages of equal layers are as good */
         if (l->devices % unit || (given ? unit != l->options->plan_ngpus : even)) continue;
         for (int tensor = 1; tensor <= unit; tensor++) {

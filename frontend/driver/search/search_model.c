@@ -208,7 +208,7 @@ static void count_parameters(const struct graph *graph, double part[OUTCOME_PART
 
 static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
-    outcome->micro_batches = job_micro_batches(job) * job->side.pipelines, outcome->estimate = job->estimate;
+    outcome->micro_batches = job_micro_batches(job), outcome->estimate = job->estimate;
     part[OUTCOME_PRODUCTS] = least_products(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
     part[OUTCOME_SUMMING] = job->estimate.summing, part[OUTCOME_HIDDEN] = job->estimate.summing_hidden;
@@ -406,8 +406,7 @@ static int ranks_of_excerpt(const struct search_model *model, const struct candi
     const int node = model->machine.nlevels > 1 ? (int)model->machine.level[0].devices : 1;
     const int ranks = search_ways(candidate, AXIS_PIPELINE), least = (node + inner - 1) / inner;
     const int shallow = ranks / 2 < STAGES ? ranks / 2 : STAGES;
-    const int stages = shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
-    return stages % candidate->law->copies ? stages + 1 : stages;
+    return shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
 }
 
 /* An excerpt of a pipeline: fewer stages, with as many layers as those of the candidate have, or with few layers each.

@@ -7,20 +7,20 @@
 
 /* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
 static double zero_ranks(const struct candidate *c) {
-    const double units = c->law->copies * c->units / (double)c->decisions.zero_groups;
+    const double units = c->units / (double)c->decisions.zero_groups;
     return units * search_ways(c, AXIS_CONTEXT) * search_ways(c, AXIS_DATA);
 }
 
 /* True if a rank has the first and the last stage. */
 static bool has_both_ends(const struct candidate *c) {
-    return c->law->copies > 1 || (c->law->chunks > 1 && schedule_is_v(c->decisions.schedule));
+    return c->law->chunks > 1 && schedule_is_v(c->decisions.schedule);
 }
 
 /* What the fullest rank has of a part that follows parameters. Those that are of no layer are of the vocabulary: of the
  * first or the last stage, and tied ones of both. */
 static double held(const struct search *search, const struct candidate *c, const struct outcome *base,
                    enum outcome_part part) {
-    const double stages = search_ways(c, AXIS_PIPELINE), share = c->law->copies / stages;
+    const double stages = search_ways(c, AXIS_PIPELINE), share = 1 / stages;
     const double of_layers = base->layers * base->layer[part], others = base->part[part] - of_layers;
     if (stages == 1 || !base->layers) return share * base->part[part];
     return share * of_layers + (search->tied > 0 || has_both_ends(c) ? others : others / 2);
@@ -29,7 +29,7 @@ static double held(const struct search *search, const struct candidate *c, const
 /* A rank adds the gradients of micro-batches to their sums, if there are several, or with ZeRO 2 and 3. In a base
  * of one micro-batch there are none: they have as many bytes as the weights. */
 static double sums(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    if (c->decisions.zero < 2 && search_micro_batches(search->given, c) == c->law->copies) return 0;
+    if (c->decisions.zero < 2 && search_micro_batches(search->given, c) == 1) return 0;
     return held(search, c, base, base->part[OUTCOME_GRADIENTS] > 0 ? OUTCOME_GRADIENTS : OUTCOME_WEIGHTS);
 }
 
@@ -59,7 +59,7 @@ static double layer_activations(const struct search *search, const struct candid
 static double kept_activations(const struct candidate *c, const struct outcome *base, double of_layers) {
     static const double boundary = 4, recomputed = 0.88;
     const struct schedule_law *law = c->law;
-    const double stages = (double)law->chunks / law->copies * search_ways(c, AXIS_PIPELINE);
+    const double stages = (double)law->chunks * search_ways(c, AXIS_PIPELINE);
     if (!recomputes_all(c) || !base->layers) return of_layers * law->kept * (c->decisions.recompute ? recomputed : 1);
     return law->kept_full * (of_layers + boundary * stages * fmin(base->crossing, of_layers / base->layers));
 }
@@ -114,9 +114,9 @@ struct exchanged {
 static struct exchanged exchanged_of(const struct search *search, const struct candidate *c,
                                      const struct outcome *base) {
     const double bytes = held(search, c, base, OUTCOME_WEIGHTS), tensors = held(search, c, base, OUTCOME_TENSORS);
-    const double inner = (double)search_ways(c, AXIS_CONTEXT) * search_ways(c, AXIS_DATA), copies = c->law->copies;
-    const double ways = c->units * copies / c->decisions.zero_groups;
-    double stride = 1 / copies;
+    const double inner = (double)search_ways(c, AXIS_CONTEXT) * search_ways(c, AXIS_DATA);
+    const double ways = (double)c->units / c->decisions.zero_groups;
+    double stride = 1;
     for (int a = 0; a < AXIS_ROLES; a++) stride *= search_ways(c, (enum axis_role)a);
     const double part = c->decisions.zero ? bytes / inner : bytes;
     return (struct exchanged){{bytes, tensors, inner, search_ways(c, AXIS_TENSOR)},
@@ -155,8 +155,8 @@ struct exchange {
 };
 
 /* Seconds in which ranks exchange gradients and parameters. ZeRO 0 and 1 sum the gradients beside the last micro-batch;
- * scale units do not where they wait for sums along axes of the mesh. ZeRO 2 and 3 sum them in each micro-batch, of two
- * pipelines in each of their own, beside nothing. The new parameters are gathered at the end, with ZeRO 3 before the
+ * scale units do not where they wait for sums along axes of the mesh. ZeRO 2 and 3 sum them in each micro-batch,
+ * beside nothing. The new parameters are gathered at the end, with ZeRO 3 before the
  * forward and before the backward phase of each micro-batch, most of them beside the computation of another layer. ZeRO
  * groups sum what each rank has of the gradients once. */
 static struct exchange exchanging(const struct search *search, const struct candidate *c, const struct outcome *base,
@@ -164,10 +164,10 @@ static struct exchange exchanging(const struct search *search, const struct cand
     static const double beside = 0.87; /* of the gathers that are prefetched: not the first one of a phase */
     const struct machine *machine = &search->machine;
     const struct exchanged of = exchanged_of(search, c, base);
-    const double share = (double)c->law->copies / search_ways(c, AXIS_PIPELINE), last = worked / micro_batches;
+    const double share = 1.0 / search_ways(c, AXIS_PIPELINE), last = worked / micro_batches;
     const double own = share * (base->part[OUTCOME_SUMMING] + base->part[OUTCOME_HIDDEN]); /* sums of the base */
-    const double sums = summing(search, c, &of, micro_batches / c->law->copies);
-    const double gathers = gathering(search, c, base, &of, micro_batches / c->law->copies);
+    const double sums = summing(search, c, &of, micro_batches);
+    const double gathers = gathering(search, c, base, &of, micro_batches);
     const double groups = passing(search, COLLECTIVE_ALL_REDUCE, 1, &of.groups);
     const double begun = machine_hidden(machine, last, of.along.ways > 1 ? own : own + sums);
     if (c->decisions.zero < 2) return (struct exchange){0, own + sums - begun + gathers + groups};
@@ -205,14 +205,14 @@ static double length_of(const struct equal_stages *s, int stage) {
 }
 
 /* The layers that the rank takes as long as. Of several stages it has `rank + i * ranks`, those with odd i of V
- * schedules from the last rank on; of two pipelines a stage of each, of half the micro-batches. */
+ * schedules from the last rank on. */
 static double length_of_rank(const struct candidate *c, const struct equal_stages *equal, int rank) {
-    const int ranks = search_ways(c, AXIS_PIPELINE), copies = c->law->copies;
-    const bool turns = copies > 1 || schedule_is_v(c->decisions.schedule);
+    const int ranks = search_ways(c, AXIS_PIPELINE);
+    const bool turns = schedule_is_v(c->decisions.schedule);
     double sum = 0;
     for (int i = 0; i < c->law->chunks; i++)
-        sum += length_of(equal, (copies > 1 ? 0 : i * ranks) + (turns && i % 2 ? ranks - 1 - rank : rank));
-    return sum / copies;
+        sum += length_of(equal, i * ranks + (turns && i % 2 ? ranks - 1 - rank : rank));
+    return sum;
 }
 
 /* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: one of the first two,
@@ -231,7 +231,7 @@ static double slowest_rank(const struct candidate *c, const struct equal_stages 
 static double longest_rank(const struct candidate *c, double rest, int layers) {
     static const double nearly = 1.02; /* as in passes/plan/policy/policy_pp.c */
     enum { PARTS = 8 };
-    const int stages = search_ways(c, AXIS_PIPELINE) * c->law->chunks / c->law->copies;
+    const int stages = search_ways(c, AXIS_PIPELINE) * c->law->chunks;
     const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
     const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
                                        slowest_stage(PARTS * rest, PARTS * layers, stages)};
@@ -280,9 +280,6 @@ double search_rest(const struct outcome *outcome) {
 /* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
 static double waiting_part(const struct schedule_law *law, double stages, double micro) {
     const double enough = law->enough * stages;
-    const double copies = law->copies,
-                 left = (stages - copies) / (stages - 1); /* that another pipeline does not fill */
-    if (copies > 1) return left * (micro > stages ? law->few : law->few + (law->waiting - law->few) * micro / stages);
     return micro >= enough ? law->waiting : law->few + (law->waiting - law->few) * (micro - 1) / (enough - 1);
 }
 
@@ -301,7 +298,7 @@ static double tied_gradients(const struct search *search, const struct candidate
 /* Those that the first stage keeps: in two slots, and with several stages on a rank in four
  * (passes/place/messages.h). */
 static double tied_slots(const struct search *search, const struct candidate *c) {
-    const double slots = c->law->chunks > c->law->copies ? 4 : 2;
+    const double slots = c->law->chunks > 1 ? 4 : 2;
     return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
@@ -310,7 +307,7 @@ static double tied_slots(const struct search *search, const struct candidate *c)
  * thirds with --amp. ZeRO 3 casts slices of the parameters too, for each phase that reads them. */
 static double slicing(const struct search *search, const struct candidate *c, const struct outcome *base,
                       double micro_batches) {
-    const double share = (double)c->law->copies / search_ways(c, AXIS_PIPELINE);
+    const double share = 1.0 / search_ways(c, AXIS_PIPELINE);
     const double bandwidth = search->machine.bandwidth * search->machine.traffic;
     const double adds = micro_batches > 1 ? (search->given->amp ? 1 : 3) * base->part[OUTCOME_GRADIENTS] : 0;
     const double casts = c->decisions.zero == 3 && search->given->amp
@@ -318,13 +315,13 @@ static double slicing(const struct search *search, const struct candidate *c, co
                              : 0;
     if (c->decisions.zero < 2 || bandwidth <= 0) return 0;
     const double slices = share * (1 - 1 / zero_ranks(c));
-    return search->machine.correction * micro_batches / c->law->copies * slices * (adds + casts) / bandwidth;
+    return search->machine.correction * micro_batches * slices * (adds + casts) / bandwidth;
 }
 
 /* Seconds of a micro-batch in which a rank waits for what its stages receive: of two stages, each from one side. The
  * first one also receives gradients of tied weights, and where ranks have several stages, ahead. */
 static double receiving(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    const int stages = search_ways(c, AXIS_PIPELINE), chunks = c->law->chunks / c->law->copies;
+    const int stages = search_ways(c, AXIS_PIPELINE), chunks = c->law->chunks;
     const double times = chunks * (stages * chunks == 2 || base->part[OUTCOME_UPDATE] == 0 ? 1 : 2);
     double stride = 1;
     for (int a = 0; a < AXIS_PIPELINE; a++) stride *= search_ways(c, a);
@@ -352,7 +349,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
                      (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
     seconds += exchange.once;
     seconds -= fmin(worked / 2, slicing(search, c, base, micro));
-    seconds += part[OUTCOME_UPDATE] * law->copies / stages / (c->decisions.zero ? zero_ranks(c) : 1);
+    seconds += part[OUTCOME_UPDATE] / stages / (c->decisions.zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
     c->memory = search_states(search, c, base) + search_activations(search, c, base, micro, 1) + tied_slots(search, c);
 }

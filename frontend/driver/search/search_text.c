@@ -125,13 +125,13 @@ static bool is_zero_bubble(const struct candidate *c) {
     return search_ways(c, AXIS_PIPELINE) > 1 && c->decisions.schedule && strncmp(c->decisions.schedule, "zb-", 3) == 0;
 }
 
-static bool is_twofold(const struct candidate *c) {
-    return c->law->copies > 1;
+static bool is_chimera(const struct candidate *c) {
+    return search_ways(c, AXIS_PIPELINE) > 1 && c->decisions.schedule && strcmp(c->decisions.schedule, "chimera") == 0;
 }
 
 static bool (*const kinds[])(const struct candidate *) = {
     has_experts, has_larger_batch, is_mirrored,    is_by_heads, is_ring,
-    has_groups,  is_overlapping,   is_zero_bubble, is_twofold,  is_deeply_interleaved};
+    has_groups,  is_overlapping,   is_zero_bubble, is_chimera,  is_deeply_interleaved};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Per candidate: true for the first `least`, and for the first of each kind. */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "ir/base/str.h"
-#include "passes/plan/schedule/schedule_chimera.h"
 #include "passes/plan/schedule/schedule_grid.h"
 #include "passes/train/named_options.h"
 
@@ -130,6 +129,68 @@ static void fill_zb_v(struct column *column) {
     put_v(&v, 0, "W", n - v.done[0][PHASE_WEIGHT]);
 }
 
+/* Note [Order of Chimera]
+ * Chimera (Li and Hoefler, "Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines", SC
+ * 2021) has two pipelines of p stages on p ranks. One goes from the first rank to the last, the other from the last to
+ * the first, and each has half of the micro-batches. Ranks r and p - 1 - r have the same two stages, r and p - 1 - r,
+ * and sum their gradients. At the time when rank p / 2 - 1 could send a micro-batch to rank p / 2, that one has a
+ * micro-batch of the other pipeline for it, which is to go through the same stages. Here both keep theirs, as in Hanayo
+ * (Liu et al., SC 2023): the ranks compute the same segments at the same times, without these transfers. So the two
+ * pipelines are two scale units of p / 2 ranks, in each of which a micro-batch goes down and up again, in the shape of
+ * a V: only gradients are exchanged between them.
+ *
+ * The order of segments is found by executing such a unit with forward and backward segments of one unit of time each,
+ * as the paper draws it. Whenever a coordinate is free it takes a backward segment if it can, of the earliest
+ * micro-batch, else a forward segment; of its two chunks, the later one comes first. With n micro-batches in both
+ * pipelines, a multiple of p, ranks wait p - 2 units: the bubble is (p - 2) / (2 n + p - 2). This is the bubble ratio of
+ * the paper, and so is the number of micro-batches that a rank keeps: p / 2 + 1 to p. */
+
+/* A pipeline that is executed. done: by chunk, the micro-batches whose segments of the phase were executed before the
+ * current unit of time. */
+struct execution {
+    int coordinates, micro_batches, chunks;
+    int *done[PHASE_BACKWARD + 1];
+};
+
+/* True if the chunk can execute the segment of its next micro-batch. */
+static bool is_ready(const struct execution *e, enum phase phase, int chunk) {
+    const int micro = e->done[phase][chunk], *forward = e->done[PHASE_FORWARD], *backward = e->done[PHASE_BACKWARD];
+    if (micro == e->micro_batches) return false;
+    if (phase == PHASE_BACKWARD) return (chunk + 1 == e->chunks ? forward[chunk] : backward[chunk + 1]) > micro;
+    return chunk ? forward[chunk - 1] > micro : micro < backward[0] + e->coordinates;
+}
+
+/* What the coordinate executes now; the phase is PHASES if it waits. */
+static struct cell choose_cell(const struct execution *e, int coordinate) {
+    const int chunks[] = {e->chunks - 1 - coordinate, coordinate};
+    struct cell best = {PHASES, 0, 0};
+    for (int phase = PHASE_BACKWARD; phase >= PHASE_FORWARD && best.phase == PHASES; phase--)
+        for (int i = 0; i < 2; i++) {
+            const struct cell cell = {(enum phase)phase, e->done[phase][chunks[i]], chunks[i]};
+            const bool earlier = best.phase == PHASES || (phase == PHASE_BACKWARD && cell.micro < best.micro);
+            if (earlier && is_ready(e, cell.phase, cell.chunk)) best = cell;
+        }
+    return best;
+}
+
+/* Executes a unit of time on all coordinates, whose cells are put into `cells`. */
+static void advance(struct execution *e, struct cell *cells) {
+    for (int c = 0; c < e->coordinates; c++) cells[c] = choose_cell(e, c);
+    for (int c = 0; c < e->coordinates; c++)
+        if (cells[c].phase < PHASES) e->done[cells[c].phase][cells[c].chunk]++;
+}
+
+static void fill_chimera(struct column *column) {
+    struct execution e = {column->coordinates, column->micro_batches, 2 * column->coordinates, {0}};
+    struct cell *cells = ARENA_ARRAY(column->arena, struct cell, e.coordinates);
+    for (int phase = 0; phase <= PHASE_BACKWARD; phase++) e.done[phase] = ARENA_ARRAY(column->arena, int, e.chunks);
+    while (e.done[PHASE_BACKWARD][0] < e.micro_batches) {
+        advance(&e, cells);
+        if (cells[column->coordinate].phase < PHASES)
+            VEC_PUSH(column->arena, &column->cells, cells[column->coordinate]);
+    }
+}
+
 static const struct schedule_kind kinds[] = {
 #define SCHEDULE(...) {__VA_ARGS__},
 #include "passes/plan/schedule/schedules.def"
@@ -145,11 +206,6 @@ static const struct schedule_kind *find_kind(const char *name, size_t length) {
 
 bool schedule_is_known(const char *text) {
     return strchr(text, '\n') || find_kind(text, strcspn(text, ":")) != NULL;
-}
-
-int schedule_pipelines(const char *text) {
-    const struct schedule_kind *kind = text ? find_kind(text, strcspn(text, ":")) : NULL;
-    return kind && kind->is_twofold ? 2 : 1;
 }
 
 bool schedule_is_v(const char *text) {

@@ -5,18 +5,7 @@
  * pipeline stages compute forward and backward of one micro-batch after the other, whatever the schedule.
  *
  * A coordinate has one chunk (pipeline stage) or several. The schedule says how many, and so how many stages a policy
- * divides the layers into, and at which coordinate each chunk is.
- *
- * Note [Opposite pipelines]
- * Chimera (Li and Hoefler, "Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines", SC
- * 2021) has two pipelines of p stages on p ranks. One goes from the first rank to the last, the other from the last to
- * the first, and each has half of the micro-batches. Ranks r and p - 1 - r have the same two stages, r and p - 1 - r,
- * and sum their gradients. At the time when rank p / 2 - 1 could send a micro-batch to rank p / 2, that one has a
- * micro-batch of the other pipeline for it, which is to go through the same stages. Here both keep theirs, as in Hanayo
- * (Liu et al., SC 2023): the ranks compute the same segments at the same times, without these transfers.
- * So a micro-batch goes down and up again on p / 2 ranks, in the shape of a V, and the two pipelines are two scale
- * units: only gradients are exchanged between them, and ZeRO divides over them. The driver divides the pipeline axis
- * and the micro-batches by two (side_files_read, job_read_training). */
+ * divides the layers into, and at which coordinate each chunk is. */
 #ifndef PASSES_PLAN_SCHEDULES_H
 #define PASSES_PLAN_SCHEDULES_H
 
@@ -31,7 +20,7 @@ struct schedule_kind {
     void (*fill)(struct column *column);
     const char *help;
     const char *options;
-    bool splits, is_v, is_twofold, infers;
+    bool splits, is_v, infers;
 };
 
 /* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
@@ -48,10 +37,6 @@ extern const char *const schedule_of_inference;
 
 /* True if a row has the name, which options may follow. */
 bool schedule_is_known(const char *text);
-
-/* Scale units of a program in each one that the user asks for (Note [Opposite pipelines]): 2, or 1 for other schedules
- * and for a NULL or unknown name. */
-int schedule_pipelines(const char *text);
 
 /* True if a micro-batch goes through the second half of the stages from the last rank back to the first. */
 bool schedule_is_v(const char *text);
