@@ -141,7 +141,8 @@ double machine_reached(const struct machine *machine, double m, double n, double
 double machine_attention(const struct machine *machine, double head, bool library);
 
 /* Seconds per byte of a kernel that touches that many bytes, with that `distant` (struct machine_kernel_rate); alone:
- * while no other rank computes. What it needs beyond an elementwise kernel is the latency of accesses that are not sequential, which is the same while no other rank computes. */
+ * while no other rank computes. What it needs beyond an elementwise kernel is the latency of accesses that are not
+ * sequential, which is the same while no other rank computes. */
 double machine_byte_seconds(const struct machine *machine, double bytes, bool alone, double distant);
 
 /* A group of ranks that communicate: `ranks` devices whose numbers are `stride` apart. */

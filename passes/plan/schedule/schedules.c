@@ -142,8 +142,8 @@ static void fill_zb_v(struct column *column) {
  * The order of segments is found by executing such a unit with forward and backward segments of one unit of time each,
  * as the paper draws it. Whenever a coordinate is free it takes a backward segment if it can, of the earliest
  * micro-batch, else a forward segment; of its two chunks, the later one comes first. With n micro-batches in both
- * pipelines, a multiple of p, ranks wait p - 2 units: the bubble is (p - 2) / (2 n + p - 2). This is the bubble ratio of
- * the paper, and so is the number of micro-batches that a rank keeps: p / 2 + 1 to p. */
+ * pipelines, a multiple of p, ranks wait p - 2 units: the bubble is (p - 2) / (2 n + p - 2). This is the bubble ratio
+ * of the paper, and so is the number of micro-batches that a rank keeps: p / 2 + 1 to p. */
 
 /* A pipeline that is executed. done: by chunk, the micro-batches whose segments of the phase were executed before the
  * current unit of time. */

@@ -5,14 +5,14 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #define ROUNDING     PASTE(ROUNDING, SUFFIX)
 #define ROUNDING_f32 FLT_EPSILON
 #define ROUNDING_f64 DBL_EPSILON
-#define ABS          PASTE(ABS, SUFFIX)
-#define ABS_f32      fabsf
-#define ABS_f64      fabs
+
+#define LOCAL          static
+#define EACH(i, count) for (int64_t i = 0; i < (count); i++)
+#define JOIN()
 
 #define T     TYPE(SUFFIX)
 #define PART  "determinant.inc"
