@@ -282,48 +282,114 @@ def report(number, row, found, verbose):
         print(f"row {number}: {row['model']} on {row['ngpus']} {row['gpu']}, {found.seconds:.1f} s: {' '.join(found.words)}", file=sys.stderr)
 
 
-def errors(pairs):
-    """Median and 90 % of the relative errors of estimates, and the median of estimated over published."""
-    if not pairs:
-        return "| | "
-    ratios, off = [a / b for a, b in pairs], sorted(abs(a / b - 1) for a, b in pairs)
-    return f"{statistics.median(off):.1%} | {off[min(len(off) - 1, int(0.9 * len(off)))]:.1%} | {statistics.median(ratios):.2f}"
+def of_ten(pairs):
+    """The median and the ninth of ten of the relative errors of estimates."""
+    off = sorted(abs(a / b - 1) for a, b in pairs)
+    return f"{statistics.median(off):.1%} | {off[min(len(off) - 1, int(0.9 * len(off)))]:.1%}" if off else " | "
 
 
-def line_of(name, runs):
+def ratio(values):
+    return f"{statistics.median(values):.2f}" if values else ""
+
+
+def pairs_of(runs, column, value):
+    """Estimated and published numbers of the rows that have both."""
+    return [(value(found), number(row[column])) for row, found, _ in runs if not isinstance(found, Refused) and number(row[column])]
+
+
+def line_of(name, runs, searches):
     """A line of the page's table."""
-    planned = [(row, found, better) for row, found, better in runs if not isinstance(found, Refused)]
-    rates = [(found.tflops, number(row["tflops_per_gpu"])) for row, found, _ in planned if number(row["tflops_per_gpu"])]
-    memory = [(found.gib, number(row["mem_gb"])) for row, found, _ in planned if number(row["mem_gb"])]
-    faster = [better.tflops / found.tflops for _, found, better in planned if better]
-    return (f"| {name} | {len(runs)} | {len(planned)} | {errors(rates)} | {len(memory) or ''} | {errors(memory)} | "
-            f"{f'{statistics.median(faster):.2f}' if faster else ''} |")
+    rates, memory = pairs_of(runs, "tflops_per_gpu", lambda f: f.tflops), pairs_of(runs, "mem_gb", lambda f: f.gib)
+    planned = sum(not isinstance(found, Refused) for _, found, _ in runs)
+    faster = ratio([better.tflops / found.tflops for _, found, better in runs if better])
+    return (f"| {name} | {len(runs)} | {planned} | {of_ten(rates)} | {ratio([a / b for a, b in rates])} | {len(memory) or ''} | {of_ten(memory)} | "
+            f"{ratio([a / b for a, b in memory])} |" + (f" {faster} |" if searches else ""))
 
 
-def is_dense(run):
-    return "MoE" not in run[0]["notes"]
+def table_of(every, dense):
+    """By source; with a column for the search, if there was one."""
+    sources, searches = collections.defaultdict(list), any(better for _, _, better in every)
+    for run in every:
+        sources[run[0]["source"].split(" (")[0]].append(run)
+    names = "source rows planned TFLOP/s:_median 90_% ratio memory:_rows median 90_% ratio" + " search,_times_as_fast" * searches
+    heads = [name.replace("_", " ") for name in names.split()]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines += [line_of(name, runs, searches) for name, runs in sorted(sources.items())]
+    return "\n".join(lines + [line_of("all", every, searches), line_of("all dense models", dense, searches)])
 
 
 def write_page(path, every):
-    sources, reasons = collections.defaultdict(list), collections.Counter()
-    for run in every:
-        sources[run[0]["source"].split(" (")[0]].append(run)
-        if isinstance(run[1], Refused):
-            reasons[re.sub(r"[0-9]+", "..", str(run[1]))] += 1
-    lines = [line_of(name, runs) for name, runs in sorted(sources.items())]
-    lines += [line_of("all", every), line_of("all dense models", [run for run in every if is_dense(run)])]
+    dense = [run for run in every if "MoE" not in run[0]["notes"]]
     planned = [run for run in every if not isinstance(run[1], Refused)]
+    reasons = collections.Counter(re.sub(r"(?<=[ .'])[0-9]+", "..", str(run[1])) for run in every if isinstance(run[1], Refused))
     out = [run for run in planned if "OOM" in run[0]["notes"]]
-    slow = sorted(planned, key=lambda run: -run[1].seconds)[:5]
+    oom = (f"Of {len(out)} rows that ran out of memory and are planned, {sum(not run[1].fits for run in out)} are called so; of the others, "
+           f"{sum(not run[1].fits for run in planned if run not in out)} are called so although they ran.")
+    slow = "; ".join(f"{run[0]['model']} on {run[0]['ngpus']} {run[0]['gpu']}, {run[1].seconds:.0f} s"
+                     for run in sorted(planned, key=lambda run: -run[1].seconds)[:5])
+    rates = [of_ten(pairs_of(runs, "tflops_per_gpu", lambda f: f.tflops)) for runs in (every, dense)]
     with open(path, "w", encoding="ascii") as file:
-        file.write(PAGE.format(
-            table="\n".join(lines), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()),
-            out=len(out), called=sum(not run[1].fits for run in out), ran=sum(not run[1].fits for run in planned if run not in out),
-            slow="; ".join(f"{run[0]['model']} on {run[0]['ngpus']} {run[0]['gpu']} {run[1].seconds:.0f} s" for run in slow),
-            seconds=statistics.median(run[1].seconds for run in planned)))
+        file.write(PAGE.format(table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()),
+                               oom=oom, slow=slow, seconds=statistics.median(run[1].seconds for run in planned),
+                               errors=" | ".join([*rates, of_ten(pairs_of(every, "mem_gb", lambda f: f.gib))])))
 
 
-PAGE = """PAGE"""
+PAGE = """# Published training runs, as plans of rankc
+
+`bench/published.py --rankc RANKC --rows FILE.csv --page docs/published-rows.md` writes this page. A row of the table FILE.csv,
+which is not in this repository, is a training run that somebody published: sizes of the model, devices, how the model was
+divided, operations per second and memory. The script asks `rankc plan --model-config --machine` for the same model,
+machine and plan ([model-config.md](model-config.md), [autodist.md](autodist.md)) and compares the estimate of that plan
+with what was published. Machines are rows of [machines.def](../passes/plan/machine/machines.def): the vendors' data sheets, and
+the largest products that were measured on the device (stas00/ml-engineering). No constant is of a system or of a row.
+
+Errors are relative, the median and that of the ninth of ten rows; *ratio* is the median of estimated over published.
+
+{table}
+
+{oom}
+
+A plan takes {seconds:.1f} s of processor time in the median. The slowest: {slow}.
+
+How rows are expressed where words differ:
+
+- The micro-batch of a plan with experts is that of all ranks that have other experts. Their buffers have room for the mean number of
+  an expert's rows (`capacity=1`), as balanced experts need.
+- 8-bit floats of any scaling are `--fp8 hybrid`, whose scales are those of whole tensors.
+- Megatron's selective recomputation repeats attention's scores, which flash attention never keeps: nothing is recomputed.
+  torchtitan's is `--recompute selective` by operators, and `first:` half of the layers by layers.
+- Megatron-Bridge, NeMo and torchtitan use sequence parallelism wherever they use tensor parallelism.
+- Where the publication took the fastest micro-batch and does not say which, so does the script.
+
+## Rows that are left empty
+
+| rows | why |
+|---|---|
+{empty}
+
+## Why the errors are as large
+
+What is estimated is rankc's program. What the systems did otherwise is not expressed, and none of it is fitted:
+
+- Megatron overlaps the exchanges of tensor parallelism and of experts with products, and its products add to the sums of
+  gradients. rankc computes the gradient of a weight in 16 bits and then adds it to the sum, which moves 12 bytes for each parameter
+  and micro-batch: this is most in stages with small micro-batches.
+- Recipes of Megatron-Bridge recompute or offload more than their rows say; as the rows are, the largest need more memory than the device
+  has. MXFP8 and whole-tensor scales cost different kernels.
+- FSDP without a compiler (llm-foundry), and DeepSpeed, start more kernels and gather weights one by one, and the attention of older
+  runs was not fused, so these were slower than the plan's estimate.
+- PyTorch reports memory that its allocator has reserved, which is more than what is live.
+- Networks are those of the machine, also where a row states its own.
+
+A regression with constants for each system and device, fitted to 413 rows of the same table, came to these errors; it
+predicted the systems' own programs, and no plan used it:
+
+| constants fitted to | TFLOP/s: median | 90 % | dense models | 90 % | memory: median | 90 % |
+|---|---|---|---|---|---|---|
+| the same rows | 2.9% | 10.2% | 2.6% | 8.0% | 2.2% | 8.4% |
+| all sources but the predicted one | 4.7% | 18.0% | 4.2% | 14.5% | 5.4% | 14.3% |
+| these plans: to none | {errors} |
+"""
 
 
 def main():

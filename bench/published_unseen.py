@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Published runs that are not in a table of runs, from the publications themselves, as a table for rows.py.
+"""Published runs that are not in a table of runs, from the publications themselves, as a table for published.py.
 
-    rows_unseen.py --rows perf_rows.csv --llm-foundry DIR --bigscience DIR --megatron-bridge DIR --vocabulary DIR --torchtitan DIR > unseen.csv
+    published_unseen.py --rows perf_rows.csv --llm-foundry DIR --bigscience DIR --megatron-bridge DIR --vocabulary DIR --torchtitan DIR > unseen.csv
 
 The directories are git clones of github.com/mosaicml/llm-foundry, bigscience-workshop/bigscience,
 NVIDIA-NeMo/Megatron-Bridge, sail-sg/VocabularyParallelism and pytorch/torchtitan. What a publication does not repeat for each run (sizes of the
