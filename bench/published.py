@@ -168,7 +168,7 @@ class Run:
     def precision(self):
         text = self.row["precision"].lower()
         if "fp4" in text:
-            raise Refused("rankc has no 4-bit floats")
+            raise Refused("rankc has no floats of four bits")
         if "fp8" in text or "float8" in text:
             return ["--amp", "bf16", "--fp8", "hybrid"]
         return [] if text.startswith("fp32") else ["--amp", "fp16" if re.match("fp16(?!/bf16)", text) else "bf16"]
@@ -325,8 +325,8 @@ def write_page(path, every):
     out = [run for run in planned if "OOM" in run[0]["notes"]]
     oom = (f"Of {len(out)} rows that ran out of memory and are planned, {sum(not run[1].fits for run in out)} are called so; of the others, "
            f"{sum(not run[1].fits for run in planned if run not in out)} are called so although they ran.")
-    slow = "; ".join(f"{run[0]['model']} on {run[0]['ngpus']} {run[0]['gpu']}, {run[1].seconds:.0f} s"
-                     for run in sorted(planned, key=lambda run: -run[1].seconds)[:5])
+    slow = {f"{row['model']} on {row['ngpus']} {row['gpu']}": found.seconds for row, found, _ in sorted(planned, key=lambda run: run[1].seconds)}
+    slow = "; ".join(f"{name}, {seconds:.0f} s" for name, seconds in sorted(slow.items(), key=lambda item: -item[1])[:5])
     rates = [of_ten(pairs_of(runs, "tflops_per_gpu", lambda f: f.tflops)) for runs in (every, dense)]
     with open(path, "w", encoding="ascii") as file:
         file.write(PAGE.format(table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()),

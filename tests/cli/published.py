@@ -47,7 +47,7 @@ def near(name, value, wanted, bound):
 
 def memory(published):
     """f32 with AdamW: 4 bytes of a weight, 4 of its gradient, 8 of moments, and less than a tenth for the activations of so short a
-    sequence. ZeRO 1 divides the moments among 8 ranks; two of three stages have half of the layers each."""
+    sequence. ZeRO 1 divides the moments among 8 ranks. 120 layers of such weights do not fit."""
     plain, divided = published(row(), row(**{"zero/fsdp": "ZeRO-1"}))[0]
     states, got = 16 * PARAMETERS / GIB, float(plain["mem_gb"])
     print(f"memory: {got} GiB, states by hand {states:.2f}")
@@ -71,7 +71,7 @@ def empty(published):
     rows, said, status = published(row(gpu="TPU"), row(**{"zero/fsdp": "ZeRO-3 + CPU offload"}), row(precision="NVFP4"), row(global_batch=9),
                                    row(model="GPT+LoRA"), row(layers=""), row(hidden=5120))
     assert [list(r.values()) for r in rows] == [[str(i), "", "", ""] for i in range(7)] and status == 0, rows
-    for word in ("row 0: the device TPU is unknown", "host's memory", "4-bit", "contradict", "adapters", "sizes of the model", "row 6: rankc plan: E0395",
+    for word in ("row 0: the device TPU is unknown", "host's memory", "four bits", "contradict", "adapters", "sizes of the model", "row 6: rankc plan: E0395",
                  "7 rows, 0 planned, 7 left empty"):
         assert word in said, (word, said)
     rows, said, status = published(row(), options=("--limit", "0"))
