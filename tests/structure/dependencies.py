@@ -7,14 +7,15 @@
 A call is a symbol of an object file of BUILD that another one defines: functions, and functions and data that a table
 names. A circle of calls (files each of which reaches the others) must stay within one part, and a part may have no more
 files in circles than the last column of RULES says; where it has fewer, the column is to be lowered."""
-import argparse
 import collections
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of  # noqa: E402
 
 BASE = "^ir/|^runtime/base/"
 REWRITE = "^passes/(rewrite/|[^/]*$)"
@@ -102,7 +103,7 @@ def symbols(build, names):
     absent = [name for name in names if not os.path.exists(os.path.join(build, name))]
     if absent:
         sys.exit(f"{len(absent)} object files of {build} are not built, such as {absent[0]}")
-    done = subprocess.run(["nm", "-A", "-P", *names], cwd=build, capture_output=True, text=True, check=True)
+    done = call("nm", "-A", "-P", *names, cwd=build)
     for line in done.stdout.splitlines():
         name, rest = line.split(": ", 1)
         yield name, *rest.split()[:2]
@@ -228,7 +229,7 @@ def check_check():
                 file.write(text)
             if path.endswith(".c"):
                 output = path.replace("/", "_") + ".o"
-                subprocess.run(["cc", "-I.", "-Iruntime", "-c", path, "-o", output], cwd=root, check=True)
+                call("cc", "-I.", "-Iruntime", "-c", path, "-o", output, cwd=root)
                 commands.append({"directory": root, "file": path, "output": output})
         os.mkdir(os.path.join(root, "build"))
         with open(os.path.join(root, "build", "compile_commands.json"), "w", encoding="utf-8") as file:
@@ -239,7 +240,7 @@ def check_check():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rankc=False)
     parser.add_argument("root")
     parser.add_argument("build")
     parser.add_argument("--circles", action="store_true")
