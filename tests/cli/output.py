@@ -136,7 +136,7 @@ def check_progress_of_compile(rankc, work):
         assert bool(re.search(r"\rcompiling: \d+ of \d+ files\x1b\[K", text)) == shown, text
         assert "\r\x1b[K" in text if shown else text == "", text
     search = [rankc, "plan", "--model-config", "gpt3-175b", "--machine", "h100", "--amp", "bf16", "--pas", "autodist",
-              "--runtime-ngpus", 1024, "--global-batch", 1536, "--search-time", 2, "--forbid", "pipeline"]
+              "--runtime-ngpus", 64, "--global-batch", 1536, "--search-time", 2, "--forbid", "pipeline"]
     text = on_terminal(*search)
     assert re.search(r"\rsearch: \d+ of \d+ plans tried, 0:00:0\d left", text), text
 

@@ -26,6 +26,7 @@ from rankc_test import Failed, bound_of, call, dims_of, given, needed, parser_of
 with needed():
     import numpy as np
 
+ALL = "all"
 HEAD = """# Models under plans
 
 Written by `tests/programs/sweep.py --table`. Each model is compiled under each plan (tp2: `--pas tp:tensor=2`), run and
@@ -61,22 +62,35 @@ def load(folder):
 
 class Sweep:
     def __init__(self, args, work):
-        self.args, self.work, self.results = args, work, {}
+        self.args, self.work, self.results, self.made = args, work, {}, set()
 
-    def run(self, model, plan, *extra, kernels=None, target=None):
-        """Outputs of the model under a plan, by name."""
+    def program(self, model, plan, *extra, target=None):
+        """The directory of the model under a plan, compiled when it is first asked for."""
         name = os.path.basename(os.path.normpath(model))
         out = os.path.join(self.work, name, plan + "".join(extra))
-        shutil.rmtree(out, ignore_errors=True)
-        call(self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q", "--target", target or self.args.target,
-             *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one"), model), *extra)
+        if out not in self.made:
+            shutil.rmtree(out, ignore_errors=True)
+            call(self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q", "--target", target or self.args.target,
+                 *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one"), model), *extra)
+            self.made.add(out)
+        return out
+
+    def run(self, model, plan, *extra, kernels=None, target=None, comm=None):
+        """Outputs of the model under a plan, by name."""
+        out, comm = self.program(model, plan, *extra, target=target), comm or self.args.comm
         run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels or self.args.kernels, "--threads", "1"]
-        if self.args.comm and plan != "one":
-            run += ["--comm", self.args.comm]
+        if comm and plan != "one":
+            run += ["--comm", comm]
         call(*run, *given(os.path.join(model, "inputs")))
-        if self.args.verify and plan != "one":
-            call(self.args.rankc, "verify", "--numeric", "-q", out)
         return load(out + "/out")
+
+    def checks(self, model, plan):
+        """The outputs to be compared: as the ranks communicate by default, and among threads for plans of --loopback."""
+        yield self.run(model, plan)
+        if plan in self.args.loopback.split():
+            yield self.run(model, plan, comm="loopback")
+        if plan != "one" and (self.args.verify == ALL or plan in self.args.verify.split()):
+            call(self.args.rankc, "verify", "--numeric", "-q", self.program(model, plan))
 
     def note(self, model, plan, result):
         self.results[os.path.basename(os.path.normpath(model)), plan] = result
@@ -100,7 +114,7 @@ class Sweep:
                 if exact is None:
                     exact = self.run(model, "one", "--dtype=f64", kernels="reference", target="c")
                     one = self.run(model, "one")
-                worst = self.compare(want, exact, one, one if plan == "one" else self.run(model, plan))
+                worst = max(self.compare(want, exact, one, got) for got in ([one] if plan == "one" else self.checks(model, plan)))
                 if plan.startswith("rows"):
                     self.compare_bits(model, plan)
                 self.note(model, plan, f"{worst:.2f}")
@@ -149,7 +163,8 @@ def main():
     parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")
     parser.add_argument("--work")
     parser.add_argument("--comm")
-    parser.add_argument("--verify", action="store_true", help="also run `rankc verify --numeric` on every plan")
+    parser.add_argument("--verify", nargs="?", const=ALL, default="", metavar="PLANS", help="run `rankc verify --numeric` on these, or on all")
+    parser.add_argument("--loopback", default="", metavar="PLANS", help="run these as threads of one process, too")
     parser.add_argument("--table", help="write the results to this file, as Markdown")
     parser.add_argument("models", nargs="+")
     args = parser.parse_args()
