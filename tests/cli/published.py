@@ -2,13 +2,14 @@
 """bench/published.py: rows of published runs become plans. Memory and operations are compared with what a hand calculation gives.
 
     published.py --rankc RANKC --script bench/published.py"""
-import argparse
 import csv
 import io
 import os
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, parser_of  # noqa: E402
 
 NAMES = ("source,model,params,layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,ngpus,tp,pp,dp,cp,ep,zero/fsdp,schedule,microbatch,global_batch,"
          "recompute,precision,notes")
@@ -36,7 +37,7 @@ class Published:
                 writer = csv.DictWriter(file, names.split(","), extrasaction="ignore")
                 writer.writeheader()
                 writer.writerows(rows)
-            done = subprocess.run([*self.command, "--rows", path, *options], capture_output=True, text=True, check=False)
+            done = call(*self.command, "--rows", path, *options, status=None)
         return list(csv.DictReader(io.StringIO(done.stdout))), done.stderr, done.returncode
 
 
@@ -90,8 +91,7 @@ def spellings(published):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser = parser_of(__doc__)
     parser.add_argument("--script", required=True)
     published = Published(parser.parse_args())
     memory(published)
