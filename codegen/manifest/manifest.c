@@ -17,59 +17,38 @@
 
 typedef struct rt_json_writer json;
 
-static void put(json *writer, const char *key, const char *text) {
-    rt_json_key(writer, key);
-    rt_json_put_text(writer, text);
-}
-
-static void put_int(json *writer, const char *key, int64_t value) {
-    rt_json_key(writer, key);
-    rt_json_put_int(writer, value);
-}
-
-static void open_list(json *writer, const char *key) {
-    rt_json_key(writer, key);
-    rt_json_open(writer, '[', RT_JSON_LINES);
-}
-
 /* `module`: the loss is the caller's. */
 static void put_training(json *writer, const struct program_info *info, bool module) {
     const struct training *training = info->training;
     const struct decisions *decisions = info->decisions;
-    rt_json_key(writer, "training");
-    rt_json_open(writer, '{', RT_JSON_INLINE);
-    put(writer, "optimizer", training->optimizer.text);
-    put(writer, "amp", training->amp.text ? training->amp.text : "");
-    if (training->fp8.text) put(writer, "fp8", training->fp8.text);
-    put(writer, "lr_schedule", training->lr_schedule_text);
-    rt_json_key(writer, "params");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "training", '{', RT_JSON_INLINE);
+    rt_json_key_text(writer, "optimizer", training->optimizer.text);
+    rt_json_key_text(writer, "amp", training->amp.text ? training->amp.text : "");
+    if (training->fp8.text) rt_json_key_text(writer, "fp8", training->fp8.text);
+    rt_json_key_text(writer, "lr_schedule", training->lr_schedule_text);
+    rt_json_key_open(writer, "params", '[', RT_JSON_INLINE);
     for (int i = 0; i < training->rules.n; i++) rt_json_put_text(writer, training->rules.at[i].text);
     rt_json_close(writer, ']');
-    rt_json_key(writer, "inits");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "inits", '[', RT_JSON_INLINE);
     for (int i = 0; i < training->inits.n; i++) rt_json_put_text(writer, training->inits.at[i].text);
     rt_json_close(writer, ']');
-    if (decisions->recompute) put(writer, "recompute", decisions->recompute);
-    put_int(writer, "accumulate", decisions->micro_batches);
-    put_int(writer, "zero", decisions->zero);
-    put_int(writer, "zero_ngroups", decisions->zero_groups);
-    put_int(writer, "zero_prefetch", decisions->zero_prefetch);
-    put_int(writer, "bucket_bytes", training->bucket_bytes);
-    if (training->tied_once) rt_json_key(writer, "tied_once"), rt_json_put_bool(writer, true);
-    rt_json_key(writer, "clip_grad_norm");
-    rt_json_put_real(writer, training->clip_grad_norm);
-    if (module) rt_json_key(writer, "module"), rt_json_put_bool(writer, true);
+    if (decisions->recompute) rt_json_key_text(writer, "recompute", decisions->recompute);
+    rt_json_key_int(writer, "accumulate", decisions->micro_batches);
+    rt_json_key_int(writer, "zero", decisions->zero);
+    rt_json_key_int(writer, "zero_ngroups", decisions->zero_groups);
+    rt_json_key_int(writer, "zero_prefetch", decisions->zero_prefetch);
+    rt_json_key_int(writer, "bucket_bytes", training->bucket_bytes);
+    if (training->tied_once) rt_json_key_bool(writer, "tied_once", true);
+    rt_json_key_real(writer, "clip_grad_norm", training->clip_grad_norm);
+    if (module) rt_json_key_bool(writer, "module", true);
     rt_json_close(writer, '}');
 }
 
 static void put_key(json *writer, const char *name, const struct key *key) {
-    rt_json_key(writer, name);
-    rt_json_open(writer, '{', RT_JSON_LINES);
-    put(writer, "key", key->hex);
-    rt_json_key(writer, "parts");
-    rt_json_open(writer, '{', RT_JSON_LINES);
-    for (int i = 0; i < key->parts.n; i++) put(writer, key->parts.at[i].name, key->parts.at[i].value);
+    rt_json_key_open(writer, name, '{', RT_JSON_LINES);
+    rt_json_key_text(writer, "key", key->hex);
+    rt_json_key_open(writer, "parts", '{', RT_JSON_LINES);
+    for (int i = 0; i < key->parts.n; i++) rt_json_key_text(writer, key->parts.at[i].name, key->parts.at[i].value);
     rt_json_close(writer, '}');
     rt_json_close(writer, '}');
 }
@@ -78,17 +57,16 @@ static void put_key(json *writer, const char *name, const struct key *key) {
 static void put_ports(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
                       const char *const *names, const struct uses *uses) {
     struct arena *scratch = arena_scratch(graph->arena);
-    open_list(writer, key);
+    rt_json_key_open(writer, key, '[', RT_JSON_LINES);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "name", names ? names[i] : tensor->name);
-        put(writer, "dtype", rt_dtypes[tensor->dtype].name);
-        rt_json_key(writer, "shape");
-        rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        rt_json_key_text(writer, "name", names ? names[i] : tensor->name);
+        rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
         const int64_t below = uses ? index_bound(graph, uses, tensors[i], scratch) : 0;
-        if (below) put_int(writer, "below", below);
-        if (tensor->shared) rt_json_key(writer, "shared"), rt_json_put_bool(writer, true);
+        if (below) rt_json_key_int(writer, "below", below);
+        if (tensor->shared) rt_json_key_bool(writer, "shared", true);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -114,8 +92,7 @@ static void put_coordinates(json *writer, const struct rankplan *plan, const str
     const struct mesh *mesh = &plan->graph->mesh;
     int coordinate[RT_MAX_AXES];
     mesh_coordinate(mesh, class->shard, coordinate);
-    rt_json_key(writer, "coordinates");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "coordinates", '[', RT_JSON_INLINE);
     for (int a = 0; a < mesh->naxes; a++)
         put_ranges(writer, &plan->sets[a], plan->sets[a].of[coordinate[a]], mesh->axis[a].size);
     rt_json_close(writer, ']');
@@ -130,21 +107,18 @@ static void put_flats(json *writer, const struct graph *graph, const struct rank
     const struct mesh *mesh = &graph->mesh;
     bool *done = ARENA_ARRAY(graph->arena, bool, class->flats.n + 1); /* per tensor: it is in an entry */
     if (!class->flats.n) return;
-    rt_json_key(writer, "flats");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "flats", '[', RT_JSON_INLINE);
     for (int i = 0; i < class->flats.n; i++) {
         const struct rt_flat *flat = &class->flats.at[i];
         if (done[i]) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "arena", plan_arena_names[flat->arena]);
-        put(writer, "dtype", rt_dtypes[flat->dtype].name);
-        rt_json_key(writer, "axes");
-        rt_json_open(writer, '[', RT_JSON_INLINE);
+        rt_json_key_text(writer, "arena", plan_arena_names[flat->arena]);
+        rt_json_key_text(writer, "dtype", rt_dtypes[flat->dtype].name);
+        rt_json_key_open(writer, "axes", '[', RT_JSON_INLINE);
         for (int a = 0; a < mesh_layout_axes(mesh); a++)
             if (flat->axes >> a & 1u) rt_json_put_text(writer, mesh->axis[a].name);
         rt_json_close(writer, ']');
-        rt_json_key(writer, "elements");
-        rt_json_open(writer, '[', RT_JSON_INLINE);
+        rt_json_key_open(writer, "elements", '[', RT_JSON_INLINE);
         for (int k = i; k < class->flats.n; k++) {
             if (!same_kind(&class->flats.at[k], flat)) continue;
             rt_json_put_int(writer, class->flats.at[k].elements);
@@ -170,8 +144,7 @@ static void put_slots(json *writer, const struct rank_class *class) {
         const struct plan_place *place = &class->place[class->kept.at[i]];
         if (place->stride) strides[place->set][place->arena] = place->stride;
     }
-    rt_json_key(writer, "slots");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "slots", '[', RT_JSON_INLINE);
     for (int set = 0; set < RT_SLOT_SETS; set++) {
         const int64_t *bytes = strides[set];
         const int64_t entry[] = {set / RT_MAX_CHUNKS, set % RT_MAX_CHUNKS, bytes[RT_ACTIVATIONS],
@@ -180,7 +153,7 @@ static void put_slots(json *writer, const struct rank_class *class) {
         if (bytes[RT_ACTIVATIONS] || bytes[RT_COMMUNICATION]) rt_json_put_dims(writer, entry, 4);
     }
     rt_json_close(writer, ']');
-    put_int(writer, "inputs", inputs);
+    rt_json_key_int(writer, "inputs", inputs);
 }
 
 /* "live": memory over the order of nodes (struct rank_class). An entry is one of `each` positions: where the most is
@@ -188,12 +161,10 @@ static void put_slots(json *writer, const struct rank_class *class) {
 static void put_live(json *writer, const struct rank_class *class, int positions) {
     static const enum rt_arena arenas[] = {RT_ACTIVATIONS, RT_COMMUNICATION};
     const int each = (positions + MOST_POSITIONS - 1) / MOST_POSITIONS;
-    rt_json_key(writer, "live");
-    rt_json_open(writer, '{', RT_JSON_INLINE);
-    put_int(writer, "positions", positions);
+    rt_json_key_open(writer, "live", '{', RT_JSON_INLINE);
+    rt_json_key_int(writer, "positions", positions);
     for (size_t a = 0; a < sizeof arenas / sizeof *arenas; a++) {
-        rt_json_key(writer, plan_arena_names[arenas[a]]);
-        rt_json_open(writer, '[', RT_JSON_INLINE);
+        rt_json_key_open(writer, plan_arena_names[arenas[a]], '[', RT_JSON_INLINE);
         for (int first = 0; first < positions; first += each) {
             int at = first;
             for (int i = first; i < positions && i < first + each; i++)
@@ -202,27 +173,27 @@ static void put_live(json *writer, const struct rank_class *class, int positions
         }
         rt_json_close(writer, ']');
     }
-    put_int(writer, "held", class->held[RT_ACTIVATIONS] + class->held[RT_COMMUNICATION]);
+    rt_json_key_int(writer, "held", class->held[RT_ACTIVATIONS] + class->held[RT_COMMUNICATION]);
     put_slots(writer, class);
     rt_json_close(writer, '}');
 }
 
 static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
-    open_list(writer, "classes");
+    rt_json_key_open(writer, "classes", '[', RT_JSON_LINES);
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];
         int64_t peak = 0;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put_coordinates(writer, plan, class);
-        put(writer, "source", source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
-        rt_json_key(writer, "memory");
-        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key_text(writer, "source",
+                         source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
+        rt_json_key_open(writer, "memory", '{', RT_JSON_INLINE);
         for (int a = 0; a < RT_ARENAS; a++) {
-            put_int(writer, plan_arena_names[a], class->bytes[a]);
+            rt_json_key_int(writer, plan_arena_names[a], class->bytes[a]);
             peak += class->bytes[a];
         }
-        put_int(writer, "peak", peak);
+        rt_json_key_int(writer, "peak", peak);
         rt_json_close(writer, '}');
         put_flats(writer, plan->graph, class);
         put_live(writer, class, plan->graph->order.n);
@@ -308,12 +279,12 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
         if (!count) continue;
         const int buckets = count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes);
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "kind", unit_kinds[kind].kind);
-        put_int(writer, "count", count);
-        put_int(writer, "bytes", bytes);
-        if (kind == 0) put_int(writer, "buckets", buckets);
-        if (prefetched) put_int(writer, "prefetched", prefetched);
-        put_int(writer, "class", c);
+        rt_json_key_text(writer, "kind", unit_kinds[kind].kind);
+        rt_json_key_int(writer, "count", count);
+        rt_json_key_int(writer, "bytes", bytes);
+        if (kind == 0) rt_json_key_int(writer, "buckets", buckets);
+        if (prefetched) rt_json_key_int(writer, "prefetched", prefetched);
+        rt_json_key_int(writer, "class", c);
         rt_json_close(writer, '}');
     }
 }
@@ -329,7 +300,7 @@ static int64_t moved_bytes(const struct graph *graph, const struct node *node) {
 /* Writes "communication": a row per kind and mesh axis, for all groups of ranks along it. */
 static void put_communication(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    open_list(writer, "communication");
+    rt_json_key_open(writer, "communication", '[', RT_JSON_LINES);
     for (int kind = 0; kind < NKINDS; kind++)
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
             int64_t count = 0, begun = 0, prefetched = 0, bytes = 0;
@@ -343,12 +314,12 @@ static void put_communication(json *writer, const struct manifest *manifest) {
             }
             if (!count) continue;
             rt_json_open(writer, '{', RT_JSON_INLINE);
-            put(writer, "kind", kinds[kind].kind);
-            put_int(writer, "count", count);
-            put_int(writer, "bytes", bytes);
-            if (begun) put_int(writer, "begun", begun);
-            if (prefetched) put_int(writer, "prefetched", prefetched);
-            put(writer, "axis", graph->mesh.axis[axis].name);
+            rt_json_key_text(writer, "kind", kinds[kind].kind);
+            rt_json_key_int(writer, "count", count);
+            rt_json_key_int(writer, "bytes", bytes);
+            if (begun) rt_json_key_int(writer, "begun", begun);
+            if (prefetched) rt_json_key_int(writer, "prefetched", prefetched);
+            rt_json_key_text(writer, "axis", graph->mesh.axis[axis].name);
             rt_json_close(writer, '}');
         }
     put_between_units(writer, manifest);
@@ -364,20 +335,20 @@ static void put_scope(json *writer, const struct graph *graph, const char *node)
     char *scope = arena_strdup(graph->arena, from->scope);
     for (char *c = scope; *c; c++)
         if (*c == '.' && !isdigit((unsigned char)c[1])) *c = '/';
-    put(writer, "scope", scope);
+    rt_json_key_text(writer, "scope", scope);
 }
 
 static void put_nodes(json *writer, const struct manifest *manifest) {
     const struct plan *decided = manifest->decided;
-    open_list(writer, "nodes");
+    rt_json_key_open(writer, "nodes", '[', RT_JSON_LINES);
     for (int i = 0; i < decided->nodes.n; i++) {
         const struct plan_node *node = &decided->nodes.at[i];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "name", node->name);
+        rt_json_key_text(writer, "name", node->name);
         put_scope(writer, manifest->plan->graph, node->name);
-        put(writer, "op", node->op);
+        rt_json_key_text(writer, "op", node->op);
         plan_put_partition(writer, decided, node, false);
-        put_int(writer, "stage", node->stage);
+        rt_json_key_int(writer, "stage", node->stage);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -397,8 +368,7 @@ static int *chain_members(const struct graph *graph, int **next) {
 /* Writes the names of the nodes that a fused node consists of; equal adjacent names once. */
 static void put_members(json *writer, const struct graph *graph, int first, const int *next) {
     if (!first) return;
-    rt_json_key(writer, "of");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "of", '[', RT_JSON_INLINE);
     for (int i = first; i; i = next[i - 1]) {
         const int more = next[i - 1];
         const char *name = graph->members.at[i - 1].name;
@@ -411,17 +381,17 @@ static void put_members(json *writer, const struct graph *graph, int first, cons
 static void put_instructions(json *writer, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *next, *first = chain_members(graph, &next);
-    open_list(writer, "instructions");
+    rt_json_key_open(writer, "instructions", '[', RT_JSON_LINES);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (plan->moves_nothing[graph->order.at[i]]) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "node", node->name);
-        put(writer, "op", node->op->name);
+        rt_json_key_text(writer, "node", node->name);
+        rt_json_key_text(writer, "op", node->op->name);
         const char *from = provenance_text(graph->arena, graph, node->name);
-        if (*from) put(writer, "from", from + 1);
+        if (*from) rt_json_key_text(writer, "from", from + 1);
         const struct provenance *origin = provenance_of(graph, node->name, NULL);
-        if (origin && *origin->scope) put(writer, "module", origin->scope);
+        if (origin && *origin->scope) rt_json_key_text(writer, "module", origin->scope);
         put_members(writer, graph, first[graph->order.at[i]], next);
         rt_json_close(writer, '}');
     }
@@ -444,8 +414,7 @@ static int constants_of(const struct graph *graph, const struct node *node) {
 /* Writes the places of an instruction's floating-point tensors, as runtime/base/manifest.h says. */
 static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct rank_class *class,
                        int n, const int *tensors) {
-    rt_json_key(writer, key);
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, key, '[', RT_JSON_INLINE);
     for (int i = 0; i < n; i++) {
         if (tensors[i] < 0 || class->place[tensors[i]].offset < 0) continue;
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
@@ -473,9 +442,9 @@ static void put_class_values(json *writer, const struct rankplan *plan, const st
         const int number = numbered++;
         if (!rankplan_part(class, node)) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put_int(writer, "instruction", number);
-        put_int(writer, "phase", node->phase);
-        put_int(writer, "constants", constants_of(graph, node));
+        rt_json_key_int(writer, "instruction", number);
+        rt_json_key_int(writer, "phase", node->phase);
+        rt_json_key_int(writer, "constants", constants_of(graph, node));
         put_values(writer, "operands", plan, class, node->ninputs, node->inputs);
         put_values(writer, "results", plan, class, node->noutputs, node->outputs);
         rt_json_close(writer, '}');
@@ -484,22 +453,21 @@ static void put_class_values(json *writer, const struct rankplan *plan, const st
 }
 
 static void put_all_values(json *writer, const struct rankplan *plan) {
-    open_list(writer, "values");
+    rt_json_key_open(writer, "values", '[', RT_JSON_LINES);
     for (int c = 0; c < plan->nclasses; c++) put_class_values(writer, plan, &plan->classes[c]);
     rt_json_close(writer, ']');
 }
 
 static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
-    rt_json_key(writer, "slices");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "slices", '[', RT_JSON_INLINE);
     for (int c = 0; c < tensor->layout.ncuts; c++) {
         const struct placement *h = &tensor->layout.cuts[c].placement;
         if (h->kind != PLACED_PART) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "axis", graph->mesh.axis[tensor->layout.cuts[c].axis].name);
-        put_int(writer, "dim", h->dim);
-        put_int(writer, "blocks", h->blocks);
-        put_int(writer, "unit", h->grain);
+        rt_json_key_text(writer, "axis", graph->mesh.axis[tensor->layout.cuts[c].axis].name);
+        rt_json_key_int(writer, "dim", h->dim);
+        rt_json_key_int(writer, "blocks", h->blocks);
+        rt_json_key_int(writer, "unit", h->grain);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -510,8 +478,7 @@ static void put_holders(json *writer, const struct rankplan *plan, int tensor) {
     int n = 0;
     for (int c = 0; c < plan->nclasses; c++) n += plan->classes[c].place[tensor].offset >= 0;
     if (n == plan->nclasses) return;
-    rt_json_key(writer, "classes");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "classes", '[', RT_JSON_INLINE);
     for (int c = 0; c < plan->nclasses; c++)
         if (plan->classes[c].place[tensor].offset >= 0) rt_json_put_int(writer, c);
     rt_json_close(writer, ']');
@@ -521,17 +488,16 @@ static void put_holders(json *writer, const struct rankplan *plan, int tensor) {
 static void put_tensors(json *writer, const char *key, const struct rankplan *plan, int n, const int *tensors,
                         const int *stored) {
     const struct graph *graph = plan->graph;
-    open_list(writer, key);
+    rt_json_key_open(writer, key, '[', RT_JSON_LINES);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "name", tensor->name);
-        put(writer, "dtype", rt_dtypes[tensor->dtype].name);
-        rt_json_key(writer, "shape");
-        rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        rt_json_key_text(writer, "name", tensor->name);
+        rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
         put_slices(writer, graph, tensor);
         put_holders(writer, plan, tensors[i]);
-        if (stored) put_int(writer, "weight", stored[i]);
+        if (stored) rt_json_key_int(writer, "weight", stored[i]);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -539,31 +505,28 @@ static void put_tensors(json *writer, const char *key, const struct rankplan *pl
 
 static void put_sliced(json *writer, const struct graph *graph, const struct sliced *sliced) {
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    put(writer, "name", sliced->key);
-    put(writer, "dtype", rt_dtypes[sliced->dtype].name);
-    rt_json_key(writer, "shape");
-    rt_json_put_dims(writer, sliced->dims, sliced->ndim);
-    put_int(writer, "file", sliced->stored.file);
-    put_int(writer, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
-    rt_json_key(writer, "cuts");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_text(writer, "name", sliced->key);
+    rt_json_key_text(writer, "dtype", rt_dtypes[sliced->dtype].name);
+    rt_json_key_dims(writer, "shape", sliced->dims, sliced->ndim);
+    rt_json_key_int(writer, "file", sliced->stored.file);
+    rt_json_key_int(writer, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
+    rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *at = &sliced->cut[c];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "axis", graph->mesh.axis[at->axis].name);
-        put_int(writer, "dim", at->dim);
-        put_int(writer, "ways", at->ways);
-        put_int(writer, "blocks", at->blocks);
-        put_int(writer, "unit", at->grain);
+        rt_json_key_text(writer, "axis", graph->mesh.axis[at->axis].name);
+        rt_json_key_int(writer, "dim", at->dim);
+        rt_json_key_int(writer, "ways", at->ways);
+        rt_json_key_int(writer, "blocks", at->blocks);
+        rt_json_key_int(writer, "unit", at->grain);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
-    rt_json_key(writer, "slices");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "slices", '[', RT_JSON_INLINE);
     for (int s = 0; s < sliced->nslices; s++) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put_int(writer, "shard", sliced->slices[s].shard);
-        put(writer, "hash", sliced->slices[s].hash);
+        rt_json_key_int(writer, "shard", sliced->slices[s].shard);
+        rt_json_key_text(writer, "hash", sliced->slices[s].hash);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -573,21 +536,21 @@ static void put_sliced(json *writer, const struct graph *graph, const struct sli
 /* Writes "weights": the tensors stored in weights/, their places in the model (file and offset as in graph.rir; file
  * -1: a constant), their cuts, and their slices, ordered by coordinates along the cuts, the first cut fastest. */
 static void put_weights(json *writer, const struct graph *graph, const struct slices *slices) {
-    open_list(writer, "weights");
+    rt_json_key_open(writer, "weights", '[', RT_JSON_LINES);
     for (int i = 0; i < slices->at.n; i++) put_sliced(writer, graph, &slices->at.at[i]);
     rt_json_close(writer, ']');
 }
 
 static void put_files(json *writer, const struct program *program) {
-    open_list(writer, "files");
+    rt_json_key_open(writer, "files", '[', RT_JSON_LINES);
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i];
         char hex[RT_HASH_HEX];
         if (file->bytes) rt_hash_bytes(file->bytes, file->count, hex);
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "path", file->path);
-        put_int(writer, "bytes", (int64_t)file->count);
-        put(writer, "hash", file->bytes ? hex : file->hash);
+        rt_json_key_text(writer, "path", file->path);
+        rt_json_key_int(writer, "bytes", (int64_t)file->count);
+        rt_json_key_text(writer, "hash", file->bytes ? hex : file->hash);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -597,10 +560,9 @@ static void put_files(json *writer, const struct program *program) {
 
 /* Writes the peaks with which profiles of runs compare, as in a machine file. */
 static void put_machine(json *writer, const struct machine *machine) {
-    rt_json_key(writer, "machine");
-    rt_json_open(writer, '{', RT_JSON_INLINE);
-    put(writer, "name", machine->name);
-    rt_json_key(writer, "bandwidth"), rt_json_put_real(writer, machine->bandwidth);
+    rt_json_key_open(writer, "machine", '{', RT_JSON_INLINE);
+    rt_json_key_text(writer, "name", machine->name);
+    rt_json_key_real(writer, "bandwidth", machine->bandwidth);
     machine_put_types(writer, "rates", machine->rate);
     machine_put_types(writer, "peaks", machine->peak);
     rt_json_close(writer, '}');
@@ -619,25 +581,24 @@ const char *manifest_text(const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
     json *writer = own_json_writer(graph->arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    put_int(writer, "format", RT_MANIFEST_FORMAT);
-    put(writer, "rankc", manifest->info->version);
-    put(writer, "model", manifest->info->model);
-    put(writer, "instance", manifest->info->instance);
-    put(writer, "target", manifest->target->name);
-    put(writer, "attention", manifest->info->attention);
-    put(writer, "pas", manifest->info->pas);
+    rt_json_key_int(writer, "format", RT_MANIFEST_FORMAT);
+    rt_json_key_text(writer, "rankc", manifest->info->version);
+    rt_json_key_text(writer, "model", manifest->info->model);
+    rt_json_key_text(writer, "instance", manifest->info->instance);
+    rt_json_key_text(writer, "target", manifest->target->name);
+    rt_json_key_text(writer, "attention", manifest->info->attention);
+    rt_json_key_text(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info, graph_gradient_inputs(graph) > 0);
-    if (graph->micro_batches) put_int(writer, "micro_batches", graph->micro_batches);
-    if (graph->product_runs) put_int(writer, "product_runs", graph->product_runs);
+    if (graph->micro_batches) rt_json_key_int(writer, "micro_batches", graph->micro_batches);
+    if (graph->product_runs) rt_json_key_int(writer, "product_runs", graph->product_runs);
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
         manifest_put_schedule(writer, graph, manifest->info->decisions);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
     if (manifest->put_search) manifest->put_search(writer, manifest->search);
-    put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
+    rt_json_key_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     plan_put_mesh(writer, &graph->mesh);
     plan_put_chunks(writer, &graph->chunks);
-    rt_json_key(writer, "keys");
-    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key_open(writer, "keys", '{', RT_JSON_LINES);
     put_key(writer, "graph", manifest->graph_key);
     put_key(writer, "plan", manifest->plan_key);
     rt_json_close(writer, '}');

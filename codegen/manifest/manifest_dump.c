@@ -22,17 +22,12 @@ struct dumper {
 
 /* Tensors ---------------------------------------------------------------------------------------------------------- */
 
-static void put_int(json *writer, const char *key, int64_t value) {
-    rt_json_key(writer, key);
-    rt_json_put_int(writer, value);
-}
-
 static void put_tensor(json *writer, const struct tensor *tensor) {
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    rt_json_key(writer, "name"), rt_json_put_text(writer, tensor->name);
-    rt_json_key(writer, "dtype"), rt_json_put_text(writer, rt_dtypes[tensor->dtype].name);
-    rt_json_key(writer, "shape"), rt_json_put_dims(writer, tensor->dims, tensor->ndim);
-    rt_json_key(writer, "cuts"), rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_text(writer, "name", tensor->name);
+    rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
+    rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
+    rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
     bool window = false;
     for (int c = 0; c < tensor->layout.ncuts; c++) {
         const struct cut *cut = &tensor->layout.cuts[c];
@@ -43,10 +38,10 @@ static void put_tensor(json *writer, const struct tensor *tensor) {
     }
     rt_json_close(writer, ']');
     for (int r = 0; r < RT_REDUCES; r++)
-        if (tensor->layout.partial[r]) put_int(writer, reduce_names[r], tensor->layout.partial[r]);
-    if (tensor->layout.own) put_int(writer, "own", tensor->layout.own);
-    if (layout_flat_axes(&tensor->layout)) put_int(writer, "flat", layout_flat_axes(&tensor->layout));
-    if (window) put_int(writer, "window", 1);
+        if (tensor->layout.partial[r]) rt_json_key_int(writer, reduce_names[r], tensor->layout.partial[r]);
+    if (tensor->layout.own) rt_json_key_int(writer, "own", tensor->layout.own);
+    if (layout_flat_axes(&tensor->layout)) rt_json_key_int(writer, "flat", layout_flat_axes(&tensor->layout));
+    if (window) rt_json_key_int(writer, "window", 1);
     rt_json_close(writer, '}');
 }
 
@@ -175,11 +170,11 @@ void manifest_put_dump(json *writer, const struct rankplan *plan) {
     const struct listed listed = list_tensors(plan);
     struct dumper d = {
         .writer = writer, .plan = plan, .moments = ARENA_ARRAY(graph->arena, struct moment, graph->tensors.n + 1)};
-    rt_json_key(writer, "dump"), rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "tensors"), rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "dump", '{', RT_JSON_LINES);
+    rt_json_key_open(writer, "tensors", '[', RT_JSON_LINES);
     for (int i = 0; i < listed.n; i++) put_tensor(writer, &graph->tensors.at[listed.tensors[i]]);
     rt_json_close(writer, ']');
-    rt_json_key(writer, "places"), rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "places", '[', RT_JSON_LINES);
     for (int c = 0; c < plan->nclasses; c++) {
         d.class = &plan->classes[c];
         put_class(&d, &listed);

@@ -16,12 +16,11 @@ void manifest_put_estimate(struct rt_json_writer *writer, const struct machine *
                    {"executed_flops", estimate->executed_flops},
                    {"executed_flops_causal", estimate->executed_flops_causal},
                    {"peak_flops", estimate->peak_rate}};
-    rt_json_key(writer, "estimate");
-    rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "machine"), rt_json_put_text(writer, machine->name);
+    rt_json_key_open(writer, "estimate", '{', RT_JSON_LINES);
+    rt_json_key_text(writer, "machine", machine->name);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        rt_json_key(writer, numbers[i].key), rt_json_put_real(writer, numbers[i].value);
-    rt_json_key(writer, "memory"), rt_json_put_int(writer, estimate->memory);
-    rt_json_key(writer, "device_memory"), rt_json_put_int(writer, (int64_t)machine->memory);
+        rt_json_key_real(writer, numbers[i].key, numbers[i].value);
+    rt_json_key_int(writer, "memory", estimate->memory);
+    rt_json_key_int(writer, "device_memory", (int64_t)machine->memory);
     rt_json_close(writer, '}');
 }

@@ -7,11 +7,6 @@
 
 typedef struct rt_json_writer json;
 
-static void put(json *writer, const char *key, const char *text) {
-    rt_json_key(writer, key);
-    rt_json_put_text(writer, text);
-}
-
 static void put_partition(json *writer, const struct graph *graph, const struct tensor *tensor) {
     int cuts = 0;
     rt_json_key(writer, "partition");
@@ -21,9 +16,9 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
         if (placement->kind != PLACED_PART) continue;
         if (!cuts++) rt_json_open(writer, '[', RT_JSON_INLINE);
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        rt_json_key(writer, "dim"), rt_json_put_int(writer, placement->dim);
-        rt_json_key(writer, "ways"), rt_json_put_int(writer, graph->mesh.axis[axis].size);
-        put(writer, "axis", graph->mesh.axis[axis].name);
+        rt_json_key_int(writer, "dim", placement->dim);
+        rt_json_key_int(writer, "ways", graph->mesh.axis[axis].size);
+        rt_json_key_text(writer, "axis", graph->mesh.axis[axis].name);
         rt_json_close(writer, '}');
     }
     if (cuts)
@@ -36,8 +31,7 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
 static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
     const unsigned axes = layout_flat_axes(&tensor->layout);
     if (!axes) return;
-    rt_json_key(writer, "slices");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "slices", '[', RT_JSON_INLINE);
     for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
         if (axes >> axis & 1u) rt_json_put_text(writer, graph->mesh.axis[axis].name);
     rt_json_close(writer, ']');
@@ -62,18 +56,18 @@ static void put_parameter(json *writer, const struct rankplan *plan, const struc
     const struct named_options *options = rule ? &rule->optimizer.options : &training->optimizer.options;
     const struct weight_role *decision = weight_role_of(info->roles, tensor->name);
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    put(writer, "name", tensor->name);
-    put(writer, "dtype", rt_dtypes[tensor->dtype].name);
-    rt_json_key(writer, "shape"), rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+    rt_json_key_text(writer, "name", tensor->name);
+    rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
+    rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
     put_partition(writer, plan->graph, tensor);
     put_slices(writer, plan->graph, tensor);
-    rt_json_key(writer, "trained"), rt_json_put_bool(writer, trained);
+    rt_json_key_bool(writer, "trained", trained);
     if (trained) {
-        rt_json_key(writer, "lr"), rt_json_put_real(writer, named_options_value(options, "lr", 0));
-        rt_json_key(writer, "weight_decay"), rt_json_put_real(writer, named_options_value(options, "weight_decay", 0));
+        rt_json_key_real(writer, "lr", named_options_value(options, "lr", 0));
+        rt_json_key_real(writer, "weight_decay", named_options_value(options, "weight_decay", 0));
     }
-    if (tensor->sources) put(writer, "computed_from", tensor->sources);
-    if (decision && decision->role == ROLE_DOUBTFUL) put(writer, "doubt", decision->rule->reason);
+    if (tensor->sources) rt_json_key_text(writer, "computed_from", tensor->sources);
+    if (decision && decision->role == ROLE_DOUBTFUL) rt_json_key_text(writer, "doubt", decision->rule->reason);
     rt_json_close(writer, '}');
 }
 
@@ -90,13 +84,12 @@ static void put_constants(json *writer, const struct weight_roles *roles, struct
     for (int i = 0; i < most; i++)
         if (roles->all.at[i].role == ROLE_CONSTANT) constants[n++] = &roles->all.at[i];
     qsort(constants, (size_t)n, sizeof *constants, by_name);
-    rt_json_key(writer, "constants");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "constants", '[', RT_JSON_LINES);
     for (int i = 0; i < n; i++) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "name", constants[i]->name);
-        put(writer, "type", constants[i]->type);
-        put(writer, "reason", constants[i]->rule->reason);
+        rt_json_key_text(writer, "name", constants[i]->name);
+        rt_json_key_text(writer, "type", constants[i]->type);
+        rt_json_key_text(writer, "reason", constants[i]->rule->reason);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -105,8 +98,7 @@ static void put_constants(json *writer, const struct weight_roles *roles, struct
 void manifest_put_parameters(json *writer, const struct rankplan *plan, const struct program_info *info) {
     const struct graph *graph = plan->graph;
     const enum fate *fates = find_fates(graph);
-    rt_json_key(writer, "parameters");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "parameters", '[', RT_JSON_LINES);
     for (int i = 0; i < plan->weights.n; i++) {
         const int weight = plan->weights.at[i];
         const struct tensor *tensor = &graph->tensors.at[weight];

@@ -49,8 +49,7 @@ static void put_all_slots(struct rt_json_writer *writer, const struct graph *gra
                                              divided ? "slots_to_weight" : "slots_of_gradients"};
     if (!graph->schedules.at[0].shape.slots[rt_slot_set(kind, 0)]) return;
     if (kind != RT_SLOT_WHOLE && !divided && are_as_many(graph, kind)) return;
-    rt_json_key(writer, keys[kind]);
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, keys[kind], '[', RT_JSON_INLINE);
     for (int c = 0; c < graph->schedules.n; c++) put_slots(writer, &graph->schedules.at[c], kind);
     rt_json_close(writer, ']');
 }
@@ -60,8 +59,7 @@ enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
 /* What each coordinate executes when, by the cost model: micro-batch, number of the stage among those of the
  * coordinate, phase, begin and end, in units of the cost model. */
 static void put_runs(struct rt_json_writer *writer, const struct graph *graph, const struct timeline *timeline) {
-    rt_json_key(writer, "runs");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "runs", '[', RT_JSON_LINES);
     for (int c = 0; c < graph->schedules.n; c++) {
         rt_json_open(writer, '[', RT_JSON_INLINE);
         for (int i = 0; i < timeline->runs.n; i++) {
@@ -92,24 +90,19 @@ void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *gr
     if (timeline_simulate(graph, drawn, &units, &even) || timeline_simulate(graph, drawn, &times, &shown) ||
         timeline_simulate(graph, micro_batches, &times, &costed))
         BUG("the schedule of a verified graph does not complete");
-    rt_json_key(writer, "schedule");
-    rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "name");
-    rt_json_put_text(writer, !graph->train                       ? schedule_of_inference
-                             : !decisions->schedule              ? schedule_default
-                             : strchr(decisions->schedule, '\n') ? "of a file"
-                                                                 : decisions->schedule);
-    rt_json_key(writer, "micro_batches");
-    rt_json_put_int(writer, micro_batches);
+    rt_json_key_open(writer, "schedule", '{', RT_JSON_LINES);
+    rt_json_key_text(writer, "name",
+                     !graph->train                       ? schedule_of_inference
+                     : !decisions->schedule              ? schedule_default
+                     : strchr(decisions->schedule, '\n') ? "of a file"
+                                                         : decisions->schedule);
+    rt_json_key_int(writer, "micro_batches", micro_batches);
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++) put_all_slots(writer, graph, (enum rt_slot_kind)kind);
-    rt_json_key(writer, "bubble");
-    rt_json_put_real(writer, timeline_bubble(&costed, stages));
+    rt_json_key_real(writer, "bubble", timeline_bubble(&costed, stages));
     if (schedule_last_phase(graph) == PHASE_WEIGHT) {
-        rt_json_key(writer, "bubble_overlapped");
-        rt_json_put_real(writer, timeline_bubble_overlapped(&costed, stages));
+        rt_json_key_real(writer, "bubble_overlapped", timeline_bubble_overlapped(&costed, stages));
     }
-    rt_json_key(writer, "timeline");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "timeline", '[', RT_JSON_LINES);
     for (int c = 0; c < stages; c++) rt_json_put_text(writer, timeline_text(graph->arena, graph, &even, c));
     rt_json_close(writer, ']');
     put_runs(writer, graph, &shown);

@@ -25,8 +25,7 @@ static void put_class(struct rt_json_writer *writer, const struct rankplan *plan
 }
 
 void manifest_put_work(struct rt_json_writer *writer, const struct rankplan *plan) {
-    rt_json_key(writer, "work");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "work", '[', RT_JSON_LINES);
     for (int c = 0; c < plan->nclasses; c++) put_class(writer, plan, &plan->classes[c]);
     rt_json_close(writer, ']');
 }

@@ -62,9 +62,9 @@ static int put_file(struct rt_json_writer *writer, struct sharing *s, const char
         return diag_refusal(s->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
     const bool hashed = rt_hash_reader(&file, hash, &why);
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    rt_json_key(writer, "path"), rt_json_put_text(writer, path);
-    rt_json_key(writer, "bytes"), rt_json_put_int(writer, file.info.bytes);
-    rt_json_key(writer, "hash"), rt_json_put_text(writer, hashed ? hash : "");
+    rt_json_key_text(writer, "path", path);
+    rt_json_key_int(writer, "bytes", file.info.bytes);
+    rt_json_key_text(writer, "hash", hashed ? hash : "");
     rt_json_close(writer, '}');
     rt_reader_close(&file);
     return hashed ? 0 : diag_refusal(s->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
@@ -95,9 +95,9 @@ static const char *list_text(struct sharing *s) {
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "model");
     rt_json_put_bytes(writer, model, (size_t)(instance - 1 - model));
-    rt_json_key(writer, "instance"), rt_json_put_text(writer, instance);
-    rt_json_key(writer, "trains"), rt_json_put_bool(writer, trains);
-    rt_json_key(writer, "files"), rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_text(writer, "instance", instance);
+    rt_json_key_bool(writer, "trains", trains);
+    rt_json_key_open(writer, "files", '[', RT_JSON_LINES);
     const int status = put_files(writer, s, compiled.root, trains);
     rt_json_close(writer, ']');
     rt_json_close(writer, '}');

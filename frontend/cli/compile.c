@@ -23,10 +23,9 @@ static void put_keys(struct rt_json_writer *writer, const struct rt_json *keys) 
     for (int i = 0; i < 2; i++) {
         const struct rt_json *key = rt_json_member(keys, names[i]), *parts = rt_json_member(key, "parts");
         const char *hex = rt_json_text(rt_json_member(key, "key"));
-        rt_json_key(writer, names[i]);
-        rt_json_open(writer, '{', RT_JSON_LINES);
-        rt_json_key(writer, "key"), rt_json_put_text(writer, hex ? hex : "");
-        rt_json_key(writer, "parts"), rt_json_open(writer, '{', RT_JSON_LINES);
+        rt_json_key_open(writer, names[i], '{', RT_JSON_LINES);
+        rt_json_key_text(writer, "key", hex ? hex : "");
+        rt_json_key_open(writer, "parts", '{', RT_JSON_LINES);
         bool listed = parts && parts->kind == RT_JSON_OBJECT;
         for (const struct rt_json *part = listed ? parts->first : NULL; part; part = part->next) {
             const char *value = rt_json_text(part);
@@ -42,13 +41,13 @@ static int print_json(const struct compiled_model *compiled, const char *program
                       struct cli *cli) {
     struct rt_json_writer *writer = own_json_writer(cli->arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    rt_json_key(writer, "directory"), rt_json_put_text(writer, compiled->directory);
-    rt_json_key(writer, "plan_ngpus"), rt_json_put_int(writer, compiled->plan_ngpus);
-    rt_json_key(writer, "runtime_ngpus"), rt_json_put_int(writer, compiled->runtime_ngpus);
-    rt_json_key(writer, "reused"), rt_json_put_text(writer, kept[made].word);
+    rt_json_key_int(writer, "format", 1);
+    rt_json_key_text(writer, "directory", compiled->directory);
+    rt_json_key_int(writer, "plan_ngpus", compiled->plan_ngpus);
+    rt_json_key_int(writer, "runtime_ngpus", compiled->runtime_ngpus);
+    rt_json_key_text(writer, "reused", kept[made].word);
     rt_json_key(writer, "keys"), put_keys(writer, rt_json_member(compiled->root, "keys"));
-    rt_json_key(writer, "program"), rt_json_put_text(writer, program);
+    rt_json_key_text(writer, "program", program);
     rt_json_close(writer, '}');
     return cli_print_json(cli, writer);
 }

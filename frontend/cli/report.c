@@ -33,8 +33,8 @@ int cli_print_text(struct cli *cli, const char *text) {
     if (!cli->options->json) return fputs(text, stdout), 0; /* main checks the stream */
     struct rt_json_writer *writer = own_json_writer(cli->arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    rt_json_key(writer, "text"), rt_json_put_text(writer, text);
+    rt_json_key_int(writer, "format", 1);
+    rt_json_key_text(writer, "text", text);
     rt_json_close(writer, '}');
     return cli_print_json(cli, writer);
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/text/diagnostic.h"
+
 void strbuf_init(struct strbuf *buffer, struct arena *arena) {
     *buffer = (struct strbuf){.arena = arena};
 }
@@ -120,32 +122,8 @@ bool str_is_plain(const char *text) {
     return true;
 }
 
-/* Levenshtein distance of two words of at most 63 characters; longer words have the largest distance. */
-static int distance(const char *a, const char *b) {
-    size_t na = strlen(a), nb = strlen(b);
-    int row[64];
-    if (na > 63 || nb > 63) return 64;
-    for (size_t j = 0; j <= nb; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= na; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= nb; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
 const char *str_nearest(const char *word, const char *const *names) {
-    const char *nearest = NULL;
-    int least = (int)strlen(word) / 3 + 1;
-    for (; *names; names++) {
-        int d = distance(word, *names);
-        if (d <= least && (!nearest || d < least)) nearest = *names, least = d;
-    }
-    return nearest;
+    int count = 0;
+    while (names[count]) count++;
+    return rt_nearest(word, names, count);
 }

@@ -174,14 +174,6 @@ static bool place_directory(struct dump *d, char *path, bool of_micro) {
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
-static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
-    rt_json_key(w, key), rt_json_put_text(w, text);
-}
-
-static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
-    rt_json_key(w, key), rt_json_put_int(w, value);
-}
-
 static bool write_line(struct dump *d, struct rt_json_writer *w) {
     struct rt_reason why;
     const bool ended = rt_json_end(w, &why);
@@ -196,19 +188,19 @@ static void put_entry(struct dump *d, struct rt_json_writer *w, const struct dum
     const char *op = rt_json_text(rt_json_member(d->instructions[place->instruction], "op"));
     rt_json_start(w);
     rt_json_open(w, '{', RT_JSON_INLINE);
-    put_text(w, "name", t->name);
-    put_text(w, "node", node_of(d, place->instruction));
-    put_text(w, "op", op ? op : "");
-    put_int(w, "instruction", place->instruction);
-    rt_json_key(w, "before"), rt_json_put_bool(w, place->before);
-    put_int(w, "step", d->step);
-    if (of_micro) put_int(w, "micro", d->micro);
-    put_text(w, "dtype", rt_dtypes[t->dtype].name);
-    put_text(w, "stored", rt_dtypes[stored].name);
-    rt_json_key(w, "shape"), rt_json_put_dims(w, t->dims, t->ndim);
-    rt_json_key(w, "part"), rt_json_put_dims(w, place->dims, t->ndim);
+    rt_json_key_text(w, "name", t->name);
+    rt_json_key_text(w, "node", node_of(d, place->instruction));
+    rt_json_key_text(w, "op", op ? op : "");
+    rt_json_key_int(w, "instruction", place->instruction);
+    rt_json_key_bool(w, "before", place->before);
+    rt_json_key_int(w, "step", d->step);
+    if (of_micro) rt_json_key_int(w, "micro", d->micro);
+    rt_json_key_text(w, "dtype", rt_dtypes[t->dtype].name);
+    rt_json_key_text(w, "stored", rt_dtypes[stored].name);
+    rt_json_key_dims(w, "shape", t->dims, t->ndim);
+    rt_json_key_dims(w, "part", place->dims, t->ndim);
     dump_put_region(w, d->rt, t, place);
-    put_text(w, "file", file);
+    rt_json_key_text(w, "file", file);
     rt_json_close(w, '}');
 }
 
@@ -339,10 +331,10 @@ static int begin_directory(struct dump *d) {
     snprintf(path, sizeof path, "%s/dump.json", d->directory);
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_LINES);
-    put_int(&w, "format", 1);
-    put_text(&w, "program", program->name);
-    put_int(&w, "ranks", d->rt->world);
-    put_text(&w, "pattern", d->self->job->options.dump_tensors);
+    rt_json_key_int(&w, "format", 1);
+    rt_json_key_text(&w, "program", program->name);
+    rt_json_key_int(&w, "ranks", d->rt->world);
+    rt_json_key_text(&w, "pattern", d->self->job->options.dump_tensors);
     rt_json_close(&w, '}');
     const struct rt_piece piece = {w.text, rt_json_end(&w, &why) ? w.bytes : 0};
     const bool ok = rt_file_write(path, &piece, 1, &why);

@@ -173,12 +173,11 @@ void dump_put_region(struct rt_json_writer *writer, const struct rt *rt, const s
         rt_json_close(writer, ']');
     }
     if (tensor->flat && rt_product(place->dims, tensor->ndim, &elements)) {
-        rt_json_key(writer, "slice");
-        rt_json_put_dims(
-            writer, (int64_t[]){rt_flat_start(rt, tensor->flat, elements), rt_flat_count(rt, tensor->flat, elements)},
-            2);
+        rt_json_key_dims(
+            writer, "slice",
+            (int64_t[]){rt_flat_start(rt, tensor->flat, elements), rt_flat_count(rt, tensor->flat, elements)}, 2);
     }
     for (int r = 0; r < RT_REDUCES; r++)
-        if (tensor->partial[r]) rt_json_key(writer, "partial"), rt_json_put_text(writer, names[r]);
-    rt_json_key(writer, "replica"), rt_json_put_bool(writer, is_replica(rt, tensor));
+        if (tensor->partial[r]) rt_json_key_text(writer, "partial", names[r]);
+    rt_json_key_bool(writer, "replica", is_replica(rt, tensor));
 }

@@ -378,8 +378,8 @@ static bool print_times(const struct job *job) {
 /* Steps are numbered in training, where they have losses. */
 static void put_steps(struct rt_json_writer *w, const struct job *job) {
     if (!job->options.steps) return;
-    rt_json_key(w, "first_step"), rt_json_put_int(w, job->first_step);
-    rt_json_key(w, "losses"), rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_key_int(w, "first_step", job->first_step);
+    rt_json_key_open(w, "losses", '[', RT_JSON_INLINE);
     for (int i = 0; i < job->nsteps; i++) rt_json_put_real(w, job->losses[i]);
     rt_json_close(w, ']');
 }
@@ -391,21 +391,21 @@ static bool print_json(const struct job *job) {
     if (!find_times(job, &ms)) return false;
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "ranks"), rt_json_put_int(&w, job->options.world);
-    rt_json_key(&w, "threads"), rt_json_put_int(&w, job->threads);
-    rt_json_key(&w, "step_ms"), rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key_int(&w, "format", 1);
+    rt_json_key_int(&w, "ranks", job->options.world);
+    rt_json_key_int(&w, "threads", job->threads);
+    rt_json_key_open(&w, "step_ms", '{', RT_JSON_INLINE);
     put_ms(&w, "min", ms.min);
     put_ms(&w, "median", ms.median);
     put_ms(&w, "max", ms.max);
-    rt_json_key(&w, "all"), rt_json_open(&w, '[', RT_JSON_INLINE);
+    rt_json_key_open(&w, "all", '[', RT_JSON_INLINE);
     for (int i = 0; i < job->nsteps; i++) put_rounded(&w, job->step_ms[i]);
     rt_json_close(&w, ']');
     rt_json_close(&w, '}');
     put_steps(&w, job);
     put_ms(&w, "load_ms", job->load_ms);
     if (job->profile) rt_json_key(&w, "profile"), profile_put(&w, job->profile);
-    rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
+    rt_json_key_dims(&w, "peak_rss", job->peak_rss, job->options.world);
     rt_json_close(&w, '}');
     bool ok = rt_json_end(&w, &why);
     if (ok) fwrite(w.text, 1, w.bytes, stdout);

@@ -60,9 +60,6 @@ void options_add_terms(struct rt_terms *terms, const struct main_options *option
 void options_add_content(struct rt_terms *terms, const char *option, const char *name, const char *path,
                          const char *content);
 
-/* The candidate most similar to `word`, NULL if none is similar: for "did you mean". */
-const char *nearest_name(const char *word, const char *const *candidates, int count);
-
 /* Names */
 
 /* manifest.json of the program's directory. */

@@ -7,6 +7,7 @@
 #include "base/number/hash.h"
 #include "base/io/file.h"
 #include "base/number/random_fill.h"
+#include "base/text/diagnostic.h"
 #include "base/io/sealed.h"
 #include "base/io/tensor_pb.h"
 #include "core/place.h"
@@ -220,7 +221,7 @@ int inputs_unknown(const char *option, const char *argument, const char *const *
     char word[128];
     snprintf(word, sizeof word, "%.*s", (int)(equals - argument < 127 ? equals - argument : 127), argument);
     failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "the model has no input '%s'", rt_quote_text(word).text);
-    const char *meant = nearest_name(word, names, count);
+    const char *meant = rt_nearest(word, names, count);
     if (!meant && count == 1) meant = names[0];
     return meant ? failure_help(failure, "did you mean '%s'?", rt_quote_text(meant).text) : failure->exit;
 }

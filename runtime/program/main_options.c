@@ -16,8 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_BYTES   64 /* longer words are not compared */
-#define SHOWN_DIGITS 8  /* of the hash of a file */
+#define SHOWN_DIGITS 8 /* of the hash of a file */
 
 /* Failures */
 
@@ -182,41 +181,10 @@ void options_print_help(const char *program) {
     }
 }
 
-/* Levenshtein distance between two short words, computed row by row. */
-static int edit_distance(const char *a, const char *b) {
-    int row[WORD_BYTES + 1];
-    const int length = (int)strlen(b);
-    for (int j = 0; j <= length; j++) row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= length; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            int moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = replaced < moved ? replaced : moved;
-        }
-    }
-    return row[length];
-}
-
-const char *nearest_name(const char *word, const char *const *candidates, int count) {
-    const char *best = NULL;
-    int least = (int)strlen(word) / 3 + 1;
-    for (int i = 0; i < count; i++) {
-        if (strlen(word) > WORD_BYTES || strlen(candidates[i]) > WORD_BYTES) continue;
-        int distance = edit_distance(word, candidates[i]);
-        if (distance > least || (best && distance == least)) continue;
-        best = candidates[i];
-        least = distance;
-    }
-    return best;
-}
-
 static int unknown_option(const char *word, struct failure *failure) {
     const char *names[ROWS];
     for (size_t i = 0; i < ROWS; i++) names[i] = rows[i].name;
-    const char *meant = nearest_name(word, names, (int)ROWS);
+    const char *meant = rt_nearest(word, names, (int)ROWS);
     failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "unknown option '%s'", rt_quote_text(word).text);
     return meant ? failure_help(failure, "did you mean '%s'?", meant) : failure_help(failure, "see --help");
 }

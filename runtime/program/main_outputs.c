@@ -121,15 +121,15 @@ static int write_index(const struct rt_tensor *outputs, const struct rt_program 
     char path[PATH_MAX];
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "outputs"), rt_json_open(&w, '[', RT_JSON_LINES);
+    rt_json_key_int(&w, "format", 1);
+    rt_json_key_open(&w, "outputs", '[', RT_JSON_LINES);
     for (int i = 0; i < program->noutputs; i++) {
         if (is_count(program, i)) continue;
         rt_json_open(&w, '{', RT_JSON_INLINE);
-        rt_json_key(&w, "name"), rt_json_put_text(&w, names[i]);
-        rt_json_key(&w, "file"), rt_json_put_text(&w, files[i]);
-        rt_json_key(&w, "dtype"), rt_json_put_text(&w, rt_dtypes[outputs[i].dtype].name);
-        rt_json_key(&w, "shape"), rt_json_put_dims(&w, outputs[i].dims, outputs[i].ndim);
+        rt_json_key_text(&w, "name", names[i]);
+        rt_json_key_text(&w, "file", files[i]);
+        rt_json_key_text(&w, "dtype", rt_dtypes[outputs[i].dtype].name);
+        rt_json_key_dims(&w, "shape", outputs[i].dims, outputs[i].ndim);
         rt_json_close(&w, '}');
     }
     rt_json_close(&w, ']');

@@ -51,15 +51,10 @@ static bool end_line(struct rt_json_writer *w, FILE *log) {
     return ok;
 }
 
-static void put_number(struct rt_json_writer *w, const char *key, double value) {
-    rt_json_key(w, key);
-    rt_json_put_real(w, value);
-}
-
 static void start_line(struct rt_json_writer *w, int64_t step) {
     rt_json_start(w);
     rt_json_open(w, '{', RT_JSON_INLINE);
-    rt_json_key(w, "step"), rt_json_put_int(w, step);
+    rt_json_key_int(w, "step", step);
 }
 
 /* Samples per second, or tokens per second for files of tokens. */
@@ -75,13 +70,13 @@ static bool write_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
     start_line(&w, m->step);
-    put_number(&w, "loss", m->of.loss);
-    put_number(&w, "grad_norm", m->of.gradient_norm);
-    put_number(&w, "lr", m->of.learning_rate);
-    if (!isnan(m->of.loss_scale)) put_number(&w, "loss_scale", m->of.loss_scale);
-    if (t->rt->program->training->metrics > RT_SKIPPED) rt_json_key(&w, "skipped"), rt_json_put_bool(&w, m->of.skipped);
-    put_number(&w, unit[0] == 't' ? "tokens_per_s" : "samples_per_s", speed);
-    put_number(&w, "ms", m->ms);
+    rt_json_key_real(&w, "loss", m->of.loss);
+    rt_json_key_real(&w, "grad_norm", m->of.gradient_norm);
+    rt_json_key_real(&w, "lr", m->of.learning_rate);
+    if (!isnan(m->of.loss_scale)) rt_json_key_real(&w, "loss_scale", m->of.loss_scale);
+    if (t->rt->program->training->metrics > RT_SKIPPED) rt_json_key_bool(&w, "skipped", m->of.skipped);
+    rt_json_key_real(&w, unit[0] == 't' ? "tokens_per_s" : "samples_per_s", speed);
+    rt_json_key_real(&w, "ms", m->ms);
     return end_line(&w, t->log);
 }
 
@@ -248,8 +243,8 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
         printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
     if (!t->log) return rt_printed();
     start_line(&w, step);
-    put_number(&w, "eval_loss", loss);
-    rt_json_key(&w, "eval_samples"), rt_json_put_int(&w, samples);
+    rt_json_key_real(&w, "eval_loss", loss);
+    rt_json_key_int(&w, "eval_samples", samples);
     return end_line(&w, t->log);
 }
 

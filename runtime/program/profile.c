@@ -240,23 +240,19 @@ void profile_print(const struct profile *profile, FILE *file) {
     print_rows(profile, "layer", &profile->layers, file);
 }
 
-static void put_real(struct rt_json_writer *w, const char *key, double value) {
-    rt_json_key(w, key), rt_json_put_real(w, value);
-}
-
 static void put_rows(struct rt_json_writer *w, const struct profile *profile, const char *key,
                      const struct rows *rows) {
-    rt_json_key(w, key), rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_key_open(w, key, '[', RT_JSON_INLINE);
     for (int i = 0; i < rows->n; i++) {
         const struct row *row = &rows->at[i];
         if (!(row->calls > 0)) continue;
         rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "name"), rt_json_put_text(w, row->name);
-        put_real(w, "ms", mean(profile, row->ns) / 1e6);
-        put_real(w, "waiting_ms", mean(profile, row->waited) / 1e6);
-        put_real(w, "calls", mean(profile, row->calls));
-        put_real(w, "bytes", mean(profile, row->bytes));
-        put_real(w, "flops", mean(profile, row->flops));
+        rt_json_key_text(w, "name", row->name);
+        rt_json_key_real(w, "ms", mean(profile, row->ns) / 1e6);
+        rt_json_key_real(w, "waiting_ms", mean(profile, row->waited) / 1e6);
+        rt_json_key_real(w, "calls", mean(profile, row->calls));
+        rt_json_key_real(w, "bytes", mean(profile, row->bytes));
+        rt_json_key_real(w, "flops", mean(profile, row->flops));
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -264,14 +260,14 @@ static void put_rows(struct rt_json_writer *w, const struct profile *profile, co
 
 void profile_put(struct rt_json_writer *w, const struct profile *profile) {
     rt_json_open(w, '{', RT_JSON_INLINE);
-    rt_json_key(w, "steps"), rt_json_put_int(w, profile->steps);
-    rt_json_key(w, "ranks"), rt_json_put_int(w, profile->world);
-    put_real(w, "step_ms", mean(profile, profile->step_ns) / 1e6);
-    put_real(w, "instructions_ms", mean(profile, profile->inside) / 1e6);
+    rt_json_key_int(w, "steps", profile->steps);
+    rt_json_key_int(w, "ranks", profile->world);
+    rt_json_key_real(w, "step_ms", mean(profile, profile->step_ns) / 1e6);
+    rt_json_key_real(w, "instructions_ms", mean(profile, profile->inside) / 1e6);
     if (profile->bytes_per_s > 0) {
-        rt_json_key(w, "machine"), rt_json_put_text(w, profile->machine);
-        put_real(w, "peak_flops_per_s", profile->flops_per_s);
-        put_real(w, "peak_bytes_per_s", profile->bytes_per_s);
+        rt_json_key_text(w, "machine", profile->machine);
+        rt_json_key_real(w, "peak_flops_per_s", profile->flops_per_s);
+        rt_json_key_real(w, "peak_bytes_per_s", profile->bytes_per_s);
     }
     put_rows(w, profile, "operators", &profile->operators);
     put_rows(w, profile, "layers", &profile->layers);

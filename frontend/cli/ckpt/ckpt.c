@@ -123,15 +123,14 @@ static void print_tensors(const struct checkpoint *checkpoint, enum rt_saved_kin
 }
 
 static void put_json_tensors(struct rt_json_writer *w, const struct checkpoint *checkpoint, enum rt_saved_kind kind) {
-    rt_json_key(w, rt_saved_kinds[kind]);
-    rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key_open(w, rt_saved_kinds[kind], '[', RT_JSON_LINES);
     for (int i = 0; i < rt_saved_count(checkpoint->saved, kind); i++) {
         const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
         rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "name"), rt_json_put_text(w, tensor->name);
-        rt_json_key(w, "dtype"), rt_json_put_text(w, rt_dtypes[tensor->dtype].name);
-        rt_json_key(w, "shape"), rt_json_put_dims(w, tensor->dims, tensor->ndim);
-        rt_json_key(w, "parts"), rt_json_put_int(w, parts_of(tensor));
+        rt_json_key_text(w, "name", tensor->name);
+        rt_json_key_text(w, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key_dims(w, "shape", tensor->dims, tensor->ndim);
+        rt_json_key_int(w, "parts", parts_of(tensor));
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -142,13 +141,13 @@ static int info_json(struct cli *cli, const struct checkpoint *checkpoint) {
     struct rt_json_writer *w = own_json_writer(cli->arena);
     const struct rt_json *root = rt_saved_root(checkpoint->saved);
     rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "format"), rt_json_put_int(w, 1);
-    rt_json_key(w, "checkpoint"), rt_json_put_text(w, checkpoint->path);
-    rt_json_key(w, "checkpoint_format"), rt_json_put_int(w, rt_saved_format(checkpoint->saved));
-    rt_json_key(w, "name"), rt_json_put_text(w, rt_json_text(rt_json_member(root, "name")));
+    rt_json_key_int(w, "format", 1);
+    rt_json_key_text(w, "checkpoint", checkpoint->path);
+    rt_json_key_int(w, "checkpoint_format", rt_saved_format(checkpoint->saved));
+    rt_json_key_text(w, "name", rt_json_text(rt_json_member(root, "name")));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        rt_json_key(w, numbers[i]), rt_json_put_int(w, checkpoint_number(checkpoint, numbers[i]));
-    rt_json_key(w, "files"), rt_json_put_int(w, rt_saved_files(checkpoint->saved));
+        rt_json_key_int(w, numbers[i], checkpoint_number(checkpoint, numbers[i]));
+    rt_json_key_int(w, "files", rt_saved_files(checkpoint->saved));
     for (int k = 0; k < RT_SAVED_KINDS; k++) put_json_tensors(w, checkpoint, (enum rt_saved_kind)k);
     rt_json_close(w, '}');
     return cli_print_json(cli, w);

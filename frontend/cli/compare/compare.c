@@ -215,41 +215,33 @@ static void print_text(const struct comparison *c) {
            c->a.directory, c->only_b.n, c->b.directory);
 }
 
-static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
-    rt_json_key(w, key), rt_json_put_text(w, text);
-}
-
-static void put_real(struct rt_json_writer *w, const char *key, double value) {
-    rt_json_key(w, key), rt_json_put_real(w, value);
-}
-
 static void put_name(struct rt_json_writer *w, const struct dumped_tensor *t) {
-    put_text(w, "name", t->name);
-    rt_json_key(w, "step"), rt_json_put_int(w, t->step);
-    if (t->micro >= 0) rt_json_key(w, "micro"), rt_json_put_int(w, t->micro);
+    rt_json_key_text(w, "name", t->name);
+    rt_json_key_int(w, "step", t->step);
+    if (t->micro >= 0) rt_json_key_int(w, "micro", t->micro);
 }
 
 static void put_pair(struct rt_json_writer *w, const struct pair *pair) {
     int64_t index[RT_MAX_NDIM];
     rt_json_open(w, '{', RT_JSON_INLINE);
     put_name(w, pair->where);
-    put_text(w, "node", pair->where->node);
-    put_text(w, "op", pair->where->op);
-    rt_json_key(w, "equal"), rt_json_put_bool(w, pair->equal);
-    if (pair->unlike) put_text(w, "unlike", pair->unlike);
+    rt_json_key_text(w, "node", pair->where->node);
+    rt_json_key_text(w, "op", pair->where->op);
+    rt_json_key_bool(w, "equal", pair->equal);
+    if (pair->unlike) rt_json_key_text(w, "unlike", pair->unlike);
     if (!pair->unlike) {
         list_index(pair->a, pair->at, index);
-        put_real(w, "difference", pair->most);
-        put_real(w, "bound", pair->bound);
-        rt_json_key(w, "at"), rt_json_put_dims(w, index, pair->a->ndim);
-        put_real(w, "a", pair->of_a);
-        put_real(w, "b", pair->of_b);
+        rt_json_key_real(w, "difference", pair->most);
+        rt_json_key_real(w, "bound", pair->bound);
+        rt_json_key_dims(w, "at", index, pair->a->ndim);
+        rt_json_key_real(w, "a", pair->of_a);
+        rt_json_key_real(w, "b", pair->of_b);
     }
     rt_json_close(w, '}');
 }
 
 static void put_only(struct rt_json_writer *w, const char *key, const struct dumped_tensor *const *all, int n) {
-    rt_json_key(w, key), rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key_open(w, key, '[', RT_JSON_LINES);
     for (int i = 0; i < n; i++) {
         rt_json_open(w, '{', RT_JSON_INLINE);
         put_name(w, all[i]);
@@ -261,12 +253,12 @@ static void put_only(struct rt_json_writer *w, const char *key, const struct dum
 static int print_json(const struct comparison *c) {
     struct rt_json_writer *w = own_json_writer(c->cli->arena);
     rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "format"), rt_json_put_int(w, 1);
-    rt_json_key(w, "different"), rt_json_put_int(w, c->different);
+    rt_json_key_int(w, "format", 1);
+    rt_json_key_int(w, "different", c->different);
     rt_json_key(w, "first");
     if (c->first < 0) rt_json_put_null(w);
     if (c->first >= 0) put_pair(w, &c->pairs.at[c->first]);
-    rt_json_key(w, "tensors"), rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key_open(w, "tensors", '[', RT_JSON_LINES);
     for (int i = 0; i < c->pairs.n; i++) put_pair(w, &c->pairs.at[i]);
     rt_json_close(w, ']');
     put_only(w, "only_a", c->only_a.at, c->only_a.n);

@@ -178,16 +178,15 @@ static void examine(struct findings *findings, struct cli *cli) {
 static int print_json(const struct findings *findings, struct cli *cli) {
     struct rt_json_writer *writer = own_json_writer(cli->arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    rt_json_key(writer, "findings");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_int(writer, "format", 1);
+    rt_json_key_open(writer, "findings", '[', RT_JSON_LINES);
     for (int i = 0; i < findings->all.n; i++) {
         const struct finding *item = &findings->all.at[i];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        rt_json_key(writer, "what"), rt_json_put_text(writer, item->what);
-        rt_json_key(writer, "verdict"), rt_json_put_text(writer, verdicts[item->verdict]);
-        rt_json_key(writer, "found"), rt_json_put_text(writer, item->found);
-        rt_json_key(writer, "hint"), rt_json_put_text(writer, item->hint);
+        rt_json_key_text(writer, "what", item->what);
+        rt_json_key_text(writer, "verdict", verdicts[item->verdict]);
+        rt_json_key_text(writer, "found", item->found);
+        rt_json_key_text(writer, "hint", item->hint);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');

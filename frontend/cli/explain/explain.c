@@ -45,18 +45,18 @@ static void put_related(struct strbuf *out, const struct code *code) {
 
 static void put_code_json(struct cli *cli, struct rt_json_writer *writer, const struct code *code) {
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "code"), rt_json_put_text(writer, arena_printf(cli->arena, "E%04d", code->number));
-    rt_json_key(writer, "title"), rt_json_put_text(writer, code->title);
-    rt_json_key(writer, "cause"), rt_json_put_text(writer, code->cause);
-    rt_json_key(writer, "remedy"), rt_json_put_text(writer, code->remedy);
+    rt_json_key_text(writer, "code", arena_printf(cli->arena, "E%04d", code->number));
+    rt_json_key_text(writer, "title", code->title);
+    rt_json_key_text(writer, "cause", code->cause);
+    rt_json_key_text(writer, "remedy", code->remedy);
     rt_json_close(writer, '}');
 }
 
 static int print_json(struct cli *cli, const struct code *first, int n) {
     struct rt_json_writer *writer = own_json_writer(cli->arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    rt_json_key(writer, "codes"), rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_int(writer, "format", 1);
+    rt_json_key_open(writer, "codes", '[', RT_JSON_LINES);
     for (int i = 0; i < n; i++) put_code_json(cli, writer, &first[i]);
     rt_json_close(writer, ']');
     rt_json_close(writer, '}');

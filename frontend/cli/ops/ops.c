@@ -198,12 +198,12 @@ static void print_one(const struct family *family, bool verbose, struct arena *a
 
 static void put_attributes(struct rt_json_writer *writer, const struct onnx_op *form) {
     struct onnx_attr attr;
-    rt_json_key(writer, "attributes"), rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "attributes", '[', RT_JSON_INLINE);
     for (const char *rest = form->attrs; (rest = onnx_next_attr(rest, &attr));) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key(writer, "name"), rt_json_put_bytes(writer, attr.name, attr.length);
-        rt_json_key(writer, "kind"), rt_json_put_text(writer, onnx_attr_kind(attr.kind));
-        rt_json_key(writer, "required"), rt_json_put_bool(writer, attr.required);
+        rt_json_key_text(writer, "kind", onnx_attr_kind(attr.kind));
+        rt_json_key_bool(writer, "required", attr.required);
         rt_json_key(writer, "default");
         if (attr.fallback)
             rt_json_put_bytes(writer, attr.fallback, attr.fallback_length);
@@ -224,15 +224,15 @@ static void put_limit(struct rt_json_writer *writer, const char *key, int most) 
 }
 
 static void put_forms(struct rt_json_writer *writer, const struct family *family) {
-    rt_json_key(writer, "forms"), rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "forms", '[', RT_JSON_LINES);
     for (int i = 0; i < family->nforms; i++) {
         const struct onnx_op *form = &family->forms[i];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        rt_json_key(writer, "since"), rt_json_put_int(writer, form_since(family, i));
+        rt_json_key_int(writer, "since", form_since(family, i));
         put_limit(writer, "least_inputs", form->in_min);
         put_limit(writer, "most_inputs", form->in_max);
         put_limit(writer, "most_outputs", form->out_max);
-        rt_json_key(writer, "sequences"), rt_json_put_bool(writer, form->sequences);
+        rt_json_key_bool(writer, "sequences", form->sequences);
         put_attributes(writer, form);
         rt_json_close(writer, '}');
     }
@@ -247,7 +247,7 @@ static void put_core(struct rt_json_writer *writer, const struct family *family)
         return;
     }
     rt_json_put_text(writer, family->core->name);
-    rt_json_key(writer, "dtypes"), rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "dtypes", '[', RT_JSON_INLINE);
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
         if (computes(family->core, (enum rt_dtype)t)) rt_json_put_text(writer, rt_dtypes[t].name);
     rt_json_close(writer, ']');
@@ -255,14 +255,14 @@ static void put_core(struct rt_json_writer *writer, const struct family *family)
 
 static void put_family(struct rt_json_writer *writer, const struct family *family, struct arena *arena) {
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "domain"), rt_json_put_text(writer, family->forms->domain);
-    rt_json_key(writer, "name"), rt_json_put_text(writer, family->forms->name);
+    rt_json_key_text(writer, "domain", family->forms->domain);
+    rt_json_key_text(writer, "name", family->forms->name);
     rt_json_key(writer, "refused");
     if (refused(family)) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        rt_json_key(writer, "code"), rt_json_put_text(writer, arena_printf(arena, "E%04d", refused(family)));
-        rt_json_key(writer, "because"), rt_json_put_text(writer, onnx_refusal(refused(family)));
-        rt_json_key(writer, "since"), rt_json_put_int(writer, form_since(family, 0));
+        rt_json_key_text(writer, "code", arena_printf(arena, "E%04d", refused(family)));
+        rt_json_key_text(writer, "because", onnx_refusal(refused(family)));
+        rt_json_key_int(writer, "since", form_since(family, 0));
         rt_json_close(writer, '}');
     } else {
         rt_json_put_null(writer);
@@ -278,9 +278,9 @@ static int print_json(struct cli *cli, const struct families *families) {
     int status = 0;
     rt_json_start(&writer);
     rt_json_open(&writer, '{', RT_JSON_LINES);
-    rt_json_key(&writer, "format"), rt_json_put_int(&writer, 1);
-    rt_json_key(&writer, "opsets"), rt_json_put_dims(&writer, (int64_t[]){ONNX_OPSET_MIN, ONNX_OPSET_MAX}, 2);
-    rt_json_key(&writer, "operators"), rt_json_open(&writer, '[', RT_JSON_LINES);
+    rt_json_key_int(&writer, "format", 1);
+    rt_json_key_dims(&writer, "opsets", (int64_t[]){ONNX_OPSET_MIN, ONNX_OPSET_MAX}, 2);
+    rt_json_key_open(&writer, "operators", '[', RT_JSON_LINES);
     for (int i = 0; i < families->all.n; i++) put_family(&writer, &families->all.at[i], cli->arena);
     rt_json_close(&writer, ']');
     rt_json_close(&writer, '}');

@@ -51,8 +51,7 @@ static void copy_value(struct rt_json_writer *writer, const struct rt_json *valu
 }
 
 static void put_ranks(struct rt_json_writer *writer, const char *key, const struct rank_list *list) {
-    rt_json_key(writer, key);
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, key, '[', RT_JSON_INLINE);
     for (int i = 0; i < list->all.n; i++) rt_json_put_int(writer, list->all.at[i]);
     rt_json_close(writer, ']');
 }
@@ -77,21 +76,18 @@ struct shown {
 static void put_memory_of(const struct shown *shown, const struct rt_json *class) {
     int64_t bytes[MEMORY_KINDS];
     memory_of_class(shown->compiled, class, bytes);
-    rt_json_key(shown->writer, "memory");
-    rt_json_open(shown->writer, '{', RT_JSON_LINES);
-    for (int i = 0; i < MEMORY_KINDS; i++)
-        rt_json_key(shown->writer, memory_kinds[i]), rt_json_put_int(shown->writer, bytes[i]);
+    rt_json_key_open(shown->writer, "memory", '{', RT_JSON_LINES);
+    for (int i = 0; i < MEMORY_KINDS; i++) rt_json_key_int(shown->writer, memory_kinds[i], bytes[i]);
     rt_json_close(shown->writer, '}');
 }
 
 /* "ranks": source and memory of each rank. */
 static void put_all_ranks(const struct shown *shown, const char *key) {
-    rt_json_key(shown->writer, key);
-    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (int64_t rank = 0; rank < shown->compiled->runtime_ngpus; rank++) {
         const struct rt_json *class = shown->classes[rank % shown->compiled->plan_ngpus];
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
-        rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
+        rt_json_key_int(shown->writer, "rank", rank);
         copy_member(shown->writer, class, "source");
         put_memory_of(shown, class);
         rt_json_close(shown->writer, '}');
@@ -101,15 +97,14 @@ static void put_all_ranks(const struct shown *shown, const char *key) {
 
 /* "live": memory over a step of each class, with the first rank that has it. Not in manifests of older versions. */
 static void put_all_live(const struct shown *shown, const char *key) {
-    rt_json_key(shown->writer, key);
-    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (int64_t rank = 0; rank < shown->compiled->plan_ngpus; rank++) {
         const struct rt_json *class = shown->classes[rank], *live = rt_json_member(class, key);
         bool again = !live;
         for (int64_t r = 0; r < rank; r++) again |= shown->classes[r] == class;
         if (again) continue;
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
-        rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
+        rt_json_key_int(shown->writer, "rank", rank);
         for (const struct rt_json *member = live->first; member; member = member->next)
             copy_member(shown->writer, live, member->key);
         rt_json_close(shown->writer, '}');
@@ -120,8 +115,7 @@ static void put_all_live(const struct shown *shown, const char *key) {
 /* "communication": an entry for each group of ranks. */
 static void put_all_communication(const struct shown *shown, const char *key) {
     const struct rt_json *row = elements(rt_json_member(shown->compiled->root, key));
-    rt_json_key(shown->writer, key);
-    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (; row; row = row->next) {
         const struct rank_groups groups = ranks_groups(shown->compiled, row, shown->classes, shown->arena);
         for (int g = 0; g < groups.all.n; g++) {
@@ -145,8 +139,7 @@ static void put_all_stages(const struct shown *shown, const char *key) {
     const struct rt_json *node = elements(rt_json_member(shown->compiled->root, "nodes"));
     VEC(int64_t) seen = {0};
     if (shown->compiled->runtime_ngpus <= MOST_REPEATED) return;
-    rt_json_key(shown->writer, key);
-    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (; node; node = node->next) {
         const int64_t stage = integer(node, "stage");
         int k = 0;
@@ -155,7 +148,7 @@ static void put_all_stages(const struct shown *shown, const char *key) {
         VEC_PUSH(shown->arena, &seen, stage);
         const struct rank_list ranks = ranks_of_stage(shown->compiled, stage, shown->arena);
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
-        rt_json_key(shown->writer, "stage"), rt_json_put_int(shown->writer, stage);
+        rt_json_key_int(shown->writer, "stage", stage);
         put_ranks(shown->writer, "ranks", &ranks);
         rt_json_close(shown->writer, '}');
     }
@@ -166,8 +159,7 @@ static void put_all_stages(const struct shown *shown, const char *key) {
 static void put_all_nodes(const struct shown *shown, const char *key) {
     const struct rt_json *node = elements(rt_json_member(shown->compiled->root, key));
     struct rank_list ranks = {0};
-    rt_json_key(shown->writer, key);
-    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (int64_t stage = -1; node; node = node->next) {
         if (!ranks.all.n || integer(node, "stage") != stage) {
             stage = integer(node, "stage");
@@ -194,7 +186,7 @@ static void put_value(const struct shown *shown, const char *key) {
 
 /* "runtime_ngpus", which is not in the manifest. */
 static void put_number_of_ranks(const struct shown *shown, const char *key) {
-    rt_json_key(shown->writer, key), rt_json_put_int(shown->writer, shown->compiled->runtime_ngpus);
+    rt_json_key_int(shown->writer, key, shown->compiled->runtime_ngpus);
 }
 
 /* Of training, and so in the manifest of a model that is trained. */
@@ -225,7 +217,7 @@ static struct rt_json_writer *put_all(const struct compiled_model *compiled, str
                    {"constants", put_value_if_any}};
     const struct shown shown = {own_json_writer(cli->arena), compiled, ranks_classes(compiled, cli->arena), cli->arena};
     rt_json_open(shown.writer, '{', RT_JSON_LINES);
-    rt_json_key(shown.writer, "format"), rt_json_put_int(shown.writer, 1);
+    rt_json_key_int(shown.writer, "format", 1);
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) members[i].put(&shown, members[i].key);
     rt_json_close(shown.writer, '}');
     return shown.writer;

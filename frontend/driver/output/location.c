@@ -4,11 +4,11 @@
 
 static void put_file(struct rt_json_writer *writer, const struct hashed_file *file) {
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    rt_json_key(writer, "path"), rt_json_put_text(writer, file->path);
-    rt_json_key(writer, "bytes"), rt_json_put_int(writer, file->bytes);
-    rt_json_key(writer, "mtime_ns"), rt_json_put_int(writer, file->mtime_ns);
-    rt_json_key(writer, "ctime_ns"), rt_json_put_int(writer, file->ctime_ns);
-    rt_json_key(writer, "hash"), rt_json_put_text(writer, file->hash);
+    rt_json_key_text(writer, "path", file->path);
+    rt_json_key_int(writer, "bytes", file->bytes);
+    rt_json_key_int(writer, "mtime_ns", file->mtime_ns);
+    rt_json_key_int(writer, "ctime_ns", file->ctime_ns);
+    rt_json_key_text(writer, "hash", file->hash);
     rt_json_close(writer, '}');
 }
 
@@ -16,10 +16,9 @@ const char *location_text(const struct location *location, struct arena *arena) 
     const int nfiles = location->keys ? location->keys->files.n : 0;
     struct rt_json_writer *writer = own_json_writer(arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    rt_json_key(writer, "runtime_ngpus"), rt_json_put_int(writer, location->runtime_ngpus);
-    rt_json_key(writer, "files");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_int(writer, "format", 1);
+    rt_json_key_int(writer, "runtime_ngpus", location->runtime_ngpus);
+    rt_json_key_open(writer, "files", '[', RT_JSON_LINES);
     for (int i = 0; i < nfiles; i++) put_file(writer, &location->keys->files.at[i]);
     if (location->constants) put_file(writer, location->constants);
     rt_json_close(writer, ']');

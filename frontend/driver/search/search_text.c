@@ -151,22 +151,11 @@ static bool *find_shown(const struct search *search, int least, struct arena *ar
 
 enum { MOST_PUT = 20 };
 
-static void put_text(struct rt_json_writer *writer, const char *key, const char *text) {
-    rt_json_key(writer, key);
-    if (text)
-        rt_json_put_text(writer, text);
-    else
-        rt_json_put_null(writer);
-}
-
-static void put_real(struct rt_json_writer *writer, const char *key, double value) {
-    rt_json_key(writer, key), rt_json_put_real(writer, value);
-}
-
 static void put_parts(struct rt_json_writer *writer, const struct estimate *estimate) {
-    put_real(writer, "step_s", estimate->step), put_real(writer, "computing_s", estimate->computing);
-    put_real(writer, "communicating_s", estimate->communicating), put_real(writer, "hidden_s", estimate->hidden);
-    put_real(writer, "waiting_s", estimate->waiting), put_real(writer, "bubble", estimate->bubble);
+    rt_json_key_real(writer, "step_s", estimate->step), rt_json_key_real(writer, "computing_s", estimate->computing);
+    rt_json_key_real(writer, "communicating_s", estimate->communicating),
+        rt_json_key_real(writer, "hidden_s", estimate->hidden);
+    rt_json_key_real(writer, "waiting_s", estimate->waiting), rt_json_key_real(writer, "bubble", estimate->bubble);
 }
 
 static void put_candidate(struct rt_json_writer *writer, const struct search *search, const struct candidate *c,
@@ -175,31 +164,31 @@ static void put_candidate(struct rt_json_writer *writer, const struct search *se
     const bool known = !c->refused;
     const double batch = c->batch ? c->batch : 1;
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    put_text(writer, "options", search_words(c, search->given, arena));
-    put_text(writer, "known_from", steps[c->step]);
+    rt_json_key_text(writer, "options", search_words(c, search->given, arena));
+    rt_json_key_text(writer, "known_from", steps[c->step]);
     if (known && c->step > SEARCH_BOUNDED) {
-        put_real(writer, "micro_batch_s", c->seconds * batch), put_real(writer, "memory", c->memory);
-        rt_json_key(writer, "fits"), rt_json_put_bool(writer, c->memory <= search->limit);
+        rt_json_key_real(writer, "micro_batch_s", c->seconds * batch), rt_json_key_real(writer, "memory", c->memory);
+        rt_json_key_bool(writer, "fits", c->memory <= search->limit);
     }
     if (known && c->step > SEARCH_PREDICTED) {
-        put_real(writer, "predicted_micro_batch_s", c->predicted_seconds * batch);
-        put_real(writer, "predicted_memory", c->predicted_memory);
+        rt_json_key_real(writer, "predicted_micro_batch_s", c->predicted_seconds * batch);
+        rt_json_key_real(writer, "predicted_memory", c->predicted_memory);
     }
-    if (c->measured > 0) put_real(writer, "measured_micro_batch_s", c->measured * batch);
+    if (c->measured > 0) rt_json_key_real(writer, "measured_micro_batch_s", c->measured * batch);
     if (known && c->estimate) put_parts(writer, c->estimate);
-    put_text(writer, "rejected", c == &search->all.at[0] ? NULL : verdict(search, c, arena));
+    rt_json_key_text(writer, "rejected", c == &search->all.at[0] ? NULL : verdict(search, c, arena));
     rt_json_close(writer, '}');
 }
 
 void search_put(struct rt_json_writer *writer, const void *context) {
     const struct search *search = context;
     struct arena *arena = search->job->arena;
-    rt_json_key(writer, "search"), rt_json_open(writer, '{', RT_JSON_LINES);
-    put_text(writer, "machine", search->machine.name);
-    if (isfinite(search->limit)) put_real(writer, "limit", search->limit);
-    put_real(writer, "gap", search->gap);
-    rt_json_key(writer, "candidates"), rt_json_put_int(writer, search->all.n);
-    rt_json_key(writer, "plans"), rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "search", '{', RT_JSON_LINES);
+    rt_json_key_text(writer, "machine", search->machine.name);
+    if (isfinite(search->limit)) rt_json_key_real(writer, "limit", search->limit);
+    rt_json_key_real(writer, "gap", search->gap);
+    rt_json_key_int(writer, "candidates", search->all.n);
+    rt_json_key_open(writer, "plans", '[', RT_JSON_LINES);
     const bool *shown = find_shown(search, search->given->verbose ? search->all.n : MOST_PUT, arena);
     for (int i = 0; i < search->all.n; i++)
         if (shown[i]) put_candidate(writer, search, &search->all.at[i], arena);

@@ -7,16 +7,6 @@
 
 /* Printing --------------------------------------------------------------------------------------------------------- */
 
-static void put(struct rt_json_writer *writer, const char *key, const char *text) {
-    rt_json_key(writer, key);
-    rt_json_put_text(writer, text);
-}
-
-static void put_int(struct rt_json_writer *writer, const char *key, int64_t value) {
-    rt_json_key(writer, key);
-    rt_json_put_int(writer, value);
-}
-
 bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis) {
     const struct rt_json *size = entry->kind == RT_JSON_OBJECT ? rt_json_member(entry, "size") : entry;
     const struct rt_json *stages = entry->kind == RT_JSON_OBJECT ? rt_json_member(entry, "stages") : NULL;
@@ -31,15 +21,13 @@ bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis) {
 }
 
 void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh) {
-    rt_json_key(writer, "mesh");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "mesh", '[', RT_JSON_LINES);
     for (int a = 0; a < mesh->naxes; a++) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "axis", mesh->axis[a].name);
-        put_int(writer, "size", mesh->axis[a].size);
+        rt_json_key_text(writer, "axis", mesh->axis[a].name);
+        rt_json_key_int(writer, "size", mesh->axis[a].size);
         if (mesh->axis[a].end) {
-            rt_json_key(writer, "stages");
-            rt_json_put_dims(writer, (int64_t[]){mesh->axis[a].first, mesh->axis[a].end - 1}, 2);
+            rt_json_key_dims(writer, "stages", (int64_t[]){mesh->axis[a].first, mesh->axis[a].end - 1}, 2);
         }
         rt_json_close(writer, '}');
     }
@@ -57,13 +45,13 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
     for (int i = 0; i < node->nsplits; i++) {
         const struct plan_split *split = &node->splits[i];
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "tensor", split->tensor);
-        put_int(writer, "dim", split->dim);
-        put_int(writer, "ways", plan->decisions.mesh.axis[split->axis].size);
-        put(writer, "axis", plan->decisions.mesh.axis[split->axis].name);
-        if (cuts) put_int(writer, "blocks", rt_blocks(split->blocks));
-        if (cuts) put_int(writer, "unit", split->grain);
-        if (cuts && split->blocks < 0) rt_json_key(writer, "mirrored"), rt_json_put_bool(writer, true);
+        rt_json_key_text(writer, "tensor", split->tensor);
+        rt_json_key_int(writer, "dim", split->dim);
+        rt_json_key_int(writer, "ways", plan->decisions.mesh.axis[split->axis].size);
+        rt_json_key_text(writer, "axis", plan->decisions.mesh.axis[split->axis].name);
+        if (cuts) rt_json_key_int(writer, "blocks", rt_blocks(split->blocks));
+        if (cuts) rt_json_key_int(writer, "unit", split->grain);
+        if (cuts && split->blocks < 0) rt_json_key_bool(writer, "mirrored", true);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -71,18 +59,17 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
 
 static void put_node(struct rt_json_writer *writer, const struct plan *plan, const struct plan_node *node) {
     rt_json_open(writer, '{', RT_JSON_INLINE);
-    put(writer, "name", node->name);
-    put(writer, "op", node->op);
+    rt_json_key_text(writer, "name", node->name);
+    rt_json_key_text(writer, "op", node->op);
     plan_put_partition(writer, plan, node, true);
-    put_int(writer, "stage", node->stage);
-    if (node->recompute) rt_json_key(writer, "recompute"), rt_json_put_bool(writer, true);
+    rt_json_key_int(writer, "stage", node->stage);
+    if (node->recompute) rt_json_key_bool(writer, "recompute", true);
     rt_json_close(writer, '}');
 }
 
 void plan_put_chunks(struct rt_json_writer *writer, const struct chunks *chunks) {
     if (!chunks->n) return;
-    rt_json_key(writer, "stages");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "stages", '[', RT_JSON_INLINE);
     for (int c = 0; c < chunks->n; c++) rt_json_put_int(writer, chunks->home[c]);
     rt_json_close(writer, ']');
 }
@@ -92,22 +79,21 @@ static void put_decisions(struct rt_json_writer *writer, const struct decisions 
         const int64_t number = decision_in_file(row, decisions);
         if (!row->file) continue;
         if (row->kind == DECISION_TEXT && decision_text(row, decisions, NULL))
-            put(writer, row->file, decision_text(row, decisions, NULL));
+            rt_json_key_text(writer, row->file, decision_text(row, decisions, NULL));
         else if (number && number != row->usual)
-            put_int(writer, row->file, number);
+            rt_json_key_int(writer, row->file, number);
     }
 }
 
 const char *plan_print(struct arena *arena, const struct plan *plan, const char *pas) {
     struct rt_json_writer *writer = own_json_writer(arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    put_int(writer, "format", PLAN_FORMAT);
-    put(writer, "pas", pas);
+    rt_json_key_int(writer, "format", PLAN_FORMAT);
+    rt_json_key_text(writer, "pas", pas);
     plan_put_mesh(writer, &plan->decisions.mesh);
     plan_put_chunks(writer, &plan->chunks);
     put_decisions(writer, &plan->decisions);
-    rt_json_key(writer, "nodes");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "nodes", '[', RT_JSON_LINES);
     for (int i = 0; i < plan->nodes.n; i++) put_node(writer, plan, &plan->nodes.at[i]);
     rt_json_close(writer, ']');
     rt_json_close(writer, '}');

@@ -281,9 +281,8 @@ int machine_read_file(struct arena *arena, struct diags *diags, const char *path
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
 void machine_put_types(struct rt_json_writer *writer, const char *key, const double numbers[MACHINE_TYPES]) {
-    rt_json_key(writer, key);
-    rt_json_open(writer, '{', RT_JSON_INLINE);
-    for (int t = 0; t < MACHINE_TYPES; t++) rt_json_key(writer, type_names[t]), rt_json_put_real(writer, numbers[t]);
+    rt_json_key_open(writer, key, '{', RT_JSON_INLINE);
+    for (int t = 0; t < MACHINE_TYPES; t++) rt_json_key_real(writer, type_names[t], numbers[t]);
     rt_json_close(writer, '}');
 }
 
@@ -295,20 +294,17 @@ static void put_pair(struct rt_json_writer *writer, double first, double second)
 
 static void put_curve(struct rt_json_writer *writer, const char *key, const struct machine_curve *curve) {
     if (!curve->n) return;
-    rt_json_key(writer, key);
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, key, '[', RT_JSON_INLINE);
     for (int i = 0; i < curve->n; i++) put_pair(writer, curve->bytes[i], curve->bandwidth[i]);
     rt_json_close(writer, ']');
 }
 
 static void put_kernels(struct rt_json_writer *writer, const struct machine *machine) {
-    rt_json_key(writer, "kernels");
-    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key_open(writer, "kernels", '{', RT_JSON_LINES);
     for (int k = 0; k < MACHINE_KERNELS; k++) {
         const struct machine_kernel_rate *kernel = &machine->kernel[k];
         if (!(kernel->rate > 0)) continue;
-        rt_json_key(writer, kernel_names[k]);
-        rt_json_open(writer, '[', RT_JSON_INLINE);
+        rt_json_key_open(writer, kernel_names[k], '[', RT_JSON_INLINE);
         rt_json_put_real(writer, kernel->rate);
         for (int e = 0; e < MACHINE_EXTENTS; e++) rt_json_put_real(writer, kernel->half[e]);
         rt_json_close(writer, ']');
@@ -317,32 +313,30 @@ static void put_kernels(struct rt_json_writer *writer, const struct machine *mac
 }
 
 static void put_distant(struct rt_json_writer *writer, const struct machine *machine) {
-    rt_json_key(writer, "distant");
-    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key_open(writer, "distant", '{', RT_JSON_LINES);
     for (int k = 0; k < MACHINE_KERNELS; k++) {
         if (!(machine->kernel[k].distant > 0)) continue;
-        rt_json_key(writer, kernel_names[k]), rt_json_put_real(writer, machine->kernel[k].distant);
+        rt_json_key_real(writer, kernel_names[k], machine->kernel[k].distant);
     }
     rt_json_close(writer, '}');
 }
 
 static void put_link(struct rt_json_writer *writer, const struct machine_link *link) {
-    rt_json_key(writer, "bandwidth"), rt_json_put_real(writer, link->bandwidth);
-    rt_json_key(writer, "latency"), rt_json_put_real(writer, link->latency);
+    rt_json_key_real(writer, "bandwidth", link->bandwidth);
+    rt_json_key_real(writer, "latency", link->latency);
     put_curve(writer, "by_size", &link->by_size);
 }
 
 static void put_level(struct rt_json_writer *writer, const struct machine_level *level) {
     bool any = false;
     rt_json_open(writer, '{', RT_JSON_LINES);
-    if (isfinite(level->devices)) rt_json_key(writer, "devices"), rt_json_put_real(writer, level->devices);
+    if (isfinite(level->devices)) rt_json_key_real(writer, "devices", level->devices);
     put_link(writer, &level->link);
     for (int kind = 0; kind < COLLECTIVES; kind++) {
         if (!(level->own[kind].bandwidth > 0)) continue;
-        if (!any) rt_json_key(writer, "collectives"), rt_json_open(writer, '{', RT_JSON_LINES);
+        if (!any) rt_json_key_open(writer, "collectives", '{', RT_JSON_LINES);
         any = true;
-        rt_json_key(writer, collective_names[kind]);
-        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key_open(writer, collective_names[kind], '{', RT_JSON_INLINE);
         put_link(writer, &level->own[kind]);
         rt_json_close(writer, '}');
     }
@@ -353,25 +347,23 @@ static void put_level(struct rt_json_writer *writer, const struct machine_level 
 const char *machine_text(struct arena *arena, const struct machine *machine) {
     struct rt_json_writer *writer = own_json_writer(arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    rt_json_key(writer, "name"), rt_json_put_text(writer, machine->name);
+    rt_json_key_int(writer, "format", 1);
+    rt_json_key_text(writer, "name", machine->name);
     for (int i = 0; i < NUMBER_KEYS; i++) {
         const double number = *(const double *)((const char *)machine + number_keys[i].field);
         if (!isfinite(number) || (number == 0 && number_keys[i].otherwise == 0)) continue;
-        rt_json_key(writer, number_keys[i].key), rt_json_put_real(writer, number);
+        rt_json_key_real(writer, number_keys[i].key, number);
     }
     machine_put_types(writer, "rates", machine->rate);
     machine_put_types(writer, "peaks", machine->peak);
-    rt_json_key(writer, "half_extents");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
+    rt_json_key_open(writer, "half_extents", '[', RT_JSON_INLINE);
     for (int i = 0; i < 3; i++) rt_json_put_real(writer, machine->half_extents[i]);
     rt_json_close(writer, ']');
     put_curve(writer, "by_size", &machine->by_size);
     put_curve(writer, "by_size_alone", &machine->by_size_alone);
     put_kernels(writer, machine);
     put_distant(writer, machine);
-    rt_json_key(writer, "levels");
-    rt_json_open(writer, '[', RT_JSON_LINES);
+    rt_json_key_open(writer, "levels", '[', RT_JSON_LINES);
     for (int i = 0; i < machine->nlevels; i++) put_level(writer, &machine->level[i]);
     rt_json_close(writer, ']');
     rt_json_close(writer, '}');

@@ -189,11 +189,10 @@ const struct rt_safetensor *rt_safetensors_find(const struct rt_safetensors *fil
 /* Writing */
 
 static void put_tensor(struct rt_json_writer *writer, const struct rt_safetensor *tensor, int64_t begin) {
-    rt_json_key(writer, tensor->name);
-    rt_json_open(writer, '{', RT_JSON_INLINE);
-    rt_json_key(writer, "dtype"), rt_json_put_text(writer, text_of(tensor->dtype).text);
-    rt_json_key(writer, "shape"), rt_json_put_dims(writer, tensor->dims, tensor->ndim);
-    rt_json_key(writer, "data_offsets"), rt_json_put_dims(writer, (int64_t[]){begin, begin + tensor->bytes}, 2);
+    rt_json_key_open(writer, tensor->name, '{', RT_JSON_INLINE);
+    rt_json_key_text(writer, "dtype", text_of(tensor->dtype).text);
+    rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
+    rt_json_key_dims(writer, "data_offsets", (int64_t[]){begin, begin + tensor->bytes}, 2);
     rt_json_close(writer, '}');
 }
 
@@ -216,8 +215,7 @@ char *rt_safetensors_header(const struct rt_safetensor *tensors, int64_t n,
     rt_json_start(&writer);
     rt_json_open(&writer, '{', RT_JSON_INLINE);
     if (metadata) {
-        rt_json_key(&writer, "__metadata__");
-        rt_json_open(&writer, '{', RT_JSON_INLINE);
+        rt_json_key_open(&writer, "__metadata__", '{', RT_JSON_INLINE);
         metadata->put(&writer, metadata->context);
         rt_json_close(&writer, '}');
     }

@@ -9,30 +9,19 @@
 
 #define HASH_DIGITS (RT_HASH_HEX - 1)
 
-static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
-    rt_json_key(w, key);
-    rt_json_put_text(w, text);
-}
-
-static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
-    rt_json_key(w, key);
-    rt_json_put_int(w, value);
-}
-
 /* Writes dim, blocks and grain of each cut; if `part`, also the part's number and the number of parts, else the mesh
  * axis. */
 static void put_cuts(struct rt_json_writer *w, const struct rt_saved_entry *entry, bool part) {
-    rt_json_key(w, "slices");
-    rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_key_open(w, "slices", '[', RT_JSON_INLINE);
     for (int i = 0; i < entry->ncuts; i++) {
         const struct rt_region_cut *cut = &entry->cuts[i].cut;
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put_int(w, "dim", cut->dim);
-        put_int(w, "blocks", cut->blocks);
-        put_int(w, "unit", cut->grain);
-        if (!part) put_int(w, "axis", entry->cuts[i].axis);
-        if (part) put_int(w, "part", cut->part);
-        if (part) put_int(w, "parts", cut->parts);
+        rt_json_key_int(w, "dim", cut->dim);
+        rt_json_key_int(w, "blocks", cut->blocks);
+        rt_json_key_int(w, "unit", cut->grain);
+        if (!part) rt_json_key_int(w, "axis", entry->cuts[i].axis);
+        if (part) rt_json_key_int(w, "part", cut->part);
+        if (part) rt_json_key_int(w, "parts", cut->parts);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -53,10 +42,10 @@ static void put_part(struct rt_json_writer *w, const struct rt_saved_entry *entr
     struct rt_reason why;
     rt_json_start(&text);
     rt_json_open(&text, '{', RT_JSON_INLINE);
-    rt_json_key(&text, "shape"), rt_json_put_dims(&text, entry->dims, entry->ndim);
+    rt_json_key_dims(&text, "shape", entry->dims, entry->ndim);
     put_cuts(&text, entry, true);
-    if (entry->copy_of) put_text(&text, "copy_of", entry->copy_of);
-    put_text(&text, "hashes", hashes);
+    if (entry->copy_of) rt_json_key_text(&text, "copy_of", entry->copy_of);
+    rt_json_key_text(&text, "hashes", hashes);
     rt_json_close(&text, '}');
     rt_json_key(w, entry->name);
     if (rt_json_end(&text, &why))
@@ -163,15 +152,14 @@ void rt_saved_file_name(struct rt_saved_file *out, enum rt_saved_kind kind, int 
 }
 
 static void put_tensors(struct rt_json_writer *w, const struct rt_saved_summary *summary, int kind) {
-    rt_json_key(w, rt_saved_kinds[kind]);
-    rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key_open(w, rt_saved_kinds[kind], '[', RT_JSON_LINES);
     for (int i = 0; i < summary->ntensors[kind]; i++) {
         const struct rt_saved_entry *entry = &summary->tensors[kind][i];
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put_text(w, "name", entry->name);
-        if (entry->copy_of) put_text(w, "copy_of", entry->copy_of);
-        put_text(w, "dtype", rt_dtypes[entry->dtype].name);
-        rt_json_key(w, "shape"), rt_json_put_dims(w, entry->dims, entry->ndim);
+        rt_json_key_text(w, "name", entry->name);
+        if (entry->copy_of) rt_json_key_text(w, "copy_of", entry->copy_of);
+        rt_json_key_text(w, "dtype", rt_dtypes[entry->dtype].name);
+        rt_json_key_dims(w, "shape", entry->dims, entry->ndim);
         put_cuts(w, entry, false);
         rt_json_close(w, '}');
     }
@@ -179,14 +167,13 @@ static void put_tensors(struct rt_json_writer *w, const struct rt_saved_summary 
 }
 
 static void put_files(struct rt_json_writer *w, const struct rt_saved_summary *summary) {
-    rt_json_key(w, "files");
-    rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key_open(w, "files", '[', RT_JSON_LINES);
     for (int i = 0; i < summary->nfiles; i++) {
         const struct rt_saved_written *file = &summary->files[i];
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put_text(w, "path", file->is.name);
-        put_int(w, "bytes", file->is.bytes);
-        put_text(w, "hash", file->hash);
+        rt_json_key_text(w, "path", file->is.name);
+        rt_json_key_int(w, "bytes", file->is.bytes);
+        rt_json_key_text(w, "hash", file->hash);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -194,8 +181,7 @@ static void put_files(struct rt_json_writer *w, const struct rt_saved_summary *s
 
 /* The sizes of the axes; of one that some pipeline stages alone have, size and first and last stage. */
 static void put_mesh(struct rt_json_writer *w, const struct rt_mesh *mesh) {
-    rt_json_key(w, "mesh");
-    rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_key_open(w, "mesh", '[', RT_JSON_INLINE);
     for (int a = 0; a < mesh->naxes; a++) {
         const struct rt_mesh_axis *axis = &mesh->axis[a];
         if (!axis->end) {
@@ -203,8 +189,8 @@ static void put_mesh(struct rt_json_writer *w, const struct rt_mesh *mesh) {
             continue;
         }
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put_int(w, "size", axis->size);
-        rt_json_key(w, "stages"), rt_json_put_dims(w, (int64_t[]){axis->first, axis->end - 1}, 2);
+        rt_json_key_int(w, "size", axis->size);
+        rt_json_key_dims(w, "stages", (int64_t[]){axis->first, axis->end - 1}, 2);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -212,13 +198,13 @@ static void put_mesh(struct rt_json_writer *w, const struct rt_mesh *mesh) {
 
 static void put_summary(struct rt_json_writer *w, const struct rt_saved_summary *summary) {
     rt_json_open(w, '{', RT_JSON_LINES);
-    put_int(w, "format", RT_SAVED_FORMAT);
-    put_text(w, "name", summary->name);
-    put_text(w, "program", summary->program);
-    put_int(w, "step", summary->step);
-    put_int(w, "micro_batches", summary->micro_batches);
-    put_int(w, "micro_batches_per_step", summary->micro_batches_per_step);
-    put_int(w, "seed", summary->seed);
+    rt_json_key_int(w, "format", RT_SAVED_FORMAT);
+    rt_json_key_text(w, "name", summary->name);
+    rt_json_key_text(w, "program", summary->program);
+    rt_json_key_int(w, "step", summary->step);
+    rt_json_key_int(w, "micro_batches", summary->micro_batches);
+    rt_json_key_int(w, "micro_batches_per_step", summary->micro_batches_per_step);
+    rt_json_key_int(w, "seed", summary->seed);
     put_mesh(w, summary->mesh);
     for (int k = 0; k < RT_SAVED_KINDS; k++) put_tensors(w, summary, k);
     put_files(w, summary);
@@ -231,7 +217,7 @@ bool rt_saved_summary_write(const struct rt_saved_summary *summary, int director
     rt_json_start(&w);
     put_summary(&w, summary);
     rt_hash_bytes(w.text, w.bytes, hash);
-    put_text(&w, "hash_above", hash);
+    rt_json_key_text(&w, "hash_above", hash);
     rt_json_close(&w, '}');
     const bool complete = rt_json_end(&w, why);
     const struct rt_piece piece = {w.text, w.bytes};

@@ -16,8 +16,7 @@
 void rt_sealed_close(struct rt_json_writer *writer) {
     char hex[RT_HASH_HEX];
     rt_hash_bytes(writer->text, writer->bytes, hex);
-    rt_json_key(writer, "hash_above");
-    rt_json_put_text(writer, hex);
+    rt_json_key_text(writer, "hash_above", hex);
     rt_json_close(writer, '}');
 }
 

@@ -5,6 +5,7 @@
 #include "json.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *name, *color;
@@ -29,12 +30,12 @@ static void print_json(const struct rt_diagnostic *item, FILE *out) {
     snprintf(code, sizeof code, "E%04d", item->code);
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "severity"), rt_json_put_text(&w, severities[item->severity].name);
-    rt_json_key(&w, "code"), rt_json_put_text(&w, item->code ? code : NULL);
-    rt_json_key(&w, "text"), rt_json_put_text(&w, item->text);
-    rt_json_key(&w, "where"), rt_json_put_text(&w, item->where);
-    rt_json_key(&w, "notes"), rt_json_open(&w, '[', RT_JSON_INLINE);
+    rt_json_key_int(&w, "format", 1);
+    rt_json_key_text(&w, "severity", severities[item->severity].name);
+    rt_json_key_text(&w, "code", item->code ? code : NULL);
+    rt_json_key_text(&w, "text", item->text);
+    rt_json_key_text(&w, "where", item->where);
+    rt_json_key_open(&w, "notes", '[', RT_JSON_INLINE);
     for (int i = 0; i < item->nnotes; i++) rt_json_put_text(&w, item->notes[i]);
     rt_json_close(&w, ']');
     rt_json_close(&w, '}');
@@ -61,4 +62,34 @@ void rt_diagnostic_print(const struct rt_diagnostic *item, FILE *out, enum rt_di
     else
         print(item, out, style);
     free(text);
+}
+
+/* Levenshtein distance of two words of at most 63 characters; longer words have the largest distance. */
+static int distance(const char *a, const char *b) {
+    size_t na = strlen(a), nb = strlen(b);
+    int row[64];
+    if (na > 63 || nb > 63) return 64;
+    for (size_t j = 0; j <= nb; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *rt_nearest(const char *word, const char *const *names, int count) {
+    const char *nearest = NULL;
+    int least = (int)strlen(word) / 3 + 1;
+    for (int i = 0; i < count; i++) {
+        const int d = distance(word, names[i]);
+        if (d <= least && (!nearest || d < least)) nearest = names[i], least = d;
+    }
+    return nearest;
 }

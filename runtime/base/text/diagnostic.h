@@ -23,6 +23,9 @@ struct rt_diagnostic {
     int nnotes;
 };
 
+/* The name nearest to `word` in edit distance, NULL if all differ too much to suggest one: for "did you mean". */
+const char *rt_nearest(const char *word, const char *const *names, int count);
+
 void rt_diagnostic_print(const struct rt_diagnostic *item, FILE *out, enum rt_diagnostic_style style);
 
 #endif

@@ -72,7 +72,7 @@ const char *rt_json_text(const struct rt_json *value);
  *     struct rt_json_writer writer;
  *     rt_json_start(&writer);
  *     rt_json_open(&writer, '{', RT_JSON_LINES);
- *     rt_json_key(&writer, "format"), rt_json_put_int(&writer, 1);
+ *     rt_json_key_int(&writer, "format", 1);
  *     rt_json_close(&writer, '}');
  *     if (!rt_json_end(&writer, &why)) ...             memory, or values that do not nest
  *     ... writer.text, writer.bytes ...
@@ -108,6 +108,14 @@ void rt_json_put_real(struct rt_json_writer *writer, double value);
 void rt_json_put_text(struct rt_json_writer *writer, const char *text); /* NULL is null */
 void rt_json_put_bytes(struct rt_json_writer *writer, const char *text, size_t bytes);
 void rt_json_put_dims(struct rt_json_writer *writer, const int64_t *dims, int ndim); /* an inline array of integers */
+
+/* A member of an object: its key, and a value as above or a bracket. */
+void rt_json_key_open(struct rt_json_writer *writer, const char *key, char bracket, enum rt_json_layout layout);
+void rt_json_key_bool(struct rt_json_writer *writer, const char *key, bool value);
+void rt_json_key_int(struct rt_json_writer *writer, const char *key, int64_t value);
+void rt_json_key_real(struct rt_json_writer *writer, const char *key, double value);
+void rt_json_key_text(struct rt_json_writer *writer, const char *key, const char *text);
+void rt_json_key_dims(struct rt_json_writer *writer, const char *key, const int64_t *dims, int ndim);
 
 /* Ends the text with a newline; false if anything went wrong since rt_json_start. */
 bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why);

@@ -232,3 +232,35 @@ bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why) {
     writer->text[writer->bytes] = 0;
     return true;
 }
+
+/* Members */
+
+void rt_json_key_open(struct rt_json_writer *writer, const char *key, char bracket, enum rt_json_layout layout) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, bracket, layout);
+}
+
+void rt_json_key_bool(struct rt_json_writer *writer, const char *key, bool value) {
+    rt_json_key(writer, key);
+    rt_json_put_bool(writer, value);
+}
+
+void rt_json_key_int(struct rt_json_writer *writer, const char *key, int64_t value) {
+    rt_json_key(writer, key);
+    rt_json_put_int(writer, value);
+}
+
+void rt_json_key_real(struct rt_json_writer *writer, const char *key, double value) {
+    rt_json_key(writer, key);
+    rt_json_put_real(writer, value);
+}
+
+void rt_json_key_text(struct rt_json_writer *writer, const char *key, const char *text) {
+    rt_json_key(writer, key);
+    rt_json_put_text(writer, text);
+}
+
+void rt_json_key_dims(struct rt_json_writer *writer, const char *key, const int64_t *dims, int ndim) {
+    rt_json_key(writer, key);
+    rt_json_put_dims(writer, dims, ndim);
+}
