@@ -428,8 +428,6 @@ static const char *field_type(const struct role *role) {
     return types[role->likeness];
 }
 
-enum { ROW_COLUMNS = 120, ROW_INDENT = 5 }; /* of a row of a table of offsets: "    {1, 2, 3}," */
-
 /* The field of a role in the row of a call. */
 static const char *field_text(const struct function *function, const struct role *role, int call) {
     const struct plan_place *place = place_in(function, role->tensors, call);
@@ -441,20 +439,12 @@ static const char *field_text(const struct function *function, const struct role
                         slot);
 }
 
-/* The fields of a call, in lines. */
 static const char *row_text(const struct function *function, int call) {
     struct strbuf row;
-    size_t column = ROW_INDENT;
     strbuf_init(&row, function->arena);
-    for (int r = 0; r < function->roles.n; r++) {
-        const struct role *role = &function->roles.at[r];
-        if (!has_field(role)) continue;
-        const char *field = field_text(function, role, call);
-        const bool fits = column + strlen(field) + strlen(", },") <= ROW_COLUMNS;
-        if (row.length) strbuf_puts(&row, fits ? ", " : ",\n ");
-        column = (fits ? column : ROW_INDENT) + strlen(field) + strlen(", ");
-        strbuf_puts(&row, field);
-    }
+    for (int r = 0; r < function->roles.n; r++)
+        if (has_field(&function->roles.at[r]))
+            strbuf_printf(&row, "%s%s", row.length ? ", " : "", field_text(function, &function->roles.at[r], call));
     return strbuf_text(&row);
 }
 
