@@ -25,16 +25,6 @@ static const void *member(const struct decision *row, const struct decisions *de
     return (const char *)decisions + row->offset;
 }
 
-static size_t bytes_of(const struct decision *row) {
-    static const size_t bytes[] = {sizeof(bool), sizeof(int64_t), sizeof(int64_t), sizeof(const char *),
-                                   sizeof(unsigned)};
-    return bytes[row->kind];
-}
-
-void decision_copy(const struct decision *row, struct decisions *to, const struct decisions *from) {
-    memcpy((char *)to + row->offset, member(row, from), bytes_of(row));
-}
-
 static const char *text_of(const struct decision *row, const struct decisions *decisions) {
     return row->kind == DECISION_TEXT ? *(const char *const *)member(row, decisions) : NULL;
 }
@@ -78,7 +68,6 @@ bool decision_is_setting(const struct decision *row, const char *policy) {
 }
 
 bool decision_parse(const struct decision *row, const char *text, struct decisions *decisions) {
-    const size_t length = strlen(text);
     char *end = NULL;
     if (row->kind == DECISION_TEXT) *(const char **)((char *)decisions + row->offset) = text;
     if (row->kind == DECISION_PARTS) {
@@ -91,7 +80,7 @@ bool decision_parse(const struct decision *row, const char *text, struct decisio
     const char *word = row->words;
     for (int64_t value = 0; *word; value++) {
         const size_t n = strcspn(word, "|");
-        if (n == length && strncmp(word, text, n) == 0) return set_number(row, value, decisions), true;
+        if (strlen(text) == n && strncmp(word, text, n) == 0) return set_number(row, value, decisions), true;
         word += n + (word[n] == '|');
     }
     return false;
@@ -124,15 +113,15 @@ bool decision_is_made(const struct decision *row, const struct decisions *decisi
 }
 
 void decision_leave(const struct decision *row, struct decisions *decisions) {
-    if (row->kind == DECISION_TEXT)
-        *(const char **)((char *)decisions + row->offset) = NULL;
-    else
-        set_number(row, row->usual, decisions);
+    if (row->kind == DECISION_TEXT) decision_parse(row, NULL, decisions);
+    if (row->kind != DECISION_TEXT) set_number(row, row->usual, decisions);
 }
 
 void decisions_take(struct decisions *to, const struct decisions *from) {
-    for (int i = 0; i < DECISIONS; i++)
-        if (decision_is_made(&decision_rows[i], from)) decision_copy(&decision_rows[i], to, from);
+    for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
+        if (text_of(row, from)) decision_parse(row, text_of(row, from), to);
+        if (decision_number(row, from)) set_number(row, decision_number(row, from), to);
+    }
 }
 
 int decisions_zero_groups(const struct decisions *decisions) {

@@ -57,7 +57,7 @@ extern const struct decision decision_rows[DECISIONS];
 /* True if the policy, a word of --pas, takes the decision as a setting. */
 bool decision_is_setting(const struct decision *row, const char *policy);
 
-/* Sets the member of a setting to what the user wrote, which stays theirs. False if it is no value of the setting. */
+/* Sets the member of a setting, or a TEXT, to what the user wrote, which stays theirs. False if it is no value. */
 bool decision_parse(const struct decision *row, const char *text, struct decisions *decisions);
 
 /* As the user writes the value; a FLAG is "yes". NULL: it is as if nothing was decided. */
@@ -80,9 +80,6 @@ bool decision_is_made(const struct decision *row, const struct decisions *decisi
 
 /* Sets a member to 0, NULL, or what is usual. */
 void decision_leave(const struct decision *row, struct decisions *decisions);
-
-/* Sets a member to the other's. */
-void decision_copy(const struct decision *row, struct decisions *to, const struct decisions *from);
 
 /* Copies what `from`, a plan, says beside the mesh: decision_is_made. */
 void decisions_take(struct decisions *to, const struct decisions *from);

@@ -227,8 +227,8 @@ char *options_instance(const struct options *options, struct arena *arena);
  * text. Used for reuse keys and instance names. */
 const char *options_text(const struct options *options, enum option_id id, struct arena *arena);
 
-/* Whether the option that gives the decision was given; the settings of --pas have none. */
-bool options_gave(const struct options *options, const struct decision *row);
+/* The enum option_id of the option that gives the decision; -1 for a setting of --pas. */
+int options_of(const struct decision *row);
 
 /* The first given option that affects compiling, as "--name"; NULL if there is none. Verbs refuse it if their operand
  * is a compiled model. What `train` takes, whose operand is always one, is not among them. */

@@ -18,10 +18,10 @@ const char *option_argument(const struct option *option, struct arena *arena) {
     return strbuf_text(&words);
 }
 
-bool options_gave(const struct options *options, const struct decision *row) {
+int options_of(const struct decision *row) {
     for (int i = 0; i < OPTIONS && !row->policies; i++)
-        if (options->given[i] && !strcmp(option_rows[i].name, row->name)) return true;
-    return false;
+        if (!strcmp(option_rows[i].name, row->name)) return i;
+    return -1;
 }
 
 const char *options_compiling(const struct options *options, struct arena *arena) {

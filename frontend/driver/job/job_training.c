@@ -78,7 +78,8 @@ int job_check_plan(const struct job *job, const struct plan *plan) {
     const struct decisions *asked = &job->options->decisions;
     for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
         const int64_t value = decision_number(row, asked), of_plan = decision_number(row, &plan->decisions);
-        if (row->file && of_plan && value != of_plan && options_gave(job->options, row))
+        const int option = options_of(row);
+        if (row->file && of_plan && value != of_plan && option >= 0 && job->options->given[option])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                               "--%s %lld contradicts the plan in %s, whose %s is %lld", row->name, (long long)value,
                               diag_quote(job->diags, plan->file), row->file, (long long)of_plan);

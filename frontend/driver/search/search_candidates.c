@@ -233,10 +233,8 @@ int search_constrain(struct search *search, const struct options *options, struc
 struct options search_refined(const struct options *options, const struct plan *partial) {
     struct options refined = *options;
     decisions_take(&refined.decisions, &partial->decisions);
-    for (int i = 0; i < OPTIONS; i++)
-        for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++)
-            if (!row->policies && decision_is_made(row, &partial->decisions) && !strcmp(row->name, option_rows[i].name))
-                refined.given[i] = true;
+    for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++)
+        if (options_of(row) >= 0 && decision_is_made(row, &partial->decisions)) refined.given[options_of(row)] = true;
     return refined;
 }
 
