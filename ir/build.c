@@ -4,7 +4,6 @@
 
 #include "ir/dims.h"
 #include "ir/expr/eval.h"
-#include "ir/infer.h"
 
 enum {
     FOLD_RESULT_BYTES = 64 << 20,   /* larger constants are computed at run time instead */

@@ -32,22 +32,15 @@ struct pattern {
     const char *why; /* a syntax error; NULL: none */
 };
 
-void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs) {
-    /* The factors are set when they are added: they are large, and nodes are bound many times. */
-    dims->arena = arena, dims->ninputs = ninputs, dims->noutputs = noutputs;
-    dims->alternative = dims->nfactors = 0, dims->points = 0;
-    dims->operand = ARENA_ARRAY(arena, struct operand, ninputs + noutputs);
-}
-
-/* dims_init of dims that were used, whose memory is used again if it suffices. */
-static void begin_again(struct dims *dims, int ninputs, int noutputs) {
-    if (ninputs + noutputs > dims->ninputs + dims->noutputs) {
-        dims_init(dims, dims->arena, ninputs, noutputs);
-        return;
-    }
+/* No factors, operands without dimensions. Memory is used again if it suffices. The factors are set when they are
+ * added: they are large, and nodes are bound many times. */
+static void begin(struct dims *dims, int ninputs, int noutputs) {
+    if (ninputs + noutputs > dims->ninputs + dims->noutputs)
+        dims->operand = ARENA_ARRAY(dims->arena, struct operand, ninputs + noutputs);
+    else
+        memset(dims->operand, 0, (size_t)(ninputs + noutputs) * sizeof *dims->operand);
     dims->ninputs = ninputs, dims->noutputs = noutputs;
     dims->alternative = dims->nfactors = 0, dims->points = 0;
-    memset(dims->operand, 0, (size_t)(ninputs + noutputs) * sizeof *dims->operand);
 }
 
 /* The name, cut to the room there is; with an index of 0 and more, three characters of it and the index. Not by
@@ -203,19 +196,22 @@ static enum factor_kind kind_of(const struct pattern *pattern, const char *name)
     return kind;
 }
 
-static bool is_reduced(enum factor_kind kind) {
+bool factor_reduction(enum factor_kind kind, enum rt_reduce *reduce) {
+    *reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
     return kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
 }
 
 /* What is wrong with factor `name`: a split would give another result than the whole, or no shape follows. */
 static const char *name_fault(struct arena *arena, const struct pattern *pattern, const char *name) {
     const enum factor_kind kind = kind_of(pattern, name);
+    enum rt_reduce reduce;
     int k, outputs = pattern->ntensors - pattern->ninputs, in = 0;
     if (!find_name(pattern, 0, pattern->ninputs, name, &k))
         return arena_printf(arena, "'%s' is in no input: its extent is unknown", name);
     for (int t = pattern->ninputs; t < pattern->ntensors; t++) in += find_name(pattern, t, t + 1, name, &k) != NULL;
     if (kind == FACTOR_HALO) return "windows (~) are not supported in declarations";
-    if (is_reduced(kind) && in > 0) return arena_printf(arena, "'%s' is reduced, so that no output has it", name);
+    if (factor_reduction(kind, &reduce) && in > 0)
+        return arena_printf(arena, "'%s' is reduced, so that no output has it", name);
     if (kind == FACTOR_PASS && in < outputs)
         return arena_printf(arena, "'%s' is missing in an output: mark it as reduced (+ +max +min) or whole (^)", name);
     return NULL;
@@ -425,7 +421,7 @@ static bool bind_alternative(struct binding *b) {
     int ninputs = b->pattern->ninputs, noutputs = b->pattern->ntensors - ninputs;
     if (b->node->ninputs > ninputs || b->node->noutputs > noutputs)
         return refuse(b, "takes %d inputs and returns %d outputs", ninputs, noutputs);
-    begin_again(b->dims, ninputs, noutputs);
+    begin(b->dims, ninputs, noutputs);
     if (!bind_star(b)) return false;
     for (int i = 0; i < ninputs; i++)
         if (!bind_input(b, i)) return false;
@@ -453,19 +449,20 @@ int dims_bind_text(struct dims *dims, const char *text, const struct graph *grap
     return -1;
 }
 
-/* The annotation "*, * -> *", with as many inputs as the node has. */
-static int bind_elementwise(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
-    static const char *const text[] = {NULL, "* -> *", "*, * -> *", "*, *, * -> *"};
-    return dims_bind_text(dims, text[op_arity(node->op)], graph, node, why);
-}
-
 int dims_bind(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims,
               const char **why) {
     *why = "";
-    dims_init(dims, arena, node->ninputs, node->noutputs);
+    dims->arena = arena, dims->ninputs = dims->noutputs = 0;
+    begin(dims, node->ninputs, node->noutputs);
     if (node->op->dims_fn) return node->op->dims_fn(dims, graph, node, why);
     if (node->op->dims) return dims_bind_text(dims, node->op->dims, graph, node, why);
-    return bind_elementwise(dims, graph, node, why);
+    static const char *const elementwise[] = {NULL, "* -> *", "*, * -> *", "*, *, * -> *"};
+    return dims_bind_text(dims, elementwise[op_arity(node->op)], graph, node, why);
+}
+
+void dims_bind_checked(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims) {
+    const char *why;
+    if (dims_bind(arena, graph, node, dims, &why) < 0) BUG("%s: %s", node->name, why);
 }
 
 /* Cuts ------------------------------------------------------------------------------------------------------------- */
@@ -671,11 +668,9 @@ struct placement dims_placement(const struct dims *dims, int operand, const stru
         return (struct placement){
             .kind = PLACED_WINDOW, .dim = dim, .blocks = split->blocks, .grain = split->grain, .reach = halo->reach};
     }
-    bool reduced = kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
-    if (operand < dims->ninputs || !reduced) return placement;
-    placement.kind = PLACED_PARTIAL;
-    placement.reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
-    return placement;
+    enum rt_reduce reduce;
+    if (operand < dims->ninputs || !factor_reduction(kind, &reduce)) return placement;
+    return (struct placement){.kind = PLACED_PARTIAL, .reduce = reduce};
 }
 
 struct placement placement_partial_sum(void) {
@@ -700,11 +695,22 @@ static struct placement given_to_replicas(const struct graph *graph, const struc
     return (struct placement){.kind = own ? PLACED_OWN : PLACED_WHOLE};
 }
 
-struct placement dims_placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
-                                       int operand, int axis) {
+/* The placement on mesh axis `axis` that output `output` of the node has; with SPLIT_PARTIAL, a partial sum. */
+static struct placement placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                        int output, int axis) {
+    if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
+    if (node->split[axis].factor == SPLIT_FLAT)
+        return node->op->id == OP_SumSquares || node->op->onto ? placement_partial_sum()
+                                                               : (struct placement){.kind = PLACED_FLAT};
+    if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
+    return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
+}
+
+static struct placement placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                         int operand, int axis) {
     const int input = node->inputs[operand];
     if (is_own(graph, input, axis)) return (struct placement){.kind = PLACED_OWN};
-    if (node->op->onto && operand == 0) return dims_placement_given(graph, dims, node, 0, axis);
+    if (node->op->onto && operand == 0) return placement_given(graph, dims, node, 0, axis);
     if (node->split[axis].factor == SPLIT_FLAT)
         return (struct placement){.kind = input >= 0 && is_one_element(graph, input) ? PLACED_WHOLE : PLACED_FLAT};
     if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
@@ -714,36 +720,26 @@ struct placement dims_placement_wanted(const struct graph *graph, const struct d
     return placement_equal(&held, &sum) ? sum : (struct placement){PLACED_WHOLE};
 }
 
-struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
-                                      int output, int axis) {
-    if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
-    if (node->split[axis].factor == SPLIT_FLAT)
-        return node->op->id == OP_SumSquares || node->op->onto ? placement_partial_sum()
-                                                               : (struct placement){.kind = PLACED_FLAT};
-    if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
-    return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
+/* The layout of input or output k from its placement along each axis. */
+static struct layout layout_of(const struct graph *graph, const struct dims *dims, const struct node *node, int k,
+                               struct placement (*along)(const struct graph *graph, const struct dims *dims,
+                                                         const struct node *node, int k, int axis)) {
+    struct layout layout = {0};
+    int axes[RT_LAYOUT_AXES];
+    const int naxes = mesh_layout_axes(&graph->mesh);
+    dims_outermost_first(node->split, naxes, axes);
+    for (int i = 0; i < naxes; i++) layout_place(graph->arena, &layout, axes[i], along(graph, dims, node, k, axes[i]));
+    return layout;
 }
 
 struct layout dims_layout_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
                                  int operand) {
-    struct layout layout = {0};
-    int axes[RT_LAYOUT_AXES];
-    const int naxes = mesh_layout_axes(&graph->mesh);
-    dims_outermost_first(node->split, naxes, axes);
-    for (int i = 0; i < naxes; i++)
-        layout_place(graph->arena, &layout, axes[i], dims_placement_wanted(graph, dims, node, operand, axes[i]));
-    return layout;
+    return layout_of(graph, dims, node, operand, placement_wanted);
 }
 
 struct layout dims_layout_given(const struct graph *graph, const struct dims *dims, const struct node *node,
                                 int output) {
-    struct layout layout = {0};
-    int axes[RT_LAYOUT_AXES];
-    const int naxes = mesh_layout_axes(&graph->mesh);
-    dims_outermost_first(node->split, naxes, axes);
-    for (int i = 0; i < naxes; i++)
-        layout_place(graph->arena, &layout, axes[i], dims_placement_given(graph, dims, node, output, axes[i]));
-    return layout;
+    return layout_of(graph, dims, node, output, placement_given);
 }
 
 double dims_flops(const struct dims *dims, double per_point) {

@@ -29,6 +29,9 @@ enum { MAX_FACTORS = 32 };
 
 enum factor_kind { FACTOR_PASS, FACTOR_SUM, FACTOR_MAX, FACTOR_MIN, FACTOR_WHOLE, FACTOR_HALO };
 
+/* True for the kinds that are reduced; *reduce is then how. */
+bool factor_reduction(enum factor_kind kind, enum rt_reduce *reduce);
+
 /* A HALO factor is an input dimension that is read through a sliding window. It is never divided itself: dividing the
  * output positions, factor `over`, gives each rank a window of it (Note [Windows] in ops/conv.c). */
 struct factor {
@@ -65,6 +68,9 @@ struct dims {
 int dims_bind(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims,
               const char **why);
 
+/* The same for a node whose shapes fit: a BUG if they do not. */
+void dims_bind_checked(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims);
+
 /* Binds an annotation given as text; for dims_fn hooks that choose among annotations. Returns as dims_bind. */
 int dims_bind_text(struct dims *dims, const char *text, const struct graph *graph, const struct node *node,
                    const char **why);
@@ -77,10 +83,8 @@ const char *dims_text_fault(struct arena *arena, const char *text, int ninputs, 
  * and two dimensions for "*". Returns the number of dimensions; -1 if there is no such alternative. */
 int dims_sample(const char *text, int alternative, int input, int64_t dims[RT_MAX_NDIM]);
 
-/* For dims_fn hooks. dims_init: no factors, operands without dimensions. dims_factor: adds a factor called `name`,
- * followed by `index` if that is not negative, and returns its id, or -1 if there are MAX_FACTORS already. dims_set:
- * makes the dimension this one factor. */
-void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs);
+/* For dims_fn hooks. dims_factor: adds a factor called `name`, followed by `index` if that is not negative, and returns
+ * its id, or -1 if there are MAX_FACTORS already. dims_set: makes the dimension this one factor. */
 int dims_factor(struct dims *dims, const char *name, int index, int64_t extent, enum factor_kind kind);
 void dims_set(struct operand *operand, int dim, int factor);
 
@@ -140,13 +144,8 @@ bool op_can_split(const struct op *op, const struct dims *dims, const struct nod
  * read through windows by the factor, PARTIAL for outputs of a reduced factor, else WHOLE. */
 struct placement dims_placement(const struct dims *dims, int operand, const struct node_split *split);
 
-/* The placement on mesh axis `axis` that the node requires of its input `operand`, and the one that its output `output`
- * has. With SPLIT_PARTIAL, linear inputs and the outputs are partial sums. */
-struct placement dims_placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
-                                       int operand, int axis);
-struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
-                                      int output, int axis);
-/* The same along all axes: the list of cuts is allocated in graph->arena. */
+/* The layout that the node requires of its input `operand`, and the one that its output `output` has. With
+ * SPLIT_PARTIAL, linear inputs and the outputs are partial sums. The list of cuts is allocated in graph->arena. */
 struct layout dims_layout_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
                                  int operand);
 struct layout dims_layout_given(const struct graph *graph, const struct dims *dims, const struct node *node,

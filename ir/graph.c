@@ -259,6 +259,10 @@ bool tensor_same_shape(const struct tensor *a, const struct tensor *b) {
     return a->ndim == b->ndim && (!a->ndim || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0);
 }
 
+bool tensor_same_type(const struct tensor *a, const struct tensor *b) {
+    return a->dtype == b->dtype && tensor_same_shape(a, b);
+}
+
 bool tensor_is_stored(const struct tensor *tensor) {
     return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_STATE;
 }

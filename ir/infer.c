@@ -1,4 +1,4 @@
-#include "ir/infer.h"
+#include "ir/op.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "ir/dims.h"
-#include "ir/op.h"
 
 /* Number of inputs in column `types` of the operator's row. */
 static void count_inputs(const struct op *op, int *least, int *most) {
@@ -101,15 +100,10 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
         return RT_DTYPE_NONE;
     }
     char result = result_letter(node->op, o);
-    if (result == 'b') return RT_BOOL;
-    if (result == 'd') return RT_F64;
-    if (result == 's') return RT_F32;
-    if (result == 'u') return RT_U8;
-    if (result == 'l') return RT_I64;
-    if (result == 'i') return RT_I32;
+    const enum rt_dtype only = op_letter_type(result);
+    if (only != RT_DTYPE_NONE) return only;
     if (result == 'w') return op_summed_in(bound);
-    if (result == '@') return named_type(node, o);
-    return bound;
+    return result == '@' ? named_type(node, o) : bound;
 }
 
 static int set_output(const struct dims *dims, int operand, struct tensor *tensor) {

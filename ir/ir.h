@@ -85,7 +85,7 @@ struct tensor {
     bool constant; /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
     /* VALUE: along replica axes the ranks' values are operands of this reduction (Note [Replicas]) */
     enum joined { JOINED_NOT, JOINED_SUM, JOINED_MAX } joined;
-    bool shared;          /* INPUT: the same for all samples (ir/samples.h) */
+    bool shared;          /* INPUT: the same for all samples (samples_find_shared) */
     bool gradient;        /* STATE: accumulates a gradient, cleared before each step; INPUT: gradient of an output */
     struct layout layout; /* valid from PLACED on */
 };
@@ -284,6 +284,10 @@ void graph_set_phase(struct graph *graph, int first, enum phase phase);
 /* The phase of the node that computes the tensor; the first phase if no node does. */
 enum phase graph_phase_of(const struct graph *graph, int tensor);
 
+/* Sets `shared` of the inputs that are the same for all samples of the batch, such as masks and tables of positions
+ * (Note [Batch] in samples.c). The graph is not divided among ranks yet. */
+void samples_find_shared(struct graph *graph);
+
 /* Number of trailing inputs that rankc added: gradients of the outputs, in a graph that is trained without a loss. */
 int graph_gradient_inputs(const struct graph *graph);
 
@@ -298,6 +302,7 @@ int64_t tensor_bytes(const struct tensor *tensor);
 bool tensor_shape_fits(int ndim, const int64_t *dims);
 /* True if both have the same extents. */
 bool tensor_same_shape(const struct tensor *a, const struct tensor *b);
+bool tensor_same_type(const struct tensor *a, const struct tensor *b);
 /* True for WEIGHT, CONST and STATE: a rank can load any part of it at the start, so any layout costs nothing. */
 bool tensor_is_stored(const struct tensor *tensor);
 

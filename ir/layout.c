@@ -1,5 +1,7 @@
 #include "ir/layout.h"
 
+#include "ir/base/str.h"
+
 bool placement_equal(const struct placement *a, const struct placement *b) {
     if (a->kind != b->kind) return false;
     if (a->kind == PLACED_PARTIAL) return a->reduce == b->reduce;
@@ -108,4 +110,24 @@ unsigned layout_flat_axes(const struct layout *layout) {
     for (int c = 0; c < layout->ncuts; c++)
         if (layout->cuts[c].placement.kind == PLACED_FLAT) axes |= 1u << layout->cuts[c].axis;
     return axes;
+}
+
+static void put_number(struct strbuf *key, char before, int64_t value) {
+    strbuf_putc(key, before);
+    strbuf_put_int(key, value);
+}
+
+void layout_put_key(struct strbuf *key, const struct layout *layout) {
+    for (int r = 0; r < RT_REDUCES; r++) put_number(key, ' ', layout->partial[r]);
+    put_number(key, ' ', layout->own);
+    for (int c = 0; c < layout->ncuts; c++) {
+        const struct placement *held = &layout->cuts[c].placement;
+        const struct reach *reach = &held->reach;
+        put_number(key, ' ', layout->cuts[c].axis), put_number(key, ':', (int64_t)held->kind);
+        if (placement_divides(held))
+            put_number(key, '/', held->dim), put_number(key, '/', held->blocks), put_number(key, '/', held->grain);
+        if (held->kind == PLACED_WINDOW)
+            strbuf_printf(key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
+                          (long long)reach->before, (long long)reach->span);
+    }
 }

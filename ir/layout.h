@@ -78,6 +78,9 @@ bool layout_same_part(const struct layout *a, const struct layout *b);
 /* The axis of the cut that divides what the cut along `axis` leaves of a dimension; -1 if there is none, or no cut
  * along that axis. */
 int layout_inner_axis(const struct layout *layout, int axis);
+/* Appends a text that is equal for equal layouts alone: a part of a key. */
+struct strbuf;
+void layout_put_key(struct strbuf *key, const struct layout *layout);
 /* The axes along which the tensor is FLAT: bit a for axis a. */
 unsigned layout_flat_axes(const struct layout *layout);
 

@@ -31,6 +31,14 @@ const struct node *made_by(const struct graph *graph, int tensor, enum op_id op)
     return node && node->op->id == op ? node : NULL;
 }
 
+bool op_exchanges_last(const struct node *node) {
+    int n = 0;
+    const int64_t *perm = node->op->id == OP_Transpose ? attr_ints(node, "perm", &n) : NULL;
+    for (int d = 0; perm && d < n; d++)
+        if (perm[d] != (d < n - 2 ? d : 2 * n - 3 - d)) return false;
+    return perm && n > 1;
+}
+
 enum rt_reduce op_reduction(const struct node *node) {
     const char *name = attr_text(node, "reduce", reduce_names[RT_SUM]);
     int reduce = 0;
@@ -74,17 +82,23 @@ enum rt_dtype op_summed_in(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
 }
 
+enum rt_dtype op_letter_type(char letter) {
+    static const struct {
+        char letter;
+        enum rt_dtype dtype;
+    } rows[] = {{'b', RT_BOOL}, {'d', RT_F64}, {'s', RT_F32}, {'u', RT_U8}, {'l', RT_I64}, {'i', RT_I32}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].letter == letter) return rows[i].dtype;
+    return RT_DTYPE_NONE;
+}
+
 bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
+    const enum rt_dtype only = op_letter_type(letter);
+    if (only != RT_DTYPE_NONE) return dtype == only;
     switch (letter) {
     case '.': return true;
-    case 'b': return dtype == RT_BOOL;
-    case 'd': return dtype == RT_F64;
-    case 's': return dtype == RT_F32;
     case 'w': return dtype == op_summed_in(*bound);
-    case 'u': return dtype == RT_U8;
-    case 'l': return dtype == RT_I64;
     case 'q': return dtype == RT_I8 || dtype == RT_U8;
-    case 'i': return dtype == RT_I32;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
     case 'N':
         if (dtype == RT_BOOL || rt_dtype_is_code(dtype)) return false;

@@ -120,6 +120,9 @@ bool node_sums_input(const struct node *node, int k);
 /* The node that computes the tensor if its operator is `op`, else NULL. */
 const struct node *made_by(const struct graph *graph, int tensor, enum op_id op);
 
+/* True for a Transpose that exchanges the last two dimensions and moves no other. */
+bool op_exchanges_last(const struct node *node);
+
 /* The reduction that attribute `reduce` names; RT_SUM without it. */
 enum rt_reduce op_reduction(const struct node *node);
 
@@ -153,12 +156,18 @@ bool op_has_kernel(const struct op *op, enum rt_dtype dtype);
 /* True if the operator is in the list, which ends with OP_NONE; NULL is an empty list. */
 bool op_is_listed(const struct op *op, const enum op_id *list);
 
-/* Column `types`. op_input_letter: the letter of input i, which must exist. op_type_fits: whether the letter allows the
- * type; *bound is the type that T, N or f stands for in this node, RT_DTYPE_NONE before the first, and is set by the
+/* Column `types`. op_input_letter: the letter of input i, which must exist. op_letter_type: the type that a letter
+ * stands for by itself, RT_DTYPE_NONE for one that allows several. op_type_fits: whether the letter allows the type;
+ * *bound is the type that T, N or f stands for in this node, RT_DTYPE_NONE before the first, and is set by the
  * call. op_summed_in: the type in which elements of `dtype` are summed, f32 for 16-bit floats, else `dtype` itself. */
 const char *op_input_letter(const struct op *op, int i);
+enum rt_dtype op_letter_type(char letter);
 bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound);
 enum rt_dtype op_summed_in(enum rt_dtype dtype);
+
+/* Sets the shapes and types of the node's outputs, which follow from its dimension annotation (dims.h) and from column
+ * `types`; those of its inputs must be set. 0, or -1 after a diagnostic that names the node. */
+int op_infer(struct graph *graph, int node, struct diags *diags);
 
 /* Converts every float tensor of an IMPORTED graph, and every Cast to a float type, to `dtype`, as importing with
  * --dtype does. 0, or -1 after a diagnostic. */

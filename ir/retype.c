@@ -1,4 +1,3 @@
-#include "ir/infer.h"
 #include "ir/op.h"
 
 static bool is_float_type(enum rt_dtype dtype) {

@@ -13,8 +13,6 @@
  *   its class is a further dimension of an input, or a dimension of a weight.
  *
  * Without such evidence another class counts samples that meet those of the batch nowhere before the loss. */
-#include "ir/samples.h"
-
 #include "ir/dims.h"
 #include "ir/op.h"
 

@@ -48,13 +48,6 @@ bool chunks_are_whole(const struct chunks *chunks, int coordinates) {
     return chunks_there == chunks->n;
 }
 
-int coordinate_part(const struct graph *graph, const struct node *node, int coordinate) {
-    int part = STAGE_NONE;
-    for (int chunk = 0; chunk < schedule_chunks(graph); chunk++)
-        if (schedule_home(graph, chunk) == coordinate) part |= stage_part(node, chunk);
-    return part;
-}
-
 bool schedule_posts(const struct graph *graph, const struct node *node) {
     return node->op->id == OP_Transfer && (graph_trains(graph) || graph->micro_batches > 1) &&
            node->phase < PHASE_REDUCE;
@@ -165,9 +158,10 @@ static void add_end(struct ends_of *of, int id, bool sends) {
     const int chunk = (int)attr_int(node, sends ? "from" : "to", 0),
               tensor = sends ? node->inputs[0] : node->outputs[0];
     const struct group_use *use = &of->use[of->group[tensor]];
-    const struct transfer_end end = {id, chunk, of->owner[tensor] < chunk ? of->owner[tensor] : chunk, sends,
-                                     .of_backward = of->last_is_backward && use->chunk == 1 + chunk &&
-                                                    !(use->sent && use->received)};
+    const struct transfer_end end = {
+        id,    tensor,
+        chunk, of->owner[tensor] < chunk ? of->owner[tensor] : chunk,
+        sends, .of_backward = of->last_is_backward && use->chunk == 1 + chunk && !(use->sent && use->received)};
     VEC_PUSH(of->graph->arena, &of->ends->all, end);
 }
 

@@ -22,9 +22,6 @@ int schedule_number(const struct graph *graph, int chunk);
 /* True if every coordinate has at least one of the chunks and at most RT_MAX_CHUNKS, and no other has any. */
 bool chunks_are_whole(const struct chunks *chunks, int coordinates);
 
-/* The stage_part of the ranks of a coordinate: what they do of the node for any of their chunks. */
-int coordinate_part(const struct graph *graph, const struct node *node, int coordinate);
-
 /* True for a Transfer that schedules post and wait for (Note [Transfers between chunks] in ir/step_table.h):
  * those of the phases of micro-batches in training, and those of inference of several micro-batches. Others are
  * executed in their segments. */
@@ -34,7 +31,7 @@ bool schedule_posts(const struct graph *graph, const struct node *node);
  * value lies (schedule_owners). of_backward: only backward segments of that chunk, which are the last of a micro-batch,
  * access it and what may lie in its memory, and it is not both received and sent. */
 struct transfer_end {
-    int node, chunk, owner;
+    int node, tensor, chunk, owner; /* tensor: the sent or received one */
     bool sends, of_backward;
 };
 struct transfer_ends {

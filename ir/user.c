@@ -35,7 +35,8 @@ int user_required(const struct user_op *user) {
     return n;
 }
 
-const char *user_input_name(const struct user_op *user, int input) {
+/* The name of an input in expressions: x, or a b c .. if there are several. */
+static const char *input_name(const struct user_op *user, int input) {
     static const char *const names[USER_INPUTS] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     return user_inputs(user) == 1 ? "x" : names[input];
 }
@@ -106,10 +107,13 @@ static bool is_operand_name(const char *name) {
     return (name[0] == 'x' || name[0] == 'T') && isdigit((unsigned char)name[1]) && !name[2];
 }
 
+static bool is_among(const char *const *list, const char *name) {
+    while (*list && strcmp(*list, name) != 0) list++;
+    return *list;
+}
+
 static bool is_variable(const char *name) {
-    for (int i = 0; variables[i]; i++)
-        if (strcmp(variables[i], name) == 0) return true;
-    return is_operand_name(name);
+    return is_among(variables, name) || is_operand_name(name);
 }
 
 static const char *check_attrs(const struct user_op *user, struct arena *arena) {
@@ -161,18 +165,18 @@ static bool is_operand(const struct call *call, const char *name, bool optional)
 }
 
 static bool check_variable(struct call *call, const char *name, const char *argument) {
-    static const char *const of_operands[] = {"shape", "ndim", "size", "whole", "aligned", "starts", NULL};
+    static const char *const of_dims[] = {"start", "extent", NULL}, *const plain[] = {"T",    "B",     "dtype",
+                                                                                      "list", "count", NULL},
+                             *const of_operands[] = {"shape", "ndim", "size", "whole", "aligned", "starts", NULL};
     struct user_attr attr;
-    if (strcmp(name, "start") == 0 || strcmp(name, "extent") == 0)
+    if (is_among(of_dims, name))
         return is_factor(call, argument) || refuse(call, "'%s' is no dimension of the annotation", argument);
-    for (int i = 0; of_operands[i]; i++)
-        if (strcmp(of_operands[i], name) == 0)
-            return is_operand(call, argument, strcmp(name, "aligned") == 0) ||
-                   refuse(call, "'%s' is no operand that every node has: those are y, y1 .. and x0, x1 ..", argument);
+    if (is_among(of_operands, name))
+        return is_operand(call, argument, strcmp(name, "aligned") == 0) ||
+               refuse(call, "'%s' is no operand that every node has: those are y, y1 .. and x0, x1 ..", argument);
     if (*argument) return refuse(call, "$%s takes no argument", name);
-    if (is_factor(call, name) || find_attr(call->user, name, &attr) || is_operand(call, name, true)) return true;
-    if (strcmp(name, "T") == 0 || strcmp(name, "B") == 0 || strcmp(name, "dtype") == 0 || strcmp(name, "list") == 0 ||
-        strcmp(name, "count") == 0)
+    if (is_factor(call, name) || find_attr(call->user, name, &attr) || is_operand(call, name, true) ||
+        is_among(plain, name))
         return true;
     if (is_operand_name(name) && *name == 'T')
         return is_operand(call, arena_printf(call->arena, "x%s", name + 1), false);
@@ -293,7 +297,7 @@ static const char *expression_fault(const struct user_op *user, const char *text
     struct user_attr attr;
     int n = 0;
     if (gradient) names[n++] = "dy", names[n++] = "y";
-    for (int i = 0; i < user_inputs(user); i++) names[n++] = user_input_name(user, i);
+    for (int i = 0; i < user_inputs(user); i++) names[n++] = input_name(user, i);
     for (const char *rest = user->attrs; (rest = user_next_attr(rest, &attr, &why));)
         if (attr.kind != 'I') names[n++] = arena_strdup(arena, attr.name);
     return build_expr_fault(arena, text, n, names, gradient);
@@ -335,6 +339,8 @@ static bool complete_kernel(struct user_op *user, struct arena *arena, struct us
     return true;
 }
 
+static int user_gradient(struct gradient *gradient);
+
 bool user_op_complete(struct user_op *user, struct arena *arena, struct user_fault *fault) {
     const char *why;
     user->op.id = OP_NONE;
@@ -371,7 +377,7 @@ static bool read_argument(const struct user_op *user, const char *word, int *arg
     if (strcmp(word, "dy") == 0) return *arg = ARG_DY, true;
     if (strcmp(word, "y") == 0) return *arg = ARG_Y, true;
     for (int i = 0; i < user_inputs(user); i++)
-        if (strcmp(word, user_input_name(user, i)) == 0) return *arg = i, true;
+        if (strcmp(word, input_name(user, i)) == 0) return *arg = i, true;
     return false;
 }
 
@@ -523,7 +529,7 @@ static int expression_result(struct gradient *gradient, const struct user_op *us
     int tensors[2 + USER_INPUTS] = {gradient->dy, gradient->node.outputs[0]}, n = 2;
     for (int i = 0; i < gradient->node.ninputs; i++) {
         if (gradient->node.inputs[i] < 0) continue;
-        names[n] = user_input_name(user, i);
+        names[n] = input_name(user, i);
         tensors[n++] = gradient->node.inputs[i];
     }
     return gradient_expr(gradient, text, n, names, tensors);
@@ -537,7 +543,8 @@ static bool is_broadcast(const struct tensor *tensor, const struct tensor *like)
     return more >= 0 && tensor->dtype == like->dtype;
 }
 
-int user_gradient(struct gradient *gradient) {
+/* Column `grad` of declared operators. */
+static int user_gradient(struct gradient *gradient) {
     struct graph *graph = gradient->builder.graph;
     const struct user_op *user = gradient->node.op->user;
     struct added added[USER_INPUTS];

@@ -74,8 +74,6 @@ bool user_op_check_gradient(const struct user_op *user, struct user_op *const *a
 int user_inputs(const struct user_op *user);
 int user_outputs(const struct user_op *user);
 int user_required(const struct user_op *user);
-/* The name of an input in expressions: x, or a b c .. if there are several. */
-const char *user_input_name(const struct user_op *user, int input);
 
 /* The reason why property `pattern` is malformed, and the byte *at which; NULL: it is not. */
 const char *user_pattern_fault(const struct user_op *user, struct arena *arena, size_t *at);
@@ -93,8 +91,5 @@ void graph_declare(struct graph *graph, struct user_op *user, struct user_op *co
 
 /* The attributes of a node of the operator: those of `from` that it declares, and defaults. *n is their number. */
 const struct attr *user_attrs(const struct user_op *user, const struct node *from, struct arena *arena, int *n);
-
-/* Column `grad` of declared operators. */
-int user_gradient(struct gradient *gradient);
 
 #endif

@@ -29,10 +29,9 @@ static void collect(struct names *names, const struct pattern *p) {
     for (int i = 0; i < p->n; i++) collect(names, p->child[i]);
 }
 
-static bool is_label(const struct names *names, const char *name) {
-    for (int i = 0; i < names->labels.n; i++)
-        if (strcmp(names->labels.at[i], name) == 0) return true;
-    return false;
+static bool is_among(const char *const *list, int n, const char *name) {
+    while (n > 0 && strcmp(list[n - 1], name) != 0) n--;
+    return n > 0;
 }
 
 int user_pattern_input(const struct user_op *user, const char *name) {
@@ -46,18 +45,12 @@ static const char *check_inputs(struct names *names) {
         const int input = user_pattern_input(names->user, name);
         if (input >= 0)
             names->input[input] = true;
-        else if (!is_label(names, name))
+        else if (!is_among(names->labels.at, names->labels.n, name))
             return arena_printf(names->arena, "'%s' is no input: these are x0, x1 ..", name);
     }
     for (int i = 0; i < user_required(names->user); i++)
         if (!names->input[i]) return arena_printf(names->arena, "input x%d does not occur", i);
     return NULL;
-}
-
-static bool is_number(const struct names *names, const char *name) {
-    for (int i = 0; i < names->numbers.n; i++)
-        if (strcmp(names->numbers.at[i], name) == 0) return true;
-    return false;
 }
 
 static const char *check_numbers(const struct names *names) {
@@ -70,7 +63,7 @@ static const char *check_numbers(const struct names *names) {
         if (!found) return arena_printf(names->arena, "'%s' is no attribute of kind f", names->numbers.at[i]);
     }
     for (const char *rest = names->user->attrs; (rest = user_next_attr(rest, &attr, &why));)
-        if (attr.required && !is_number(names, attr.name))
+        if (attr.required && !is_among(names->numbers.at, names->numbers.n, attr.name))
             return arena_printf(names->arena, "attribute '%s' has no default and does not occur", attr.name);
     return NULL;
 }

@@ -51,8 +51,9 @@ static const struct tensor *tensor_at(const struct verifier *v, int id) {
     return &v->graph->tensors.at[id];
 }
 
+/* WHOLE for an input that is left out. */
 static enum placement_kind kind_along(const struct verifier *v, int tensor, int axis) {
-    return layout_along(&tensor_at(v, tensor)->layout, axis).kind;
+    return tensor < 0 ? PLACED_WHOLE : layout_along(&tensor_at(v, tensor)->layout, axis).kind;
 }
 
 /* All levels ------------------------------------------------------------------------------------------------------- */
@@ -276,7 +277,8 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
     const struct node_split *split = &node->split[axis];
     const struct factor *factor = &dims->factor[split->factor];
     int ways = v->graph->mesh.axis[axis].size, dim = dim_of_factor(&dims->operand[o], split->factor);
-    bool reduced = factor->kind == FACTOR_SUM || factor->kind == FACTOR_MAX || factor->kind == FACTOR_MIN;
+    enum rt_reduce needs;
+    const bool reduced = factor_reduction(factor->kind, &needs);
     struct rt_cut by_factor = {factor->extent, split->blocks, split->grain, ways};
     int window = is_input ? dims_window_dim(dims, o, split->factor) : -1;
     if (window >= 0) {
@@ -285,7 +287,6 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
     } else if (dim >= 0) {
         if (split->depth == 0) check_parts(v, dims, node, o, tensor, split->factor, dim);
     } else if (reduced && (!is_input || (o == 0 && node->op->onto))) {
-        enum rt_reduce needs = factor->kind == FACTOR_SUM ? RT_SUM : factor->kind == FACTOR_MAX ? RT_MAX : RT_MIN;
         if (held.kind != PLACED_PARTIAL || held.reduce != needs)
             fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
     } else if (held.kind != PLACED_WHOLE) {
@@ -298,7 +299,7 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
 static void check_replicas(struct verifier *v, const struct node *node, int axis) {
     bool own = false;
     for (int k = 0; k < node->ninputs; k++) {
-        const enum placement_kind kind = node->inputs[k] < 0 ? PLACED_WHOLE : kind_along(v, node->inputs[k], axis);
+        const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
         own = own || kind == PLACED_OWN;
         if (kind != PLACED_OWN && kind != PLACED_WHOLE && v->graph->level >= COMMUNICATING)
             fail(v, "reads '%s', which is not complete along %s", tensor_at(v, node->inputs[k])->name,
@@ -371,7 +372,7 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
 static void check_scaled(struct verifier *v, const struct node *node, int axis) {
     int partial = 0;
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
-        const enum placement_kind kind = node->inputs[k] < 0 ? PLACED_WHOLE : kind_along(v, node->inputs[k], axis);
+        const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
         partial += kind == PLACED_PARTIAL;
         if (kind != PLACED_PARTIAL && kind != PLACED_WHOLE)
             fail(v, "'%s' is neither partial nor whole along %s", tensor_at(v, node->inputs[k])->name,
@@ -391,7 +392,7 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
     enum placement_kind wants = passes ? PLACED_PARTIAL : PLACED_WHOLE;
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         bool partial = passes && node_sums_input(node, k);
-        const enum placement_kind kind = node->inputs[k] < 0 ? PLACED_WHOLE : kind_along(v, node->inputs[k], axis);
+        const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
         if (kind != (partial ? PLACED_PARTIAL : PLACED_WHOLE) && (partial || kind != PLACED_OWN))
             fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, partial ? "partial" : "whole",
                  v->graph->mesh.axis[axis].name);
@@ -421,7 +422,6 @@ static const struct {
                    {OP_ReduceScatter, PLACED_PARTIAL, PLACED_PART},
                    {OP_AllReduceStart, PLACED_PARTIAL, PLACED_PARTIAL},
                    {OP_ReduceScatterStart, PLACED_PARTIAL, PLACED_PARTIAL}};
-enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
 /* From pass replicas on, a partial value along a replica axis is the rank's own. */
 static enum placement_kind kind_of(const struct verifier *v, const struct placement *placement) {
@@ -430,29 +430,20 @@ static enum placement_kind kind_of(const struct verifier *v, const struct placem
 
 static bool moves_between(const struct verifier *v, const struct op *op, const struct placement *from,
                           const struct placement *to) {
-    for (int i = 0; i < TRANSITIONS; i++)
+    for (int i = 0; i < (int)(sizeof transitions / sizeof *transitions); i++)
         if (transitions[i].op == op->id && transitions[i].from == kind_of(v, from) &&
             transitions[i].to == kind_of(v, to))
             return true;
     return false;
 }
 
-static bool is_move(const struct op *op) {
-    for (int i = 0; i < TRANSITIONS; i++)
-        if (transitions[i].op == op->id) return true;
-    return false;
-}
-
-static bool part_is(const struct node *node, const struct placement *held) {
-    return held->dim == attr_int(node, "dim", -1) && held->blocks == attr_int(node, "blocks", 0) &&
-           held->grain == attr_int(node, "grain", 0);
-}
-
 /* True if the attributes of the collective name the part that it makes or resolves. An exchange between two parts, or
  * to windows, has no such attributes. */
 static bool names_its_part(const struct node *node, const struct placement *from, const struct placement *to) {
     if (to->kind == PLACED_WINDOW || (from->kind == PLACED_PART) == (to->kind == PLACED_PART)) return true;
-    return part_is(node, from->kind == PLACED_PART ? from : to);
+    const struct placement *part = from->kind == PLACED_PART ? from : to;
+    return part->dim == attr_int(node, "dim", -1) && part->blocks == attr_int(node, "blocks", 0) &&
+           part->grain == attr_int(node, "grain", 0);
 }
 
 /* The pipeline stage of a tensor's producer; STAGE_ALL if no node computes the tensor. A node reads tensors of
@@ -523,8 +514,7 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, op_moved_input(node)), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
-    if (!is_move(node->op) || mesh < 0 || mesh >= mesh_layout_axes(&v->graph->mesh))
-        return fail(v, "is not a collective along a mesh axis");
+    if (mesh < 0 || mesh >= mesh_layout_axes(&v->graph->mesh)) return fail(v, "is not a collective along a mesh axis");
     const struct placement a = layout_along(&from->layout, mesh), b = layout_along(&to->layout, mesh);
     if (node->op->id == OP_Crop && moves_between(v, node->op, &a, &b)) check_crop(v, from, to, mesh);
     if (!placement_equal(&a, &b) && (placement_divides(&a) || placement_divides(&b)) &&
@@ -645,10 +635,9 @@ static void check_unequal_stages(struct verifier *v) {
     for (int i = 0; i < graph->order.n && graph->level >= STAGED && v->diags->errors == before; i++) {
         const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];
         const int reads = node->op->id == OP_Transfer ? (int)attr_int(node, "from", 0) : node->stage;
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) check_stage_has(v, node, reads, node->inputs[k]);
-        for (int k = 0; k < node->noutputs; k++)
-            if (node->outputs[k] >= 0) check_stage_has(v, node, node->stage, node->outputs[k]);
+        for (int k = 0; k < node->ninputs + node->noutputs; k++)
+            if (node_tensor(node, k) >= 0)
+                check_stage_has(v, node, k < node->ninputs ? reads : node->stage, node_tensor(node, k));
     }
 }
 

@@ -136,7 +136,7 @@ static int64_t live_at(const struct rank_class *class, int position) {
     return class->live[RT_ACTIVATIONS][position] + class->live[RT_COMMUNICATION][position];
 }
 
-/* Writes "slots", the bytes of a slot of each set (Note [Slots in memory] in slots.h): [enum rt_slot_kind, chunk,
+/* Writes "slots", the bytes of a slot of each set (Note [Slots in memory] in slots.c): [enum rt_slot_kind, chunk,
  * activations, communication]; and "inputs", the bytes of the copies of inputs that are held during the whole step. */
 static void put_slots(json *writer, const struct rank_class *class) {
     int64_t strides[RT_SLOT_SETS][RT_ARENAS] = {{0}}, inputs = class->held[RT_ACTIVATIONS];

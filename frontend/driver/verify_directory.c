@@ -17,8 +17,6 @@
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/plan/file/plan_text.h"
-#include "passes/train/amp.h"
-#include "passes/train/fp8.h"
 #include "passes/plan/recompute.h"
 #include "passes/train/roles.h"
 #include "runtime/base/io/file_reader.h"

@@ -12,16 +12,6 @@ void diags_init(struct diags *diags, struct arena *arena) {
     *diags = (struct diags){.arena = arena};
 }
 
-static char *format_text(struct arena *arena, const char *format, va_list args) {
-    va_list again;
-    va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
-    char *text = arena_alloc(arena, (size_t)(length > 0 ? length : 0) + 1, 1);
-    if (length > 0) vsnprintf(text, (size_t)length + 1, format, again);
-    va_end(again);
-    return text;
-}
-
 /* Callers escape names and texts of files. This escapes any that a caller did not. */
 static const char *printable(struct arena *arena, const char *text) {
     for (const char *at = text; *at; at++)
@@ -44,7 +34,7 @@ static void record(struct diags *diags, enum rt_severity severity, int code, enu
 #define FORMATTED(text, diags, format)                                                                                 \
     va_list args;                                                                                                      \
     va_start(args, format);                                                                                            \
-    char *text = format_text((diags)->arena, format, args);                                                            \
+    char *text = arena_vprintf((diags)->arena, format, args);                                                          \
     va_end(args)
 
 int diag_error(struct diags *diags, int code, enum exit_code exit, const char *where, const char *format, ...) {

@@ -161,91 +161,23 @@ static bool is_true(struct number n) {
     return n.is_float ? n.f != 0 : n.i != 0;
 }
 
-/* Integers wrap, as the kernels compute them. */
-static int64_t wrap_add(int64_t a, int64_t b) {
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-static int64_t wrap_sub(int64_t a, int64_t b) {
-    return (int64_t)((uint64_t)a - (uint64_t)b);
-}
-static int64_t wrap_mul(int64_t a, int64_t b) {
-    return (int64_t)((uint64_t)a * (uint64_t)b);
-}
-static int64_t div_int(int64_t a, int64_t b) {
-    return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b;
-}
-
 static int64_t mod_int(int64_t a, int64_t b) { /* the result has the sign of b, as ONNX Mod */
     if (b == 0 || b == -1) return 0;
     int64_t r = a % b;
     return r && (r < 0) != (b < 0) ? r + b : r;
 }
 
-static int64_t fmod_int(int64_t a, int64_t b) {
-    return b == 0 || b == -1 ? 0 : a % b;
-}
-static int64_t and_int(int64_t a, int64_t b) {
-    return a & b;
-}
-static int64_t or_int(int64_t a, int64_t b) {
-    return a | b;
-}
-static int64_t xor_int(int64_t a, int64_t b) {
-    return a ^ b;
-}
-static int64_t shift_left_int(int64_t a, int64_t b) {
-    return (uint64_t)b < 64 ? (int64_t)((uint64_t)a << b) : 0;
-}
-static int64_t shift_right_int(int64_t a, int64_t b) {
-    return (uint64_t)b < 64 ? a >> b : a < 0 ? -1 : 0;
-}
-static int64_t max_int(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-static int64_t min_int(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-static int64_t abs_int(int64_t a) {
-    return a < 0 ? wrap_sub(0, a) : a;
-}
-static int64_t sign_int(int64_t a) {
-    return (a > 0) - (a < 0);
+static double mod_float(double a, double b) {
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
 static int64_t pow_int(int64_t a, int64_t b) {
-    int64_t power = 1;
+    uint64_t power = 1, factor = (uint64_t)a;
     if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
-    for (; b; b >>= 1, a = wrap_mul(a, a))
-        if (b & 1) power = wrap_mul(power, a);
-    return power;
-}
-
-static double add(double a, double b) {
-    return a + b;
-}
-static double sub(double a, double b) {
-    return a - b;
-}
-static double mul(double a, double b) {
-    return a * b;
-}
-static double div_float(double a, double b) {
-    return a / b;
-}
-static double max_float(double a, double b) {
-    return isnan(a) || a > b ? a : b;
-}
-static double min_float(double a, double b) {
-    return isnan(a) || a < b ? a : b;
-}
-static double sign_float(double a) {
-    return isnan(a) ? a : (a > 0) - (a < 0);
-}
-static double sigmoid(double a) {
-    return a >= 0 ? 1 / (1 + exp(-a)) : exp(a) / (1 + exp(a));
-}
-static double softplus(double a) {
-    return max_float(a, 0) + log1p(exp(-fabs(a)));
+    for (; b; b >>= 1, factor *= factor)
+        if (b & 1) power *= factor;
+    return (int64_t)power;
 }
 
 static double through(double a, enum rt_dtype dtype) {
@@ -254,66 +186,46 @@ static double through(double a, enum rt_dtype dtype) {
     rt_convert(&a, RT_F64, &half, dtype, 1);
     return a;
 }
-static double to_bf16(double a) {
-    return through(a, RT_BF16);
-}
-static double to_fp16(double a) {
-    return through(a, RT_F16);
-}
 
-static double mod_float(double a, double b) {
-    double r = fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
+#define OF_INTS(id, integers)                                                                                          \
+    static int64_t id##_of_ints(int64_t a, int64_t b) {                                                                \
+        (void)a, (void)b;                                                                                              \
+        return integers;                                                                                               \
+    }
+#define OF_FLOATS(id, floats)                                                                                          \
+    static double id##_of_floats(double a, double b) {                                                                 \
+        (void)a, (void)b;                                                                                              \
+        return floats;                                                                                                 \
+    }
+#define BINARY(name, id, floats, integers)      OF_FLOATS(id, floats) OF_INTS(id, integers)
+#define UNARY(name, id, floats)                 OF_FLOATS(id, floats)
+#define UNARY_EXACT(name, id, floats, integers) OF_FLOATS(id, floats) OF_INTS(id, integers)
+#include "ir/expr/functions.def"
 
-static const struct {
+static const struct function {
     const char *name;
-    double (*f)(double, double); /* NULL: of integers only */
-    int64_t (*i)(int64_t, int64_t);
-} binary[] = {{"+", add, wrap_add},
-              {"-", sub, wrap_sub},
-              {"*", mul, wrap_mul},
-              {"/", div_float, div_int},
-              {"max", max_float, max_int},
-              {"min", min_float, min_int},
-              {"mod", mod_float, mod_int},
-              {"fmod", fmod, fmod_int},
-              {"pow", pow, pow_int},
-              {"bit_and", NULL, and_int},
-              {"bit_or", NULL, or_int},
-              {"bit_xor", NULL, xor_int},
-              {"shift_left", NULL, shift_left_int},
-              {"shift_right", NULL, shift_right_int}};
+    int nargs;
+    double (*of_floats)(double a, double b);  /* b: 0 for a function of one argument */
+    int64_t (*of_ints)(int64_t a, int64_t b); /* NULL: integers are converted to floats */
+} functions[] = {
+#define BINARY(name, id, floats, integers)      {name, 2, id##_of_floats, id##_of_ints},
+#define UNARY(name, id, floats)                 {name, 1, id##_of_floats, NULL},
+#define UNARY_EXACT(name, id, floats, integers) {name, 1, id##_of_floats, id##_of_ints},
+#include "ir/expr/functions.def"
+};
 
-static const struct {
-    const char *name;
-    double (*f)(double);
-    int64_t (*i)(int64_t); /* NULL: integers are converted to floats */
-} unary[] = {{"abs", fabs, abs_int},
-             {"ceil", ceil, NULL},
-             {"cos", cos, NULL},
-             {"erf", erf, NULL},
-             {"exp", exp, NULL},
-             {"floor", floor, NULL},
-             {"log", log, NULL},
-             {"round", rint, NULL},
-             {"sin", sin, NULL},
-             {"sqrt", sqrt, NULL},
-             {"sign", sign_float, sign_int},
-             {"tan", tan, NULL},
-             {"tanh", tanh, NULL},
-             {"sigmoid", sigmoid, NULL},
-             {"softplus", softplus, NULL},
-             {"atan", atan, NULL},
-             {"acos", acos, NULL},
-             {"asin", asin, NULL},
-             {"acosh", acosh, NULL},
-             {"asinh", asinh, NULL},
-             {"atanh", atanh, NULL},
-             {"sinh", sinh, NULL},
-             {"cosh", cosh, NULL},
-             {"bf16", to_bf16, NULL},
-             {"fp16", to_fp16, NULL}};
+static const struct function *find_function(const char *name, int nargs) {
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (functions[i].nargs == nargs && strcmp(functions[i].name, name) == 0) return &functions[i];
+    return NULL;
+}
+
+static struct number apply(const char *name, int nargs, struct number a, struct number b) {
+    const struct function *function = find_function(name, nargs);
+    if (!function) BUG("expression: no function '%s' of %d arguments", name, nargs);
+    if (a.is_float || b.is_float || !function->of_ints) return of_float(function->of_floats(as_float(a), as_float(b)));
+    return of_int(function->of_ints(a.i, b.i));
+}
 
 static struct number compare(const char *op, struct number a, struct number b) {
     bool f = a.is_float || b.is_float;
@@ -326,24 +238,14 @@ static struct number compare(const char *op, struct number a, struct number b) {
 }
 
 static struct number apply_binary(const char *name, struct number a, struct number b) {
-    if (strchr("<>=!", name[0])) return compare(name, a, b);
-    for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
-        if (strcmp(binary[i].name, name) == 0) {
-            if (!a.is_float && !b.is_float) return of_int(binary[i].i(a.i, b.i));
-            return of_float(binary[i].f ? binary[i].f(as_float(a), as_float(b)) : NAN);
-        }
-    BUG("expression: no function '%s' of two arguments", name);
+    return strchr("<>=!", name[0]) ? compare(name, a, b) : apply(name, 2, a, b);
 }
 
 static struct number apply_unary(const char *name, struct number a) {
     if (name[0] == '!') return of_int(!is_true(a));
-    if (name[0] == '-') return a.is_float ? of_float(-a.f) : of_int(wrap_sub(0, a.i));
     if (strcmp(name, "isnan") == 0) return of_int(a.is_float && isnan(a.f));
     if (strcmp(name, "isinf") == 0) return of_int(a.is_float && isinf(a.f));
-    for (size_t i = 0; i < sizeof unary / sizeof *unary; i++)
-        if (strcmp(unary[i].name, name) == 0)
-            return a.is_float || !unary[i].i ? of_float(unary[i].f(as_float(a))) : of_int(unary[i].i(a.i));
-    BUG("expression: no function '%s' of one argument", name);
+    return apply(name, 1, a, of_int(0));
 }
 
 static struct number eval_number(double number) {
@@ -365,11 +267,7 @@ struct number expr_eval(const struct expr *e, expr_lookup lookup, const void *en
 
 static bool known_function(const struct expr *e) {
     if (e->nargs == 1 && (strcmp(e->name, "isnan") == 0 || strcmp(e->name, "isinf") == 0)) return true;
-    for (size_t i = 0; e->nargs == 1 && i < sizeof unary / sizeof *unary; i++)
-        if (strcmp(unary[i].name, e->name) == 0) return true;
-    for (size_t i = 0; e->nargs == 2 && i < sizeof binary / sizeof *binary; i++)
-        if (strcmp(binary[i].name, e->name) == 0) return true;
-    return false;
+    return find_function(e->name, e->nargs) != NULL;
 }
 
 static bool is_known(const struct expr *e) {

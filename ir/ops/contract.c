@@ -148,10 +148,10 @@ DIMS_FN(dims_along) {
 
 /* Binds scores, their maximum, class numbers and loss terms as operands 0, 1, 2 and 3; of the gradient operator, the
  * gradient of the scores as operand 4. */
-static int bind_class_terms(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
-                            enum factor_kind kind) {
+DIMS_FN(dims_class_terms) {
+    const bool gradient = node->op->id == OP_ClassTermsGrad;
     struct operand *in = dims->operand;
-    if (bind_along(dims, graph, node, why, kind) < 0) return -1;
+    if (bind_along(dims, graph, node, why, gradient ? FACTOR_PASS : FACTOR_SUM) < 0) return -1;
     const int axis = (int)attr_int(node, "axis", -1);
     in[1] = in[0];
     in[1].dim[axis].n = 0;
@@ -160,16 +160,7 @@ static int bind_class_terms(struct dims *dims, const struct graph *graph, const 
         if (d != axis) in[2].dim[in[2].ndim++] = in[3].dim[in[3].ndim++] = in[0].dim[d];
     for (int k = 1; k < node->ninputs; k++)
         if (!dims_fits(dims, k, input(graph, node, k))) return refuse(dims, why, "input %d does not fit the scores", k);
-    return 0;
-}
-
-DIMS_FN(dims_class_terms) {
-    return bind_class_terms(dims, graph, node, why, FACTOR_SUM);
-}
-
-DIMS_FN(dims_class_terms_grad) {
-    if (bind_class_terms(dims, graph, node, why, FACTOR_PASS) < 0) return -1;
-    dims->operand[4] = dims->operand[0];
+    if (gradient) in[4] = in[0];
     return 0;
 }
 
@@ -179,9 +170,27 @@ static bool is_reduced(const int64_t *axes, int naxes, int dim) {
     return false;
 }
 
-/* Binds an operand (p.., r.., q..): the reduced dimensions r.. are adjacent and of the given kind. */
-static int bind_reduce(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
-                       enum factor_kind kind) {
+static const struct reduction {
+    enum op_id op;
+    enum factor_kind kind; /* the reduction that combines the results of ranks with parts of a reduced dimension */
+    const char *combine;
+    double first;
+} reductions[] = {{OP_ReduceSum, FACTOR_SUM, "a + b", 0},
+                  {OP_ReduceMax, FACTOR_MAX, "max(a, b)", -INFINITY},
+                  {OP_ReduceMin, FACTOR_MIN, "min(a, b)", INFINITY},
+                  {OP_ReduceProd, FACTOR_WHOLE, "a * b", 1},
+                  {OP_ArgMax, FACTOR_WHOLE, NULL, 0},
+                  {OP_ArgMin, FACTOR_WHOLE, NULL, 0}};
+
+static const struct reduction *reduction_of(const struct op *op) {
+    const struct reduction *row = reductions;
+    while (row->op != op->id) row++;
+    return row;
+}
+
+/* Binds an operand (p.., r.., q..): the reduced dimensions r.. are adjacent. */
+DIMS_FN(dims_reduce) {
+    const enum factor_kind kind = reduction_of(node->op)->kind;
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     struct operand *in = &dims->operand[0], *out = &dims->operand[1];
     int naxes;
@@ -203,26 +212,6 @@ static int bind_reduce(struct dims *dims, const struct graph *graph, const struc
     return 0;
 }
 
-static const struct reduction {
-    enum op_id op;
-    enum factor_kind kind; /* the reduction that combines the results of ranks with parts of a reduced dimension */
-    const char *combine;
-    double first;
-} reductions[] = {{OP_ReduceSum, FACTOR_SUM, "a + b", 0},
-                  {OP_ReduceMax, FACTOR_MAX, "max(a, b)", -INFINITY},
-                  {OP_ReduceMin, FACTOR_MIN, "min(a, b)", INFINITY},
-                  {OP_ReduceProd, FACTOR_WHOLE, "a * b", 1}};
-
-static const struct reduction *reduction_of(const struct op *op) {
-    const struct reduction *row = reductions;
-    while (row->op != op->id) row++;
-    return row;
-}
-
-DIMS_FN(dims_reduce) {
-    return bind_reduce(dims, graph, node, why, reduction_of(node->op)->kind);
-}
-
 /* The sum runs over all dimensions of the last input. */
 DIMS_FN(dims_sum_all) {
     const int last = node->ninputs - 1;
@@ -242,10 +231,6 @@ EVAL(eval_sum_squares) {
     }
     eval_store(eval->y, eval->out->dtype, 0, sum);
     return 0;
-}
-
-DIMS_FN(dims_arg) {
-    return bind_reduce(dims, graph, node, why, FACTOR_WHOLE);
 }
 
 DIMS_FN(dims_topk) {

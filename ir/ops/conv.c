@@ -228,21 +228,22 @@ static void bind_planes(struct dims *dims, const struct tensor *x) {
     }
 }
 
-DIMS_FN(dims_pool) {
+static int bind_pool(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                     enum factor_kind kind) {
     const struct tensor *x = input(graph, node, 0);
     struct window window;
     if (read_extents(dims, node, x, &window, why) < 0) return -1;
     bind_planes(dims, x);
-    return bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_PASS}, why);
+    return bind_spatial(dims, &window, x, (struct sliding){positions, 1, kind}, why);
+}
+
+DIMS_FN(dims_pool) {
+    return bind_pool(dims, graph, node, why, FACTOR_PASS);
 }
 
 /* Places count from the beginning of the plane, so that only samples and channels are divided. */
 DIMS_FN(dims_max_pool_places) {
-    const struct tensor *x = input(graph, node, 0);
-    struct window window;
-    if (read_extents(dims, node, x, &window, why) < 0) return -1;
-    bind_planes(dims, x);
-    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_WHOLE}, why) < 0) return -1;
+    if (bind_pool(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
     for (int f = SPATIAL; f < dims->nfactors; f++)
         if (dims->factor[f].kind == FACTOR_PASS) dims->factor[f].kind = FACTOR_WHOLE;
     return 0;
@@ -251,13 +252,9 @@ DIMS_FN(dims_max_pool_places) {
 /* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so its spatial
  * dimensions are not split. */
 DIMS_FN(dims_max_pool_grad) {
-    const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
-    struct window window;
-    if (read_extents(dims, node, x, &window, why) < 0) return -1;
-    bind_planes(dims, x);
-    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_WHOLE}, why) < 0) return -1;
+    if (bind_pool(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
     dims->operand[2] = dims->operand[0];
-    return check_positions(dims, dy, why);
+    return check_positions(dims, input(graph, node, 1), why);
 }
 
 /* Folding: plain loops over every window --------------------------------------------------------------------------- */

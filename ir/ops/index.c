@@ -45,20 +45,17 @@ DIMS_FN(dims_gather_elements) {
 
 DIMS_FN(dims_scatter_elements) {
     const struct tensor *index = input(graph, node, 1), *updates = input(graph, node, 2);
-    if (check_elements(dims, graph, node, why) < 0) return -1;
-    if (updates->ndim != index->ndim || !same_dims(updates->dims, index->dims, index->ndim))
+    if (dims_gather_elements(dims, graph, node, why) < 0) return -1;
+    if (!tensor_same_shape(updates, index))
         return refuse(dims, why, "the updates do not have the shape of the indices");
-    bind_elements(dims, input(graph, node, 0), index, attr_int(node, "axis", 0));
-    dims->operand[2] = dims->operand[1];
     dims->operand[3] = dims->operand[0];
     return 0;
 }
 
-/* GatherND and ScatterND: data (b.., v.., q..), index (b.., i.., depth), and operand `picks` (b.., i.., q..), the
- * gathered or scattered slices. All dimensions may be split except the indexed ones, v, and depth; i only in a gather,
- * where the picks are an output. */
-static int bind_rows(struct dims *dims, const struct graph *graph, const struct node *node, int picks,
-                     const char **why) {
+/* GatherND and ScatterND: data (b.., v.., q..), index (b.., i.., depth), and operand 2, (b.., i.., q..), the gathered
+ * or scattered slices. All dimensions may be split except the indexed ones, v, and depth; i only in a gather, where the
+ * picks are an output. */
+DIMS_FN(dims_gather_nd) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t batch = attr_int(node, "batch_dims", 0), depth = attr_int(node, "depth", 0);
     int rows = index->ndim - 1;
@@ -69,8 +66,8 @@ static int bind_rows(struct dims *dims, const struct graph *graph, const struct 
         return refuse(dims, why, "the indices fit neither depth nor data");
     if (rows + x->ndim - batch - depth > RT_MAX_NDIM)
         return refuse(dims, why, "the result has more than %d dimensions", RT_MAX_NDIM);
-    struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[picks];
-    enum factor_kind row = picks < dims->ninputs ? FACTOR_WHOLE : FACTOR_PASS;
+    struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[2];
+    enum factor_kind row = dims->ninputs > 2 ? FACTOR_WHOLE : FACTOR_PASS;
     for (int d = 0; d < x->ndim; d++) {
         bool indexed = d >= batch && d < batch + depth;
         dims_set(in, in->ndim++,
@@ -88,12 +85,8 @@ static int bind_rows(struct dims *dims, const struct graph *graph, const struct 
     return 0;
 }
 
-DIMS_FN(dims_gather_nd) {
-    return bind_rows(dims, graph, node, 2, why);
-}
-
 DIMS_FN(dims_scatter_nd) {
-    if (bind_rows(dims, graph, node, 2, why) < 0) return -1;
+    if (dims_gather_nd(dims, graph, node, why) < 0) return -1;
     if (!dims_fits(dims, 2, input(graph, node, 2)))
         return refuse(dims, why, "updates do not fit the indices and the data");
     dims->operand[3] = dims->operand[0];
@@ -102,7 +95,7 @@ DIMS_FN(dims_scatter_nd) {
 
 /* Folding --------------------------------------------------------------------------------------------------------- */
 
-static void copy_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
+void copy_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
     size_t size = rt_dtype_bytes(eval->out->dtype);
     if (count)
         memcpy(eval->y + (size_t)to * size, (const char *)eval->x[from_input] + (size_t)from * size,
@@ -114,6 +107,21 @@ static int64_t index_at(const struct eval *eval, int64_t i, int64_t extent) {
     int64_t at = eval_load(eval->x[1], eval->in[1]->dtype, i).i;
     if (at < -extent || at >= extent) return -1;
     return at < 0 ? at + extent : at;
+}
+
+EVAL(eval_gather) {
+    const struct tensor *x = eval->in[0];
+    int64_t axis = attr_int(eval->node, "axis", 0), outer = 1, inner = 1, extent = x->dims[axis];
+    int64_t count = tensor_elements(eval->in[1]);
+    for (int d = 0; d < axis; d++) outer *= x->dims[d];
+    for (int d = (int)axis + 1; d < x->ndim; d++) inner *= x->dims[d];
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = index_at(eval, i, extent);
+            if (at < 0) return -1;
+            copy_elements(eval, (o * count + i) * inner, 0, (o * extent + at) * inner, inner);
+        }
+    return 0;
 }
 
 EVAL(eval_gather_elements) {

@@ -324,11 +324,6 @@ DIMS_FN(dims_gather) {
 
 /* Folding ---------------------------------------------------------------------------------------------------------- */
 
-static void copy_element(struct eval *eval, int64_t to, int from_input, int64_t from) {
-    size_t size = rt_dtype_bytes(eval->out->dtype);
-    memcpy(eval->y + (size_t)to * size, (const char *)eval->x[from_input] + (size_t)from * size, size);
-}
-
 EVAL(eval_copy) {
     memcpy(eval->y, eval->x[0], (size_t)tensor_bytes(eval->out));
     return 0;
@@ -390,9 +385,9 @@ EVAL(eval_mapped) {
     if (!tensor_elements(eval->out)) return 0;
     do {
         if (maps[row].map(eval, at, from))
-            copy_element(eval, i, 0, eval_offset(from, x->dims, x->ndim));
+            copy_elements(eval, i, 0, eval_offset(from, x->dims, x->ndim), 1);
         else if (eval->node->ninputs > 1)
-            copy_element(eval, i, 1, 0);
+            copy_elements(eval, i, 1, 0, 1);
         i++;
     } while (eval_next(at, eval->out->dims, eval->out->ndim));
     return 0;
@@ -420,22 +415,5 @@ EVAL(eval_divisor) {
     for (int64_t i = 0; i < count; i++)
         if (eval_load(eval->x[0], eval->out->dtype, i).i == 0) return -1;
     memcpy(eval->y, eval->x[0], (size_t)tensor_bytes(eval->out));
-    return 0;
-}
-
-EVAL(eval_gather) {
-    const struct tensor *x = eval->in[0], *index = eval->in[1];
-    int64_t axis = attr_int(eval->node, "axis", 0), outer = 1, inner = 1, extent = x->dims[axis];
-    int64_t count = tensor_elements(index);
-    for (int d = 0; d < axis; d++) outer *= x->dims[d];
-    for (int d = (int)axis + 1; d < x->ndim; d++) inner *= x->dims[d];
-    for (int64_t o = 0; o < outer; o++)
-        for (int64_t i = 0; i < count; i++) {
-            int64_t at = eval_load(eval->x[1], index->dtype, i).i;
-            if (at < -extent || at >= extent) return -1;
-            if (at < 0) at += extent;
-            for (int64_t q = 0; q < inner; q++)
-                copy_element(eval, (o * count + i) * inner + q, 0, (o * extent + at) * inner + q);
-        }
     return 0;
 }

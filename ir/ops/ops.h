@@ -20,10 +20,8 @@ DIMS_FN(dims_int_matmul);
 DIMS_FN(dims_int_conv);
 DIMS_FN(dims_along);
 DIMS_FN(dims_class_terms);
-DIMS_FN(dims_class_terms_grad);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
-DIMS_FN(dims_arg);
 DIMS_FN(dims_det);
 DIMS_FN(dims_suppress);
 DIMS_FN(dims_topk);
@@ -37,7 +35,6 @@ DIMS_FN(dims_recurrence);
 DIMS_FN(dims_recurrence_grad);
 DIMS_FN(dims_sample_images);
 DIMS_FN(dims_sample_grad);
-DIMS_FN(dims_sample_points_grad);
 DIMS_FN(dims_roi_pool);
 DIMS_FN(dims_roi_pool_grad);
 DIMS_FN(dims_reshape);
@@ -105,6 +102,9 @@ int refuse(struct dims *dims, const char **why, const char *format, ...) __attri
 static inline const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
     return i >= 0 && i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
 }
+
+/* For eval: copies `count` elements of an input, which has the result's type, to the result. */
+void copy_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count);
 
 /* For eval: the value of name a or b of an expression of two elements. */
 struct pair {

@@ -28,28 +28,6 @@ struct factors {
     int n, c, i, p, k, nspatial, np;
 };
 
-/* Spatial extents `size`; points (n, p.., k). */
-static int bind_factors(struct dims *dims, const struct tensor *points, int64_t c, int nspatial, const int64_t *size,
-                        enum factor_kind channels, enum factor_kind positions, struct factors *f, const char **why) {
-    const int np = points->ndim - 2;
-    if (nspatial < 1 || nspatial > RT_SAMPLE_DIMS || np < 1 || points->dims[points->ndim - 1] != nspatial)
-        return refuse(dims, why, "points %s do not fit images of %d dimensions", tensor_type(dims->arena, points),
-                      nspatial);
-    *f = (struct factors){.nspatial = nspatial, .np = np};
-    f->n = dims_factor(dims, "n", -1, points->dims[0], FACTOR_PASS);
-    f->c = dims_factor(dims, "c", -1, c, channels);
-    for (int d = 0; d < nspatial; d++) {
-        const int factor = dims_factor(dims, "i", d, size[d], FACTOR_WHOLE);
-        f->i = d ? f->i : factor;
-    }
-    for (int d = 0; d < np; d++) {
-        const int factor = dims_factor(dims, "p", d, points->dims[1 + d], positions);
-        f->p = d ? f->p : factor;
-    }
-    f->k = dims_factor(dims, "k", -1, nspatial, FACTOR_WHOLE);
-    return 0;
-}
-
 static void bind_image(struct operand *operand, const struct factors *f) {
     operand->ndim = SPATIAL + f->nspatial;
     dims_set(operand, 0, f->n);
@@ -82,53 +60,56 @@ static int check_shapes(struct dims *dims, const struct graph *graph, const stru
     return 0;
 }
 
+/* The operands, by number. */
+struct sample_operands {
+    int image, points, samples;
+};
+
+/* Binds the operands to images of c channels and the spatial extents `size`. */
+static int bind_sample(struct dims *dims, const struct graph *graph, const struct node *node,
+                       const struct sample_operands *at, int64_t c, int nspatial, const int64_t *size,
+                       enum factor_kind channels, enum factor_kind positions, const char **why) {
+    const struct tensor *points = input(graph, node, at->points); /* (n, p.., k) */
+    const int np = points->ndim - 2;
+    if (nspatial < 1 || nspatial > RT_SAMPLE_DIMS || np < 1 || points->dims[points->ndim - 1] != nspatial)
+        return refuse(dims, why, "points %s do not fit images of %d dimensions", tensor_type(dims->arena, points),
+                      nspatial);
+    struct factors f = {.nspatial = nspatial, .np = np};
+    f.n = dims_factor(dims, "n", -1, points->dims[0], FACTOR_PASS);
+    f.c = dims_factor(dims, "c", -1, c, channels);
+    f.i = dims->nfactors;
+    for (int d = 0; d < nspatial; d++) dims_factor(dims, "i", d, size[d], FACTOR_WHOLE);
+    f.p = dims->nfactors;
+    for (int d = 0; d < np; d++) dims_factor(dims, "p", d, points->dims[1 + d], positions);
+    f.k = dims_factor(dims, "k", -1, nspatial, FACTOR_WHOLE);
+    bind_image(&dims->operand[at->image], &f);
+    bind_points(&dims->operand[at->points], &f);
+    bind_samples(&dims->operand[at->samples], &f);
+    if (channels == FACTOR_SUM) dims->operand[dims->ninputs] = dims->operand[at->points];
+    dims->points = (double)c * (double)tensor_elements(points);
+    return check_shapes(dims, graph, node, why);
+}
+
+/* x and points -> (n, c, p..); and dy (n, c, p..), x and points -> (n, p.., k) */
 DIMS_FN(dims_sample_images) {
-    const struct tensor *x = input(graph, node, 0);
-    struct factors f;
+    static const struct sample_operands forward = {0, 1, 2}, backward = {1, 2, 0};
+    const bool gradient = node->op->id == OP_SamplePointsGrad;
+    const struct tensor *x = input(graph, node, gradient);
     if (check_sample(dims, node, why) < 0) return -1;
     if (x->ndim <= SPATIAL) return refuse(dims, why, "an image has at least 3 dimensions");
-    if (bind_factors(dims, input(graph, node, 1), x->dims[1], x->ndim - SPATIAL, x->dims + SPATIAL, FACTOR_PASS,
-                     FACTOR_PASS, &f, why) < 0)
-        return -1;
-    bind_image(&dims->operand[0], &f);
-    bind_points(&dims->operand[1], &f);
-    bind_samples(&dims->operand[2], &f);
-    dims->points = (double)x->dims[1] * (double)tensor_elements(input(graph, node, 1));
-    return check_shapes(dims, graph, node, why);
+    return bind_sample(dims, graph, node, gradient ? &backward : &forward, x->dims[1], x->ndim - SPATIAL,
+                       x->dims + SPATIAL, gradient ? FACTOR_SUM : FACTOR_PASS, FACTOR_PASS, why);
 }
 
 /* dy (n, c, p..) and points -> (n, c, size..) */
 DIMS_FN(dims_sample_grad) {
+    static const struct sample_operands at = {2, 1, 0};
     const struct tensor *dy = input(graph, node, 0);
     int n;
     const int64_t *size = attr_ints(node, "spatial", &n);
-    struct factors f;
     if (check_sample(dims, node, why) < 0) return -1;
     if (dy->ndim <= SPATIAL || n > RT_SAMPLE_DIMS) return refuse(dims, why, "needs attribute spatial");
-    if (bind_factors(dims, input(graph, node, 1), dy->dims[1], n, size, FACTOR_PASS, FACTOR_SUM, &f, why) < 0)
-        return -1;
-    bind_samples(&dims->operand[0], &f);
-    bind_points(&dims->operand[1], &f);
-    bind_image(&dims->operand[2], &f);
-    dims->points = (double)dy->dims[1] * (double)tensor_elements(input(graph, node, 1));
-    return check_shapes(dims, graph, node, why);
-}
-
-/* dy (n, c, p..), x and points -> (n, p.., k) */
-DIMS_FN(dims_sample_points_grad) {
-    const struct tensor *x = input(graph, node, 1);
-    struct factors f;
-    if (check_sample(dims, node, why) < 0) return -1;
-    if (x->ndim <= SPATIAL) return refuse(dims, why, "an image has at least 3 dimensions");
-    if (bind_factors(dims, input(graph, node, 2), x->dims[1], x->ndim - SPATIAL, x->dims + SPATIAL, FACTOR_SUM,
-                     FACTOR_PASS, &f, why) < 0)
-        return -1;
-    bind_samples(&dims->operand[0], &f);
-    bind_image(&dims->operand[1], &f);
-    bind_points(&dims->operand[2], &f);
-    bind_points(&dims->operand[3], &f);
-    dims->points = (double)x->dims[1] * (double)tensor_elements(input(graph, node, 2));
-    return check_shapes(dims, graph, node, why);
+    return bind_sample(dims, graph, node, &at, dy->dims[1], n, size, FACTOR_PASS, FACTOR_SUM, why);
 }
 
 /* Regions ---------------------------------------------------------------------------------------------------------- */

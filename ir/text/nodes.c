@@ -4,7 +4,6 @@
 
 #include "ir/text/reader.h"
 #include "ir/dims.h"
-#include "ir/infer.h"
 #include "ir/number.h"
 #include "ir/op.h"
 #include "ir/user.h"
@@ -154,7 +153,7 @@ static bool infer(struct reader *r, int node) {
         struct definition *d = &r->defined[i];
         if (d->left_out) continue;
         struct tensor *tensor = &r->graph->tensors.at[d->tensor];
-        if (d->typed && !same_type(tensor, &d->given))
+        if (d->typed && !tensor_same_type(tensor, &d->given))
             return fail_at(r, d->at, "declared as %s, but it is %s", tensor_type(r->arena, &d->given),
                            tensor_type(r->arena, tensor));
         tensor->layout = d->given.layout;

@@ -58,13 +58,15 @@ static bool read_head(struct reader *r) {
     return read_micro_batches(r) && expect_line_end(r);
 }
 
-static void read_body(struct reader *r, int errors_before) {
+/* Reads the statements behind the head. */
+static void read_body(struct reader *r, bool (*read)(struct reader *r), int errors_before) {
     for (next_line(r); next_statement(r); next_line(r)) {
-        end_statement(r, read_statement(r));
+        end_statement(r, read(r));
         if (r->diags->errors - errors_before < MAX_ERRORS) continue;
         diag_note(r->diags, "there may be more errors");
         return;
     }
+    check_operators(r);
 }
 
 /* In a file of declarations the first statement is "rankc-operators 1". */
@@ -78,14 +80,8 @@ static bool read_declaration(struct reader *r) {
 
 static void read_declarations(struct reader *r, int errors_before) {
     next_statement(r);
-    if (!expect(r, "rankc-operators") || !expect(r, "1") || !expect_line_end(r)) return;
-    for (next_line(r); next_statement(r); next_line(r)) {
-        end_statement(r, read_declaration(r));
-        if (r->diags->errors - errors_before < MAX_ERRORS) continue;
-        diag_note(r->diags, "there may be more errors");
-        return;
-    }
-    check_operators(r);
+    if (expect(r, "rankc-operators") && expect(r, "1") && expect_line_end(r))
+        read_body(r, read_declaration, errors_before);
 }
 
 static struct reader *new_reader(struct arena *arena, struct diags *diags, const char *file, const char *bytes,
@@ -115,10 +111,8 @@ int text_parse(struct arena *arena, struct diags *diags, const char *file, const
     int before = diags->errors;
     if (length >> MAX_TEXT_SHIFT)
         fail_at(r, bytes, "the text is too long");
-    else if (read_head(r)) {
-        read_body(r, before);
-        check_operators(r);
-    }
+    else if (read_head(r))
+        read_body(r, read_statement, before);
     if (diags->errors > before) return -1;
     *out = r->graph;
     return 0;

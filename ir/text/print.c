@@ -104,6 +104,14 @@ static void print_use(struct printer *p, int id) {
         strbuf_printf(&p->out, "%%%d", p->number[id]);
 }
 
+/* Prints %1, _, %3. */
+static void print_uses(struct printer *p, int n, const int *tensors) {
+    for (int i = 0; i < n; i++) {
+        strbuf_puts(&p->out, i ? ", " : "");
+        print_use(p, tensors[i]);
+    }
+}
+
 /* Statements --------------------------------------------------------------------------------------------------- */
 
 static void print_mesh(struct printer *p) {
@@ -225,10 +233,9 @@ static void print_attr(struct strbuf *out, const struct attr *attr) {
 
 static void print_split(struct printer *p, const struct node *node, const struct node_split *split) {
     struct dims dims;
-    const char *why;
     if (split->factor == SPLIT_PARTIAL) return strbuf_puts(&p->out, "partial");
     if (split->factor == SPLIT_FLAT) return strbuf_puts(&p->out, "flat");
-    if (dims_bind(p->out.arena, p->graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+    dims_bind_checked(p->out.arena, p->graph, node, &dims);
     strbuf_printf(&p->out, "%s/%lld/%lld", dims.factor[split->factor].name, (long long)split->blocks,
                   (long long)split->grain);
 }
@@ -257,10 +264,7 @@ static void print_origin(struct printer *p, int origin) {
 
 static void print_call(struct printer *p, const struct node *node) {
     strbuf_printf(&p->out, " = %s(", node->op->name);
-    for (int i = 0; i < node->ninputs; i++) {
-        strbuf_puts(&p->out, i ? ", " : "");
-        print_use(p, node->inputs[i]);
-    }
+    print_uses(p, node->ninputs, node->inputs);
     strbuf_putc(&p->out, ')');
     for (int i = 0; i < node->nattrs; i++) print_attr(&p->out, &node->attrs[i]);
     if (*node->name) {
@@ -333,10 +337,7 @@ static void print_ends(struct printer *p) {
 
 static void print_tensors(struct printer *p, const char *name, int n, const int *tensors) {
     strbuf_printf(&p->out, " %s=[", name);
-    for (int i = 0; i < n; i++) {
-        strbuf_puts(&p->out, i ? ", " : "");
-        print_use(p, tensors[i]);
-    }
+    print_uses(p, n, tensors);
     strbuf_putc(&p->out, ']');
 }
 
@@ -415,10 +416,7 @@ static const struct node *node_of(const struct graph *graph, const struct block 
 static void print_block_node(struct printer *p, const struct blocks *blocks, const struct block *block, int j) {
     const struct node *node = node_of(p->graph, block, 0, j), *next = node_of(p->graph, block, 1, j);
     strbuf_puts(&p->out, "#   ");
-    for (int k = 0; k < node->noutputs; k++) {
-        strbuf_puts(&p->out, k ? ", " : "");
-        print_use(p, node->outputs[k]);
-    }
+    print_uses(p, node->noutputs, node->outputs);
     strbuf_printf(&p->out, " = %s(", node->op->name);
     for (int k = 0; k < node->ninputs; k++) {
         const enum input_source source = block_input_source(p->graph, blocks, block, j, k);

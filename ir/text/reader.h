@@ -85,7 +85,6 @@ bool read_ints(struct reader *reader, int most, int64_t least, int *n, const int
 bool read_dtype(struct reader *reader, enum rt_dtype *dtype);
 /* Reads a type such as f32[2,8] into dtype, ndim and dims. */
 bool read_type(struct reader *reader, struct tensor *tensor);
-bool same_type(const struct tensor *a, const struct tensor *b);
 
 bool read_axis(struct reader *reader, int *axis);
 /* Reads blocks and grain, with `separator` before each. */

@@ -236,26 +236,27 @@ bool read_output(struct reader *r) {
     return true;
 }
 
+/* Reads two tensors of one type with `between` between them. The first is a WEIGHT, or if `states` a STATE. */
+static bool read_pair(struct reader *r, const char *between, bool states, int *weight, int *value) {
+    const char *start = place(r);
+    if (!read_use(r, weight) || !expect(r, between) || !read_use(r, value)) return false;
+    const struct tensor *tensors = r->graph->tensors.at;
+    const enum tensor_kind kind = tensors[*weight].kind;
+    if (kind != TENSOR_WEIGHT && !(states && kind == TENSOR_STATE))
+        return fail_at(r, start, states ? "only weights and states are updated" : "only weights have gradients");
+    return tensor_same_type(&tensors[*weight], &tensors[*value]) || fail_at(r, start, "the types differ");
+}
+
 bool read_update(struct reader *r) {
     struct update update;
-    const char *start = place(r);
-    if (!read_use(r, &update.weight) || !expect(r, "<-") || !read_use(r, &update.value)) return false;
-    const struct tensor *tensors = r->graph->tensors.at;
-    enum tensor_kind kind = tensors[update.weight].kind;
-    if (kind != TENSOR_WEIGHT && kind != TENSOR_STATE) return fail_at(r, start, "only weights and states are updated");
-    if (!same_type(&tensors[update.weight], &tensors[update.value])) return fail_at(r, start, "the types differ");
+    if (!read_pair(r, "<-", true, &update.weight, &update.value)) return false;
     VEC_PUSH(r->arena, &r->graph->updates, update);
     return true;
 }
 
 bool read_parameter(struct reader *r) {
     struct parameter parameter;
-    const char *start = place(r);
-    if (!read_use(r, &parameter.weight) || !read_use(r, &parameter.gradient)) return false;
-    const struct tensor *tensors = r->graph->tensors.at;
-    if (tensors[parameter.weight].kind != TENSOR_WEIGHT) return fail_at(r, start, "only weights have gradients");
-    if (!same_type(&tensors[parameter.weight], &tensors[parameter.gradient]))
-        return fail_at(r, start, "the types differ");
+    if (!read_pair(r, "", false, &parameter.weight, &parameter.gradient)) return false;
     VEC_PUSH(r->arena, &r->graph->parameters, parameter);
     return true;
 }

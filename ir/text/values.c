@@ -19,10 +19,6 @@ bool read_type(struct reader *r, struct tensor *tensor) {
     return tensor_shape_fits(tensor->ndim, tensor->dims) || fail_at(r, start, "the tensor is too large");
 }
 
-bool same_type(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && tensor_same_shape(a, b);
-}
-
 bool read_axis(struct reader *r, int *axis) {
     char word[MAX_WORD];
     const char *start = place(r);

@@ -26,10 +26,8 @@ static bool is_along_replicas(const struct graph *graph, const struct node *node
  * such as squares of slices, are computed from gradients that have been reduced: a dummy micro-batch does not empty
  * them. */
 static bool is_gradient(const struct graph *graph, int tensor) {
-    int producer = graph->tensors.at[tensor].producer;
-    for (; producer >= 0 && graph->nodes.at[producer].op->kind == OP_COMM;
-         producer = graph->tensors.at[tensor].producer)
-        tensor = graph->nodes.at[producer].inputs[0];
+    const struct node *move;
+    while ((move = graph_producer(graph, tensor)) && move->op->kind == OP_COMM) tensor = move->inputs[0];
     return graph->tensors.at[tensor].joined == JOINED_SUM;
 }
 

@@ -166,11 +166,10 @@ static void hold_partial(const struct partition *p, const struct node *node, int
 static void lay_out(struct partition *p) {
     struct graph *graph = p->graph;
     struct arena *scratch = arena_scratch(graph->arena);
-    const char *why;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
-        if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+        dims_bind_checked(scratch, graph, node, &dims);
         for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
             hold_partial(p, node, axis);
             if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;

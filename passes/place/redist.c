@@ -90,27 +90,11 @@ struct redist {
     VEC(struct copy) copies;
 };
 
-static void put_number(struct strbuf *key, char before, int64_t value) {
-    strbuf_putc(key, before);
-    strbuf_put_int(key, value);
-}
-
 static const char *layout_key(struct redist *redist, int tensor, const struct layout *layout) {
     struct strbuf key;
     strbuf_init(&key, redist->graph->arena);
     strbuf_put_int(&key, tensor);
-    for (int r = 0; r < RT_REDUCES; r++) put_number(&key, ' ', layout->partial[r]);
-    put_number(&key, ' ', layout->own);
-    for (int c = 0; c < layout->ncuts; c++) {
-        const struct placement *held = &layout->cuts[c].placement;
-        const struct reach *reach = &held->reach;
-        put_number(&key, ' ', layout->cuts[c].axis), put_number(&key, ':', (int64_t)held->kind);
-        if (placement_divides(held))
-            put_number(&key, '/', held->dim), put_number(&key, '/', held->blocks), put_number(&key, '/', held->grain);
-        if (held->kind == PLACED_WINDOW)
-            strbuf_printf(&key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
-                          (long long)reach->before, (long long)reach->span);
-    }
+    layout_put_key(&key, layout);
     return strbuf_text(&key);
 }
 
@@ -389,8 +373,7 @@ static void note_wants(struct redist *redist, struct arena *scratch, int id) {
     struct graph *graph = redist->graph;
     const struct node *node = &graph->nodes.at[id];
     struct dims dims;
-    const char *why;
-    if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s", why);
+    dims_bind_checked(scratch, graph, node, &dims);
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         const struct layout layout = dims_layout_wanted(graph, &dims, node, k);
@@ -422,18 +405,6 @@ static int add_update(struct redist *redist, int weight, int value) {
     return 0;
 }
 
-/* Per tensor: true if a node reads it or it is an output. */
-static const bool *read_tensors(const struct graph *graph) {
-    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
-    }
-    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
-    return read;
-}
-
 static int by_weight(const void *left, const void *right) {
     const struct copy *a = left, *b = right;
     return a->of != b->of ? a->of - b->of : a->tensor - b->tensor;
@@ -457,7 +428,7 @@ static int first_copy(const struct copy *copies, int n, int weight) {
 static int serve_updates(struct redist *redist) {
     struct graph *graph = redist->graph;
     const struct update *updates = graph->updates.at;
-    const bool *read = read_tensors(graph);
+    const int *readers = graph_readers(graph, graph->arena);
     const int n = graph->updates.n, ncopies = redist->copies.n;
     struct copy *all = redist->copies.at; /* the memory stays where it is when more are added */
     if (ncopies) qsort(all, (size_t)ncopies, sizeof *all, by_weight);
@@ -469,7 +440,7 @@ static int serve_updates(struct redist *redist) {
             if (add_update(redist, all[c].tensor, updates[i].value) < 0) return -1;
             copies++;
         }
-        if (copies && !read[updates[i].weight]) continue;
+        if (copies && !readers[updates[i].weight]) continue;
         if (add_update(redist, updates[i].weight, updates[i].value) < 0) return -1;
     }
     return 0;

@@ -14,9 +14,9 @@ static enum op_id onto(const struct graph *graph, const struct node *reduction) 
 /* The reduction over scale units whose result the node alone reads and adds to a sum, in the same phase; -1: none. */
 static int reduction_of(const struct graph *graph, const int *readers, const struct node *node) {
     const int gradient = node->op->id == OP_Accumulate ? node->inputs[1] : -1;
-    const int producer = gradient < 0 || readers[gradient] != 1 ? -1 : graph->tensors.at[gradient].producer;
-    if (producer < 0 || graph->nodes.at[producer].phase != node->phase) return -1;
-    return onto(graph, &graph->nodes.at[producer]) == OP_NONE ? -1 : producer;
+    const struct node *producer = graph_producer(graph, gradient);
+    if (!producer || readers[gradient] != 1 || producer->phase != node->phase) return -1;
+    return onto(graph, producer) == OP_NONE ? -1 : graph->tensors.at[gradient].producer;
 }
 
 int pass_reduce_onto(struct graph *graph, const struct pass_context *context) {

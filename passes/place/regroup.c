@@ -23,17 +23,11 @@ struct chain {
     VEC(struct term) terms; /* from left to right */
 };
 
-static bool is_add(const struct graph *graph, int tensor) {
-    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    return producer >= 0 && graph->nodes.at[producer].op->id == OP_Add;
-}
-
 /* The operand is computed by an Add for this node alone, in the shape, type and phase of its result. */
 static bool is_inner(const struct graph *graph, const int *readers, const struct node *node, int operand) {
-    if (!is_add(graph, operand) || readers[operand] != 1) return false;
+    if (!made_by(graph, operand, OP_Add) || readers[operand] != 1) return false;
     const struct tensor *term = &graph->tensors.at[operand], *sum = &graph->tensors.at[node->outputs[0]];
-    return term->dtype == sum->dtype && tensor_same_shape(term, sum) &&
-           graph->nodes.at[term->producer].phase == node->phase;
+    return tensor_same_type(term, sum) && graph->nodes.at[term->producer].phase == node->phase;
 }
 
 /* The chain that ends at `root`, with a stack in place of recursion: chains are as long as models have parameters. */

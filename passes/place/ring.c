@@ -9,8 +9,8 @@
 
 /* True if the ranks along the axis compute parts of what the operand holds. */
 static bool is_computed_in_parts(const struct graph *graph, int tensor, int axis) {
-    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    return producer >= 0 && graph->nodes.at[producer].split[axis].factor >= 0;
+    const struct node *producer = graph_producer(graph, tensor);
+    return producer && producer->split[axis].factor >= 0;
 }
 
 /* True for flash attention, or its gradient, of rows that this axis alone cuts. */

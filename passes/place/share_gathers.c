@@ -23,9 +23,8 @@ struct sharing {
 /* The reshape whose result the node gathers and nothing else reads; -1: it is no such gather. */
 static int gathered_reshape(const struct sharing *s, const struct node *gather) {
     if (gather->op->id != OP_AllGather) return -1;
-    const int producer = s->graph->tensors.at[gather->inputs[0]].producer;
-    const bool reshape = producer >= 0 && s->graph->nodes.at[producer].op->id == OP_Reshape;
-    return reshape && s->readers[gather->inputs[0]] == 1 ? producer : -1;
+    const bool reshape = made_by(s->graph, gather->inputs[0], OP_Reshape) && s->readers[gather->inputs[0]] == 1;
+    return reshape ? s->graph->tensors.at[gather->inputs[0]].producer : -1;
 }
 
 /* True if the reshape leaves the gathered layout when it reads `whole`, which is gathered along the axis. */

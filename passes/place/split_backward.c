@@ -40,10 +40,10 @@ static void keep_sums(struct graph *graph) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         bool early = node->phase == PHASE_WEIGHT && is_sum(node), computed = false;
         for (int k = 0; k < node->ninputs && early; k++) {
-            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
-            if (producer < 0) continue;
-            early = graph->nodes.at[producer].phase != PHASE_WEIGHT;
-            computed = computed || graph->nodes.at[producer].phase == PHASE_BACKWARD;
+            const struct node *producer = graph_producer(graph, node->inputs[k]);
+            if (!producer) continue;
+            early = producer->phase != PHASE_WEIGHT;
+            computed = computed || producer->phase == PHASE_BACKWARD;
         }
         if (early && computed) node->phase = PHASE_BACKWARD;
     }

@@ -139,7 +139,7 @@ static void copy_node(struct staging *s, int id, int stage);
 static int bring(struct staging *s, int tensor, int stage, const char *name) {
     struct graph *graph = s->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
-    if (t->kind != TENSOR_VALUE) return tensor;
+    if (tensor < 0 || t->kind != TENSOR_VALUE) return tensor;
     const enum phase phase = sent_in(graph, tensor);
     int home = graph->nodes.at[t->producer].stage;
     if (home != STAGE_ALL) home = stage_in(s, phase, home);
@@ -162,6 +162,11 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     return out;
 }
 
+/* Lets the node read its operands on the stage. */
+static void bring_inputs(struct staging *s, const struct node *node, int stage) {
+    for (int k = 0; k < node->ninputs; k++) node->inputs[k] = bring(s, node->inputs[k], stage, node->name);
+}
+
 /* The result of a copied node on another stage. */
 static int copy_result(struct staging *s, int tensor, int stage) {
     struct graph *graph = s->graph;
@@ -176,13 +181,11 @@ static int copy_result(struct staging *s, int tensor, int stage) {
 static void copy_node(struct staging *s, int id, int stage) {
     struct graph *graph = s->graph;
     struct node node = graph->nodes.at[id];
-    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
     int *outputs = ARENA_ARRAY(graph->arena, int, node.noutputs + 1);
-    for (int k = 0; k < node.ninputs; k++)
-        inputs[k] = node.inputs[k] < 0 ? -1 : bring(s, node.inputs[k], stage, node.name);
+    node.inputs = arena_copy(graph->arena, node.inputs, (size_t)node.ninputs * sizeof *node.inputs);
+    bring_inputs(s, &node, stage);
     for (int k = 0; k < node.noutputs; k++)
         outputs[k] = node.outputs[k] < 0 ? -1 : copy_result(s, node.outputs[k], stage);
-    node.inputs = inputs;
     node.outputs = outputs;
     node.stage = stage;
     graph_add_copy(graph, &node);
@@ -197,10 +200,9 @@ static void place_recomputed(struct staging *s, int id) {
             copy_node(s, id, stage);
             continue;
         }
-        struct node *node = &s->graph->nodes.at[id];
-        node->stage = stage;
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) s->graph->nodes.at[id].inputs[k] = bring(s, node->inputs[k], stage, node->name);
+        s->graph->nodes.at[id].stage = stage;
+        const struct node node = s->graph->nodes.at[id];
+        bring_inputs(s, &node, stage);
         rewrite_keep(&s->rewrite, id);
         placed = true;
     }
@@ -359,11 +361,8 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
             place_recomputed(&s, id);
             continue;
         }
-        for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
-            const struct node *node = &graph->nodes.at[id];
-            int tensor = node->inputs[k] < 0 ? -1 : bring(&s, node->inputs[k], node->stage, node->name);
-            graph->nodes.at[id].inputs[k] = tensor;
-        }
+        const struct node node = graph->nodes.at[id];
+        bring_inputs(&s, &node, node.stage);
         rewrite_keep(&s.rewrite, id);
     }
     rewrite_end(&s.rewrite);

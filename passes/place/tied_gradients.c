@@ -33,22 +33,18 @@ struct tied {
 
 /* The node that computes the tensor in the backward phase; NULL: none does. */
 static const struct node *backward_node(const struct graph *graph, int tensor) {
-    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
+    const struct node *node = graph_producer(graph, tensor);
     return node && node->phase == PHASE_BACKWARD ? node : NULL;
-}
-
-static bool same_type(const struct graph *graph, int a, int b) {
-    const struct tensor *x = &graph->tensors.at[a], *y = &graph->tensors.at[b];
-    return x->dtype == y->dtype && tensor_same_shape(x, y);
 }
 
 /* The node if the tensor is the sum of two contributions to a gradient; NULL: it is a contribution itself. */
 static const struct node *sum_of(const struct graph *graph, int tensor) {
     const struct node *node = backward_node(graph, tensor);
+    const struct tensor *all = graph->tensors.at;
     if (!node || node->op->id != OP_Add) return NULL;
     for (int k = 0; k < 2; k++)
-        if (!backward_node(graph, node->inputs[k]) || !same_type(graph, tensor, node->inputs[k])) return NULL;
+        if (!backward_node(graph, node->inputs[k]) || !tensor_same_type(&all[tensor], &all[node->inputs[k]]))
+            return NULL;
     return node;
 }
 

@@ -114,10 +114,8 @@ static void find_lacking(const struct zero *z) {
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
-        for (int k = 0; k < node->noutputs; k++)
-            if (node->outputs[k] >= 0) z->parts[representative(z, node->outputs[k])] |= lacking[id];
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) z->parts[representative(z, node->inputs[k])] |= lacking[id];
+        for (int k = 0; k < node->ninputs + node->noutputs; k++)
+            if (node_tensor(node, k) >= 0) z->parts[representative(z, node_tensor(node, k))] |= lacking[id];
     }
 }
 

@@ -20,11 +20,8 @@ struct estimation {
     double *begun_at, *gathering;
 };
 
-/* Bytes of the rank's part of an operand; 0: it is left out. */
 static double bytes_of(const struct estimation *e, const struct rank_class *class, int tensor) {
-    if (tensor < 0) return 0;
-    return (double)rankplan_bytes(class, e->plan->graph, tensor) *
-           rankplan_slice(e->plan->graph, tensor, e->units / e->groups);
+    return rankplan_operand_bytes(class, e->plan->graph, tensor, e->units / e->groups);
 }
 
 /* Collectives ------------------------------------------------------------------------------------------------------ */

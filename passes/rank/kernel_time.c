@@ -59,11 +59,8 @@ static double excess_of(const struct kernel *kernel) {
 
 /* Traffic ---------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the rank's part of an operand; 0: it is left out. */
 static double bytes_of(const struct kernel *kernel, int tensor) {
-    if (tensor < 0) return 0;
-    return (double)rankplan_bytes(kernel->class, kernel->graph, tensor) *
-           rankplan_slice(kernel->graph, tensor, kernel->units);
+    return rankplan_operand_bytes(kernel->class, kernel->graph, tensor, kernel->units);
 }
 
 static double elements_of(const struct kernel *kernel, int tensor) {
@@ -105,12 +102,12 @@ static double byte_seconds(const struct kernel *kernel, double distance) {
 /* Seconds for a byte of the tensor, which comes from the cache, or the memory, that keeps as many bytes as were touched
  * since it was: by what was executed before, and at least by the kernel itself. */
 static double seconds_per_byte(const struct kernel *kernel, int tensor, double least) {
-    const struct reuse *reuse = kernel->reuse;
+    const struct pieces *pieces = &kernel->reuse->pieces;
     double bytes = 0, seconds = 0;
-    for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) {
-        const double distance = fmax(reuse_distance(reuse, p), least);
-        bytes += reuse->bytes[p];
-        seconds += reuse->bytes[p] * byte_seconds(kernel, distance);
+    for (int p = pieces->first[tensor]; p < pieces->end[tensor]; p++) {
+        const double distance = fmax(reuse_distance(kernel->reuse, p), least);
+        bytes += pieces->bytes[p];
+        seconds += pieces->bytes[p] * byte_seconds(kernel, distance);
     }
     return bytes > 0 ? seconds / bytes : 0;
 }

@@ -2,15 +2,12 @@
  * each address, and checks that every operand is intact when it is read.
  *
  * Note [Last writers]
- * The places of tensors divide a rank's memory into pieces. A segment tree over the pieces, in the order of
- * addresses, records the tensor that was written last to each. A node of the tree has that tensor for all of its
- * pieces if it is the same for all, so that a write or a check takes time logarithmic in the number of pieces. */
-#include <stdlib.h>
-#include <string.h>
-
+ * The places of tensors divide a rank's memory into pieces (passes/rank/reuse.h). A segment tree over the pieces, in
+ * the order of addresses, records the tensor that was written last to each. A node of the tree has that tensor for all
+ * of its pieces if it is the same for all, so that a write or a check takes time logarithmic in their number. */
 #include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
-#include "passes/rank/slots.h"
+#include "passes/rank/reuse.h"
 
 enum { NOBODY = -1, SEVERAL = -2 };
 
@@ -18,17 +15,11 @@ struct walk {
     const struct rankplan *plan;
     const struct rank_class *class;
     struct arena *arena;
-    int64_t start[RT_ARENAS]; /* address of each arena, as if they lay one after the other */
-    int64_t *bounds;          /* ascending addresses: piece i is [bounds[i], bounds[i + 1]) */
-    int nbounds, leaves;
+    struct pieces pieces;
+    int leaves;
     bool *written; /* per root */
     /* per node of the tree: a root, NOBODY or SEVERAL; 1 is the tree's root, 2n and 2n + 1 are the children of n */
     int *writer;
-};
-
-/* The pieces of a tensor: [first, last). */
-struct pieces {
-    int first, last;
 };
 
 /* False for tensors outside of the arenas: literals in the code, and inputs in the caller's memory. */
@@ -37,54 +28,11 @@ static bool has_place(const struct walk *w, int tensor) {
     return place->offset >= 0 && place->arena < RT_ARENAS;
 }
 
-static int64_t address_of(const struct walk *w, int tensor) {
-    return w->start[w->class->place[tensor].arena] + w->class->place[tensor].offset;
-}
-
-static int64_t end_of(const struct walk *w, int tensor) {
-    return address_of(w, tensor) + rankplan_bytes(w->class, w->plan->graph, tensor);
-}
-
-static int ascending(const void *a, const void *b) {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void find_pieces(struct walk *w) {
-    const struct graph *graph = w->plan->graph;
-    int n = 0;
-    w->bounds = ARENA_ARRAY(w->arena, int64_t, 2 * graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        if (w->plan->root[t] != t || !has_place(w, t)) continue;
-        w->bounds[n++] = address_of(w, t);
-        w->bounds[n++] = end_of(w, t);
-    }
-    qsort(w->bounds, (size_t)n, sizeof *w->bounds, ascending);
-    for (int i = 0; i < n; i++)
-        if (!w->nbounds || w->bounds[w->nbounds - 1] != w->bounds[i]) w->bounds[w->nbounds++] = w->bounds[i];
-}
-
 static void plant_tree(struct walk *w) {
     w->leaves = 1;
-    while (w->leaves < w->nbounds + 1) w->leaves *= 2;
+    while (w->leaves < w->pieces.n + 1) w->leaves *= 2;
     w->writer = ARENA_ARRAY(w->arena, int, 2 * w->leaves);
     for (int node = 0; node < 2 * w->leaves; node++) w->writer[node] = NOBODY;
-}
-
-static int bound_at(const struct walk *w, int64_t address) {
-    int low = 0, high = w->nbounds;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (w->bounds[middle] < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static struct pieces pieces_of(const struct walk *w, int tensor) {
-    return (struct pieces){bound_at(w, address_of(w, tensor)), bound_at(w, end_of(w, tensor))};
 }
 
 /* Moves the writer that an ancestor of the leaf has for all of its leaves down to the children. */
@@ -107,16 +55,16 @@ static void pull_up(struct walk *w, int leaf) {
 static void write_value(struct walk *w, int root) {
     w->written[root] = true;
     if (!has_place(w, root)) return;
-    const struct pieces p = pieces_of(w, root);
-    if (p.first == p.last) return;
-    push_down(w, p.first);
-    push_down(w, p.last - 1);
-    for (int left = w->leaves + p.first, right = w->leaves + p.last; left < right; left /= 2, right /= 2) {
+    const int first = w->pieces.first[root], end = w->pieces.end[root];
+    if (first == end) return;
+    push_down(w, first);
+    push_down(w, end - 1);
+    for (int left = w->leaves + first, right = w->leaves + end; left < right; left /= 2, right /= 2) {
         if (left % 2) w->writer[left++] = root;
         if (right % 2) w->writer[--right] = root;
     }
-    pull_up(w, p.first);
-    pull_up(w, p.last - 1);
+    pull_up(w, first);
+    pull_up(w, end - 1);
 }
 
 /* The writer of the topmost node, among this one and its ancestors, that has one for all of its leaves. */
@@ -127,8 +75,9 @@ static int writer_of(const struct walk *w, int node) {
     return writer;
 }
 
-static bool all_written_by(const struct walk *w, struct pieces p, int writer) {
-    for (int left = w->leaves + p.first, right = w->leaves + p.last; left < right; left /= 2, right /= 2) {
+static bool all_written_by(const struct walk *w, int tensor, int writer) {
+    int left = w->leaves + w->pieces.first[tensor], right = w->leaves + w->pieces.end[tensor];
+    for (; left < right; left /= 2, right /= 2) {
         if (left % 2 && writer_of(w, left++) != writer) return false;
         if (right % 2 && writer_of(w, --right) != writer) return false;
     }
@@ -141,7 +90,7 @@ static bool is_intact(const struct walk *w, int tensor) {
     const int root = w->plan->root[tensor];
     const bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE && (tensor == root || !w->written[root]);
     if (!stored && !w->written[root]) return false;
-    return !has_place(w, root) || all_written_by(w, pieces_of(w, root), stored ? NOBODY : root);
+    return !has_place(w, root) || all_written_by(w, root, stored ? NOBODY : root);
 }
 
 static int lost(const struct walk *w, struct diags *diags, const char *where, int tensor) {
@@ -205,9 +154,8 @@ static int walk_class(struct walk *w, struct diags *diags) {
 
 static int verify_class(struct walk *w, struct diags *diags) {
     if (slots_verify(w->plan, w->class, diags) < 0) return -1;
-    for (int a = 1; a < RT_ARENAS; a++) w->start[a] = w->start[a - 1] + w->class->bytes[a - 1];
     w->written = ARENA_ARRAY(w->arena, bool, w->plan->graph->tensors.n + 1);
-    find_pieces(w);
+    w->pieces = pieces_find(w->plan->graph, w->class, w->arena);
     plant_tree(w);
     return walk_class(w, diags);
 }

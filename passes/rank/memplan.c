@@ -1,7 +1,5 @@
 #include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
-#include "passes/rank/occupied.h"
-#include "passes/rank/slots.h"
 #include "passes/rank/views.h"
 
 #include <stdlib.h>
@@ -17,8 +15,8 @@ struct block {
     int64_t bytes, offset;
 };
 
-/* Sets per root the positions of its first write and last read. Outputs and new values of updates live to the end of
- * the step. Inputs belong to the caller. */
+/* Sets per root the positions of its first write and last access; -1: none. Outputs and new values of updates live to
+ * the end of the step. Inputs belong to the caller. */
 static void lifetimes(const struct rankplan *plan, const struct rank_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
@@ -85,18 +83,6 @@ static int collect(const struct rankplan *plan, const struct rank_class *class, 
     return n;
 }
 
-static bool *read_by(const struct rankplan *plan, const struct rank_class *class) {
-    const struct graph *graph = plan->graph;
-    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
-            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
-    }
-    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
-    return read;
-}
-
 /* Bytes of a stored tensor in memory; packed matrices are padded to whole panels. */
 static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class *class, int tensor) {
     const int64_t *dims = class->dims[tensor];
@@ -119,12 +105,11 @@ static bool place_flat(const struct rankplan *plan, struct rank_class *class, in
     return true;
 }
 
-static void place_weights(const struct rankplan *plan, struct rank_class *class) {
-    const bool *read = read_by(plan, class);
+static void place_weights(const struct rankplan *plan, struct rank_class *class, const int *last) {
     int64_t offset = 0;
     for (int i = 0; i < plan->weights.n; i++) {
         int t = plan->weights.at[i];
-        if (!read[t] || place_flat(plan, class, t, RT_WEIGHTS)) continue;
+        if (last[t] < 0 || place_flat(plan, class, t, RT_WEIGHTS)) continue;
         class->place[t] = (struct plan_place){RT_WEIGHTS, offset};
         offset += padded(loaded_bytes(plan, class, t));
     }
@@ -150,17 +135,17 @@ static void place_state(const struct rankplan *plan, struct rank_class *class, i
 
 /* Places the states that the class reads, accumulated gradients and moments of the optimizer, one after the other;
  * first those that are reduced in place, in the order in which they are complete (Note [Contiguous gradients]). */
-static void place_states(const struct rankplan *plan, struct rank_class *class) {
+static void place_states(const struct rankplan *plan, struct rank_class *class, const int *last) {
     const struct graph *graph = plan->graph;
-    const bool *read = read_by(plan, class);
     for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             const int root = begins_sum(node, axis) ? plan->root[node->outputs[0]] : -1;
-            if (root >= 0 && graph->tensors.at[root].kind == TENSOR_STATE && read[root]) place_state(plan, class, root);
+            if (root >= 0 && graph->tensors.at[root].kind == TENSOR_STATE && last[root] >= 0)
+                place_state(plan, class, root);
         }
     for (int t = 0; t < graph->tensors.n; t++)
-        if (graph->tensors.at[t].kind == TENSOR_STATE && read[t]) place_state(plan, class, t);
+        if (graph->tensors.at[t].kind == TENSOR_STATE && last[t] >= 0) place_state(plan, class, t);
 }
 
 /* Updates in place ------------------------------------------------------------------------------------------------- */
@@ -169,19 +154,6 @@ static void place_states(const struct rankplan *plan, struct rank_class *class) 
  * The new value of a weight or state is written over the old one if an elementwise node computes it from the old one
  * and nothing reads the old one afterwards. So an update needs no further memory and no copy. */
 
-/* Per root: the last position of the order at which ranks of the class read it; -1: never. */
-static const int *last_reads(const struct rankplan *plan, const struct rank_class *class) {
-    const struct graph *graph = plan->graph;
-    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
-            if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
-    }
-    return last;
-}
-
 /* The tensor whose elements lie where the value's do: the slice that is gathered in place, else the value. */
 static int written_value(const struct rankplan *plan, int value) {
     const int root = plan->root[value];
@@ -189,7 +161,7 @@ static int written_value(const struct rankplan *plan, int value) {
 }
 
 static bool is_in_place(const struct rankplan *plan, const struct rank_class *class, const struct update *update,
-                        const int *position, const int *last_read) {
+                        const int *position, const int *last) {
     const struct graph *graph = plan->graph;
     const int value = written_value(plan, update->value), producer = graph->tensors.at[value].producer;
     int reads = 0;
@@ -200,16 +172,15 @@ static bool is_in_place(const struct rankplan *plan, const struct rank_class *cl
     if (node->op->kind != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
     for (int k = 0; k < node->ninputs; k++)
         reads += node->inputs[k] >= 0 && plan->root[node->inputs[k]] == update->weight;
-    return reads && last_read[update->weight] <= position[producer];
+    return reads && last[update->weight] <= position[producer];
 }
 
-static void place_updates(const struct rankplan *plan, struct rank_class *class) {
+static void place_updates(const struct rankplan *plan, struct rank_class *class, const int *last) {
     const struct graph *graph = plan->graph;
     if (!graph->updates.n) return;
-    const int *last_read = last_reads(plan, class);
     const int *position = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->updates.n; i++)
-        if (is_in_place(plan, class, &graph->updates.at[i], position, last_read))
+        if (is_in_place(plan, class, &graph->updates.at[i], position, last))
             class->place[written_value(plan, graph->updates.at[i].value)] = class->place[graph->updates.at[i].weight];
 }
 
@@ -445,13 +416,12 @@ static void place_activations(struct rankplan *plan, struct rank_class *class, c
 
 /* Leaves inputs and controls in the caller's memory, or places them in ACTIVATIONS after the values, for the whole
  * step. */
-static void place_inputs(const struct rankplan *plan, struct rank_class *class) {
+static void place_inputs(const struct rankplan *plan, struct rank_class *class, const int *last) {
     const struct graph *graph = plan->graph;
-    const bool *read = read_by(plan, class);
     int64_t *end = &class->bytes[RT_ACTIVATIONS];
     for (int i = 0; i < graph->inputs.n; i++) {
         int t = graph->inputs.at[i];
-        if (plan->kernels.holds_inputs && !read[t]) continue;
+        if (plan->kernels.holds_inputs && last[t] < 0) continue;
         class->place[t] =
             plan->kernels.holds_inputs ? (struct plan_place){RT_ACTIVATIONS, *end} : (struct plan_place){RT_CALLER, i};
         *end += plan->kernels.holds_inputs ? padded(rankplan_bytes(class, graph, t)) : 0;
@@ -480,15 +450,15 @@ void memplan_make(struct rankplan *plan) {
         lifetimes(plan, class, first, last);
         class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
         for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;
-        place_weights(plan, class);
-        place_states(plan, class);
-        place_updates(plan, class);
+        place_weights(plan, class, last);
+        place_states(plan, class, last);
+        place_updates(plan, class, last);
         slots_find(plan, class);
         place_communication(plan, class, first, last);
         place_activations(plan, class, first, last);
         for (int a = 0; a < RT_ARENAS; a++) class->held[a] = class->bytes[a];
         slots_place(plan, class);
-        place_inputs(plan, class);
+        place_inputs(plan, class, last);
         for (int a = 0; a < RT_ARENAS; a++) class->held[a] = class->bytes[a] - class->held[a];
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);

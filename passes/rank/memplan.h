@@ -1,13 +1,41 @@
-/* Memory planning: assigns to every tensor of a class of ranks an arena and an offset (rankplan.h). Tensors whose
- * lifetimes do not overlap share addresses. */
+/* What rankplan_make is made of: classes of ranks, and memory planning, which assigns to every tensor of a class an
+ * arena and an offset (rankplan.h). Tensors whose lifetimes do not overlap share addresses. */
 #ifndef PASSES_RANK_MEMPLAN_H
 #define PASSES_RANK_MEMPLAN_H
 
 #include "passes/rank/rankplan.h"
 
+/* Sets plan->sets, plan->class_of, plan->nclasses, and plan->classes with their first shard, coordinate, chunks, dims,
+ * schedule and segments (Note [Classes by coordinate] in classes.c). */
+void classes_find(struct rankplan *plan);
+
 /* Sets places, sizes of arenas and peak_live of every class. Classes, views, roots and shared are set before. */
 void memplan_make(struct rankplan *plan);
 /* Checks that no tensor is overwritten before its last use: 0, or -1 after a diagnostic. */
 int memplan_verify(const struct rankplan *plan, struct diags *diags);
+
+/* Slots (slots.c) -------------------------------------------------------------------------------------------------- */
+
+/* Lists the values in a slot of the class and sets the size of a slot: class->kept and slot_bytes. With several slots
+ * it also sets their places, relative to the region of slots. class->place is -1 for values that have no place yet. */
+void slots_find(const struct rankplan *plan, struct rank_class *class);
+/* Puts the region of slots behind the values that were placed in each arena. */
+void slots_place(const struct rankplan *plan, struct rank_class *class);
+/* Checks that each kept value lies in its slot, and no other value in the region of slots: 0, or -1 after a
+ * diagnostic. */
+int slots_verify(const struct rankplan *plan, const struct rank_class *class, struct diags *diags);
+
+/* Occupied addresses of an arena over time (occupied.c) ------------------------------------------------------------ */
+
+struct occupied;
+
+/* Everything is free at times 0 .. times - 1. Allocated in the arena. */
+struct occupied *occupied_new(struct arena *arena, int times);
+
+/* The lowest address from which `bytes` (at least 1) are free at all times first .. last. */
+int64_t occupied_lowest(const struct occupied *occupied, int first, int last, int64_t bytes);
+
+/* Occupies `bytes` from `address` on at times first .. last. */
+void occupied_take(struct occupied *occupied, int first, int last, int64_t address, int64_t bytes);
 
 #endif

@@ -6,7 +6,7 @@
  * neither touch nor overlap. A block that lives k times is added to the sets of about 4 log k nodes, and a search
  * reads as many. Blocks lie side by side, so there are few spans: n blocks take about n log n time, where comparing
  * all pairs takes n^2. */
-#include "passes/rank/occupied.h"
+#include "passes/rank/memplan.h"
 
 #include "ir/base/vec.h"
 

@@ -42,6 +42,10 @@ double rankplan_slice(const struct graph *graph, int tensor, int units) {
     return 1 / ranks;
 }
 
+double rankplan_operand_bytes(const struct rank_class *class, const struct graph *graph, int tensor, int units) {
+    return tensor < 0 ? 0 : (double)rankplan_bytes(class, graph, tensor) * rankplan_slice(graph, tensor, units);
+}
+
 int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root) {
     const bool shared = plan->shared[root];
     int64_t bytes = 1;
@@ -80,8 +84,7 @@ int rankplan_in_place(const struct rank_class *class, const struct graph *graph,
 }
 
 void rankplan_localize(struct graph *graph, const struct rank_class *class, struct node *node, struct dims *dims) {
-    const char *why;
-    if (dims_bind(graph->arena, graph, node, dims, &why) < 0) BUG("%s", why);
+    dims_bind_checked(graph->arena, graph, node, dims);
     if (!node->op->split_attr) return;
     int64_t(*local)[RT_MAX_NDIM] = arena_alloc(graph->arena, (size_t)(dims->ninputs + dims->noutputs), sizeof *local);
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {

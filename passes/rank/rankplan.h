@@ -33,7 +33,7 @@ struct plan_place {
     /* in bytes; -1: the class does not hold the tensor; in RT_CALLER: the index of the input; in PLAN_FLAT: the index
      * in the class' `flats` */
     int64_t offset;
-    int64_t stride; /* bytes from one slot to the next (Note [Slots in memory] in slots.h); 0: it is in no slot */
+    int64_t stride; /* bytes from one slot to the next (Note [Slots in memory] in slots.c); 0: it is in no slot */
     int set;        /* of slots, in one of which it is (rt_slot_set); its chunk is an index into class->chunks */
 };
 
@@ -61,7 +61,7 @@ struct rank_class {
     int64_t controls;
     const struct schedule *schedule;             /* of its coordinate */
     int nsegments, *segments;                    /* those of the graph that the schedule executes, ascending */
-    VEC(int) kept;                               /* roots that lie in a slot (slots.h) */
+    VEC(int) kept;                               /* roots that lie in a slot (slots.c) */
     int transferred;                             /* the first of them: values that go from rank to rank */
     int64_t slot_bytes[RT_SLOT_SETS][RT_ARENAS]; /* size of one slot of each set */
     VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
@@ -79,7 +79,7 @@ struct plan_kernels {
     int64_t (*scratch)(const struct graph *graph, const struct rank_class *class, const struct node *node);
 };
 
-/* On one mesh axis: the sets of coordinates that are not told apart (Note [Classes by coordinate] in classes.h). */
+/* On one mesh axis: the sets of coordinates that are not told apart (Note [Classes by coordinate] in classes.c). */
 struct coordinate_sets {
     int n, *of; /* of[coordinate]: the number of its set */
     int *first; /* first[set]: the first coordinate of a set */
@@ -138,6 +138,9 @@ int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph
 /* The part of the class' elements of a tensor that a rank has: less than 1 for what ZeRO cuts, in groups of so many
  * scale units. */
 double rankplan_slice(const struct graph *graph, int tensor, int units);
+
+/* Bytes of the rank's part of an operand with such a slice; 0 for one that is left out. */
+double rankplan_operand_bytes(const struct rank_class *class, const struct graph *graph, int tensor, int units);
 
 /* Bytes of each arena of a rank of the class, with that many scale units and groups of ZeRO, and their sum. */
 int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups,

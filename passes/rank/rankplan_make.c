@@ -3,7 +3,6 @@
 
 #include "ir/schedule.h"
 #include "passes/plan/stages.h"
-#include "passes/rank/classes.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/views.h"
 

@@ -40,7 +40,7 @@ static int sort(struct address *at, int n) {
     return kept;
 }
 
-struct reuse reuse_begin(const struct graph *graph, const struct rank_class *class, struct arena *arena) {
+struct pieces pieces_find(const struct graph *graph, const struct rank_class *class, struct arena *arena) {
     const int tensors = graph->tensors.n;
     struct address *at = ARENA_ARRAY(arena, struct address, 2 * tensors + 1);
     int *first = ARENA_ARRAY(arena, int, tensors + 1), *end = ARENA_ARRAY(arena, int, tensors + 1), n = 0;
@@ -55,11 +55,17 @@ struct reuse reuse_begin(const struct graph *graph, const struct rank_class *cla
         first[t] = find(at, n, begin_of(&class->place[t]));
         end[t] = find(at, n, end_of(graph, class, t));
     }
-    double *bytes = ARENA_ARRAY(arena, double, n + 1), *touched = ARENA_ARRAY(arena, double, n + 1), all = 0;
+    double *bytes = ARENA_ARRAY(arena, double, n + 1);
     for (int i = 0; i + 1 < n; i++) bytes[i] = (double)(at[i + 1].offset - at[i].offset);
-    for (int i = 0; i < n; i++) touched[i] = -1;
-    for (int a = 0; a < RT_ARENAS; a++) all += (double)class->bytes[a];
-    return (struct reuse){.first = first, .end = end, .bytes = bytes, .touched = touched, .all = all};
+    return (struct pieces){first, end, bytes, n};
+}
+
+struct reuse reuse_begin(const struct graph *graph, const struct rank_class *class, struct arena *arena) {
+    struct reuse reuse = {.pieces = pieces_find(graph, class, arena)};
+    reuse.touched = ARENA_ARRAY(arena, double, reuse.pieces.n + 1);
+    for (int i = 0; i < reuse.pieces.n; i++) reuse.touched[i] = -1;
+    for (int a = 0; a < RT_ARENAS; a++) reuse.all += (double)class->bytes[a];
+    return reuse;
 }
 
 double reuse_distance(const struct reuse *reuse, int piece) {
@@ -71,7 +77,8 @@ void reuse_touch(struct reuse *reuse, const struct node *node) {
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
         const int tensor = node_tensor(node, k);
         if (tensor < 0) continue;
-        for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) reuse->now += reuse->bytes[p];
-        for (int p = reuse->first[tensor]; p < reuse->end[tensor]; p++) reuse->touched[p] = reuse->now;
+        const int first = reuse->pieces.first[tensor], end = reuse->pieces.end[tensor];
+        for (int p = first; p < end; p++) reuse->now += reuse->pieces.bytes[p];
+        for (int p = first; p < end; p++) reuse->touched[p] = reuse->now;
     }
 }

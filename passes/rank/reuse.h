@@ -2,19 +2,27 @@
  * were touched since (the reuse distance of Mattson et al., "Evaluation techniques for storage hierarchies", 1970, with
  * repetitions counted), at most all of the rank's memory.
  *
- * Tensors that share addresses overlap in any way, so distances are kept per piece of memory: the pieces lie between
- * the addresses at which tensors begin and end. */
+ * Tensors that share addresses overlap in any way, so distances are kept per piece of memory. */
 #ifndef PASSES_RANK_REUSE_H
 #define PASSES_RANK_REUSE_H
 
 #include "passes/rank/rankplan.h"
 
-struct reuse {
+/* The pieces of a rank's memory lie between the addresses at which tensors begin and end. */
+struct pieces {
     const int *first, *end; /* per tensor: its pieces; equal: the class does not hold it */
     const double *bytes;    /* per piece */
-    double *touched;        /* per piece: `now` when it was touched last; negative: never */
-    double now, all;        /* bytes touched so far; of the rank's memory */
+    int n;
 };
+
+struct reuse {
+    struct pieces pieces;
+    double *touched; /* per piece: `now` when it was touched last; negative: never */
+    double now, all; /* bytes touched so far; of the rank's memory */
+};
+
+/* In `arena`. */
+struct pieces pieces_find(const struct graph *graph, const struct rank_class *class, struct arena *arena);
 
 /* Nothing was touched. In `arena`. */
 struct reuse reuse_begin(const struct graph *graph, const struct rank_class *class, struct arena *arena);

@@ -1,4 +1,24 @@
-#include "passes/rank/slots.h"
+/* Memory of the values that a rank keeps from forward to backward: what lies in a slot (Note [Slots] in
+ * runtime/base/schedule.h), and where.
+ *
+ * Note [Slots in memory]
+ * A slot contains the values that the backward segment reads and the forward segment of the same micro-batch leaves.
+ * A schedule with several slots keeps several such sets: in each arena, ACTIVATIONS and COMMUNICATION, the slots of
+ * a chunk are of equal size and lie one after the other behind all other values, and a value of slot s is at base +
+ * s x size + its offset in the slot. A schedule with one chunk and one slot needs no such region: the values share
+ * addresses with temporaries before they are computed and after they are last read, as all other values do. Values
+ * that go from rank to rank lie in the region in any case, because transfers access them while other segments are
+ * executed.
+ *
+ * Chunks of a rank read each other's slots. A value that several chunks access lies in a slot of the first of them,
+ * which begins its forward segment first and ends its backward segment last.
+ *
+ * In training a value that one chunk accesses lies in the set of slots of its own lifetime (Note [Slots]). What no
+ * weight segment accesses is free after the backward segment. Under a zero-bubble schedule, what no forward segment
+ * accesses is taken by the backward segment; there, values that go from rank to rank have slots of whole
+ * micro-batches, since the wait for the end of a send knows those alone. Under other schedules, gradients that are sent
+ * or received have slots of their own (schedule_end_set in ir/schedule.h). */
+#include "passes/rank/memplan.h"
 
 static const enum rt_arena arenas[] = {RT_ACTIVATIONS, RT_COMMUNICATION}; /* those that have slots */
 enum { SLOT_ARENAS = sizeof arenas / sizeof *arenas };
@@ -20,10 +40,7 @@ static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     const struct graph *graph = plan->graph;
     const struct transfer_ends ends = plan->ends[class->coordinate];
     bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int e = 0; e < ends.all.n; e++) {
-        const struct node *node = &graph->nodes.at[ends.all.at[e].node];
-        keep(plan, class, listed, ends.all.at[e].sends ? node->inputs[0] : node->outputs[0]);
-    }
+    for (int e = 0; e < ends.all.n; e++) keep(plan, class, listed, ends.all.at[e].tensor);
     class->transferred = class->kept.n;
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
@@ -52,6 +69,18 @@ struct access {
 };
 enum { SEVERAL = -1 };
 
+/* The tensors that the nodes of the segment which its chunk executes read and write. */
+static struct accessed { VEC(int) all; } accessed_by(const struct graph *graph, const struct segment *segment) {
+    struct accessed tensors = {0};
+    for (int i = segment->first; i < segment->end; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
+        for (int k = 0; k < node->ninputs + node->noutputs && executes; k++)
+            if (node_tensor(node, k) >= 0) VEC_PUSH(graph->arena, &tensors.all, node_tensor(node, k));
+    }
+    return tensors;
+}
+
 static void note_access(struct access *access, const struct rank_class *class, const struct segment *segment) {
     int chunk = 0;
     while (class->chunks[chunk] != segment->chunk) chunk++;
@@ -66,14 +95,8 @@ static const struct access *find_root_accesses(const struct rankplan *plan, cons
     struct access *access = ARENA_ARRAY(graph->arena, struct access, graph->tensors.n + 1);
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
-        for (int i = segment->first; i < segment->end; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
-            for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
-                const int tensor = node_tensor(node, k);
-                if (tensor >= 0) note_access(&access[plan->root[tensor]], class, segment);
-            }
-        }
+        const struct accessed tensors = accessed_by(graph, segment);
+        for (int i = 0; i < tensors.all.n; i++) note_access(&access[plan->root[tensors.all.at[i]]], class, segment);
     }
     for (int i = 0; i < graph->outputs.n; i++) access[plan->root[graph->outputs.at[i]]].elsewhere = true;
     for (int i = 0; i < graph->updates.n; i++) access[plan->root[graph->updates.at[i].value]].elsewhere = true;
@@ -86,11 +109,8 @@ static const int *find_end_sets(const struct rankplan *plan, const struct rank_c
     const struct transfer_ends ends = plan->ends[class->coordinate];
     int *set = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) set[t] = -1;
-    for (int e = 0; e < ends.all.n; e++) {
-        const struct node *node = &graph->nodes.at[ends.all.at[e].node];
-        const int root = plan->root[ends.all.at[e].sends ? node->inputs[0] : node->outputs[0]];
-        set[root] = schedule_end_set(graph, &class->schedule->shape, &ends.all.at[e]);
-    }
+    for (int e = 0; e < ends.all.n; e++)
+        set[plan->root[ends.all.at[e].tensor]] = schedule_end_set(graph, &class->schedule->shape, &ends.all.at[e]);
     return set;
 }
 
@@ -192,14 +212,10 @@ static const uint64_t *find_accesses(const struct rankplan *plan, const struct r
     uint64_t *accesses = ARENA_ARRAY(graph->arena, uint64_t, graph->segments.n + 1);
     for (int s = 0; s < class->nsegments; s++) {
         const struct segment *segment = &graph->segments.at[class->segments[s]];
-        for (int i = segment->first; i < segment->end && segment->phase < PHASE_REDUCE; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            const bool executes = stage_part(node, segment->chunk) != STAGE_NONE;
-            for (int k = 0; k < node->ninputs + node->noutputs && executes; k++) {
-                const int tensor = node_tensor(node, k);
-                if (tensor >= 0 && class->place[tensor].offset >= 0 && class->place[tensor].stride)
-                    accesses[class->segments[s]] |= UINT64_C(1) << class->place[tensor].set;
-            }
+        const struct accessed tensors = accessed_by(graph, segment);
+        for (int i = 0; i < tensors.all.n && segment->phase < PHASE_REDUCE; i++) {
+            const struct plan_place *place = &class->place[tensors.all.at[i]];
+            if (place->offset >= 0 && place->stride) accesses[class->segments[s]] |= UINT64_C(1) << place->set;
         }
     }
     return accesses;
@@ -240,8 +256,7 @@ int slots_verify(const struct rankplan *plan, const struct rank_class *class, st
     find_regions(class, region);
     const struct transfer_ends ends = plan->ends[class->coordinate];
     for (int e = 0; e < ends.all.n; e++) {
-        const struct node *node = &graph->nodes.at[ends.all.at[e].node];
-        const int tensor = ends.all.at[e].sends ? node->inputs[0] : node->outputs[0];
+        const int tensor = ends.all.at[e].tensor;
         if (class->place[tensor].stride &&
             class->place[tensor].set != schedule_end_set(graph, &class->schedule->shape, &ends.all.at[e]))
             return diag_error(diags, 1103, EXIT_INTERNAL, graph->name,

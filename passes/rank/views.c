@@ -179,7 +179,7 @@ struct finder {
     const struct rank_class *class; /* the class under consideration */
     const struct node **local;      /* of its kind */
     bool *fixed;                    /* per tensor: it must be contiguous: an output or the new value of an update */
-    VEC(int) * readers;             /* per tensor: nodes, once for each operand */
+    struct uses readers;            /* graph_uses */
     struct taken *taken;            /* per operator, as in ops[] */
     VEC(struct placed) open;        /* of the search: tensors whose readers are still to be checked */
     int met;                        /* readers that the search has met */
@@ -248,8 +248,8 @@ static bool readers_take(struct finder *f, int tensor, int but, const struct str
     while (f->open.n) {
         const struct placed at = f->open.at[--f->open.n];
         if (f->fixed[at.tensor]) return false;
-        for (int i = 0; i < f->readers[at.tensor].n; i++) {
-            const int reader = f->readers[at.tensor].at[i];
+        for (int u = f->readers.first[at.tensor]; u < f->readers.first[at.tensor + 1]; u++) {
+            const int reader = f->readers.users[u];
             if (at.tensor == tensor && reader == but) continue;
             if (++f->met > MOST_READERS || !reader_takes(f, reader, &at)) return false;
         }
@@ -325,20 +325,21 @@ static bool operands_lie(struct finder *f, int id) {
 }
 
 /* Sets the result's strides from those of the operand. */
-static void see_result(struct finder *f, int id) {
+static bool see_result(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides operand = strides_of(f, m.node->inputs[0]);
     struct strides s;
     if (m.node->op->kind == OP_VIEW && !f->class->strides[m.node->inputs[0]]) {
         f->class->strides[m.node->outputs[0]] = NULL;
-        return;
+        return true;
     }
     if (!mover_of(m.node)->see(&m, 0, &operand, &s)) BUG("'%s' cannot be a view of its operand", m.node->name);
     lie_at(f, m.node->outputs[0], &s);
+    return true;
 }
 
 /* Sets the operands' strides from those of the result. */
-static void place_operands(struct finder *f, int id) {
+static bool place_operands(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides result = strides_of(f, m.node->outputs[0]);
     struct strides s;
@@ -347,8 +348,10 @@ static void place_operands(struct finder *f, int id) {
             BUG("the operands of '%s' cannot be views of its result", m.node->name);
         lie_at(f, m.node->inputs[k], &s);
     }
+    return true;
 }
 
+/* True if it holds, or was done, for each kind of class. */
 static bool in_all_kinds(struct finder *f, bool (*holds)(struct finder *f, int id), int id) {
     for (int k = 0; k < f->kinds.n; k++) {
         f->class = f->kinds.at[k].class;
@@ -357,25 +360,6 @@ static bool in_all_kinds(struct finder *f, bool (*holds)(struct finder *f, int i
         if (!holds(f, id)) return false;
     }
     return true;
-}
-
-static void for_all_kinds(struct finder *f, void (*place)(struct finder *f, int id), int id) {
-    for (int k = 0; k < f->kinds.n; k++) {
-        f->class = f->kinds.at[k].class;
-        f->local = f->kinds.at[k].local;
-        place(f, id);
-    }
-}
-
-static void list_readers(struct finder *f) {
-    const struct graph *graph = f->plan->graph;
-    f->readers = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *f->readers);
-    f->fixed = graph_kept(graph, graph->arena);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = node_at(f, graph->order.at[i]);
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) VEC_PUSH(graph->arena, &f->readers[node->inputs[k]], graph->order.at[i]);
-    }
 }
 
 /* Gives classes with the same extents, such as those of different pipeline stages, one common table of strides. */
@@ -413,7 +397,7 @@ static void find_seen(struct finder *f) {
             if (!in_all_kinds(f, result_is_seen, id)) continue;
             mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
         }
-        for_all_kinds(f, see_result, id);
+        in_all_kinds(f, see_result, id);
     }
 }
 
@@ -430,7 +414,7 @@ static void find_lying(struct finder *f) {
                                       : !in_all_kinds(f, operands_lie, id))
             continue;
         for (int k = 0; k < node->ninputs; k++) mark(f, node->inputs[k], VIEW_IN_RESULT, id);
-        for_all_kinds(f, place_operands, id);
+        in_all_kinds(f, place_operands, id);
     }
 }
 
@@ -444,7 +428,7 @@ static void find_others(struct finder *f) {
         const struct node *node = node_at(f, id);
         if (node->op->kind == OP_VIEW && !is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id))
             mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
-        if (is_view(f->plan, node->outputs[0], VIEW_OF_OPERAND, id)) for_all_kinds(f, see_result, id);
+        if (is_view(f->plan, node->outputs[0], VIEW_OF_OPERAND, id)) in_all_kinds(f, see_result, id);
     }
 }
 
@@ -453,7 +437,8 @@ void views_find(struct rankplan *plan) {
     struct finder f = {.plan = plan};
     plan->view = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *plan->view);
     plan->moves_nothing = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
-    list_readers(&f);
+    graph_uses(graph, graph->arena, &f.readers);
+    f.fixed = graph_kept(graph, graph->arena);
     list_kinds(&f);
     find_taken(&f);
     find_seen(&f);

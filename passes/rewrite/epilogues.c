@@ -5,15 +5,12 @@
 #include "ir/op.h"
 #include "passes/rewrite/elementwise.h"
 
-static bool same_part(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && tensor_same_shape(a, b) && layout_equal(&a->layout, &b->layout);
-}
-
 /* The node that computes the operand, if both have the same stage, phase and shards; else NULL. */
 static const struct node *node_before(const struct graph *graph, const struct node *node, int tensor) {
     const struct node *before = graph_producer(graph, tensor);
+    const struct tensor *x = &graph->tensors.at[tensor], *y = &graph->tensors.at[node->outputs[0]];
     const bool joined = before && before->stage == node->stage && before->phase == node->phase &&
-                        same_part(&graph->tensors.at[tensor], &graph->tensors.at[node->outputs[0]]);
+                        tensor_same_type(x, y) && layout_equal(&x->layout, &y->layout);
     return joined ? before : NULL;
 }
 

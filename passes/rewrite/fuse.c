@@ -4,17 +4,10 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
-#include <string.h>
-
 /* The input of the Transpose that exchanges the last two dimensions and makes `tensor`, or -1. */
 static int transposed(const struct graph *graph, int tensor) {
-    int producer = graph->tensors.at[tensor].producer, n;
-    if (producer < 0 || graph->nodes.at[producer].op->id != OP_Transpose) return -1;
-    const int64_t *perm = attr_ints(&graph->nodes.at[producer], "perm", &n);
-    if (n < 2 || perm[n - 1] != n - 2 || perm[n - 2] != n - 1) return -1;
-    for (int d = 0; d < n - 2; d++)
-        if (perm[d] != d) return -1;
-    return graph->nodes.at[producer].inputs[0];
+    const struct node *producer = graph_producer(graph, tensor);
+    return producer && op_exchanges_last(producer) ? producer->inputs[0] : -1;
 }
 
 /* Sets the attribute `key` of the product if its operand is the Transpose of a stored tensor. Products of computed

@@ -363,8 +363,7 @@ static struct node_split split_of(const struct dims *dims, int operand, const st
 /* Splits the node as `full` is split; each split dimension is a dimension of some input. */
 static void set_splits(struct graph *graph, struct node *node, const struct tensor *full) {
     struct dims dims;
-    const char *why;
-    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("a row program: %s", why);
+    dims_bind_checked(graph->arena, graph, node, &dims);
     for (int c = 0; c < full->layout.ncuts; c++) {
         const struct cut *cut = &full->layout.cuts[c];
         if (cut->placement.kind != PLACED_PART) continue;

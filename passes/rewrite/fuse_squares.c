@@ -10,11 +10,10 @@
 
 /* The SumSquares that makes the operand for this node alone, where it could be computed as well; -1: something else. */
 static int squares_before(const struct graph *graph, const int *readers, const struct node *add, int operand) {
-    const int tensor = add->inputs[operand], producer = graph->tensors.at[tensor].producer;
-    if (producer < 0 || readers[tensor] != 1) return -1;
-    const struct node *node = &graph->nodes.at[producer];
-    const bool together = node->op->id == OP_SumSquares && node->stage == add->stage && node->phase == add->phase;
-    return together ? producer : -1;
+    const int tensor = add->inputs[operand];
+    const struct node *node = made_by(graph, tensor, OP_SumSquares);
+    const bool together = node && readers[tensor] == 1 && node->stage == add->stage && node->phase == add->phase;
+    return together ? graph->tensors.at[tensor].producer : -1;
 }
 
 /* True if all three have one element in f64 and lie alike. */

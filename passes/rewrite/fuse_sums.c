@@ -33,11 +33,6 @@ static const struct tensor *tensor_at(const struct joiner *j, int tensor) {
     return &j->graph->tensors.at[tensor];
 }
 
-static const struct node *producer_of(const struct joiner *j, int tensor) {
-    int producer = tensor_at(j, tensor)->producer;
-    return producer < 0 ? NULL : &j->graph->nodes.at[producer];
-}
-
 static bool is_view(const struct node *node) {
     return node && node->op->kind == OP_VIEW;
 }
@@ -128,12 +123,12 @@ static bool keeps_layout(const struct joiner *j, const struct node *joined) {
 }
 
 static bool is_made(const struct joiner *j, int tensor) {
-    return !producer_of(j, tensor) || j->done[tensor_at(j, tensor)->producer];
+    return !graph_producer(j->graph, tensor) || j->done[tensor_at(j, tensor)->producer];
 }
 
 /* True if the tensor is computed by now, or is a view of one that is. */
 static bool can_be_read(const struct joiner *j, int tensor) {
-    const struct node *producer = producer_of(j, tensor);
+    const struct node *producer = graph_producer(j->graph, tensor);
     return is_made(j, tensor) || (is_view(producer) && is_made(j, producer->inputs[0]));
 }
 

@@ -3,7 +3,6 @@
  * In graphs of f64, such as the reference of `verify --numeric`, operators of the user that have a kernel for f32 but
  * none for f64 compute in f32, too. */
 #include "ir/build.h"
-#include "ir/infer.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 

@@ -176,11 +176,7 @@ static bool scalar_zero(struct build *builder, const struct dequantised *d, int 
 /* Weights that are transposed in their last two dimensions are read as they are stored. */
 static bool turn_back(const struct graph *graph, struct dequantised *d) {
     const struct node *turn = made_by(graph, d->codes, OP_Transpose);
-    int n;
-    const int64_t *perm = turn ? attr_ints(turn, "perm", &n) : NULL;
-    if (!perm || n < 2 || d->ndim != n || perm[n - 1] != n - 2 || perm[n - 2] != n - 1) return false;
-    for (int i = 0; i < n - 2; i++)
-        if (perm[i] != i) return false;
+    if (!turn || !op_exchanges_last(turn) || d->ndim != tensor_of(graph, d->codes)->ndim) return false;
     d->codes = turn->inputs[0];
     return true;
 }

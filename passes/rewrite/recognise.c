@@ -63,15 +63,11 @@ static bool has_kernels(const struct tensor *tensor) {
     return rt_dtype_is_float(tensor->dtype);
 }
 
-static bool same_type(const struct tensor *a, const struct tensor *b) {
-    return a->dtype == b->dtype && tensor_same_shape(a, b);
-}
-
 /* Makes "x" the first input; false if type or shape of the result differ from its own. */
 static bool fit_x(struct recognition *recognition) {
     recognition->inputs[recognition->ninputs++] = match_tensor(recognition->match, "x");
     const struct tensor *x = &recognition->builder.graph->tensors.at[recognition->inputs[0]];
-    return has_kernels(x) && same_type(x, recognition_result(recognition));
+    return has_kernels(x) && tensor_same_type(x, recognition_result(recognition));
 }
 
 static bool fit_swish(struct recognition *recognition) {
@@ -139,7 +135,7 @@ static bool fit_rope_halves(struct recognition *recognition) {
     const int a = match_tensor(match, "a"), b = match_tensor(match, "b"), x = match_tensor(match, "x");
     const int tables[] = {match_tensor(match, "cos"), match_tensor(match, "sin")};
     const struct tensor *all = recognition->builder.graph->tensors.at;
-    if (!has_kernels(&half) || !same_type(&all[a], &half) || !same_type(&all[b], &half)) return false;
+    if (!has_kernels(&half) || !tensor_same_type(&all[a], &half) || !tensor_same_type(&all[b], &half)) return false;
     for (int i = 0; i < 2; i++) {
         const struct tensor *table = &all[tables[i]];
         if (table->ndim < 1 || table->dims[table->ndim - 1] != half.dims[half.ndim - 1]) return false;

@@ -176,15 +176,11 @@ static int before_exchange(struct attention *a, int id) {
     const struct graph *graph = a->recognition->builder.graph;
     const struct node *reshape = made_by(graph, id, OP_Reshape),
                       *exchange = reshape ? made_by(graph, reshape->inputs[0], OP_Transpose) : NULL;
-    if (!exchange) return -1;
+    if (!exchange || !op_exchanges_last(exchange)) return -1;
     const struct tensor *x = attention_tensor(a, exchange->inputs[0]), *y = attention_tensor(a, id);
-    int n;
-    const int64_t *perm = attr_ints(exchange, "perm", &n);
+    const int n = x->ndim;
     int64_t shape[RT_MAX_NDIM];
-    for (int d = 0; d < n; d++)
-        if (perm[d] != (d < n - 2 ? d : 2 * n - 3 - d)) return -1;
-    if (n < 2 || y->ndim < 2 || x->dims[n - 1] != y->dims[y->ndim - 2] || x->dims[n - 2] != y->dims[y->ndim - 1])
-        return -1;
+    if (y->ndim < 2 || x->dims[n - 1] != y->dims[y->ndim - 2] || x->dims[n - 2] != y->dims[y->ndim - 1]) return -1;
     memcpy(shape, y->dims, sizeof shape);
     shape[y->ndim - 2] = x->dims[n - 2];
     shape[y->ndim - 1] = x->dims[n - 1];
@@ -348,7 +344,7 @@ static bool depends_on_weights(const struct attention *a, int id) {
     int *left = ARENA_ARRAY(graph->arena, int, graph->tensors.n), n = 0;
     for (left[n++] = id, seen[id] = true; n > 0 && !found;) {
         const struct tensor *t = &graph->tensors.at[left[--n]];
-        const struct node *node = t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
+        const struct node *node = graph_producer(graph, left[n]);
         found = t->kind == TENSOR_WEIGHT && !t->constant && rt_dtype_is_float(t->dtype);
         for (int k = 0; node && k < node->ninputs; k++) {
             if (node->inputs[k] < 0 || seen[node->inputs[k]]) continue;
@@ -550,11 +546,9 @@ static bool describe_node(struct attention *a, const struct node *node) {
 
 /* True if a softmax stands at most `steps` nodes before the tensor. */
 static bool from_softmax(const struct graph *graph, int tensor, int steps) {
-    const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    if (producer < 0) return false;
-    const struct node *node = &graph->nodes.at[producer];
-    bool found = node->op->id == OP_Softmax && graph->tensors.at[tensor].ndim > 2;
-    for (int i = 0; i < node->ninputs && steps > 1 && !found; i++)
+    const struct node *node = graph_producer(graph, tensor);
+    bool found = node && node->op->id == OP_Softmax && graph->tensors.at[tensor].ndim > 2;
+    for (int i = 0; node && i < node->ninputs && steps > 1 && !found; i++)
         found = from_softmax(graph, node->inputs[i], steps - 1);
     return found;
 }

@@ -14,8 +14,8 @@
 static int before_widening(const struct graph *graph, int tensor) {
     for (;;) {
         const struct tensor *wide = &graph->tensors.at[tensor];
-        const struct node *producer = wide->producer < 0 ? NULL : &graph->nodes.at[wide->producer];
-        if (!producer || producer->op->id != OP_Cast) return tensor;
+        const struct node *producer = made_by(graph, tensor, OP_Cast);
+        if (!producer) return tensor;
         const struct tensor *narrow = &graph->tensors.at[producer->inputs[0]];
         if (!rt_dtype_is_float(wide->dtype) || !rt_dtype_is_float(narrow->dtype) ||
             rt_dtype_bytes(wide->dtype) <= rt_dtype_bytes(narrow->dtype))

@@ -17,9 +17,8 @@ static bool keeps_shape(const struct graph *graph, const struct node *node) {
 /* The input of the Expand that computes the tensor; -1 if its producer is none. An Expand whose result is summed over
  * replicas stays: its input is not. */
 static int before_expand(const struct graph *graph, int tensor) {
-    int producer = graph->tensors.at[tensor].producer;
-    if (producer < 0 || graph->tensors.at[tensor].joined || graph->nodes.at[producer].op->id != OP_Expand) return -1;
-    return graph->nodes.at[producer].inputs[0];
+    const struct node *expand = made_by(graph, tensor, OP_Expand);
+    return expand && !graph->tensors.at[tensor].joined ? expand->inputs[0] : -1;
 }
 
 static void read_unexpanded(const struct graph *graph, struct node *node, int k) {

@@ -15,13 +15,14 @@ void rewrite_begin(struct rewrite *rewrite, struct graph *graph) {
     cover(rewrite, graph->tensors.n + 1);
 }
 
-int rewrite_read(const struct rewrite *rewrite, int tensor) {
+/* The replacement of the tensor; itself if it was not replaced. */
+static int replacement(const struct rewrite *rewrite, int tensor) {
     return tensor >= 0 && tensor < rewrite->capacity ? rewrite->become[tensor] : tensor;
 }
 
 int rewrite_next(struct rewrite *rewrite, int i) {
     struct node *node = &rewrite->graph->nodes.at[rewrite->order[i]];
-    for (int k = 0; k < node->ninputs; k++) node->inputs[k] = rewrite_read(rewrite, node->inputs[k]);
+    for (int k = 0; k < node->ninputs; k++) node->inputs[k] = replacement(rewrite, node->inputs[k]);
     return rewrite->order[i];
 }
 
@@ -40,11 +41,11 @@ void rewrite_replace(struct rewrite *rewrite, int tensor, int by) {
 
 void rewrite_end(struct rewrite *rewrite) {
     struct graph *graph = rewrite->graph;
-    for (int i = 0; i < graph->outputs.n; i++) graph->outputs.at[i] = rewrite_read(rewrite, graph->outputs.at[i]);
+    for (int i = 0; i < graph->outputs.n; i++) graph->outputs.at[i] = replacement(rewrite, graph->outputs.at[i]);
     for (int i = 0; i < graph->updates.n; i++)
-        graph->updates.at[i].value = rewrite_read(rewrite, graph->updates.at[i].value);
+        graph->updates.at[i].value = replacement(rewrite, graph->updates.at[i].value);
     for (int i = 0; i < graph->parameters.n; i++)
-        graph->parameters.at[i].gradient = rewrite_read(rewrite, graph->parameters.at[i].gradient);
+        graph->parameters.at[i].gradient = replacement(rewrite, graph->parameters.at[i].gradient);
 }
 
 int rewrite_each(struct graph *graph, int (*become)(void *env, int node), void *env) {

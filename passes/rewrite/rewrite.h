@@ -30,8 +30,6 @@ void rewrite_keep(struct rewrite *rewrite, int node);
 /* From now on nodes that read `tensor` read `by`, which is declared the operand of a reduction over replicas as
  * `tensor` is. */
 void rewrite_replace(struct rewrite *rewrite, int tensor, int by);
-/* The replacement of the tensor; itself if it was not replaced. */
-int rewrite_read(const struct rewrite *rewrite, int tensor);
 /* Replaces outputs, new values of updates and gradients of parameters. */
 void rewrite_end(struct rewrite *rewrite);
 

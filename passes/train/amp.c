@@ -1,13 +1,10 @@
 /* Mixed precision: inserts casts so that each operator computes in the type that amp.def and the user's rules give
  * it. Only the forward graph is rewritten. Autodiff reverses the casts, so gradients of parameters are f32. */
-#include "passes/train/amp.h"
-
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/build.h"
-#include "ir/infer.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 #include "passes/train/training.h"
@@ -25,10 +22,6 @@ static int read_dtype(struct amp *amp, const char *text, size_t length, struct d
                       "'%.*s' is not a type of mixed precision; the types are bf16 fp16", (int)length, text);
 }
 
-static void add_rule(struct amp *amp, const char *pattern, enum amp_cast cast, struct arena *arena) {
-    VEC_PUSH(arena, &amp->rules, (struct amp_rule){pattern, cast});
-}
-
 /* Parses a number in [least, most]: 0, or -1. */
 static int read_number(const char *text, double least, double most, double *value) {
     char *end;
@@ -36,10 +29,14 @@ static int read_number(const char *text, double least, double most, double *valu
     return end != text && !*end && *value >= least && *value <= most ? 0 : -1;
 }
 
-static int set_key(struct amp *amp, const char *key, const char *value, struct arena *arena) {
+static int set_key(void *env, const char *key, const char *value, struct arena *arena) {
+    struct amp *amp = env;
     double number;
-    if (strcmp(key, "allow") == 0) return add_rule(amp, value, AMP_ALLOW, arena), 0;
-    if (strcmp(key, "deny") == 0) return add_rule(amp, value, AMP_DENY, arena), 0;
+    const bool deny = strcmp(key, "deny") == 0;
+    if (deny || strcmp(key, "allow") == 0) {
+        VEC_PUSH(arena, &amp->rules, (struct amp_rule){value, deny ? AMP_DENY : AMP_ALLOW});
+        return 0;
+    }
     if (strcmp(key, "init_scale") == 0) {
         if (amp->growth_interval == 0) amp->growth_interval = GROWTH_INTERVAL;
         return read_number(value, 0x1p-100, 0x1p100, &amp->loss_scale);
@@ -54,31 +51,16 @@ static int set_key(struct amp *amp, const char *key, const char *value, struct a
     return 0;
 }
 
-/* One "key=value", or a flag. */
-static int read_key(struct amp *amp, const char *text, size_t length, struct arena *arena, struct diags *diags) {
-    const char *key = arena_copy(arena, text, strcspn(text, "=") < length ? strcspn(text, "=") : length);
-    const char *value =
-        strlen(key) < length ? arena_copy(arena, text + strlen(key) + 1, length - strlen(key) - 1) : "1";
-    if (*value && set_key(amp, key, value, arena) == 0) return 0;
-    diag_error(diags, 205, EXIT_USAGE, "--amp", "mixed precision has no option %s",
-               diag_quote(diags, arena_copy(arena, text, length)));
-    diag_note(diags,
-              "its options are allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite");
-    return -1;
-}
-
 int amp_parse(struct amp *amp, const char *text, struct arena *arena, struct diags *diags) {
+    static const struct key_options keys = {
+        "--amp", "mixed precision",
+        "allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite", "1", set_key};
     *amp = (struct amp){.text = text};
     if (!text) return 0;
-    size_t name = strcspn(text, ":");
-    if (read_dtype(amp, text, name, diags) < 0) return -1;
+    if (read_dtype(amp, text, strcspn(text, ":"), diags) < 0) return -1;
     if (amp->dtype == RT_F16)
         *amp = (struct amp){text, RT_F16, .loss_scale = FIRST_SCALE, .growth_interval = GROWTH_INTERVAL, .skip = true};
-    for (const char *at = text + name; *at;) {
-        size_t length = strcspn(++at, ",");
-        if (read_key(amp, at, length, arena, diags) < 0) return -1;
-        at += length;
-    }
+    if (key_options_read(&keys, text, amp, arena, diags) < 0) return -1;
     amp->skip = amp->skip || (amp->loss_scale != 0 && amp->growth_interval != 0);
     amp->matched = ARENA_ARRAY(arena, bool, amp->rules.n + 1);
     return 0;

@@ -9,7 +9,6 @@
 #include "ir/gradient.h"
 #include "ir/ops/grad.h"
 #include "passes/pipeline.h"
-#include "passes/train/loss_scale.h"
 #include "passes/train/training.h"
 
 enum { MOST_NAMED = 8 }; /* weights that a remark lists by name */
@@ -66,9 +65,9 @@ struct piece {
 
 static struct piece piece_of(const struct graph *graph, int tensor) {
     struct piece piece = {.dim = -1};
-    int producer = graph->tensors.at[tensor].producer, n;
-    if (producer < 0 || graph->nodes.at[producer].op->id != OP_Pad) return piece;
-    const struct node *node = &graph->nodes.at[producer];
+    int n;
+    const struct node *node = made_by(graph, tensor, OP_Pad);
+    if (!node) return piece;
     const int64_t *begin = attr_ints(node, "begin", &n), *end = attr_ints(node, "end", &n);
     for (int d = 0; d < n; d++) {
         if (!begin[d] && !end[d]) continue;
@@ -260,9 +259,8 @@ static void tell_untrained(const struct autodiff *a) {
 
 /* The tensor in whose memory this one lies: the operand of all views that lead to it. */
 static int seen_tensor(const struct graph *graph, int tensor) {
-    for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;
-         tensor = graph->nodes.at[producer].inputs[0])
-        if (graph->nodes.at[producer].op->kind != OP_VIEW) break;
+    const struct node *view;
+    while ((view = graph_producer(graph, tensor)) && view->op->kind == OP_VIEW) tensor = view->inputs[0];
     return tensor;
 }
 

@@ -6,8 +6,6 @@
  * the products of its gradients have too; fp8_a and fp8_b, "FORMAT:NAME" of each operand's format and scale; and of
  * the forward product fp8_dy, the same of the gradient of its result. A tensor that several layers read has one
  * scale. */
-#include "passes/train/fp8.h"
-
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +26,8 @@ static int read_count(const char *text, double most, double *value) {
     return end != text && !*end && *value >= 0 && *value <= most ? 0 : -1;
 }
 
-static int set_key(struct fp8 *fp8, const char *key, const char *value, struct arena *arena) {
+static int set_key(void *env, const char *key, const char *value, struct arena *arena) {
+    struct fp8 *fp8 = env;
     bool exclude = strcmp(key, "exclude") == 0;
     if (exclude || strcmp(key, "include") == 0) {
         VEC_PUSH(arena, &fp8->rules, (struct fp8_rule){value, exclude});
@@ -38,19 +37,9 @@ static int set_key(struct fp8 *fp8, const char *key, const char *value, struct a
     return strcmp(key, "margin") == 0 ? read_count(value, 64, &fp8->margin) : -1;
 }
 
-/* One "key=value". */
-static int read_key(struct fp8 *fp8, const char *text, size_t length, struct arena *arena, struct diags *diags) {
-    size_t equals = strcspn(text, "=");
-    if (equals + 1 < length && set_key(fp8, arena_copy(arena, text, equals),
-                                       arena_copy(arena, text + equals + 1, length - equals - 1), arena) == 0)
-        return 0;
-    diag_error(diags, 205, EXIT_USAGE, "--fp8", "--fp8 has no option %s",
-               diag_quote(diags, arena_copy(arena, text, length)));
-    diag_note(diags, "its options are include=GLOB exclude=GLOB history=STEPS margin=N");
-    return -1;
-}
-
 int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct diags *diags) {
+    static const struct key_options keys = {"--fp8", "--fp8", "include=GLOB exclude=GLOB history=STEPS margin=N", NULL,
+                                            set_key};
     static const struct { const char *name, *gradient; } recipes[] = {{"hybrid", "e5m2"}, {"e4m3", "e4m3"}};
     *fp8 = (struct fp8){.text = text, .history = HISTORY};
     if (!text) return 0;
@@ -60,18 +49,7 @@ int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct dia
             fp8->gradient = recipes[i].gradient;
     if (!fp8->gradient)
         return diag_error(diags, 202, EXIT_USAGE, "--fp8", "'%.*s' is neither hybrid nor e4m3", (int)name, text);
-    for (const char *at = text + name; *at;) {
-        size_t length = strcspn(++at, ",");
-        if (read_key(fp8, at, length, arena, diags) < 0) return -1;
-        at += length;
-    }
-    return 0;
-}
-
-bool fp8_includes(const struct fp8 *fp8, const char *layer) {
-    for (int i = 0; i < fp8->rules.n; i++)
-        if (!fp8->rules.at[i].exclude && fnmatch(fp8->rules.at[i].pattern, layer, 0) == 0) return true;
-    return false;
+    return key_options_read(&keys, text, fp8, arena, diags);
 }
 
 /* The layers ------------------------------------------------------------------------------------------------------- */
@@ -90,8 +68,8 @@ struct marking {
 /* The stored matrix, possibly cast, that the product reads as its second operand; -1 if there is none. */
 static int weight_of(const struct graph *graph, const struct node *node) {
     if (node->op->id != OP_MatMul || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
-    int w = node->inputs[1], producer = graph->tensors.at[w].producer;
-    if (producer >= 0 && graph->nodes.at[producer].op->id == OP_Cast) w = graph->nodes.at[producer].inputs[0];
+    const struct node *cast = made_by(graph, node->inputs[1], OP_Cast);
+    const int w = cast ? cast->inputs[0] : node->inputs[1];
     const struct tensor *weight = &graph->tensors.at[w];
     return weight->kind == TENSOR_WEIGHT && weight->ndim == 2 && rt_dtype_is_float(weight->dtype) ? w : -1;
 }

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "passes/train/loss_scale.h"
+#include "ir/build.h"
+#include "passes/train/training.h"
 
 #define EXPONENT "loss_scale.exponent"
 

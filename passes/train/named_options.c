@@ -89,3 +89,19 @@ double named_options_value(const struct named_options *options, const char *name
         if (strcmp(options->at[i].name, name) == 0) return options->at[i].value;
     return fallback;
 }
+
+int key_options_read(const struct key_options *options, const char *text, void *env, struct arena *arena,
+                     struct diags *diags) {
+    for (const char *at = text + strcspn(text, ":"); *at;) {
+        const char *setting = arena_copy(arena, at + 1, strcspn(at + 1, ","));
+        const char *key = arena_copy(arena, setting, strcspn(setting, "="));
+        const char *value = setting[strlen(key)] ? setting + strlen(key) + 1 : options->flag;
+        if (!value || !*value || options->set(env, key, value, arena) < 0) {
+            diag_error(diags, 205, EXIT_USAGE, options->option, "%s has no option %s", options->what,
+                       diag_quote(diags, setting));
+            return diag_note(diags, "its options are %s", options->takes), -1;
+        }
+        at += 1 + strlen(setting);
+    }
+    return 0;
+}

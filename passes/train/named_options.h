@@ -33,6 +33,17 @@ int named_options_set(struct named_options *options, const char *text, size_t le
  * diagnostic (E0205). */
 int named_options_set_all(struct named_options *options, const char *list, double least, struct diags *diags);
 
+/* Options that are not numbers alone, behind the colon of "NAME:key=value,..". set() takes them one by one and returns
+ * -1 for what it does not know. flag: the value of a key without one; NULL: it must have one. */
+struct key_options {
+    const char *option, *what, *takes; /* for diagnostics: "--amp", "mixed precision", the keys */
+    const char *flag;
+    int (*set)(void *env, const char *key, const char *value, struct arena *arena);
+};
+/* 0, or -1 after a diagnostic (E0205). */
+int key_options_read(const struct key_options *options, const char *text, void *env, struct arena *arena,
+                     struct diags *diags);
+
 /* The value of the option; `fallback` if the row has no option of that name. */
 double named_options_value(const struct named_options *options, const char *name, double fallback);
 

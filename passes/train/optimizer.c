@@ -7,7 +7,6 @@
  * gradients by one factor, for mean and clipping, and applies the optimizer. All of these are ordinary nodes, so a plan
  * splits and reduces them like the forward graph: the norm of split parameters is a partial sum. The runtime calls the
  * phases one by one, and so may a user's program. */
-#include "passes/train/loss_scale.h"
 #include "passes/train/training.h"
 
 #include <math.h>
@@ -288,50 +287,32 @@ static bool add_name(struct optimizing *o, struct build_scope *scope, const char
     return cast >= 0;
 }
 
-/* The parameter, "p", and its states, by the names of the row. */
-struct kept {
-    int n;
-    struct {
-        const char *name;
-        int tensor;
-    } at[NAMED_OPTIONS_MAX];
-};
-
-static void add_kept(struct kept *kept, const char *name, int tensor) {
-    if (kept->n == NAMED_OPTIONS_MAX) BUG("the optimizer has more than %d states", NAMED_OPTIONS_MAX);
-    kept->at[kept->n].name = name;
-    kept->at[kept->n++].tensor = tensor;
-}
-
-static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct kept *kept) {
-    kept->n = 0;
+/* Lists the parameter, "p", and its states, by the names of the row. */
+static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct build_scope *kept) {
+    *kept = (struct build_scope){.n = 0};
     for (const char *at = states; *at; at += strspn(at, " ")) {
         const char *name = arena_copy(o->graph->arena, at, strcspn(at, " "));
-        add_kept(kept, name, add_state(o, name, p->weight, false));
+        build_scope_tensor(kept, name, add_state(o, name, p->weight, false));
         at += strlen(name);
     }
-    add_kept(kept, "p", p->weight);
-}
-
-static int kept_tensor(const struct kept *kept, const char *name) {
-    for (int i = 0; i < kept->n; i++)
-        if (strcmp(kept->at[i].name, name) == 0) return kept->at[i].tensor;
-    BUG("the optimizer has no state '%s'", name);
+    build_scope_tensor(kept, "p", p->weight);
 }
 
 /* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped. Later
  * statements read the new value, so that the whole update can be fused (Note [One pass] in fuse_elementwise.c). */
-static int assign(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *statement) {
+static int assign(struct optimizing *o, struct build_scope *scope, const struct build_scope *kept,
+                  const char *statement) {
     const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
     int value = build_expr(&o->builder, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
     if (value < 0 || o->scale.good < 0) return value;
-    int old = build_cast(&o->builder, kept_tensor(kept, name), scope->dtype);
+    int old = build_cast(&o->builder, value_of(kept, name), scope->dtype);
     value = old < 0 ? -1 : build(&o->builder, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
     build_scope_tensor(scope, name, value);
     return value;
 }
 
-static int assign_all(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *text) {
+static int assign_all(struct optimizing *o, struct build_scope *scope, const struct build_scope *kept,
+                      const char *text) {
     for (const char *at = text; *at; at += strspn(at, "; ")) {
         size_t length = strcspn(at, ";");
         if (assign(o, scope, kept, arena_copy(o->graph->arena, at, length)) < 0) return -1;
@@ -344,8 +325,7 @@ static int assign_all(struct optimizing *o, struct build_scope *scope, const str
 static int update(struct optimizing *o, struct parameter *p) {
     struct group *group = group_of(o, p);
     const struct optimizer *row = group->optimizer->row;
-    struct kept kept;
-    struct build_scope scope;
+    struct build_scope kept, scope;
     enum rt_dtype dtype = op_summed_in(o->graph->tensors.at[p->weight].dtype);
     o->builder.node = name_for(o, p, arena_printf(o->graph->arena, "%s_update", row->name));
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
@@ -355,15 +335,15 @@ static int update(struct optimizing *o, struct parameter *p) {
     if (!add_name(o, &scope, "g", gradient)) return -1;
     list_kept(o, p, row->states, &kept);
     for (int i = 0; i < kept.n; i++)
-        if (!add_name(o, &scope, kept.at[i].name, kept.at[i].tensor)) return -1;
+        if (!add_name(o, &scope, kept.names[i].name, kept.names[i].tensor)) return -1;
     bool decays = named_options_value(&group->optimizer->options, "weight_decay", 0) != 0;
     if (decays && build_expr(&o->builder, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
     if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
     for (int i = 0; i < kept.n; i++) {
-        int stored = kept.at[i].tensor;
-        int value = build_cast(&o->builder, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
+        int stored = kept.names[i].tensor;
+        int value = build_cast(&o->builder, value_of(&scope, kept.names[i].name), o->graph->tensors.at[stored].dtype);
         if (value < 0) return -1;
-        name_as(o, value, o->graph->tensors.at[p->weight].name, kept.at[i].name);
+        name_as(o, value, o->graph->tensors.at[p->weight].name, kept.names[i].name);
         graph_add_update(o->graph, stored, value);
     }
     return 0;

@@ -6,12 +6,12 @@
  * of 16 bytes. So an operand of the other orientation is transposed after quantisation, and the extents of each
  * rank's product must be multiples of 16. If the product of a layer or of one of its gradients is split otherwise,
  * the whole layer is not quantised. */
-#include "passes/train/fp8.h"
-
+#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
 #include "ir/base/map.h"
+#include "ir/base/str.h"
 #include "ir/build.h"
 #include "ir/dims.h"
 #include "passes/pipeline.h"
@@ -76,10 +76,11 @@ static int64_t misfit(const struct graph *graph, const struct dims *dims, const 
     return misfit_within(&cuts, 0, dims->factor[factor].extent);
 }
 
-static const struct dims *dims_of(const struct graph *graph, const struct node *node, struct dims *dims) {
-    const char *why;
-    if (dims_bind(graph->arena, graph, node, dims, &why) < 0) BUG("%s: %s", node->name, why);
-    return dims;
+/* True if the name of the layer matches an include rule. */
+static bool includes(const struct fp8 *fp8, const char *layer) {
+    for (int i = 0; i < fp8->rules.n; i++)
+        if (!fp8->rules.at[i].exclude && fnmatch(fp8->rules.at[i].pattern, layer, 0) == 0) return true;
+    return false;
 }
 
 static int refuse_layer(struct quantizing *q, const struct node *node, int64_t part) {
@@ -89,7 +90,7 @@ static int refuse_layer(struct quantizing *q, const struct node *node, int64_t p
     const char *why =
         arena_printf(diags->arena, "a rank's shard of %s has an extent of %lld, which is not a multiple of %d",
                      node->name, (long long)part, FP8_MULTIPLE);
-    if (fp8_includes(&q->training->fp8, layer))
+    if (includes(&q->training->fp8, layer))
         return diag_error(diags, 425, EXIT_LIMIT, layer, "--fp8 includes this layer: %s", why);
     diag_remark(diags, layer, "fp8: this layer is not converted to 8-bit floats: %s", why);
     return 0;
@@ -104,7 +105,7 @@ static int prove(struct quantizing *q) {
         struct dims dims;
         if (!layer || map_get(&q->layers, layer, strlen(layer)) == 1) continue;
         map_put(&q->layers, layer, strlen(layer), 0);
-        dims_of(graph, node, &dims);
+        dims_bind_checked(graph->arena, graph, node, &dims);
         for (int f = 0; f < dims.nfactors; f++) {
             int64_t part = misfit(graph, &dims, node, f);
             if (part < 0) continue;
@@ -169,7 +170,7 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
     struct graph *graph = q->builder.graph;
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
     struct dims dims;
-    dims_of(graph, node, &dims);
+    dims_bind_checked(graph->arena, graph, node, &dims);
     for (int c = 0; c < as->ncuts; c++) {
         const struct placement *held = &as->cuts[c].placement;
         struct cut_option options[RT_MAX_NDIM];
@@ -181,25 +182,12 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
     }
 }
 
-/* The layout that the product needs of its operand. */
-static struct layout layout_of(const struct graph *graph, const struct dims *dims, const struct node *node,
-                               int operand) {
-    struct layout layout = {0};
-    int axes[RT_LAYOUT_AXES];
-    dims_outermost_first(node->split, graph->mesh.naxes, axes);
-    for (int i = 0; i < graph->mesh.naxes; i++)
-        layout_place(graph->arena, &layout, axes[i], dims_placement(dims, operand, &node->split[axes[i]]));
-    return layout;
-}
-
 static const char *codes_key(const struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
-    const char *key = arena_printf(q->builder.graph->arena, "%d %s", tensor, mark);
-    for (int c = 0; c < as->ncuts; c++) {
-        const struct placement *held = &as->cuts[c].placement;
-        key = arena_printf(q->builder.graph->arena, "%s %d:%d/%d/%lld/%lld", key, as->cuts[c].axis, (int)held->kind,
-                           held->dim, (long long)held->blocks, (long long)held->grain);
-    }
-    return key;
+    struct strbuf key;
+    strbuf_init(&key, q->builder.graph->arena);
+    strbuf_printf(&key, "%d %s", tensor, mark);
+    layout_put_key(&key, as);
+    return strbuf_text(&key);
 }
 
 /* Quantises the tensor in a layout. A tensor that is quantised a second time, in another layout or recomputed, has
@@ -219,7 +207,7 @@ static int quantise(struct quantizing *q, int tensor, const char *mark, const st
 static int codes_of(struct quantizing *q, const struct dims *dims, const struct node *node, int operand, bool turned) {
     static const int64_t perm[] = {1, 0};
     const char *mark = attr_text(node, operand ? "fp8_b" : "fp8_a", "");
-    const struct layout as = layout_of(q->builder.graph, dims, node, operand);
+    const struct layout as = dims_layout_wanted(q->builder.graph, dims, node, operand);
     const char *key = codes_key(q, node->inputs[operand], mark, &as);
     int known = map_get(&q->codes_of, key, strlen(key));
     if (known < 0) {
@@ -242,7 +230,7 @@ static void cut_product(struct quantizing *q, int tensor, const struct dims *fro
     struct graph *graph = q->builder.graph;
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
     struct dims dims;
-    dims_of(graph, node, &dims);
+    dims_bind_checked(graph->arena, graph, node, &dims);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         node->split[axis] = like->split[axis];
         if (like->split[axis].factor >= 0)
@@ -254,7 +242,7 @@ static int multiply(struct quantizing *q, int id) {
     struct graph *graph = q->builder.graph;
     const struct node node = graph->nodes.at[id];
     struct dims dims;
-    dims_of(graph, &node, &dims);
+    dims_bind_checked(graph->arena, graph, &node, &dims);
     q->builder.node = node.name;
     const char *mark_a = attr_text(&node, "fp8_a", ""), *mark_b = attr_text(&node, "fp8_b", "");
     meet_scale(q, mark_a, node.phase);
@@ -432,8 +420,8 @@ static void follow_operands(struct graph *graph) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         int stage = 0;
         for (int k = 0; k < node->ninputs && node->stage == STAGE_ALL; k++) {
-            const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
-            if (producer >= 0 && graph->nodes.at[producer].stage > stage) stage = graph->nodes.at[producer].stage;
+            const struct node *producer = graph_producer(graph, node->inputs[k]);
+            if (producer && producer->stage > stage) stage = producer->stage;
         }
         if (node->stage == STAGE_ALL) node->stage = stage;
     }

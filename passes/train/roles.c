@@ -25,7 +25,8 @@ static const struct role_rule rules[] = {
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
-const struct role_rule *role_rule_for(unsigned evidence) {
+/* The first rule that applies to the evidence; NULL: none, the weight is a parameter. */
+static const struct role_rule *role_rule_for(unsigned evidence) {
     for (int i = 0; i < RULES; i++)
         if ((evidence & rules[i].needs) == rules[i].needs && !(evidence & rules[i].excludes)) return &rules[i];
     return NULL;

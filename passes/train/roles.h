@@ -59,7 +59,4 @@ unsigned evidence_of(const struct evidence *evidence, int weight);
 /* The names of module members among the weight's sources, separated by ", "; NULL: none. */
 const char *evidence_members(const struct evidence *evidence, int weight);
 
-/* The first rule that applies to the evidence; NULL: none, the weight is a parameter. */
-const struct role_rule *role_rule_for(unsigned evidence);
-
 #endif

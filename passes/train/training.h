@@ -52,7 +52,9 @@ struct init_rule {
     struct named_options options;
 };
 
-/* --amp (amp.h). */
+/* Mixed precision (--amp): products compute in 16-bit floats; parameters, the optimizer and operators that need the
+ * range of f32 stay f32. Which operators compute in which type is as in torch.autocast (amp.def); loss scaling is
+ * that of torch.cuda.amp.GradScaler (PyTorch 2). */
 /* The precision in which autocast computes a node. ALLOW: the 16-bit type. DENY: f32. PROMOTE: the 16-bit type if all
  * computed operands have it, else f32. */
 enum amp_cast { AMP_PROMOTE, AMP_ALLOW, AMP_DENY };
@@ -72,7 +74,21 @@ struct amp {
     bool skip;              /* a step with non-finite gradients updates nothing */
 };
 
-/* --fp8 (fp8.h). */
+/* Parses "fp16:loss_scale=1024,deny=*head*": 0, or -1 after a diagnostic. NULL: no mixed precision. */
+int amp_parse(struct amp *amp, const char *text, struct arena *arena, struct diags *diags);
+
+/* Linear layers in 8-bit floats with delayed scaling (--fp8), as in NVIDIA's TransformerEngine: recipe DelayedScaling
+ * with its margin and amax_history_len, algorithm max, updated after every step of the optimizer.
+ *
+ * Note [Delayed scaling]
+ * Three tensors of a layer are quantised: x, w, and dy, the gradient of its result. For each of them a history keeps
+ * the largest magnitude of every step. A tensor is multiplied by its scale before it is rounded to 8 bits:
+ *
+ *   scale = largest number of the format / (2^margin * largest magnitude in the history)
+ *
+ * The scale changes only after a step, so that all micro-batches and all ranks use the same. Before the first
+ * magnitude is known it is 1; that of dy is 1 / the first loss scale, by which gradients are multiplied. Magnitudes
+ * that are not finite are left out. */
 struct fp8_rule {
     const char *pattern; /* a glob over node names */
     bool exclude;
@@ -84,6 +100,12 @@ struct fp8 {
     VEC(struct fp8_rule) rules;
     double history, margin; /* amax history in steps; margin as a power of two */
 };
+
+/* Parses "hybrid:include=GLOB,exclude=GLOB,history=16": 0, or -1 after a diagnostic. NULL: no 8-bit floats. */
+int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct diags *diags);
+
+/* Libraries need rows of a multiple of 16 bytes: the extents of each rank's product must be multiples of this. */
+enum { FP8_MULTIPLE = 16 };
 
 struct training {
     struct optimizer_choice optimizer;
@@ -110,10 +132,6 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
  * which ONNX allows more. */
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
 
-/* True if the glob matches the weight's name, or that of the parameter from which the exporter transposed or reshaped
- * it. */
-bool weight_is_called(const struct tensor *weight, const char *pattern);
-
 /* The last --param rule that matches the weight; NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);
 
@@ -134,5 +152,28 @@ struct init_values init_values_of(const struct init_rule *rule, const struct ten
 struct weight_roles;
 int parameter_rules_check(const struct training *training, const struct graph *graph, const struct weight_roles *roles,
                           struct diags *diags);
+
+/* Dynamic loss scaling: the factor by which the loss is multiplied, and its change after every step. Semantics of
+ * torch.cuda.amp.GradScaler (PyTorch 2). */
+struct build;
+
+/* The tensors of loss scaling: scalars in f64 unless said otherwise; -1: none. */
+struct loss_scale {
+    int exponent; /* STATE: the scale is amp->loss_scale * 2^exponent */
+    int scale;
+    int good;    /* bool: all gradients of the step are finite */
+    int skipped; /* STATE: number of steps skipped so far */
+};
+
+/* To be called before autodiff: adds the states and returns the scale, which is the gradient of the loss; -1: no loss
+ * scaling, or after a diagnostic. */
+int loss_scale_begin(struct build *builder, const struct amp *amp);
+/* Finds the tensors that loss_scale_begin added to the graph. */
+struct loss_scale loss_scale_find(struct build *builder, const struct amp *amp);
+/* Sets scale->good and scale->skipped from the norm of all gradients (f64), and adds the metrics. 0, or -1 after a
+ * diagnostic. */
+int loss_scale_judge(struct build *builder, const struct amp *amp, struct loss_scale *scale, int norm);
+/* Adds the updates of the states, which give the scale of the next step. 0, or -1 after a diagnostic. */
+int loss_scale_end(struct build *builder, const struct amp *amp, const struct loss_scale *scale);
 
 #endif

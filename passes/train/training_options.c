@@ -152,7 +152,9 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
     return 0;
 }
 
-bool weight_is_called(const struct tensor *weight, const char *pattern) {
+/* True if the glob matches the weight's name, or that of the parameter from which the exporter transposed or reshaped
+ * it. */
+static bool weight_is_called(const struct tensor *weight, const char *pattern) {
     return fnmatch(pattern, weight->name, 0) == 0 ||
            (weight->mark == MARK_MOVED && fnmatch(pattern, weight->sources, 0) == 0);
 }

@@ -19,7 +19,6 @@
 #include "ir/base/str.h"
 #include "ir/dims.h"
 #include "ir/expr/eval.h"
-#include "ir/infer.h"
 #include "ir/op.h"
 #include "runtime/base/number/checked.h"
 #include "tests/ir/golden.h"

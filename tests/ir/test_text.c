@@ -10,7 +10,6 @@
 
 #include "ir/base/str.h"
 #include "ir/dims.h"
-#include "ir/infer.h"
 #include "ir/number.h"
 #include "ir/op.h"
 #include "ir/text.h"

@@ -47,13 +47,13 @@ static void parts_of_a_tensor_have_distances_of_their_own(void **state) {
     (void)state;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
-    assert_int_equal(reuse.end[SMALL] - reuse.first[SMALL], 1);
-    assert_int_equal(reuse.end[LARGE] - reuse.first[LARGE], 2);
-    assert_int_equal(reuse.first[LARGE], reuse.first[SMALL]);
+    assert_int_equal(reuse.pieces.end[SMALL] - reuse.pieces.first[SMALL], 1);
+    assert_int_equal(reuse.pieces.end[LARGE] - reuse.pieces.first[LARGE], 2);
+    assert_int_equal(reuse.pieces.first[LARGE], reuse.pieces.first[SMALL]);
     touch(&reuse, SMALL);
     touch(&reuse, WEIGHT);
-    assert_true(reuse_distance(&reuse, reuse.first[LARGE]) == 128);     /* where SMALL is */
-    assert_true(reuse_distance(&reuse, reuse.first[LARGE] + 1) == 384); /* never touched: all of the memory */
+    assert_true(reuse_distance(&reuse, reuse.pieces.first[LARGE]) == 128);     /* where SMALL is */
+    assert_true(reuse_distance(&reuse, reuse.pieces.first[LARGE] + 1) == 384); /* never touched: all of the memory */
     arena_free(&f.arena);
 }
 
@@ -64,8 +64,8 @@ static void distances_are_at_most_the_whole_memory(void **state) {
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
     touch(&reuse, SMALL);
     for (int i = 0; i < 10; i++) touch(&reuse, WEIGHT);
-    assert_true(reuse_distance(&reuse, reuse.first[SMALL]) == 384);
-    assert_true(reuse_distance(&reuse, reuse.first[WEIGHT]) == 0);
+    assert_true(reuse_distance(&reuse, reuse.pieces.first[SMALL]) == 384);
+    assert_true(reuse_distance(&reuse, reuse.pieces.first[WEIGHT]) == 0);
     arena_free(&f.arena);
 }
 
@@ -75,7 +75,7 @@ static void a_tensor_of_other_ranks_has_no_pieces(void **state) {
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
     touch(&reuse, MISSING);
-    assert_int_equal(reuse.first[MISSING], reuse.end[MISSING]);
+    assert_int_equal(reuse.pieces.first[MISSING], reuse.pieces.end[MISSING]);
     assert_true(reuse.now == 0);
     arena_free(&f.arena);
 }

@@ -8,7 +8,6 @@
 #include "frontend/driver/files/weight_files.h"
 #include "frontend/import/import.h"
 #include "ir/base/str.h"
-#include "ir/samples.h"
 #include "runtime/base/io/file.h"
 
 enum rt_dtype job_dtype(const struct job *job) {

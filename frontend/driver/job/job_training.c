@@ -4,8 +4,6 @@
 
 #include "frontend/driver/job/job.h"
 #include "frontend/import/import.h"
-#include "passes/train/amp.h"
-#include "passes/train/fp8.h"
 #include "passes/plan/recompute.h"
 #include "passes/plan/schedule/schedules.h"
 

@@ -296,7 +296,7 @@ static double tied_gradients(const struct search *search, const struct candidate
 }
 
 /* Those that the first stage keeps: in two slots, and with several stages on a rank in four
- * (passes/place/messages.h). */
+ * (passes/place/schedule.c). */
 static double tied_slots(const struct search *search, const struct candidate *c) {
     const double slots = c->law->chunks > 1 ? 4 : 2;
     return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
