@@ -18,6 +18,7 @@
 
 #include "codegen/text/embedded.h"
 #include "codegen/program.h"
+#include "codegen/text/layout.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
@@ -157,6 +158,25 @@ static void test_every_template_has_a_target(void **state) {
     }
 }
 
+/* Lines that can be broken are, and members that are zero are left out. */
+static void test_layout(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    for (int t = 0; targets[t]; t++) {
+        const struct program program = make_program(&arena, targets[t]);
+        for (int i = 0; i < program.files.n; i++) {
+            const struct program_file *file = &program.files.at[i];
+            const char *text = arena_copy(&arena, file->bytes, file->count), *dot = strrchr(file->path, '.');
+            if (!dot || !strstr(".c .h .cu", dot)) continue;
+            for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line != 0)
+                if (strcspn(line, "\n") > LAYOUT_COLUMNS) fail_msg("%s: %.*s", file->path, LAYOUT_COLUMNS, line);
+            if (strstr(text, " = 0,") || strstr(text, " = NULL,")) fail_msg("%s has members that are zero", file->path);
+        }
+    }
+    arena_free(&arena);
+}
+
 static void test_templates_are_c(void **state) {
     struct arena arena;
     char dir[] = "/tmp/rankc-templates-XXXXXX";
@@ -183,6 +203,7 @@ static void test_templates_are_c(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_target_is_one_struct),
+        cmocka_unit_test(test_layout),
         cmocka_unit_test(test_every_template_has_a_target),
         cmocka_unit_test(test_templates_are_c),
     };
