@@ -57,7 +57,7 @@ def number(options, name, otherwise=1):
 def is_compared(options):
     """True if the stages have two layers, and equal numbers of ranks."""
     ranks = number(options, "pipeline")
-    chunks = number(options, ":v", 2 if "zb-v" in options else 1)
+    chunks = number(options, ":v", 2 if "zb-v" in options or "chimera" in options else 1)
     return "@" not in options and (ranks == 1 or 2 * ranks * chunks <= LAYERS)
 
 

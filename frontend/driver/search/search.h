@@ -69,15 +69,15 @@ struct outcome {
     const char *refused;         /* NULL: it was planned */
 };
 
-/* How a schedule differs from 1f1b: stages of each rank, ranks of each stage, and the part of its waiting:
- * `waiting` with `enough` times as many micro-batches as there are pipeline ranks, `few` with a single one. A rank
- * keeps the activations of at most `slots` times as many micro-batches as there are pipeline ranks. `kept`: times
+/* How a schedule differs from 1f1b: stages of each rank, and the part of its waiting: `waiting` with `enough` times as
+ * many micro-batches as there are pipeline ranks, `few` with a single one, and with more than `most` times as many. A
+ * rank keeps the activations of at most `slots` times as many micro-batches as there are pipeline ranks. `kept`: times
  * those of a micro-batch in a program without stages, where more of them share memory; `kept_full`: of one that
  * recomputes all layers, besides what crosses the boundaries of stages. */
 struct schedule_law {
     const char *name;
     int chunks;
-    double waiting, few, enough, slots, kept, kept_full;
+    double waiting, few, enough, most, slots, kept, kept_full;
 };
 
 struct candidate {

@@ -1,4 +1,5 @@
 /* The candidates of a search, and the options that ask for them. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,16 +69,16 @@ struct options search_options(const struct options *given, const struct candidat
 /* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
  * micro-batches in flight. */
 static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1.0 / stages, 1, 1, 1.5, 1.2 + 0.01 * stages, 1.2};
+    return (struct schedule_law){"interleaved", stages, 1.0 / stages, 1, 1, INFINITY, 1.5, 1.2 + 0.01 * stages, 1.2};
 }
 
-static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, 1, 1.2, 1.2};
+static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, INFINITY, 1, 1.2, 1.2};
 
 static const struct schedule_law *law_of(const char *schedule, struct arena *arena) {
-    static const struct schedule_law laws[] = {{"zb-h1", 1, 1.0 / 3, 0.75, 1, 0.8, 1.6, 1.6},
-                                               {"zb-h2", 1, 0, 0.75, 2, 1.3, 1.6, 1.6},
-                                               {"zb-v", 2, 1.0 / 6, 0.75, 2, 1.5, 1.2, 1.2},
-                                               {"chimera", 2, 0.67, 1, 1, 1, 1.2, 1.2}};
+    static const struct schedule_law laws[] = {{"zb-h1", 1, 1.0 / 3, 0.75, 1, INFINITY, 0.8, 1.6, 1.6},
+                                               {"zb-h2", 1, 0, 0.75, 2, INFINITY, 1.3, 1.6, 1.6},
+                                               {"zb-v", 2, 1.0 / 6, 0.75, 2, INFINITY, 1.5, 1.2, 1.2},
+                                               {"chimera", 2, 0.67, 1, 1, 1, 1, 1.2, 1.2}};
     static const char interleaved[] = "interleaved";
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         if (schedule && strcmp(laws[i].name, schedule) == 0) return &laws[i];
@@ -321,8 +322,7 @@ static void add_interleaved(const struct listing *l, struct candidate candidate)
 }
 
 /* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
- * recomputation would not. With more micro-batches than pipeline ranks, those of chimera wait as long as those of
- * 1f1b. */
+ * recomputation would not. With twice as many micro-batches as pipeline ranks, chimera waits as long as 1f1b. */
 static void add_schedules(const struct listing *l, struct candidate candidate) {
     const int ranks = search_ways(&candidate, AXIS_PIPELINE);
     const bool varies = l->trains && ranks > 1 && !search_own(&candidate) && !l->options->given[OPT_SCHEDULE];
@@ -333,7 +333,7 @@ static void add_schedules(const struct listing *l, struct candidate candidate) {
                      {"zb-h1", varies && !candidate.decisions.recompute},
                      {"zb-h2", varies && !candidate.decisions.recompute},
                      {"zb-v", varies && !candidate.decisions.recompute},
-                     {"chimera", varies && search_micro_batches(l->options, &candidate) <= ranks}};
+                     {"chimera", varies && search_micro_batches(l->options, &candidate) <= 2 * ranks}};
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
         candidate.decisions.schedule = schedules[s].name;
         if (schedules[s].listed) add(l, candidate);

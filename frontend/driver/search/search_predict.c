@@ -280,6 +280,7 @@ double search_rest(const struct outcome *outcome) {
 /* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
 static double waiting_part(const struct schedule_law *law, double stages, double micro) {
     const double enough = law->enough * stages;
+    if (micro > law->most * stages) return law->few;
     return micro >= enough ? law->waiting : law->few + (law->waiting - law->few) * (micro - 1) / (enough - 1);
 }
 
