@@ -18,6 +18,16 @@ enum verifying { VERIFY_PASSES, VERIFY_END, VERIFY_NEVER };
 struct machine;
 struct policy_plugin;
 
+struct rank_class; /* passes/rank/rankplan.h */
+
+/* A target's kernel of an operator, beside the operator's row. */
+struct target_kernel {
+    bool missing; /* there is none */
+    bool halves;  /* it takes 16-bit floats, too */
+    /* Bytes of workspace that it needs for a node; NULL: none. */
+    int64_t (*scratch)(const struct graph *graph, const struct rank_class *class, const struct node *node);
+};
+
 struct pass_context {
     const char *policy; /* name of a row of policies.def */
     struct decisions decisions;
@@ -34,8 +44,7 @@ struct pass_context {
     bool block_epilogues;
     bool row_programs; /* kernels are written for Rows and Columns (ir/expr/row_program.h) */
     enum attention_kind attention;
-    /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
-    const enum op_id *halves;
+    const struct target_kernel *kernels; /* by enum op_id, that of operators of the user last; NULL: the rows say all */
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct weight_roles *roles;      /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
     enum verifying verifying;        /* when pipeline_run verifies the graph */

@@ -37,6 +37,11 @@ static int operand_tensor(const struct local *local, const char *operand) {
     return local->node.inputs[k];
 }
 
+/* x0, x1, .., y, y1, .. */
+static bool is_operand(const char *name) {
+    return strcmp(name, "y") == 0 || ((*name == 'x' || *name == 'y') && isdigit((unsigned char)name[1]) && !name[2]);
+}
+
 static const int64_t *shape_of(const struct local *local, int tensor) {
     return local->class->dims[tensor];
 }
@@ -113,12 +118,7 @@ static const char *factor_text(struct local *local, int factor, bool whole) {
     return arena_printf(local->out.arena, "%lld", (long long)extent);
 }
 
-/* The functions below write the variables of the same name (instruction.h). `argument`: the text in parentheses, or
- * "". */
-static void put_pointer(struct local *local, const char *name, const char *argument) {
-    (void)argument;
-    put_tensor(local, operand_tensor(local, name));
-}
+/* The functions below write the placeholders of the same name (instruction.h). */
 
 /* Writes the inputs from `first` on as an array of pointers. */
 static void put_pointers(struct local *local, int first) {
@@ -158,18 +158,15 @@ static struct runs runs_of(const struct local *local) {
     return runs;
 }
 
-static void put_row(struct local *local, const char *name, const char *argument) {
-    const int tensor = operand_tensor(local, argument);
-    (void)name;
+static void put_row(struct local *local, int tensor) {
     put_tensor(local, tensor);
     if (!in_runs(local)) return;
     const int64_t elements = rankplan_elements(local->class, local->graph, tensor);
     strbuf_printf(&local->out, " + row * %lld", (long long)(elements / runs_of(local).rows));
 }
 
-static void put_rows(struct local *local, const char *name, const char *argument) {
+static void put_rows(struct local *local) {
     const int result = local->node.outputs[0];
-    (void)name, (void)argument;
     const int64_t rows = product(shape_of(local, result), 0, tensor_of(local, result)->ndim - 1);
     if (!in_runs(local))
         strbuf_puts(&local->out, dims_text(local, result, 0, tensor_of(local, result)->ndim - 1));
@@ -179,8 +176,7 @@ static void put_rows(struct local *local, const char *name, const char *argument
         strbuf_printf(&local->out, "%lld", (long long)runs_of(local).length);
 }
 
-static void put_list(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_list(struct local *local) {
     put_pointers(local, 0);
 }
 
@@ -199,16 +195,12 @@ static void put_extents(struct local *local, int tensor, int n) {
     strbuf_putc(&local->out, '}');
 }
 
-static void put_shape(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    const int tensor = operand_tensor(local, argument);
+static void put_shape(struct local *local, int tensor) {
     put_extents(local, tensor, tensor_of(local, tensor)->ndim);
 }
 
 /* $strided(x0): pointer and strides in elements. */
-static void put_strided(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    const int tensor = operand_tensor(local, argument);
+static void put_strided(struct local *local, int tensor) {
     const struct strides strides = views_strides(local->plan, local->class, tensor);
     open_argument(local, local->kernels->target->arguments->structure, "rt_strided");
     put_tensor(local, tensor);
@@ -217,37 +209,30 @@ static void put_strided(struct local *local, const char *name, const char *argum
     strbuf_putc(&local->out, '}');
 }
 
-static void put_ndim(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    strbuf_printf(&local->out, "%d", tensor_of(local, operand_tensor(local, argument))->ndim);
+static void put_ndim(struct local *local, int tensor) {
+    strbuf_printf(&local->out, "%d", tensor_of(local, tensor)->ndim);
 }
 
-static void put_size(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    strbuf_puts(&local->out,
-                elements_text(local->kernels, local->graph, local->class, operand_tensor(local, argument)));
+static void put_size(struct local *local, int tensor) {
+    strbuf_puts(&local->out, elements_text(local->kernels, local->graph, local->class, tensor));
 }
 
 /* $flat: of a redistribution of slices, the elements that are divided, and the other axes that cut both operand and
  * result. */
-static void put_flat(struct local *local, const char *name, const char *argument) {
+static void put_flat(struct local *local) {
     const int from = op_moved_input(&local->node), to = local->node.outputs[0];
-    (void)name, (void)argument;
     strbuf_printf(&local->out, "%lld, 0x%x", (long long)rankplan_elements(local->class, local->graph, to),
                   layout_flat_axes(&tensor_of(local, from)->layout) & layout_flat_axes(&tensor_of(local, to)->layout) &
                       ~(1u << attr_int(&local->node, "mesh", 0)));
 }
 
 /* $each: 1 in the phases of a micro-batch, else 0. */
-static void put_each(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_each(struct local *local) {
     strbuf_putc(&local->out, local->node.phase < PHASE_REDUCE ? '1' : '0');
 }
 
-static void put_local_bytes(struct local *local, const char *name, const char *argument) {
-    const int tensor = operand_tensor(local, argument);
+static void put_local_bytes(struct local *local, int tensor) {
     const struct tensor *t = tensor_of(local, tensor);
-    (void)name;
     if (layout_flat_axes(&t->layout))
         strbuf_printf(&local->out, "%s * %zu", elements_text(local->kernels, local->graph, local->class, tensor),
                       rt_dtype_bytes(t->dtype));
@@ -255,22 +240,19 @@ static void put_local_bytes(struct local *local, const char *name, const char *a
         strbuf_printf(&local->out, "%lld", (long long)rankplan_bytes(local->class, local->graph, tensor));
 }
 
-static void put_aligned(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    const int tensor = operand_tensor(local, argument), ndim = tensor_of(local, local->node.outputs[0])->ndim;
+static void put_aligned(struct local *local, int tensor) {
+    const int ndim = tensor_of(local, local->node.outputs[0])->ndim;
     if (tensor < 0) return put_no_array(local);
     put_extents(local, tensor, ndim);
 }
 
-static void put_outer(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_outer(struct local *local, const char *argument) {
     const int axis = (int)attr_int(&local->node, argument, 0);
     strbuf_puts(&local->out, dims_text(local, local->node.outputs[0], 0, axis));
 }
 
-static void put_runs(struct local *local, const char *name, const char *argument) {
+static void put_runs(struct local *local, const char *argument) {
     const int axis = (int)attr_int(&local->node, argument, 0);
-    (void)name;
     if (!local->node.ninputs) return put_no_array(local);
     open_array(local, "int64_t");
     for (int k = 0; k < local->node.ninputs; k++) {
@@ -330,15 +312,13 @@ static void put_factor_start(struct local *local, int factor) {
     if (!*before) strbuf_putc(&local->out, '0');
 }
 
-static void put_start(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_start(struct local *local, const char *argument) {
     put_factor_start(local, dims_find(&local->dims, argument));
 }
 
 /* $gap, $jump: how many positions lie between the two runs that the rank has of a factor whose cut is mirrored; of
  * other factors 0. $jump is member `jump` of a structure, or nothing for 0. */
-static void put_gap(struct local *local, const char *name, const char *argument) {
-    const bool member = strcmp(name, "jump") == 0;
+static void put_gap_as(struct local *local, const char *argument, bool member) {
     const int factor = dims_find(&local->dims, argument);
     int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
     int64_t extent = local->dims.factor[factor].extent, length = extent;
@@ -361,10 +341,15 @@ static void put_gap(struct local *local, const char *name, const char *argument)
     else if (!member)
         strbuf_putc(&local->out, '0');
 }
+static void put_gap(struct local *local, const char *argument) {
+    put_gap_as(local, argument, false);
+}
+static void put_jump(struct local *local, const char *argument) {
+    put_gap_as(local, argument, true);
+}
 
 /* $starts: needs an operand each of whose dimensions is one factor or has extent 1. */
-static void put_starts(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_starts(struct local *local, const char *argument) {
     const struct operand *operand = &local->dims.operand[*argument == 'y' ? local->dims.ninputs : atoi(argument + 1)];
     if (!operand->ndim) return put_no_array(local);
     open_array(local, "int64_t");
@@ -378,9 +363,8 @@ static void put_starts(struct local *local, const char *name, const char *argume
     strbuf_putc(&local->out, '}');
 }
 
-static void put_whole(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    const int tensor = operand_tensor(local, argument), ndim = tensor_of(local, tensor)->ndim;
+static void put_whole(struct local *local, int tensor) {
+    const int ndim = tensor_of(local, tensor)->ndim;
     if (!ndim) return put_no_array(local);
     open_array(local, "int64_t");
     for (int d = 0; d < ndim; d++) strbuf_printf(&local->out, "%s%s", d ? ", " : "", whole_text(local, tensor, d));
@@ -389,11 +373,9 @@ static void put_whole(struct local *local, const char *name, const char *argumen
 
 /* $before, $behind: padding of the rank's part. It is that of the node, except in a dimension that is read through
  * windows (halos), where it depends on the rank and is computed at run time. */
-static void put_padding(struct local *local, const char *name, const char *argument) {
-    (void)argument;
-    bool before = strcmp(name, "before") == 0;
+static void put_padding(struct local *local, const char *argument) {
     int n, windowed[RT_MAX_NDIM];
-    const int64_t *padding = attr_ints(&local->node, before ? "begin" : "end", &n);
+    const int64_t *padding = attr_ints(&local->node, argument, &n);
     for (int d = 0; d < n; d++) windowed[d] = -1;
     for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
         int dim = dims_window_dim(&local->dims, 0, local->node.split[axis].factor);
@@ -405,62 +387,51 @@ static void put_padding(struct local *local, const char *name, const char *argum
         if (windowed[d] < 0)
             strbuf_printf(&local->out, "%lld", (long long)padding[d]);
         else
-            put_own_padding(local, windowed[d], before, padding[d]);
+            put_own_padding(local, windowed[d], strcmp(argument, "begin") == 0, padding[d]);
     }
     strbuf_putc(&local->out, '}');
 }
 
-static void put_extent(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_extent(struct local *local, const char *argument) {
     strbuf_puts(&local->out, factor_text(local, dims_find(&local->dims, argument), true));
 }
 
-static void put_type(struct local *local, const char *name, const char *argument) {
-    (void)argument;
-    int tensor = name[1] ? local->node.inputs[name[1] - '0'] : local->node.outputs[0];
+static void put_type(struct local *local, int tensor) {
     strbuf_puts(&local->out, rt_dtypes[tensor_of(local, tensor)->dtype].name);
 }
 
-static void put_bytes(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
-    strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, local->node.outputs[0])->dtype));
+static void put_bytes(struct local *local, int tensor) {
+    strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, tensor)->dtype));
 }
 
-static void put_dtype(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
-    strbuf_puts(&local->out, dtype_ids[tensor_of(local, local->node.outputs[0])->dtype]);
+static void put_dtype(struct local *local, int tensor) {
+    strbuf_puts(&local->out, dtype_ids[tensor_of(local, tensor)->dtype]);
 }
 
 /* $type(x1), $type(codes): the type of an operand, or the one that an attribute names. */
-static void put_type_of(struct local *local, const char *name, const char *argument) {
+static void put_type_of(struct local *local, const char *argument) {
     const char *named = attr_text(&local->node, argument, NULL);
-    (void)name;
     strbuf_puts(&local->out,
                 dtype_ids[named ? rt_dtype_by_name(named) : tensor_of(local, operand_tensor(local, argument))->dtype]);
 }
 
 /* $vector(x3): 1 if the operand is given and has a dimension. */
-static void put_vector(struct local *local, const char *name, const char *argument) {
-    const int tensor = operand_tensor(local, argument);
-    (void)name;
+static void put_vector(struct local *local, int tensor) {
     strbuf_putc(&local->out, tensor >= 0 && tensor_of(local, tensor)->ndim ? '1' : '0');
 }
 
 /* $indexed(x0): the extents after the first batch_dims (an attribute). */
-static void put_indexed(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    int tensor = operand_tensor(local, argument), batch = (int)attr_int(&local->node, "batch_dims", 0);
+static void put_indexed(struct local *local, int tensor) {
+    const int batch = (int)attr_int(&local->node, "batch_dims", 0);
     put_array(local, "int64_t", tensor_of(local, tensor)->ndim - batch, shape_of(local, tensor) + batch);
 }
 
-static void put_struct(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_struct(struct local *local, const char *argument) {
     open_argument(local, local->kernels->target->arguments->structure, argument);
 }
 
 /* $count: number of inputs. $count(x1): number of rows of an index tensor of shape (.., depth). */
-static void put_count(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_count(struct local *local, const char *argument) {
     const int tensor = *argument ? operand_tensor(local, argument) : -1;
     if (tensor < 0)
         strbuf_printf(&local->out, "%d", local->node.ninputs);
@@ -468,44 +439,38 @@ static void put_count(struct local *local, const char *name, const char *argumen
         strbuf_puts(&local->out, dims_text(local, tensor, 0, tensor_of(local, tensor)->ndim - 1));
 }
 
-static void put_depth(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_depth(struct local *local, int tensor) {
     put_dim(local, local->node.inputs[1], tensor_of(local, local->node.inputs[1])->ndim - 1);
 }
 
-static void put_is64(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    strbuf_puts(&local->out, tensor_of(local, operand_tensor(local, argument))->dtype == RT_I64 ? "1" : "0");
+static void put_is64(struct local *local, int tensor) {
+    strbuf_puts(&local->out, tensor_of(local, tensor)->dtype == RT_I64 ? "1" : "0");
 }
 
 /* $Thead: the type, and where the target's kernels have one the tile size of flash attention (runtime/cuda/flash.cuh):
  * _64 or _128, the smallest that holds a head of q, k and v. */
-static void put_head(struct local *local, const char *name, const char *argument) {
-    (void)name;
-    put_type(local, "T", argument);
+static void put_head(struct local *local) {
+    put_type(local, local->node.outputs[0]);
     if (!local->kernels->target->arguments->sized_heads) return;
     int64_t d = local->extent[dims_find(&local->dims, "d")], e = local->extent[dims_find(&local->dims, "e")];
     strbuf_puts(&local->out, d > 64 || e > 64 ? "_128" : "_64");
 }
 
 /* $fp8(format): the format of 8-bit floats that attribute `format` names. */
-static void put_fp8(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_fp8(struct local *local, const char *argument) {
     strbuf_puts(&local->out,
                 strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_FP8_E5M2" : "RT_FP8_E4M3");
 }
 
 /* $enum(cell): a text attribute in upper case. */
-static void put_enum(struct local *local, const char *name, const char *argument) {
-    (void)name;
+static void put_enum(struct local *local, const char *argument) {
     for (const char *c = attr_text(&local->node, argument, "none"); *c; c++)
         strbuf_putc(&local->out, (char)toupper((unsigned char)*c));
 }
 
 /* $around: extents before, of and after the redistributed dimension (complete along the mesh axis), and the cut's
  * blocks and grain. */
-static void put_around(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_around(struct local *local) {
     int dim = (int)attr_int(&local->node, "dim", 0), axis = (int)attr_int(&local->node, "mesh", 0),
         from = local->node.inputs[0], tensor = local->node.outputs[0], ndim = tensor_of(local, tensor)->ndim;
     const bool gathers = layout_along(&tensor_of(local, from)->layout, axis).kind == PLACED_PART;
@@ -520,16 +485,14 @@ static void put_around(struct local *local, const char *name, const char *argume
 
 /* $run_groups: into how many groups of ranks a gather in runs of rows is divided (Note [Runs of rows] in
  * runtime/core/redist.c). */
-static void put_groups(struct local *local, const char *name, const char *argument) {
+static void put_groups(struct local *local) {
     const int64_t items = product(shape_of(local, local->node.outputs[0]), 0, (int)attr_int(&local->node, "dim", 0));
-    (void)name, (void)argument;
     strbuf_printf(&local->out, "%lld", (long long)(items > 1 ? 1 : attr_int(&local->node, "runs", 1)));
 }
 
 /* $complete: number of dimensions and extents of the redistributed tensor: complete in the dimensions that are split
  * before or after, else those of the rank's part. */
-static void put_complete(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_complete(struct local *local) {
     int axis = (int)attr_int(&local->node, "mesh", 0), from = local->node.inputs[0], to = local->node.outputs[0];
     const int operands[] = {from, to};
     int64_t dims[RT_MAX_NDIM];
@@ -543,44 +506,37 @@ static void put_complete(struct local *local, const char *name, const char *argu
 }
 
 /* $held, $wanted: the dimension that the input or output of a redistribution is split along, and how ranks hold it. */
-static void put_placement(struct local *local, const char *name, const char *argument) {
-    (void)argument;
-    int axis = (int)attr_int(&local->node, "mesh", 0);
-    int tensor = *name == 'h' ? local->node.inputs[0] : local->node.outputs[0];
+static void put_placement(struct local *local, int tensor) {
+    const int axis = (int)attr_int(&local->node, "mesh", 0);
     strbuf_printf(&local->out, "%d, ", layout_along(&tensor_of(local, tensor)->layout, axis).dim);
     put_ranks_placement(local, tensor, axis);
 }
 
-static void put_reduce(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_reduce(struct local *local) {
     const char *reduce = attr_text(&local->node, "reduce", "sum");
     for (const char *c = "RT_"; *c; c++) strbuf_putc(&local->out, *c);
     for (; *reduce; reduce++) strbuf_putc(&local->out, (char)toupper((unsigned char)*reduce));
 }
 
 /* $distance: of a send or receive, the coordinate of the peer along the mesh axis minus the rank's own. */
-static void put_distance(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_distance(struct local *local) {
     int64_t distance = attr_int(&local->node, "to", 0) - attr_int(&local->node, "from", 0);
     bool sends = rankplan_part(local->class, &local->node) == STAGE_READS;
     strbuf_printf(&local->out, "%+lld", (long long)(sends ? distance : -distance));
 }
 
-static void put_scratch(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_scratch(struct local *local) {
     strbuf_puts(&local->out, "rt->arena[RT_SCRATCH]");
 }
 
 /* $ring: the axis along which positions are cut, and the cut. */
-static void put_ring(struct local *local, const char *name, const char *argument) {
+static void put_ring(struct local *local) {
     const int axis = (int)attr_int(&local->node, "mesh", 0);
     const struct node_split *split = &local->node.split[axis];
-    (void)name, (void)argument;
     strbuf_printf(&local->out, "%d, %lld, %lld", axis, (long long)split->blocks, (long long)split->grain);
 }
 
-static void put_epilogue(struct local *local, const char *name, const char *argument) {
-    (void)name, (void)argument;
+static void put_epilogue(struct local *local) {
     if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
     const bool half = rt_dtypes[local->graph->tensors.at[local->node.outputs[0]].dtype].kind == RT_KIND_HALF;
     open_argument(local, local->kernels->target->arguments->structure, half ? "rt_epilogue_half" : "rt_epilogue");
@@ -592,13 +548,12 @@ static void put_epilogue(struct local *local, const char *name, const char *argu
 
 /* $finish: struct rt_finish, which says how a library may finish the product (activation, bias, residual, sum), and a
  * statement that does it otherwise. */
-static void put_finish(struct local *local, const char *name, const char *argument) {
+static void put_finish(struct local *local) {
     static const char *const activations[] = {
         [RT_NO_ACTIVATION] = "RT_NO_ACTIVATION", [RT_GELU] = "RT_GELU", [RT_GELU_GRAD] = "RT_GELU_GRAD"};
     const struct target_arguments *arguments = local->kernels->target->arguments;
     struct epilogue epilogue;
     int *tensors, n;
-    (void)name, (void)argument;
     if (!epilogue_read(local->out.arena, local->graph, &local->node, &epilogue))
         BUG("the epilogue of %s is none of those that libraries fuse", local->node.op->name);
     open_argument(local, arguments->structure, "rt_finish");
@@ -614,25 +569,61 @@ static void put_finish(struct local *local, const char *name, const char *argume
     for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->instruction->tensors, tensors[i]);
 }
 
-static const struct {
-    const char *name;
-    void (*put)(struct local *local, const char *name, const char *argument);
-} variables[] = {
-    {"y", put_pointer},         {"x0", put_pointer},        {"x1", put_pointer},        {"x2", put_pointer},
-    {"x3", put_pointer},        {"x4", put_pointer},        {"x5", put_pointer},        {"x6", put_pointer},
-    {"x7", put_pointer},        {"y1", put_pointer},        {"y2", put_pointer},        {"y3", put_pointer},
-    {"y4", put_pointer},        {"y5", put_pointer},        {"list", put_list},         {"shape", put_shape},
-    {"ndim", put_ndim},         {"size", put_size},         {"bytes", put_local_bytes}, {"aligned", put_aligned},
-    {"outer", put_outer},       {"runs", put_runs},         {"extent", put_extent},     {"T", put_type},
-    {"T0", put_type},           {"T1", put_type},           {"B", put_bytes},           {"dtype", put_dtype},
-    {"type", put_type_of},      {"vector", put_vector},     {"count", put_count},       {"depth", put_depth},
-    {"is64", put_is64},         {"around", put_around},     {"reduce", put_reduce},     {"scratch", put_scratch},
-    {"complete", put_complete}, {"held", put_placement},    {"wanted", put_placement},  {"before", put_padding},
-    {"behind", put_padding},    {"distance", put_distance}, {"epilogue", put_epilogue}, {"finish", put_finish},
-    {"Thead", put_head},        {"fp8", put_fp8},           {"enum", put_enum},         {"starts", put_starts},
-    {"whole", put_whole},       {"indexed", put_indexed},   {"struct", put_struct},     {"strided", put_strided},
-    {"flat", put_flat},         {"each", put_each},         {"jump", put_gap},          {"gap", put_gap},
-    {"first_row", put_row},     {"run_rows", put_rows},     {"run_groups", put_groups}, {"ring", put_ring}};
+/* A placeholder: what writes it, for an operand, with a text, or alone. `argument`: the operand or text of the row; NULL:
+ * that in parentheses. */
+static const struct placeholder {
+    const char *name, *argument;
+    void (*of)(struct local *local, int tensor);
+    void (*by)(struct local *local, const char *argument);
+    void (*put)(struct local *local);
+} placeholders[] = {
+    {"shape", .of = put_shape},
+    {"ndim", .of = put_ndim},
+    {"size", .of = put_size},
+    {"bytes", .of = put_local_bytes},
+    {"aligned", .of = put_aligned},
+    {"strided", .of = put_strided},
+    {"whole", .of = put_whole},
+    {"indexed", .of = put_indexed},
+    {"first_row", .of = put_row},
+    {"vector", .of = put_vector},
+    {"is64", .of = put_is64},
+    {"T", "y", .of = put_type},
+    {"T0", "x0", .of = put_type},
+    {"T1", "x1", .of = put_type},
+    {"B", "y", .of = put_bytes},
+    {"dtype", "y", .of = put_dtype},
+    {"depth", "x1", .of = put_depth},
+    {"held", "x0", .of = put_placement},
+    {"wanted", "y", .of = put_placement},
+    {"before", "begin", .by = put_padding},
+    {"behind", "end", .by = put_padding},
+    {"gap", .by = put_gap},
+    {"jump", .by = put_jump},
+    {"extent", .by = put_extent},
+    {"starts", .by = put_starts},
+    {"outer", .by = put_outer},
+    {"runs", .by = put_runs},
+    {"type", .by = put_type_of},
+    {"count", .by = put_count},
+    {"enum", .by = put_enum},
+    {"fp8", .by = put_fp8},
+    {"struct", .by = put_struct},
+    {"list", .put = put_list},
+    {"around", .put = put_around},
+    {"reduce", .put = put_reduce},
+    {"scratch", .put = put_scratch},
+    {"complete", .put = put_complete},
+    {"distance", .put = put_distance},
+    {"epilogue", .put = put_epilogue},
+    {"finish", .put = put_finish},
+    {"Thead", .put = put_head},
+    {"flat", .put = put_flat},
+    {"each", .put = put_each},
+    {"run_rows", .put = put_rows},
+    {"run_groups", .put = put_groups},
+    {"ring", .put = put_ring},
+};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
@@ -675,10 +666,16 @@ static void put_attr(struct local *local, const char *name) {
 
 static void put_variable(struct local *local, const char *name, const char *argument) {
     int factor = dims_find(&local->dims, name);
-    if (strcmp(name, "start") == 0 && *argument) return put_start(local, name, argument);
+    if (strcmp(name, "start") == 0 && *argument) return put_start(local, argument);
     if (strcmp(name, "extent") != 0 && factor >= 0) return strbuf_puts(&local->out, factor_text(local, factor, false));
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (strcmp(variables[i].name, name) == 0) return variables[i].put(local, name, argument);
+    if (is_operand(name)) return put_tensor(local, operand_tensor(local, name));
+    for (size_t i = 0; i < sizeof placeholders / sizeof *placeholders; i++) {
+        const struct placeholder *row = &placeholders[i];
+        if (strcmp(row->name, name) != 0) continue;
+        if (row->argument) argument = row->argument;
+        if (row->put) return row->put(local);
+        return row->by ? row->by(local, argument) : row->of(local, operand_tensor(local, argument));
+    }
     put_attr(local, name);
 }
 
@@ -788,7 +785,7 @@ static void put_run_sum(struct local *local, const struct runs *runs) {
     const int64_t columns = shape_of(local, result)[ndim - 1];
     strbuf_printf(&local->out, "\n    RT_TRY(%s(rt, %d, ", runs->items ? "rt_reduce_scatter_run" : "rt_all_reduce_run",
                   runs->sum_axis);
-    put_row(local, "row", "y");
+    put_row(local, result);
     strbuf_printf(&local->out, ", %s, ", dtype_ids[tensor_of(local, result)->dtype]);
     if (runs->rows % runs->length)
         strbuf_printf(&local->out, "rows * %lld", (long long)columns);

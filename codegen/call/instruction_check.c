@@ -1,8 +1,9 @@
 /* Which kernels a target has: E0407 for nodes that have none. */
 #include "codegen/call/instruction.h"
+#include "passes/pipeline.h"
 
 static bool target_takes_half(const struct target *target, const struct op *op, enum rt_dtype dtype) {
-    return rt_dtypes[dtype].kind == RT_KIND_HALF && op_is_listed(op, target->halves);
+    return rt_dtypes[dtype].kind == RT_KIND_HALF && target->kernels.of[op->id].halves;
 }
 
 /* True for products that need a library: with a fused expression but not packed, or with the sum of an operand. */
@@ -29,7 +30,7 @@ int instruction_check(const struct graph *graph, const struct target *target, st
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
-        bool missing = op_is_listed(node->op, target->missing);
+        bool missing = target->kernels.of[node->op->id].missing;
         if (check_user(graph, graph->order.at[i], target, diags) < 0) continue;
         if (missing || (!op_has_kernel(node->op, dtype) && !target_takes_half(target, node->op, dtype)))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),

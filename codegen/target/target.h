@@ -55,8 +55,6 @@ struct target {
     enum user_target user_kernel;        /* the kernels that operators of the user have for it */
     const char *device;                  /* the struct rt_device of its programs */
     bool library_products, row_programs; /* of pass_context */
-    const enum op_id *missing;           /* operators without a kernel here; ends with OP_NONE. NULL: all have one */
-    const enum op_id *halves;            /* of pass_context */
     struct plan_kernels kernels;
 };
 
@@ -64,12 +62,15 @@ extern const struct target target_c, target_cuda;
 /* Of target c, also used by targets whose language includes C. */
 extern const struct target_function target_c_functions[];
 extern const struct target_arguments target_c_arguments;
-extern const enum op_id target_c_missing[];
-/* Of ring attention, beside what the kernel of flash attention needs. */
-int64_t target_ring_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
-int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
-/* Elements of the workspace of a recurrent layer, but for weights that are packed. */
+/* Workspace of kernels of several targets (kernels.def): of ring attention, beside what the kernel of flash attention
+ * needs; of a recurrent layer's states, in elements, and with packed weights. */
+int64_t target_ring_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node);
+int64_t target_det_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node);
+int64_t target_linear_attention_bytes(const struct graph *graph, const struct rank_class *class,
+                                      const struct node *node);
 int64_t target_recurrence_states(const struct rank_class *class, const struct node *node);
+int64_t target_recurrence_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node);
+int64_t target_dtype_bytes(const struct graph *graph, int tensor);
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "passes/pipeline.h"
+#include "runtime/base/scratch.h"
 #include "runtime/base/shape/linear_attention.h"
 #include "runtime/base/shape/recurrence.h"
-#include "runtime/base/scratch.h"
 
 /* Functions of the C library by type, and of runtime/kernels/c/math.h. */
 const struct target_function target_c_functions[] = {{"abs", "rt_abs_%", NULL},
@@ -52,11 +52,9 @@ const struct target_arguments target_c_arguments = {
 
 static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
-/* Kernels that read and write 16-bit floats and compute in f32 (runtime/kernels/c/stored.h). */
-static const enum op_id halves[] = {OP_Attention, OP_FlashAttention, OP_RingAttention, OP_LayerNorm, OP_LogSoftmax,
-                                    OP_RMSNorm,   OP_Rope,           OP_Softmax,       OP_NONE};
-
-const enum op_id target_c_missing[] = {OP_Rows, OP_Columns, OP_NONE};
+int64_t target_dtype_bytes(const struct graph *graph, int tensor) {
+    return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
+}
 
 int64_t target_recurrence_states(const struct rank_class *class, const struct node *node) {
     const int x = node->inputs[node->op->id == OP_RecurrenceGrad ? 2 : 0];
@@ -65,24 +63,29 @@ int64_t target_recurrence_states(const struct rank_class *class, const struct no
     return class->dims[x][1] * h * (gates + RT_RECURRENCE_STATES);
 }
 
-/* Elements of workspace of a recurrent layer: states and packed weights. */
-static int64_t recurrence_elements(const struct rank_class *class, const struct node *node) {
+int64_t target_recurrence_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t *weights = class->dims[node->inputs[1]], gates = weights[1] ? weights[0] / weights[1] : 0;
-    return target_recurrence_states(class, node) + rt_recurrence_packed(gates, weights[1]);
+    const bool packs = node->op->id == OP_Recurrence;
+    return target_dtype_bytes(graph, node->outputs[0]) *
+           (target_recurrence_states(class, node) + (packs ? rt_recurrence_packed(gates, weights[1]) : 0));
 }
 
-static int64_t det_elements(const struct rank_class *class, const struct graph *graph, int x) {
+int64_t target_det_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    const int x = node->inputs[node->op->id == OP_DetGrad];
     const int64_t n = class->dims[x][graph->tensors.at[x].ndim - 1];
-    return n ? rankplan_elements(class, graph, x) / (n * n) * RT_DET_WORKSPACE(n) : 0;
+    const int64_t elements = n ? rankplan_elements(class, graph, x) / (n * n) * RT_DET_WORKSPACE(n) : 0;
+    return target_dtype_bytes(graph, node->outputs[0]) * elements;
 }
 
-static int64_t linear_attention_elements(const struct rank_class *class, const struct node *node) {
+int64_t target_linear_attention_bytes(const struct graph *graph, const struct rank_class *class,
+                                      const struct node *node) {
     const int64_t *state = class->dims[node->inputs[4]], heads = state[0] * state[1];
     const int64_t slots = heads < RT_LINEAR_ATTENTION_SLOTS ? heads : RT_LINEAR_ATTENTION_SLOTS;
-    return slots * rt_linear_attention_workspace(class->dims[node->inputs[0]][1], state[2], state[3]);
+    return target_dtype_bytes(graph, node->outputs[0]) * slots *
+           rt_linear_attention_workspace(class->dims[node->inputs[0]][1], state[2], state[3]);
 }
 
-int64_t target_ring_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+int64_t target_ring_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     int moved[4];
     const bool gradient = op_ring_tensors(node, moved) > 2;
     const int q = node->inputs[gradient], k = moved[0], v = moved[1];
@@ -99,16 +102,11 @@ int64_t target_ring_scratch(const struct graph *graph, const struct rank_class *
     return gradient ? 2 * part : part + rows * class->dims[v][line] * (int64_t)sizeof(float);
 }
 
-int64_t target_c_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
-    if (node->op->ring) return target_ring_scratch(graph, class, node);
-    if (node->op->id == OP_Det) return bytes * det_elements(class, graph, node->inputs[0]);
-    if (node->op->id == OP_DetGrad) return bytes * det_elements(class, graph, node->inputs[1]);
-    if (node->op->id == OP_LinearAttentionGrad) return bytes * linear_attention_elements(class, node);
-    if (node->op->id == OP_Recurrence) return bytes * recurrence_elements(class, node);
-    if (node->op->id == OP_RecurrenceGrad) return bytes * target_recurrence_states(class, node);
-    return 0;
-}
+#define KERNEL(op, c, cuda) [OP_##op] = {c},
+#define C(...)              __VA_ARGS__
+static const struct target_kernel kernels[NOPS + 1] = {
+#include "codegen/target/kernels.def"
+};
 
 const struct target target_c = {.name = "c",
                                 .help = "C11 for CPUs",
@@ -120,11 +118,9 @@ const struct target target_c = {.name = "c",
                                 .functions = target_c_functions,
                                 .call_prefix = "rt_",
                                 .arguments = &target_c_arguments,
-                                .halves = halves,
-                                .missing = target_c_missing,
                                 .copy = "memcpy(",
                                 .device = "rt_host",
-                                .kernels = {.scratch = target_c_scratch}};
+                                .kernels = {.of = kernels}};
 
 const struct target *const targets[] = {&target_c, &target_cuda, NULL};
 
@@ -132,7 +128,7 @@ struct pass_context target_pass_context(const struct target *target) {
     return (struct pass_context){.library_products = target->library_products,
                                  .block_epilogues = target->epilogue_template != NULL,
                                  .row_programs = target->row_programs,
-                                 .halves = target->halves};
+                                 .kernels = target->kernels.of};
 }
 
 const struct target *target_find(const char *name) {

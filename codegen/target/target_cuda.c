@@ -1,21 +1,12 @@
 #include "codegen/kernel/row_kernel.h"
 #include "codegen/target/target.h"
+#include "passes/pipeline.h"
 #include "passes/plan/machine/library_attention.h"
-
-#include <string.h>
-
-#include "runtime/base/number/checked.h"
 #include "runtime/base/scratch.h"
-
-typedef int64_t scratch_fn(const struct graph *graph, const struct rank_class *class, const struct node *node);
-
-static int64_t dtype_bytes(const struct graph *graph, int tensor) {
-    return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
-}
 
 /* Bytes of an accumulator for sums of the tensor's type: at least f32. */
 static int64_t sum_bytes(const struct graph *graph, int tensor) {
-    int64_t bytes = dtype_bytes(graph, tensor);
+    int64_t bytes = target_dtype_bytes(graph, tensor);
     return bytes < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : bytes;
 }
 
@@ -40,7 +31,7 @@ static int64_t product_bytes(const struct graph *graph, const struct rank_class 
 static int64_t attention_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t *q = class->dims[node->inputs[0]], *k = class->dims[node->inputs[1]];
     int ndim = graph->tensors.at[node->inputs[0]].ndim;
-    int64_t scores = k[ndim - 2] * dtype_bytes(graph, node->inputs[0]);
+    int64_t scores = k[ndim - 2] * target_dtype_bytes(graph, node->inputs[0]);
     for (int d = 0; d < ndim - 1; d++) scores *= q[d];
     return rt_behind_scores(scores) + RT_PRODUCT_WORKSPACE;
 }
@@ -81,7 +72,7 @@ static int64_t flash_grad_bytes(const struct graph *graph, const struct rank_cla
 
 /* Behind what the kernels of flash attention use; dq in f32 between their calls. */
 static int64_t ring_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    return rt_behind_scores(flash_grad_bytes(graph, class, node)) + target_ring_scratch(graph, class, node) +
+    return rt_behind_scores(flash_grad_bytes(graph, class, node)) + target_ring_bytes(graph, class, node) +
            rankplan_elements(class, graph, node->inputs[1]) * (int64_t)sizeof(float);
 }
 
@@ -90,8 +81,9 @@ static int64_t gather_grad_bytes(const struct graph *graph, const struct rank_cl
 }
 
 /* A step's states, and a library's workspace. The gradient of a GRU without reset_after keeps a state of every step. */
-static int64_t recurrence_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+static int64_t recurrence_bytes_of_gpu(const struct graph *graph, const struct rank_class *class,
+                                       const struct node *node) {
+    const int64_t bytes = target_dtype_bytes(graph, node->outputs[0]);
     const int64_t states = node->noutputs > 2 ? rankplan_bytes(class, graph, node->outputs[2]) : 0;
     return rt_behind_scores(bytes * target_recurrence_states(class, node) + states) + RT_PRODUCT_WORKSPACE;
 }
@@ -100,38 +92,11 @@ static int64_t expert_grad_bytes(const struct graph *graph, const struct rank_cl
     return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[2]));
 }
 
-static int64_t scratch_of(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    static const struct {
-        enum op_id op;
-        scratch_fn *bytes;
-    } rows[] = {{OP_MatMul, product_bytes},
-                {OP_Attention, attention_bytes},
-                {OP_SumSquares, square_bytes},
-                {OP_AddSquares, square_bytes},
-                {OP_ReduceSum, reduce_bytes},
-                {OP_ReduceProd, reduce_bytes},
-                {OP_ReduceMax, reduce_bytes},
-                {OP_ReduceMin, reduce_bytes},
-                {OP_GatherGrad, gather_grad_bytes},
-                {OP_Conv, workspace_bytes},
-                {OP_ConvTranspose, workspace_bytes},
-                {OP_ConvWeightGrad, workspace_bytes},
-                {OP_ScaledMatMul, workspace_bytes},
-                {OP_FlashAttention, flash_bytes},
-                {OP_FlashAttentionGrad, flash_grad_bytes},
-                {OP_RingAttention, target_ring_scratch},
-                {OP_RingAttentionGrad, ring_grad_bytes},
-                {OP_ExpertWeightGrad, expert_grad_bytes},
-                {OP_Columns, row_kernel_scratch},
-                {OP_Det, target_c_scratch},
-                {OP_DetGrad, target_c_scratch},
-                {OP_LinearAttentionGrad, target_c_scratch},
-                {OP_Recurrence, recurrence_bytes},
-                {OP_RecurrenceGrad, recurrence_bytes}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].op == node->op->id) return rows[i].bytes(graph, class, node);
-    return 0;
-}
+#define KERNEL(op, c, cuda) [OP_##op] = {cuda},
+#define CUDA(...)           __VA_ARGS__
+static const struct target_kernel kernels[NOPS + 1] = {
+#include "codegen/target/kernels.def"
+};
 
 static const struct target_arguments arguments = {.names_rank = true,
                                                   .sized_heads = true,
@@ -140,12 +105,6 @@ static const struct target_arguments arguments = {.names_rank = true,
                                                   .structure = "{",
                                                   .restricted = "__restrict__",
                                                   .later = "[&] { "};
-
-static const enum op_id halves[] = {
-    OP_FlashAttention, OP_FlashAttentionGrad, OP_RingAttention, OP_RingAttentionGrad, OP_ReduceSum, OP_Rope, OP_NONE};
-
-/* Nodes Rows replace them. */
-static const enum op_id missing[] = {OP_LayerNorm, OP_RMSNorm, OP_NONE};
 
 static const struct target_file files[] = {
     TARGET_HOST_FILES, {"cuda/device.cu.in", "device.cu"}, {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};
@@ -169,6 +128,4 @@ const struct target target_cuda = {.name = "cuda",
                                    .user_kernel = USER_CUDA,
                                    .library_products = true,
                                    .row_programs = true,
-                                   .halves = halves,
-                                   .missing = missing,
-                                   .kernels = {.holds_inputs = true, .scratch = scratch_of}};
+                                   .kernels = {.holds_inputs = true, .of = kernels}};

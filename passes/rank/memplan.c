@@ -1,3 +1,4 @@
+#include "passes/pipeline.h"
 #include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/views.h"
@@ -287,8 +288,10 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct rank_cla
 /* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
  * received; of other collectives, the larger of operand and result. */
 static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
-    if ((node->op->kind == OP_KERNEL || node->op->kind == OP_PROGRAM) && plan->kernels.scratch)
-        return plan->kernels.scratch(plan->graph, class, node);
+    if ((node->op->kind == OP_KERNEL || node->op->kind == OP_PROGRAM) && plan->kernels.of) {
+        const struct target_kernel *kernel = &plan->kernels.of[node->op->id];
+        return kernel->scratch ? kernel->scratch(plan->graph, class, node) : 0;
+    }
     if (!node->op->call || !strstr(node->op->call, "$scratch") || rankplan_moves_slices(plan->graph, node)) return 0;
     if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
     int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),

@@ -72,11 +72,12 @@ struct rank_class {
     int64_t held[RT_ARENAS]; /* bytes that are taken during the whole step: by slots, and by copies of inputs */
 };
 
+struct target_kernel; /* passes/pipeline.h */
+
 /* Memory that a target's kernels need beyond that of the graph. */
 struct plan_kernels {
     bool holds_inputs; /* inputs and controls are copied to ACTIVATIONS: kernels cannot read the caller's memory */
-    /* Bytes of workspace that the node's kernel needs; NULL: none needs any. */
-    int64_t (*scratch)(const struct graph *graph, const struct rank_class *class, const struct node *node);
+    const struct target_kernel *of; /* by enum op_id, that of operators of the user last; NULL: none needs workspace */
 };
 
 /* On one mesh axis: the sets of coordinates that are not told apart (Note [Classes by coordinate] in classes.c). */

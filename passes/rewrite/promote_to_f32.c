@@ -84,7 +84,7 @@ int pass_promote_to_f32(struct graph *graph, const struct pass_context *context)
         if (single)
             diag_remark(context->diags, node_place(graph, id), "computed in f32: %s has no kernel for f64",
                         node->op->name);
-        if ((!is_half(graph, typed) && !single) || has_kernel || op_is_listed(node->op, context->halves))
+        if ((!is_half(graph, typed) && !single) || has_kernel || rewrite_takes_halves(context, node->op))
             rewrite_keep(&p.rewrite, id);
         else if (promote(&p, id) < 0)
             return -1;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "passes/rewrite/recognise_attention.h"
+#include "passes/rewrite/rewrite.h"
 
 enum { MAX_STEPS = 32 /* on the way from a softmax to its product */ };
 
@@ -371,7 +372,7 @@ static bool takes_flash(const struct attention *a) {
 static enum op_id operator_of(const struct attention *a) {
     const bool half = rt_dtypes[recognition_result(a->recognition)->dtype].kind == RT_KIND_HALF;
     if (takes_flash(a)) return OP_FlashAttention;
-    if (half && a->context->attention != ATTENTION_PRODUCTS && !op_is_listed(&ops[OP_Attention], a->context->halves))
+    if (half && a->context->attention != ATTENTION_PRODUCTS && !rewrite_takes_halves(a->context, &ops[OP_Attention]))
         return OP_NONE;
     return a->recognition->builder.graph->train ? OP_NONE : OP_Attention;
 }

@@ -33,7 +33,7 @@ static int rounded_by_producer(struct graph *graph, const struct pass_context *c
     const int id = graph->nodes.at[cast].inputs[0], narrow = graph->nodes.at[cast].outputs[0];
     const int producer = graph->tensors.at[id].producer;
     struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
-    if (!node || !op_is_listed(node->op, rounding_once) || !op_is_listed(node->op, context->halves)) return -1;
+    if (!node || !op_is_listed(node->op, rounding_once) || !rewrite_takes_halves(context, node->op)) return -1;
     const int before = before_widening(graph, node->inputs[0]);
     const enum rt_dtype dtype = graph->tensors.at[narrow].dtype;
     if (readers[id] != 1 || graph->tensors.at[before].dtype != dtype || op_summed_in(dtype) == dtype ||

@@ -1,5 +1,8 @@
 #include "passes/rewrite/rewrite.h"
 
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
 static void cover(struct rewrite *rewrite, int tensors) {
     if (tensors <= rewrite->capacity) return;
     int capacity = tensors * 2;
@@ -61,4 +64,8 @@ int rewrite_each(struct graph *graph, int (*become)(void *env, int node), void *
     }
     rewrite_end(&rewrite);
     return 0;
+}
+
+bool rewrite_takes_halves(const struct pass_context *context, const struct op *op) {
+    return context->kernels && context->kernels[op->id].halves;
 }

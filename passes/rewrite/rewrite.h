@@ -38,4 +38,9 @@ void rewrite_end(struct rewrite *rewrite);
 enum { REWRITE_KEPT = -2 };
 int rewrite_each(struct graph *graph, int (*become)(void *env, int node), void *env);
 
+struct op;
+struct pass_context;
+/* True if the target's kernel of the operator takes 16-bit floats, beside the rows of ops.def that say so. */
+bool rewrite_takes_halves(const struct pass_context *context, const struct op *op);
+
 #endif
