@@ -98,7 +98,8 @@ static double elementwise_of(const struct measured *measured) {
 
 /* What one GPU does not tell. */
 static struct machine without_links(void) {
-    return (struct machine){.slowdown = 1, .nlevels = 1, .level = {{.devices = INFINITY}}};
+    return (struct machine){
+        .own_attention = machine_gpu.own_attention, .slowdown = 1, .nlevels = 1, .level = {{.devices = INFINITY}}};
 }
 
 struct machine profile_gpu_machine(const struct gpu *gpu, const double seconds[GPU_PROBES],

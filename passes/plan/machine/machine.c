@@ -17,6 +17,11 @@ const struct machine machine_default = {.name = "default",
                                         .nlevels = 1,
                                         .level = {{.devices = INFINITY, .link = {.bandwidth = 5e9, .latency = 1e-5}}}};
 
+const struct machine machine_gpu = {
+#define GPU(member, ...) .member = __VA_ARGS__,
+#include "passes/plan/machine/machines.def"
+    .alone = 1, .writes = 1, .correction = 1, .elementwise = INFINITY};
+
 /* Columns of collectives.def. */
 static const double passes[COLLECTIVES] = {
 #define COLLECTIVE(id, name, passes, whole, divided) passes,
@@ -53,7 +58,10 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype) {
 static double filled_by_tiles(const struct machine *machine, double m, double n) {
     static const struct {
         double m, n, rate;
-    } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.85}, {64, 64, 0.7}};
+    } tiles[] = {
+#define TILE(...) {__VA_ARGS__},
+#include "passes/plan/machine/machines.def"
+    };
     const double places = machine->multiprocessors;
     double most = 0;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles && places > 0; i++) {
@@ -72,7 +80,7 @@ double machine_reached(const struct machine *machine, double m, double n, double
 }
 
 double machine_attention(const struct machine *machine, double head, bool library) {
-    const double own = library || machine->multiprocessors == 0 ? 1 : 0.34;
+    const double own = library || machine->own_attention == 0 ? 1 : machine->own_attention;
     return own * machine->attention * (128 + machine->half_head) / 128 * head / (head + machine->half_head);
 }
 

@@ -19,6 +19,8 @@
  *   "alone": 1.04            how much faster arithmetic is while no other rank computes
  *   "slowdown": 1.13         how much slower a device computes beside a collective
  *   "multiprocessors": 132   each computes a tile of a product at a time; without them, products have no tiles
+ *   "own_attention": 0.34    the part of that rate that rankc's own kernels reach, beside a library's; without it, with
+ *                            multiprocessors, that of machines.def
  *   "half_head": 9.7         elements of a head at which attention reaches half of its rate
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
  *   "correction": 1.2        measured steps take that many times as long as the numbers above say (--measure-topk)
@@ -95,6 +97,7 @@ struct machine {
     double half_extents[3];     /* m, n and k at which a product of (m, k) by (k, n) reaches half of that */
     double multiprocessors;     /* each computes a tile of a product at a time; 0: products have no tiles */
     double attention;           /* the part of the rate that fused attention reaches with heads of 128 elements */
+    double own_attention;       /* the part of that which rankc's kernels reach, beside a library's; 0: all */
     double half_head;           /* elements of a head at which it reaches half of its rate */
     double overlap;             /* the part of the time of other work in which it can hide a collective */
     double slowdown;            /* factor of the time of that work meanwhile */
@@ -111,6 +114,8 @@ struct machine {
 /* The machine of policies if the user names none: one core of a server, with the other ranks on the same host. Fixed
  * estimates, not measured. */
 extern const struct machine machine_default;
+/* What GPUs have in common (machines.def). */
+extern const struct machine machine_gpu;
 
 /* Reads a name of machines.def or a file whose name ends with .json: 0, or -1 after E0396: an unknown name, a file that
  * cannot be read, a key that is unknown, missing or out of range (with its line). Memory is of the arena. */
@@ -136,8 +141,8 @@ double machine_rate(const struct machine *machine, enum rt_dtype dtype);
 
 /* The part of that rate that a product of (m, k) by (k, n) reaches. */
 double machine_reached(const struct machine *machine, double m, double n, double k);
-/* The part of that rate that fused attention reaches with heads of that many elements; on GPUs, by a library or by
- * rankc's own kernels, which reach 0.34 of it (docs/gpu-results.md: forward 0.26, backward 0.37). */
+/* The part of that rate that fused attention reaches with heads of that many elements, by a library or by rankc's own
+ * kernels. */
 double machine_attention(const struct machine *machine, double head, bool library);
 
 /* Seconds per byte of a kernel that touches that many bytes, with that `distant` (struct machine_kernel_rate); alone:

@@ -22,6 +22,7 @@ static const struct number_key {
                    {"launch", offsetof(struct machine, launch), 0, 1, -1},
                    {"multiprocessors", offsetof(struct machine, multiprocessors), 0, 1e6, 0},
                    {"attention", offsetof(struct machine, attention), 1e-6, 1, -1},
+                   {"own_attention", offsetof(struct machine, own_attention), 0, 1, 0},
                    {"half_head", offsetof(struct machine, half_head), 0, 1e6, 0},
                    {"overlap", offsetof(struct machine, overlap), 0, 1, -1},
                    {"slowdown", offsetof(struct machine, slowdown), 1, 100, 1},
@@ -244,6 +245,8 @@ static int read_document(const struct reading *r, const struct rt_json *root) {
     if (name && !rt_json_text(name)) return fail_at(r, name, "name is no text");
     for (int i = 0; i < NUMBER_KEYS; i++)
         if (read_number_or(r, root, &number_keys[i]) < 0) return -1;
+    if (r->machine->multiprocessors > 0 && !rt_json_member(root, "own_attention"))
+        r->machine->own_attention = machine_gpu.own_attention;
     return read_types(r, root, "rates", r->machine->rate) < 0 || read_types(r, root, "peaks", r->machine->peak) < 0 ||
                    read_extents(r, root) < 0 || read_kernels(r, root, "kernels", read_kernel) < 0 ||
                    read_kernels(r, root, "distant", read_distant) < 0 ||

@@ -17,33 +17,30 @@ struct known_machine {
 static const struct known_machine known_machines[] = {
 #define MACHINE(...) {__VA_ARGS__},
 #include "passes/plan/machine/machines.def"
-#undef MACHINE
 };
 enum { MACHINES = sizeof known_machines / sizeof *known_machines };
 
-/* What GPUs have in common. The extents, and the parts of memory bandwidth and of links that are reached, were fitted
- * to published training runs of several systems. */
+/* The part of a link's bandwidth that is reached. */
+static const double reached[] = {
+#define LINK(level, part) [level] = part,
+#include "passes/plan/machine/machines.def"
+};
+
 static struct machine gpu_of(const struct known_machine *row) {
-    return (struct machine){.name = row->name,
-                            .memory = row->memory * 1024 * 1024 * 1024,
-                            .bandwidth = row->bandwidth * 1e9,
-                            .traffic = 0.85,
-                            .launch = 4e-6,
-                            .rate = {row->f32 * 1e12, row->f32 * 1e12, row->half * 1e12, row->fp8 * 1e12},
-                            .peak = {row->f32 * 1e12, row->f32 * 1e12, row->half_peak * 1e12, row->fp8_peak * 1e12},
-                            .half_extents = {500, 90, 170},
-                            .multiprocessors = row->multiprocessors,
-                            .attention = 0.55,
-                            .half_head = 9.7,
-                            .overlap = 0.75,
-                            .slowdown = 1.13,
-                            .alone = 1,
-                            .writes = 1,
-                            .correction = 1,
-                            .elementwise = INFINITY,
-                            .nlevels = 2,
-                            .level = {{row->node_devices, {row->node_bandwidth * 1e9 * 0.61, row->node_latency * 1e-6}},
-                                      {INFINITY, {row->bandwidth_between * 1e9 * 0.76, row->latency_between * 1e-6}}}};
+    const struct machine_link inside = {row->node_bandwidth * 1e9 * reached[0], row->node_latency * 1e-6},
+                              between = {row->bandwidth_between * 1e9 * reached[1], row->latency_between * 1e-6};
+    const double f32 = row->f32 * 1e12;
+    struct machine machine = machine_gpu;
+    machine.name = row->name;
+    machine.memory = row->memory * 1024 * 1024 * 1024;
+    machine.bandwidth = row->bandwidth * 1e9;
+    memcpy(machine.rate, (double[]){f32, f32, row->half * 1e12, row->fp8 * 1e12}, sizeof machine.rate);
+    memcpy(machine.peak, (double[]){f32, f32, row->half_peak * 1e12, row->fp8_peak * 1e12}, sizeof machine.peak);
+    machine.multiprocessors = row->multiprocessors;
+    machine.nlevels = 2;
+    machine.level[0] = (struct machine_level){row->node_devices, inside};
+    machine.level[1] = (struct machine_level){INFINITY, between};
+    return machine;
 }
 
 /* A row of machine_sweeps.def. */
