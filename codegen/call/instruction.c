@@ -569,8 +569,8 @@ static void put_finish(struct local *local) {
     for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->instruction->tensors, tensors[i]);
 }
 
-/* A placeholder: what writes it, for an operand, with a text, or alone. `argument`: the operand or text of the row; NULL:
- * that in parentheses. */
+/* A placeholder: what writes it, for an operand, with a text, or alone. `argument`: the operand or text of the row;
+ * NULL: that in parentheses. */
 static const struct placeholder {
     const char *name, *argument;
     void (*of)(struct local *local, int tensor);
