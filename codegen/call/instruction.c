@@ -440,7 +440,7 @@ static void put_count(struct local *local, const char *argument) {
 }
 
 static void put_depth(struct local *local, int tensor) {
-    put_dim(local, local->node.inputs[1], tensor_of(local, local->node.inputs[1])->ndim - 1);
+    put_dim(local, tensor, tensor_of(local, tensor)->ndim - 1);
 }
 
 static void put_is64(struct local *local, int tensor) {
