@@ -112,8 +112,7 @@ static void bind_attributes(struct frame *frame, struct lower *lower, const Onnx
 
 static int enter_function(struct import *import, struct lower *lower, const Onnx__FunctionProto *function) {
     if (lower->node->n_input > function->n_input || lower->node->n_output > function->n_output)
-        return lower_error(lower, 331, EXIT_MALFORMED,
-                           "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
+        return lower_error(lower, 331, "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
                            diag_quote(lower->builder.diags, onnx_text(function->name)), function->n_input,
                            function->n_output, lower->node->n_input, lower->node->n_output);
     struct scope *scope = scope_new(import->arena, NULL);
@@ -155,8 +154,7 @@ static void leave(struct import *import, struct frame *frame) {
     for (int i = 0; i < frame->nresults; i++) {
         values[i] = scope_find(frame->scope, onnx_text(frame->results[i]));
         if (values[i] == UNDEFINED)
-            lower_error(lower, 325, EXIT_MALFORMED, "no node computes the result %s",
-                        diag_quote(import->diags, frame->results[i]));
+            lower_error(lower, 325, "no node computes the result %s", diag_quote(import->diags, frame->results[i]));
         if (values[i] < LEFT_OUT) status = -1;
     }
     lower->entered = false;
@@ -200,8 +198,7 @@ static int find_inputs(struct lower *lower) {
         const char *name = onnx_text(lower->node->input[i]);
         lower->inputs[i] = *name ? scope_find(lower->frame->scope, name) : LEFT_OUT;
         if (lower->inputs[i] == UNDEFINED)
-            lower_error(lower, 324, EXIT_MALFORMED, "input %d %s is not defined", i,
-                        diag_quote(lower->builder.diags, name));
+            lower_error(lower, 324, "input %d %s is not defined", i, diag_quote(lower->builder.diags, name));
         if (lower->inputs[i] < LEFT_OUT) status = -1;
     }
     return status;
@@ -221,24 +218,23 @@ static int check_counts(struct lower *lower) {
     const struct onnx_op *op = lower->op;
     while (lower->ninputs > 0 && lower->inputs[lower->ninputs - 1] == LEFT_OUT) lower->ninputs--;
     if (lower->ninputs < op->in_min || lower->ninputs > op->in_max)
-        return lower_error(lower, 331, EXIT_MALFORMED, "%s takes %s, but %d given", op->name,
-                           count_text(lower, op->in_min, op->in_max), lower->ninputs);
+        return lower_error(lower, 331, "%s takes %s, but %d given", op->name, count_text(lower, op->in_min, op->in_max),
+                           lower->ninputs);
     int required = op->in_max == ONNX_MANY && !op->sequences ? lower->ninputs : op->in_min;
     for (int i = 0; i < required; i++)
-        if (lower->inputs[i] == LEFT_OUT)
-            return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
+        if (lower->inputs[i] == LEFT_OUT) return lower_error(lower, 331, "required input %d is omitted", i);
     if (!lower->noutputs || lower->noutputs > op->out_max)
-        return lower_error(lower, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
+        return lower_error(lower, 331, "%s has %d output%s, %d given", op->name, op->out_max,
                            op->out_max == 1 ? "" : "s", lower->noutputs);
     for (int o = 0; o < lower->noutputs; o++)
         if (*onnx_text(lower->node->output[o])) return 0;
-    return lower_error(lower, 332, EXIT_MALFORMED, "no output has a name");
+    return lower_error(lower, 332, "no output has a name");
 }
 
 static int check_sequences(struct lower *lower) {
     for (int i = 0; i < lower->ninputs && !lower->op->sequences; i++)
         if (lower_is_sequence(lower->inputs[i]))
-            return lower_error(lower, 341, EXIT_MALFORMED, "input %d is a sequence, not a tensor", i);
+            return lower_error(lower, 341, "input %d is a sequence, not a tensor", i);
     return 0;
 }
 

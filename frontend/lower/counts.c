@@ -83,8 +83,8 @@ int lower_masked_index(struct lower *lower, int x) {
 }
 
 static int refuse_counted(struct lower *lower, const char *what, int dim) {
-    return lower_error(lower, 410, EXIT_UNSUPPORTED,
-                       "%s is not supported for an operand whose size along dimension %d depends on data", what, dim);
+    return lower_error(lower, 410, "%s is not supported for an operand whose size along dimension %d depends on data",
+                       what, dim);
 }
 
 int lower_check_counted(struct lower *lower) {

@@ -26,8 +26,8 @@ static int split_heads(struct lower *lower, int x, const char *count) {
     int64_t heads = lower_int(lower, count);
     if (tensor.ndim == 4) return x;
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s cannot be divided into %s = %lld heads",
-                           lower_type(lower, &tensor), count, (long long)heads);
+        return lower_error(lower, 378, "%s cannot be divided into %s = %lld heads", lower_type(lower, &tensor), count,
+                           (long long)heads);
     int64_t shape[] = {tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads};
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
 }
@@ -203,8 +203,7 @@ static int scores_and_weights(struct lower *lower, struct attention *attention) 
     step[2] = attention->bias < 0 ? step[1] : emit2(lower, OP_Add, step[1], attention->bias);
     step[3] = step[2] < 0 ? -1 : attention_weights(lower, attention, step[2]);
     int64_t mode = lower_int(lower, "qk_matmul_output_mode");
-    if (mode < 0 || mode > 3)
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown qk_matmul_output_mode %lld", (long long)mode);
+    if (mode < 0 || mode > 3) return lower_error(lower, 335, "unknown qk_matmul_output_mode %lld", (long long)mode);
     if (lower_wants(lower, 3)) lower->outputs[3] = step[mode];
     return step[3];
 }
@@ -232,7 +231,7 @@ static int core_operator(struct lower *lower, const struct attention *attention)
 int lower_attention(struct lower *lower) {
     struct attention attention;
     if (lower_has(lower, 4) != lower_has(lower, 5))
-        return lower_error(lower, 331, EXIT_MALFORMED, "past_key and past_value must be given together");
+        return lower_error(lower, 331, "past_key and past_value must be given together");
     if (lower_has(lower, 4) && lower_ndim(lower, lower->inputs[4]) != 4)
         return lower_misfit(lower, lower->inputs[1], lower->inputs[4]);
     if (read_inputs(lower, &attention) < 0 || build_masks(lower, &attention) < 0) return -1;

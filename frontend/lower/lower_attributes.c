@@ -60,14 +60,13 @@ static int check_attribute(struct lower *lower, const char *name, const Onnx__At
     struct onnx_attr attr;
     const char *quoted = lower_quote(lower, name);
     if (!find_attr(lower->op, name, &attr))
-        return lower_error(lower, 334, EXIT_MALFORMED, "%s has no attribute %s", lower->op->name, quoted);
+        return lower_error(lower, 334, "%s has no attribute %s", lower->op->name, quoted);
     if (!attribute) return 0;
     size_t row = 0;
     while (kinds[row].kind != attr.kind) row++;
     bool right = attribute->has_type ? attribute->type == kinds[row].type : holds(attribute, attr.kind);
     if (right && (kinds[row].kind == 't' || kinds[row].kind == 'g')) right = holds(attribute, attr.kind);
-    if (!right)
-        return lower_error(lower, 335, EXIT_MALFORMED, "attribute %s must be of type %s", quoted, kinds[row].name);
+    if (!right) return lower_error(lower, 335, "attribute %s must be of type %s", quoted, kinds[row].name);
     return 0;
 }
 
@@ -81,7 +80,7 @@ int lower_check_attributes(struct lower *lower) {
     for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr));) {
         const char *name = arena_copy(lower->arena, attr.name, attr.length);
         if (attr.required && !lower_given(lower, name))
-            status = lower_error(lower, 336, EXIT_MALFORMED, "%s needs attribute '%s'", lower->op->name, name);
+            status = lower_error(lower, 336, "%s needs attribute '%s'", lower->op->name, name);
     }
     return status;
 }

@@ -22,7 +22,7 @@ static int dropped(struct lower *lower, int x, double ratio, int64_t key) {
     int training =
         lower->builder.graph->train ? graph_control(graph, RT_TRAINING) : build_scalar(&lower->builder, RT_F64, 1);
     int inputs[] = {x, training, graph_control(graph, RT_STEP), graph_control(graph, RT_MICRO)};
-    return x < 0 ? -1 : emit(lower, OP_Dropout, 4, inputs, 2, attrs);
+    return emit(lower, OP_Dropout, 4, inputs, 2, attrs);
 }
 
 /* Reads the ratio and whether the node drops elements. Before opset 12 there is no training_mode: nodes drop when the
@@ -36,8 +36,7 @@ static int read_dropout(struct lower *lower, double *ratio, bool *drops) {
     }
     if (lower_has(lower, 2) && lower_known_float(lower, 2, "training_mode", &training) < 0) return -1;
     if (lower_has(lower, 1) && lower_known_float(lower, 1, "ratio", ratio) < 0) return -1;
-    if (!(*ratio >= 0 && *ratio < 1))
-        return lower_error(lower, 387, EXIT_MALFORMED, "ratio %g is not in [0, 1)", *ratio);
+    if (!(*ratio >= 0 && *ratio < 1)) return lower_error(lower, 387, "ratio %g is not in [0, 1)", *ratio);
     *drops = training != 0 && *ratio != 0;
     if (*drops && !lower->builder.graph->train)
         diag_remark(lower->builder.diags, lower_where(lower), "elements are dropped: training_mode is true");
@@ -71,9 +70,10 @@ static enum rt_dtype cast_type(struct lower *lower) {
     enum rt_dtype dtype = to == (int)to ? rt_dtype_by_onnx((int)to) : RT_DTYPE_NONE;
     bool exists = to == (int)to && onnx_type_name((int)to);
     if (!exists)
-        lower_error(lower, 388, EXIT_MALFORMED, "unknown data type %lld to cast to", (long long)to);
+        lower_error(lower, 388, "unknown data type %lld to cast to", (long long)to);
     else if (dtype == RT_DTYPE_NONE)
-        lower_error(lower, 388, EXIT_UNSUPPORTED, "cast to data type %s is not supported", onnx_type_name((int)to));
+        diag_error(lower->builder.diags, 388, EXIT_UNSUPPORTED, lower_where(lower),
+                   "cast to data type %s is not supported", onnx_type_name((int)to));
     return dtype;
 }
 
@@ -107,7 +107,7 @@ static int constant(struct lower *lower, enum rt_dtype dtype, int ndim, int64_t 
 
 int lower_constant(struct lower *lower) {
     int n;
-    if (lower->node->n_attribute != 1) return lower_error(lower, 336, EXIT_MALFORMED, "Constant needs one attribute");
+    if (lower->node->n_attribute != 1) return lower_error(lower, 336, "Constant needs one attribute");
     if (lower_given(lower, "value")) return lower_result(lower, lower_proto(lower, lower_attribute(lower, "value")->t));
     if (lower_given(lower, "sparse_value"))
         return lower_result(lower, lower_sparse(lower, lower_attribute(lower, "sparse_value")->sparse_tensor));
@@ -123,7 +123,7 @@ int lower_constant(struct lower *lower) {
     if (lower_given(lower, "value_floats")) return lower_result(lower, constant(lower, RT_F32, 1, n, floats, RT_F32));
     const int64_t *ints = lower_ints(lower, "value_ints", &n);
     if (ints) return lower_result(lower, constant(lower, RT_I64, 1, n, ints, RT_I64));
-    return lower_error(lower, 407, EXIT_UNSUPPORTED, "constants of strings are not supported");
+    return lower_error(lower, 407, "constants of strings are not supported");
 }
 
 /* Broadcasts `value`, a tensor of one element. */
@@ -131,12 +131,10 @@ static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
     int64_t elements;
     if (value < 0) return -1;
     if (n > RT_MAX_NDIM)
-        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n,
-                           RT_MAX_NDIM);
+        return lower_error(lower, 506, "a shape of %d dimensions: at most %d are supported", n, RT_MAX_NDIM);
     for (int d = 0; d < n; d++)
-        if (shape[d] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[d]);
-    if (!rt_product(shape, n, &elements) || elements >> 43)
-        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+        if (shape[d] < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[d]);
+    if (!rt_product(shape, n, &elements) || elements >> 43) return lower_too_large(lower);
     return emit_expand(lower, emit_reshape(lower, value, 0, NULL), n, shape);
 }
 
@@ -150,11 +148,9 @@ int lower_constant_of_shape(struct lower *lower) {
                       : build_scalar(&lower->builder, lower_float_type(lower, RT_F32), 0);
     if (value < 0) return -1;
     struct tensor one = lower_tensor(lower, value);
-    if (tensor_elements(&one) != 1)
-        return lower_error(lower, 384, EXIT_MALFORMED, "value must have exactly one element");
+    if (tensor_elements(&one) != 1) return lower_error(lower, 384, "value must have exactly one element");
     for (int d = 0; d < n && d < RT_MAX_NDIM; d++) {
-        if (shape[d].n && open >= 0)
-            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (shape[d].n && open >= 0) return lower_too_open(lower);
         if (shape[d].n) open = d;
         extents[d] = shape[d].n ? (shape[d].most > 0 ? shape[d].most : 0) : shape[d].offset;
     }
@@ -204,9 +200,8 @@ static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
         if (lower_known_float(lower, i, what[i], &bound[i]) < 0) return -1;
     double count = ceil((bound[1] - bound[0]) / bound[2]);
     if (!(bound[2] != 0) || isnan(count))
-        return lower_error(lower, 383, EXIT_MALFORMED, "invalid range from %g to %g by step %g", bound[0], bound[1],
-                           bound[2]);
-    if (count > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %g elements is too long", count);
+        return lower_error(lower, 383, "invalid range from %g to %g by step %g", bound[0], bound[1], bound[2]);
+    if (count > 1 << 28) return lower_error(lower, 505, "a range of %g elements is too long", count);
     int64_t n = count < 0 ? 0 : (int64_t)count;
     double *values = ARENA_ARRAY(lower->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = bound[0] + (double)i * bound[2];
@@ -220,12 +215,12 @@ static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     if (lower_known_int(lower, 0, "start", &start) < 0 || lower_known_int(lower, 2, "delta", &delta) < 0) return -1;
     const struct amount *limit = lower_amounts(lower, 1, "limit", &one);
     if (!limit) return -1;
-    if (one != 1) return lower_error(lower, 384, EXIT_MALFORMED, "limit must be one value, but %d are given", one);
-    if (delta == 0) return lower_error(lower, 383, EXIT_MALFORMED, "delta is 0");
+    if (one != 1) return lower_error(lower, 384, "limit must be one value, but %d are given", one);
+    if (delta == 0) return lower_error(lower, 383, "delta is 0");
     const int64_t last = !limit->n ? limit->offset : delta > 0 ? limit->most : limit->least;
-    if (__builtin_sub_overflow(last, start, &span)) return lower_error(lower, 505, EXIT_LIMIT, "the range is too long");
+    if (__builtin_sub_overflow(last, start, &span)) return lower_error(lower, 505, "the range is too long");
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
-    if (n > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %lld elements is too long", (long long)n);
+    if (n > 1 << 28) return lower_error(lower, 505, "a range of %lld elements is too long", (long long)n);
     int64_t *values = ARENA_ARRAY(lower->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;
     const int y = constant(lower, dtype, 1, n, values, RT_I64);
@@ -244,8 +239,8 @@ int lower_eye_like(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     enum rt_dtype dtype = x.dtype;
     if (lower_given(lower, "dtype")) dtype = lower_float_type(lower, rt_dtype_by_onnx((int)lower_int(lower, "dtype")));
-    if (dtype == RT_DTYPE_NONE) return lower_error(lower, 407, EXIT_UNSUPPORTED, "the result's type is not supported");
-    if (x.ndim != 2) return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, not 2", x.ndim);
+    if (dtype == RT_DTYPE_NONE) return lower_error(lower, 407, "the result's type is not supported");
+    if (x.ndim != 2) return lower_error(lower, 378, "the input has %d dimensions, not 2", x.ndim);
     int ones = fill(lower, build_scalar(&lower->builder, RT_I32, 1), 2, x.dims);
     if (ones < 0) return -1;
     struct attr attrs[] = {attr_of_int("upper", 1), attr_of_int("k", lower_int(lower, "k"))};
@@ -365,7 +360,7 @@ int lower_bit_shift(struct lower *lower) {
     const char *direction = lower_text(lower, "direction");
     bool left = strcmp(direction, "LEFT") == 0;
     if (!left && strcmp(direction, "RIGHT") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "direction is neither 'LEFT' nor 'RIGHT'");
+        return lower_error(lower, 335, "direction is neither 'LEFT' nor 'RIGHT'");
     return lower_result(lower, emit2(lower, left ? OP_ShiftLeft : OP_ShiftRight, lower->inputs[0], lower->inputs[1]));
 }
 
@@ -387,7 +382,7 @@ int lower_is_inf(struct lower *lower) {
     const int x = emit_float(lower, lower->inputs[0]);
     struct attr attrs[] = {attr_of_int("positive", lower_int(lower, "detect_positive")),
                            attr_of_int("negative", lower_int(lower, "detect_negative"))};
-    return lower_result(lower, x < 0 ? -1 : emit(lower, OP_IsInf, 1, &x, 2, attrs));
+    return lower_result(lower, emit(lower, OP_IsInf, 1, &x, 2, attrs));
 }
 
 /* ONNX Shrink-9. Integers are computed in f64 and truncated. */
@@ -396,14 +391,14 @@ int lower_shrink(struct lower *lower) {
     struct attr attrs[] = {attr_of_float("bias", lower_float(lower, "bias")),
                            attr_of_float("lambd", lower_float(lower, "lambd"))};
     const int x = emit_cast(lower, lower->inputs[0], rt_dtype_is_float(dtype) ? dtype : RT_F64);
-    return lower_result(lower, x < 0 ? -1 : emit_cast(lower, emit(lower, OP_Shrink, 1, &x, 2, attrs), dtype));
+    return lower_result(lower, emit_cast(lower, emit(lower, OP_Shrink, 1, &x, 2, attrs), dtype));
 }
 
 int lower_gelu(struct lower *lower) {
     const char *approximate = lower_text(lower, "approximate");
     bool tanh = strcmp(approximate, "tanh") == 0;
     if (!tanh && strcmp(approximate, "none") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "approximate is neither 'none' nor 'tanh'");
+        return lower_error(lower, 335, "approximate is neither 'none' nor 'tanh'");
     return lower_result(lower, emit1(lower, tanh ? OP_GeluTanh : OP_Gelu, lower->inputs[0]));
 }
 

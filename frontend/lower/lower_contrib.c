@@ -4,8 +4,7 @@
 
 int contrib_requires(struct lower *lower, int n, const int *inputs) {
     for (int i = 0; i < n; i++)
-        if (!lower_has(lower, inputs[i]))
-            return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", inputs[i]);
+        if (!lower_has(lower, inputs[i])) return lower_error(lower, 331, "required input %d is omitted", inputs[i]);
     return 0;
 }
 

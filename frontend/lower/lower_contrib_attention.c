@@ -19,8 +19,8 @@ int heads_apart(struct lower *lower, int x, int64_t heads) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s cannot be divided into %lld heads",
-                           lower_type(lower, &tensor), (long long)heads);
+        return lower_error(lower, 378, "%s cannot be divided into %lld heads", lower_type(lower, &tensor),
+                           (long long)heads);
     int64_t shape[] = {tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads};
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
 }
@@ -30,7 +30,7 @@ int padded_keys(struct lower *lower, int x, int64_t extent, double value) {
     struct tensor tensor = lower_tensor(lower, x);
     int last = tensor.ndim - 1;
     if (last < 0 || tensor.dims[last] > extent)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s is longer than the %lld keys", lower_type(lower, &tensor),
+        return lower_error(lower, 378, "%s is longer than the %lld keys", lower_type(lower, &tensor),
                            (long long)extent);
     if (tensor.dims[last] == extent || tensor.dims[last] == 1) return x;
     return emit_padded(lower, x, last, 0, extent - tensor.dims[last], value);
@@ -47,7 +47,7 @@ int write_cache(struct lower *lower, int past, int fresh, int at, int64_t length
     int rows = emit2(lower, OP_Add, first, emit_places(lower, 0, steps, 4, 2));
     rows = emit_expand(lower, rows, 4, (int64_t[]){batch, heads, steps, 1});
     struct attr attrs[] = {attr_of_int("batch_dims", 2), attr_of_int("depth", 1)};
-    return past < 0 || rows < 0 ? -1 : emit(lower, OP_ScatterND, 3, (int[]){past, rows, fresh}, 2, attrs);
+    return emit(lower, OP_ScatterND, 3, (int[]){past, rows, fresh}, 2, attrs);
 }
 
 /* Softmax over the keys and one more, whose score is the sink of the head and whose share is left out. */
@@ -230,7 +230,7 @@ static int append(struct lower *lower, const struct operands *in, struct heads *
     *past = 0;
     if (in->past[0] < 0 && in->past[1] < 0) return 0;
     if (in->past[0] < 0 || in->past[1] < 0)
-        return lower_error(lower, 331, EXIT_MALFORMED, "past keys and values must be given together");
+        return lower_error(lower, 331, "past keys and values must be given together");
     if (in->past_length >= 0) return append_in_buffer(lower, in, heads);
     if (lower_ndim(lower, in->past[0]) != 4 || lower_ndim(lower, in->past[1]) != 4)
         return lower_misfit(lower, in->past[0], in->past[1]);
@@ -296,7 +296,7 @@ static int read_widths(struct lower *lower, int64_t all, int64_t widths[3]) {
     for (int i = 0; i < 3; i++) widths[i] = given && n == 3 ? given[i] : all / 3;
     bool fit = (!given || n == 3) && widths[0] > 0 && widths[1] > 0 && widths[2] > 0;
     if (fit && widths[0] <= all && widths[1] <= all && widths[0] + widths[1] + widths[2] == all) return 0;
-    return lower_error(lower, 384, EXIT_MALFORMED, "qkv_hidden_sizes do not add up to %lld", (long long)all);
+    return lower_error(lower, 384, "qkv_hidden_sizes do not add up to %lld", (long long)all);
 }
 
 /* past: (2, batch, heads, length, size), keys and values. Output 1 has the new ones appended. */

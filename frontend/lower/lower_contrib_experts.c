@@ -31,11 +31,11 @@ static int read_attributes(struct lower *lower, struct mixture *m) {
     m->chosen = lower_int(lower, "k");
     if (lower_int(lower, "use_sparse_mixer")) return lower_unsupported(lower, "use_sparse_mixer");
     if (m->gated && (m->fusion < 0 || m->fusion > 2))
-        return lower_error(lower, 335, EXIT_MALFORMED, "swiglu_fusion is none of 0, 1 and 2");
+        return lower_error(lower, 335, "swiglu_fusion is none of 0, 1 and 2");
     if (!m->gated && lower_has(lower, LINEAR))
         return lower_unsupported(lower, "fc3_experts_weights with another activation than swiglu");
     if (m->gated && lower_has(lower, LINEAR) != (m->fusion == 0))
-        return lower_error(lower, 385, EXIT_MALFORMED, "swiglu_fusion %d needs %s fc3_experts_weights", m->fusion,
+        return lower_error(lower, 385, "swiglu_fusion %d needs %s fc3_experts_weights", m->fusion,
                            m->fusion ? "no" : "input");
     return 0;
 }
@@ -50,7 +50,7 @@ static int read_shapes(struct lower *lower, struct mixture *m) {
     m->inner = down.dims[2];
     if (scores.dims[0] != m->tokens) return lower_misfit(lower, lower->inputs[X], lower->inputs[SCORES]);
     if (m->chosen < 1 || m->chosen > m->experts)
-        return lower_error(lower, 335, EXIT_MALFORMED, "k is %lld, but there are %lld experts", (long long)m->chosen,
+        return lower_error(lower, 335, "k is %lld, but there are %lld experts", (long long)m->chosen,
                            (long long)m->experts);
     if (check_weights(lower, m, UP, m->gated && m->fusion ? 2 * m->inner : m->inner, m->hidden) < 0 ||
         check_weights(lower, m, DOWN, m->hidden, m->inner) < 0)
@@ -70,7 +70,6 @@ static int choose_experts(struct lower *lower, struct mixture *m) {
 /* Rows (tokens, chosen, columns) by the weights of their experts, plus the bias. */
 static int product(struct lower *lower, const struct mixture *m, int rows, int input) {
     const struct attr trans_b = attr_of_int("trans_b", 1);
-    if (rows < 0 || m->index < 0) return -1;
     const int result = emit(lower, OP_ExpertMatMul, 3, (int[]){rows, lower->inputs[input], m->index}, 1, &trans_b);
     if (!lower_has(lower, input + 1)) return result;
     return emit2(lower, OP_Add, result, emit_gather(lower, lower->inputs[input + 1], m->index, 0));
@@ -84,7 +83,7 @@ static int swiglu(struct lower *lower, int gate, int linear) {
         gate = emit_with(lower, OP_Min, gate, limit);
         linear = emit_with(lower, OP_Min, emit_with(lower, OP_Max, linear, -limit), limit);
     }
-    const int swish = gate < 0 ? -1 : emit(lower, OP_Swish, 1, &gate, 1, &alpha);
+    const int swish = emit(lower, OP_Swish, 1, &gate, 1, &alpha);
     return emit2(lower, OP_Mul, swish, emit_with(lower, OP_Add, linear, lower_float(lower, "activation_beta")));
 }
 

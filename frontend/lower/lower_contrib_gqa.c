@@ -43,7 +43,7 @@ static int check_form(struct lower *lower) {
     if (lower_int(lower, "sliding_window_cache")) return lower_unsupported(lower, "sliding_window_cache");
     if (lower_wants(lower, 3)) return lower_unsupported(lower, "output_qk");
     if (lower_has(lower, KEY) != lower_has(lower, VALUE) || lower_has(lower, PAST_KEY) != lower_has(lower, PAST_VALUE))
-        return lower_error(lower, 331, EXIT_MALFORMED, "keys and values must be given together");
+        return lower_error(lower, 331, "keys and values must be given together");
     return 0;
 }
 
@@ -56,8 +56,8 @@ static int read_operands(struct lower *lower, struct group_query *call) {
     int *to[] = {&heads->q, &heads->k, &heads->v};
     bool packed = !lower_has(lower, KEY);
     if (n < 1 || kv < 1 || n % kv || all.ndim != 3 || (packed && all.dims[2] % (n + 2 * kv)))
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not fit %lld query heads and %lld key heads",
-                           lower_type(lower, &all), (long long)n, (long long)kv);
+        return lower_error(lower, 378, "%s does not fit %lld query heads and %lld key heads", lower_type(lower, &all),
+                           (long long)n, (long long)kv);
     for (int i = 0; i < 3; i++) {
         int64_t width = packed ? all.dims[2] / (n + 2 * kv) * count[i] : 0;
         int x = packed ? emit_piece(lower, lower->inputs[QUERY], 2, first, 1, width) : lower->inputs[QUERY + i];
@@ -90,7 +90,7 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
     call->prompt = call->total == call->steps;
     call->at = -1;
     if (n != call->batch || call->total < call->steps || call->total - call->steps > call->past)
-        return lower_error(lower, 384, EXIT_MALFORMED,
+        return lower_error(lower, 384,
                            "total_sequence_length %lld and %lld lengths do not fit %lld queries after %lld keys",
                            (long long)call->total, (long long)n, (long long)call->steps, (long long)call->past);
     if (call->prompt) return 0;
@@ -140,7 +140,7 @@ static int rotate(struct lower *lower, struct group_query *call) {
     bool interleaved = lower_int(lower, "rotary_interleaved") != 0;
     if (!lower_int(lower, "do_rotary")) return 0;
     if (!lower_has(lower, COSINE) || !lower_has(lower, SINE))
-        return lower_error(lower, 331, EXIT_MALFORMED, "do_rotary needs cos_cache and sin_cache");
+        return lower_error(lower, 331, "do_rotary needs cos_cache and sin_cache");
     int positions = query_positions(lower, call);
     if (positions < 0) return -1;
     int cosine = angles(lower, COSINE, positions, interleaved), sine = angles(lower, SINE, positions, interleaved);

@@ -23,7 +23,7 @@ static int finish_conv(struct lower *lower) {
     int n, y = lower->outputs[0];
     const float *given = lower_floats(lower, "activation_params", &n);
     double values[4];
-    if (n > 4) return lower_error(lower, 335, EXIT_MALFORMED, "%d activation_params", n);
+    if (n > 4) return lower_error(lower, 335, "%d activation_params", n);
     for (int i = 0; i < n; i++) values[i] = (double)given[i];
     if (lower_has(lower, 3)) y = emit2(lower, OP_Add, y, lower->inputs[3]);
     return lower_result(lower, emit_activation(lower, y, n, values));

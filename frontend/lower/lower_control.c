@@ -25,14 +25,14 @@ static bool known_int(struct lower *lower, int id, int64_t *value) {
 static int scalar_condition(struct lower *lower, int id) {
     struct tensor tensor = lower_is_sequence(id) ? (struct tensor){.dtype = RT_DTYPE_NONE} : lower_tensor(lower, id);
     if (tensor.dtype != RT_BOOL || tensor_elements(&tensor) != 1)
-        return lower_error(lower, 384, EXIT_MALFORMED, "the condition is not one bool");
+        return lower_error(lower, 384, "the condition is not one bool");
     return emit_reshape(lower, id, 0, NULL);
 }
 
 /* E405: what depends on a condition, a tensor, that is computed at run time. */
 static int refuse_condition(struct lower *lower, int condition, const char *what) {
-    lower_error(lower, 405, EXIT_UNSUPPORTED,
-                "control flow is not supported: depending on a condition that is computed at run time, %s", what);
+    lower_error(lower, 405, "control flow is not supported: depending on a condition that is computed at run time, %s",
+                what);
     lower_help_bind(lower, condition);
     return -1;
 }
@@ -67,7 +67,7 @@ static int select_value(struct lower *lower, int condition, int yes, int no) {
 /* E405 if nodes since then, when the graph had so many updates, store values for the next step. */
 static int refuse_updates(struct lower *lower, int updates) {
     if (lower->builder.graph->updates.n == updates) return 0;
-    return lower_error(lower, 405, EXIT_UNSUPPORTED,
+    return lower_error(lower, 405,
                        "control flow is not supported: running statistics are updated under a condition that is "
                        "computed at run time");
 }
@@ -84,7 +84,7 @@ struct choice {
 
 static int check_results(struct lower *lower, int n) {
     if (n >= lower->noutputs) return 0;
-    return lower_error(lower, 331, EXIT_MALFORMED, "the branch has %d results, but %d are needed", n, lower->noutputs);
+    return lower_error(lower, 331, "the branch has %d results, but %d are needed", n, lower->noutputs);
 }
 
 static int branch_done(struct lower *lower, void *state, int n, const int *values) {
@@ -223,7 +223,7 @@ static int stack(struct lower *lower, int n, const int *values, int axis, bool r
     int *items = ARENA_ARRAY(lower->arena, int, n + 1);
     for (int t = 0; t < n; t++) {
         int value = values[reversed ? n - 1 - t : t];
-        if (lower_is_sequence(value)) return lower_error(lower, 341, EXIT_MALFORMED, "a scan output is a sequence");
+        if (lower_is_sequence(value)) return lower_error(lower, 341, "a scan output is a sequence");
         items[t] = emit_unsqueeze(lower, value, axis);
     }
     return emit_concat(lower, axis, n, items);
@@ -259,7 +259,7 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
     struct tensor tensor;
     int axis;
     if (nothing->values && lower_is_sequence(nothing->values[result]))
-        return lower_error(lower, 341, EXIT_MALFORMED, "a scan output is a sequence");
+        return lower_error(lower, 341, "a scan output is a sequence");
     if (nothing->values) {
         tensor = lower_tensor(lower, nothing->values[result]);
     } else if (!declared_result(lower, nothing->body->output[result], &tensor)) {
@@ -269,7 +269,7 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
         return -1;
     }
     if (tensor.ndim == RT_MAX_NDIM)
-        return lower_error(lower, 506, EXIT_LIMIT, "a scan output of more than %d dimensions", RT_MAX_NDIM);
+        return lower_error(lower, 506, "a scan output of more than %d dimensions", RT_MAX_NDIM);
     if (lower_axis(lower, at, tensor.ndim + 1, &axis) < 0) return -1;
     memmove(tensor.dims + axis + 1, tensor.dims + axis, (size_t)(tensor.ndim - axis) * sizeof *tensor.dims);
     tensor.dims[axis] = 0;
@@ -278,7 +278,7 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
 }
 
 static int too_many_trips(struct lower *lower) {
-    return lower_error(lower, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations is not supported", MAX_TRIPS);
+    return lower_error(lower, 405, "a loop of more than %d iterations is not supported", MAX_TRIPS);
 }
 
 /* Loop ------------------------------------------------------------------------------------------------------------- */
@@ -368,7 +368,7 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition);
 static int loop_while(struct lower *lower, struct loop *loop, int id) {
     int condition = scalar_condition(lower, id);
     if (loop->trips > MAX_TRIPS)
-        return lower_error(lower, 405, EXIT_UNSUPPORTED,
+        return lower_error(lower, 405,
                            "control flow is not supported: the loop's condition is computed at run time, and no trip "
                            "count of at most %d bounds it",
                            MAX_TRIPS);
@@ -388,8 +388,7 @@ static int loop_done(struct lower *lower, void *state, int n, const int *values)
     struct loop *loop = state;
     int64_t condition = 1;
     lower->builder.node = loop->name;
-    if (n != 1 + loop->ncarried + loop->nscans)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the body has %d results", n);
+    if (n != 1 + loop->ncarried + loop->nscans) return lower_error(lower, 331, "the body has %d results", n);
     for (int i = 0; i < loop->ncarried; i++) {
         int carried = values[1 + i];
         if (loop->active >= 0) carried = select_value(lower, loop->active, carried, loop->carried[i]);
@@ -413,7 +412,7 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
 }
 
 static int refuse_trips(struct lower *lower) {
-    lower_error(lower, 405, EXIT_UNSUPPORTED,
+    lower_error(lower, 405,
                 "control flow is not supported unless its trip count is a constant, or a size that depends on data and "
                 "has a bound of at most %d",
                 MAX_TRIPS);
@@ -441,7 +440,7 @@ int lower_loop(struct lower *lower) {
     struct loop *loop = ARENA_NEW(arena, struct loop);
     int64_t condition = 1;
     if (lower->ninputs < 2)
-        return lower_error(lower, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, but %d given", lower->ninputs);
+        return lower_error(lower, 331, "Loop takes at least 2 inputs, but %d given", lower->ninputs);
     *loop = (struct loop){.name = lower->builder.node,
                           .trips = INT64_MAX,
                           .ncarried = lower->ninputs - 2,
@@ -451,8 +450,8 @@ int lower_loop(struct lower *lower) {
     loop->body = lower_attribute(lower, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;
     if (loop->nscans < 0)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the body has %zu results for %d carried values",
-                           loop->body->n_output, loop->ncarried);
+        return lower_error(lower, 331, "the body has %zu results for %d carried values", loop->body->n_output,
+                           loop->ncarried);
     if (loop_bounds(lower, loop, &condition) < 0) return -1;
     loop->carried = arena_copy(arena, lower->inputs + 2, (size_t)loop->ncarried * sizeof(int));
     loop->scans = ARENA_ARRAY(arena, int *, loop->nscans + 1);
@@ -544,9 +543,9 @@ static int scan_done(struct lower *lower, void *state, int n, const int *values)
     struct scan *scan = state;
     lower->builder.node = scan->name;
     if (!scan->trips) return scan_nothing(lower, scan, &(struct nothing){.body = scan->body, .values = values});
-    if (n != scan->nstates + scan->nscans) return lower_error(lower, 331, EXIT_MALFORMED, "the body has %d results", n);
+    if (n != scan->nstates + scan->nscans) return lower_error(lower, 331, "the body has %d results", n);
     for (int i = 0; i < n; i++)
-        if (lower_is_sequence(values[i])) return lower_error(lower, 341, EXIT_MALFORMED, "a result is a sequence");
+        if (lower_is_sequence(values[i])) return lower_error(lower, 341, "a result is a sequence");
     for (int i = 0; i < scan->nstates; i++) scan->states[i] = values[i];
     for (int k = 0; k < scan->nscans; k++) scan->scans[k][scan->trip] = values[scan->nstates + k];
     if (++scan->trip == scan->trips && scan_element(lower, scan) < 0) return -1;
@@ -582,7 +581,7 @@ static const int64_t *scan_list(struct lower *lower, const char *name, int count
     const int64_t *list = lower_ints(lower, name, &n);
     if (!list) return ARENA_ARRAY(lower->arena, int64_t, count + 1);
     if (n == count) return list;
-    lower_error(lower, 384, EXIT_MALFORMED, "%s has %d values, not %d", name, n, count);
+    lower_error(lower, 384, "%s has %d values, not %d", name, n, count);
     return NULL;
 }
 
@@ -630,10 +629,9 @@ int lower_scan(struct lower *lower) {
     if (scan->batched && lower_has(lower, 0)) return lower_unsupported(lower, "sequence_lens");
     int operands = lower->ninputs - scan->first;
     if (scanned < 1 || scanned > operands || (size_t)(operands - scanned) > scan->body->n_output)
-        return lower_error(lower, 384, EXIT_MALFORMED, "num_scan_inputs %lld does not fit %d operands",
-                           (long long)scanned, operands);
+        return lower_error(lower, 384, "num_scan_inputs %lld does not fit %d operands", (long long)scanned, operands);
     for (int i = scan->first; i < lower->ninputs; i++) {
-        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
+        if (!lower_has(lower, i)) return lower_error(lower, 331, "required input %d is omitted", i);
         if (lower_want(lower, i, false) < 0) return -1;
     }
     scan->nscanned = (int)scanned;
@@ -666,7 +664,7 @@ static int map_done(struct lower *lower, void *state, int n, const int *values) 
     lower->builder.node = map->name;
     if (n < lower->noutputs) return check_results(lower, n);
     for (int i = 0; i < lower->noutputs; i++) {
-        if (lower_is_sequence(values[i])) return lower_error(lower, 341, EXIT_MALFORMED, "a result is a sequence");
+        if (lower_is_sequence(values[i])) return lower_error(lower, 341, "a result is a sequence");
         map->items[i][map->at] = values[i];
     }
     map->at++;
@@ -699,11 +697,10 @@ int lower_sequence_map(struct lower *lower) {
     lower_items(lower, lower->inputs[0], &map->n);
     for (int i = 0; i < lower->ninputs; i++) {
         int n = map->n;
-        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
+        if (!lower_has(lower, i)) return lower_error(lower, 331, "required input %d is omitted", i);
         if (lower_is_nothing(lower, lower->inputs[i])) return lower_want(lower, i, true);
         if (lower_is_sequence(lower->inputs[i])) lower_items(lower, lower->inputs[i], &n);
-        if (n != map->n)
-            return lower_error(lower, 384, EXIT_MALFORMED, "the sequences have %d and %d tensors", map->n, n);
+        if (n != map->n) return lower_error(lower, 384, "the sequences have %d and %d tensors", map->n, n);
     }
     map->items = ARENA_ARRAY(arena, int *, lower->noutputs + 1);
     for (int i = 0; i < lower->noutputs; i++) map->items[i] = ARENA_ARRAY(arena, int, map->n + 1);

@@ -17,7 +17,7 @@ static int read_list(struct lower *lower, const char *name, int count, int64_t f
     int n;
     const int64_t *list = lower_ints(lower, name, &n);
     if (list && n != count)
-        return lower_error(lower, 372, EXIT_MALFORMED, "%s has %d values, but %d spatial dimensions need %d", name, n,
+        return lower_error(lower, 372, "%s has %d values, but %d spatial dimensions need %d", name, n,
                            lower_ndim(lower, lower->inputs[0]) - SPATIAL, count);
     for (int i = 0; i < count; i++) values[i] = list ? list[i] : fallback;
     return 0;
@@ -25,17 +25,15 @@ static int read_list(struct lower *lower, const char *name, int count, int64_t f
 
 static int check_range(struct lower *lower, const char *name, int code, int64_t value, int64_t least) {
     if (value >= least && value <= MOST) return 0;
-    return lower_error(lower, code, EXIT_MALFORMED, "%s %lld: must be %lld or more, and at most %d", name,
-                       (long long)value, (long long)least, MOST);
+    return lower_error(lower, code, "%s %lld: must be %lld or more, and at most %d", name, (long long)value,
+                       (long long)least, MOST);
 }
 
 /* Spatial dimensions of the input: 1 to 3. */
 static int check_input(struct lower *lower, struct window *window) {
     struct tensor x = lower_input(lower, 0);
     window->n = x.ndim - SPATIAL;
-    if (window->n < 1)
-        return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, but at least 3 are needed",
-                           x.ndim);
+    if (window->n < 1) return lower_error(lower, 372, "the input has %d dimensions, but at least 3 are needed", x.ndim);
     if (window->n > MAX_SPATIAL) return lower_unsupported(lower, "an input of %d spatial dimensions", window->n);
     return 0;
 }
@@ -100,7 +98,7 @@ static int read_padding(struct lower *lower, struct window *window) {
                 ((in + window->stride[d] - 1) / window->stride[d] - 1) * window->stride[d] + span(window, d) - in, how);
         const int64_t beyond = window->ceil ? window->stride[d] - 1 : 0; /* what the last window may extend by */
         if (in + window->begin[d] + window->end[d] + beyond < span(window, d))
-            return lower_error(lower, 374, EXIT_MALFORMED,
+            return lower_error(lower, 374,
                                "dimension %d of the result is empty: extent %lld, padding %lld and %lld, window %lld",
                                SPATIAL + d, (long long)in, (long long)window->begin[d], (long long)window->end[d],
                                (long long)span(window, d));
@@ -125,21 +123,19 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
     int64_t given[MAX_SPATIAL];
     if (check_input(lower, window) < 0) return -1;
     if (weights.ndim != x.ndim)
-        return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, but the weights have %d", x.ndim,
-                           weights.ndim);
+        return lower_error(lower, 372, "the input has %d dimensions, but the weights have %d", x.ndim, weights.ndim);
     *groups = lower_int(lower, "group");
     if (*groups < 1 || x.dims[1] % *groups || weights.dims[0] % *groups)
-        return lower_error(lower, 373, EXIT_MALFORMED, "%lld groups do not fit %lld channels and weights %s",
-                           (long long)*groups, (long long)x.dims[1], lower_type(lower, &weights));
+        return lower_error(lower, 373, "%lld groups do not fit %lld channels and weights %s", (long long)*groups,
+                           (long long)x.dims[1], lower_type(lower, &weights));
     if (transposed ? weights.dims[0] != x.dims[1] : weights.dims[1] != x.dims[1] / *groups)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (read_list(lower, "kernel_shape", window->n, 0, given) < 0) return -1;
     for (int d = 0; d < window->n; d++) {
         window->extent[d] = weights.dims[SPATIAL + d];
         if (lower_given(lower, "kernel_shape") && given[d] != window->extent[d])
-            return lower_error(lower, 372, EXIT_MALFORMED,
-                               "kernel_shape is %lld in dimension %d, but the weights are %s", (long long)given[d],
-                               SPATIAL + d, lower_type(lower, &weights));
+            return lower_error(lower, 372, "kernel_shape is %lld in dimension %d, but the weights are %s",
+                               (long long)given[d], SPATIAL + d, lower_type(lower, &weights));
     }
     return 0;
 }
@@ -188,7 +184,7 @@ static int fit_result(struct lower *lower, struct window *window, const int64_t 
     int n;
     const int64_t *shape = lower_ints(lower, "output_shape", &n);
     if (shape && n != window->n && n != x.ndim)
-        return lower_error(lower, 372, EXIT_MALFORMED, "output_shape has %d values, not one per spatial dimension", n);
+        return lower_error(lower, 372, "output_shape has %d values, not one per spatial dimension", n);
     if (shape && n == x.ndim) shape += SPATIAL;
     for (int d = 0; d < window->n; d++) {
         int64_t in = x.dims[SPATIAL + d], want = shape ? shape[d] : in * window->stride[d];
@@ -214,7 +210,7 @@ int lower_conv_transpose(struct lower *lower) {
     for (int d = 0; d < window.n; d++) {
         int64_t covers;
         if (!rt_mul(lower_input(lower, 0).dims[SPATIAL + d], window.stride[d], &covers) || covers >> 43)
-            return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+            return lower_too_large(lower);
     }
     bool fit = how >= SAME_UPPER || lower_given(lower, "output_shape");
     if (fit ? fit_result(lower, &window, more, how) < 0 : how == NOTSET && read_pads(lower, &window) < 0) return -1;
@@ -222,7 +218,7 @@ int lower_conv_transpose(struct lower *lower) {
         int64_t in = lower_input(lower, 0).dims[SPATIAL + d];
         window.end[d] -= more[d];
         if (in < 1 || (in - 1) * window.stride[d] + span(&window, d) - window.begin[d] - window.end[d] < 1)
-            return lower_error(lower, 374, EXIT_MALFORMED, "dimension %d of the result is empty", SPATIAL + d);
+            return lower_error(lower, 374, "dimension %d of the result is empty", SPATIAL + d);
     }
     return convolve(lower, OP_ConvTranspose, &window, groups);
 }
@@ -245,17 +241,16 @@ static int pool(struct lower *lower, enum op_id op, int x, const struct window *
     attrs[n++] = attr_of_ints("window", window->n, window->extent);
     attrs[n++] = attr_of_int("ceil", window->ceil);
     if (count_include_pad) attrs[n++] = attr_of_int("count_include_pad", 1);
-    return x < 0 ? -1 : emit(lower, op, 1, &x, n, attrs);
+    return emit(lower, op, 1, &x, n, attrs);
 }
 
 /* Refuses windows that contain only padding: they have neither a mean nor a largest element. */
 static int check_reach(struct lower *lower, const struct window *window) {
     for (int d = 0; d < window->n; d++)
         if (window->begin[d] >= span(window, d) || window->end[d] >= span(window, d))
-            return lower_error(lower, 374, EXIT_MALFORMED,
-                               "padding %lld and %lld of dimension %d: every window of %lld must overlap the input",
-                               (long long)window->begin[d], (long long)window->end[d], SPATIAL + d,
-                               (long long)span(window, d));
+            return lower_error(
+                lower, 374, "padding %lld and %lld of dimension %d: every window of %lld must overlap the input",
+                (long long)window->begin[d], (long long)window->end[d], SPATIAL + d, (long long)span(window, d));
     return 0;
 }
 
@@ -318,15 +313,12 @@ int lower_max_unpool(struct lower *lower) {
         whole.dims[SPATIAL + d] =
             (x.dims[SPATIAL + d] - 1) * window.stride[d] + window.extent[d] - window.begin[d] - window.end[d];
         if (whole.dims[SPATIAL + d] < 1 || whole.dims[SPATIAL + d] > MOST)
-            return lower_error(lower, 374, EXIT_MALFORMED, "dimension %d of the result is empty", SPATIAL + d);
+            return lower_error(lower, 374, "dimension %d of the result is empty", SPATIAL + d);
     }
-    if (!rt_product(whole.dims, x.ndim, &elements) || elements >> 43)
-        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
-    struct attr axis = attr_of_int("axis", 0);
+    if (!rt_product(whole.dims, x.ndim, &elements) || elements >> 43) return lower_too_large(lower);
     const int operands[] = {emit_zeros(lower, lower->inputs[0], elements), emit_reshape(lower, lower->inputs[1], 1, &n),
                             emit_reshape(lower, lower->inputs[0], 1, &n)};
-    if (operands[0] < 0 || operands[1] < 0 || operands[2] < 0) return -1;
-    int y = emit_reshape(lower, emit(lower, OP_ScatterElements, 3, operands, 1, &axis), x.ndim, whole.dims);
+    int y = emit_reshape(lower, emit_along(lower, OP_ScatterElements, 3, operands, 0), x.ndim, whole.dims);
     if (y < 0 || !lower_has(lower, 2)) return lower_result(lower, y);
     int count;
     const int64_t *shape = lower_known(lower, 2, "output_shape", &count);
@@ -335,7 +327,7 @@ int lower_max_unpool(struct lower *lower) {
     for (int d = 0; d < x.ndim && count == x.ndim; d++) end[d] = shape[d] - whole.dims[d];
     for (int d = 0; d < x.ndim; d++)
         if (count != x.ndim || end[d] < 0 || end[d] > MOST)
-            return lower_error(lower, 378, EXIT_MALFORMED, "output_shape does not hold the result");
+            return lower_error(lower, 378, "output_shape does not hold the result");
     struct attr pad[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
     return lower_result(lower, emit(lower, OP_Pad, 2, (int[]){y, emit_like(lower, y, 0)}, 2, pad));
 }
@@ -397,7 +389,7 @@ int lower_col2im(struct lower *lower) {
     if (!block) return -1;
     if (n > MAX_SPATIAL) return lower_unsupported(lower, "an image of %d dimensions", n);
     if (n < 1 || n != nblock || x.ndim != 3)
-        return lower_error(lower, 378, EXIT_MALFORMED, "image_shape and block_shape do not fit each other or %s",
+        return lower_error(lower, 378, "image_shape and block_shape do not fit each other or %s",
                            lower_type(lower, &x));
     window.n = n;
     for (int d = 0; d < n; d++) window.extent[d] = block[d];
@@ -405,15 +397,15 @@ int lower_col2im(struct lower *lower) {
     for (int d = 0; d < n; d++) {
         const int64_t room = image[d] + window.begin[d] + window.end[d] - span(&window, d);
         if (image[d] < 1 || image[d] > MOST || room < 0 || !rt_mul(k, block[d], &k))
-            return lower_error(lower, 374, EXIT_MALFORMED, "a block of %lld does not fit an image of %lld",
-                               (long long)block[d], (long long)image[d]);
+            return lower_error(lower, 374, "a block of %lld does not fit an image of %lld", (long long)block[d],
+                               (long long)image[d]);
         shape[SPATIAL + d] = room / window.stride[d] + 1;
         window.end[d] = (shape[SPATIAL + d] - 1) * window.stride[d] + span(&window, d) - window.begin[d] - image[d];
         if (!rt_mul(blocks, shape[SPATIAL + d], &blocks)) return -1;
     }
     if (k > 1 << 12 || x.dims[1] % k || x.dims[2] != blocks)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not have %lld blocks of %lld elements",
-                           lower_type(lower, &x), (long long)blocks, (long long)k);
+        return lower_error(lower, 378, "%s does not have %lld blocks of %lld elements", lower_type(lower, &x),
+                           (long long)blocks, (long long)k);
     shape[1] = x.dims[1];
     const struct columns columns = {&window, shape, x.dims[1] / k, k};
     return lower_result(lower, rt_dtype_is_float(x.dtype) ? emit_folded(lower, &columns, lower->inputs[0])
@@ -438,7 +430,7 @@ static int root(struct lower *lower, int x, double p) {
 
 static int read_p(struct lower *lower, double *p) {
     *p = (double)lower_int(lower, "p");
-    return *p > 0 ? 0 : lower_error(lower, 335, EXIT_MALFORMED, "p is %g", *p);
+    return *p > 0 ? 0 : lower_error(lower, 335, "p is %g", *p);
 }
 
 /* With ceil_mode: padding at the end so that the last window lies inside of it. It adds zeros to the sum. */
@@ -469,7 +461,7 @@ int lower_global_lp_pool(struct lower *lower) {
     double p;
     if (read_p(lower, &p) < 0) return -1;
     if (lower_ndim(lower, lower->inputs[0]) < SPATIAL)
-        return lower_error(lower, 372, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
+        return lower_error(lower, 372, "the input has fewer than 2 dimensions");
     for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d >= SPATIAL;
     int sum = emit_reduce(lower, OP_ReduceSum, power(lower, emit1(lower, OP_Abs, lower->inputs[0]), p), axes, true);
     return lower_result(lower, root(lower, sum, p));

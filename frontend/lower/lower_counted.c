@@ -99,8 +99,7 @@ int lower_sized(struct lower *lower, int x, int dim, const struct amount *size) 
     const struct counted *other = x < 0 ? NULL : lower_counted(lower, x);
     if (x < 0) return -1;
     if (other && other->dim != dim)
-        return lower_error(lower, 410, EXIT_UNSUPPORTED, "the sizes along dimensions %d and %d depend on data",
-                           other->dim, dim);
+        return lower_error(lower, 410, "the sizes along dimensions %d and %d depend on data", other->dim, dim);
     const int64_t extent = lower_tensor(lower, x).dims[dim];
     const int64_t bound = size->most < extent ? (size->most > 0 ? size->most : 0) : extent;
     int y = first_of(lower, x, dim, bound);
@@ -116,10 +115,10 @@ int lower_sized(struct lower *lower, int x, int dim, const struct amount *size) 
 static int refuse_sizes(struct lower *lower, int dim, const struct amount *a, const struct amount *b) {
     const struct amount *known = !a->n ? a : !b->n ? b : NULL;
     if (known)
-        return lower_error(lower, 410, EXIT_UNSUPPORTED,
+        return lower_error(lower, 410,
                            "along dimension %d one operand has %lld elements and the size of another depends on data",
                            dim, (long long)known->offset);
-    return lower_error(lower, 410, EXIT_UNSUPPORTED,
+    return lower_error(lower, 410,
                        "the operands' sizes along dimension %d depend on data, and are not known to be equal", dim);
 }
 
@@ -327,26 +326,24 @@ int lower_reshaped(struct lower *lower, int x, int ndim, const struct amount *sh
     for (int d = 0; d < ndim; d++) {
         dims[d] = d == open ? 1 : shape[d].n ? 1 : shape[d].offset;
         if (d != open && shape[d].n) dynamic = dynamic < 0 ? d : RT_MAX_NDIM;
-        if (!rt_mul(others, dims[d], &others)) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+        if (!rt_mul(others, dims[d], &others)) return lower_too_large(lower);
     }
     struct amount size = count;
-    if (dynamic == RT_MAX_NDIM)
-        return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+    if (dynamic == RT_MAX_NDIM) return lower_too_open(lower);
     if (dynamic >= 0 && open >= 0) { /* the open extent is a number if the other grows as the operand does */
         const int64_t ratio = ratio_of(lower, &elements, &shape[dynamic]);
-        if (!ratio || ratio % others)
-            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (!ratio || ratio % others) return lower_too_open(lower);
         dims[open] = ratio / others;
         others = ratio;
     }
     const int dim = dynamic >= 0 ? dynamic : open;
     if (dim < 0)
-        return lower_error(lower, 410, EXIT_UNSUPPORTED,
+        return lower_error(lower, 410,
                            "the shape's %lld elements are those of the exporter's example input: the size of dimension "
                            "%d depends on data",
                            (long long)others, counted->dim);
     if (dynamic < 0 && !solve(lower, &elements, others, &size))
-        return lower_error(lower, 377, EXIT_MALFORMED, "the shape has no elements for those of the input");
+        return lower_error(lower, 377, "the shape has no elements for those of the input");
     if (dynamic >= 0) size = shape[dynamic];
     struct rows to = {1, others ? from.rows * from.bound * from.columns / others : 0, 1, dim};
     for (int d = 0; d < dim; d++) to.rows *= dims[d];

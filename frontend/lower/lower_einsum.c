@@ -20,7 +20,7 @@ struct part {
 };
 
 static int malformed(struct lower *lower, const char *what) {
-    return lower_error(lower, 386, EXIT_MALFORMED, "equation: %s", what);
+    return lower_error(lower, 386, "equation: %s", what);
 }
 
 static int letter_label(char c) {

@@ -24,7 +24,7 @@ static int check_modified(struct lower *lower, const struct flex *flex, int n, c
     const struct tensor y = n == 1 ? lower_tensor(lower, values[0]) : (struct tensor){0};
     if (n == 1 && y.ndim == x.ndim && y.dtype == x.dtype && memcmp(x.dims, y.dims, 4 * sizeof *x.dims) == 0)
         return values[0];
-    return lower_error(lower, 378, EXIT_MALFORMED, "a subgraph of FlexAttention has one output, like its input %s",
+    return lower_error(lower, 378, "a subgraph of FlexAttention has one output, like its input %s",
                        lower_type(lower, &x));
 }
 

@@ -9,8 +9,8 @@ static int split_heads(struct lower *lower, int x, int64_t heads) {
     if (x < 0) return -1;
     const struct tensor tensor = lower_tensor(lower, x);
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s cannot be divided into %lld heads",
-                           lower_type(lower, &tensor), (long long)heads);
+        return lower_error(lower, 378, "%s cannot be divided into %lld heads", lower_type(lower, &tensor),
+                           (long long)heads);
     return emit_reshape(lower, x, 4, (int64_t[]){tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads});
 }
 
@@ -31,8 +31,8 @@ static int read_rule(struct lower *lower, int64_t heads, int *operands) {
     while (i < sizeof rules / sizeof *rules && strcmp(rules[i], rule) != 0) i++;
     if (i == sizeof rules / sizeof *rules) return lower_unknown(lower, "update_rule", rule);
     if (gated != lower_has(lower, 4) || delta != lower_has(lower, 5))
-        return lower_error(lower, 385, EXIT_MALFORMED, "update_rule %s needs %s decay and %s beta", rule,
-                           gated ? "a" : "no", delta ? "a" : "no");
+        return lower_error(lower, 385, "update_rule %s needs %s decay and %s beta", rule, gated ? "a" : "no",
+                           delta ? "a" : "no");
     if (gated && (operands[4] = split_heads(lower, lower->inputs[4], heads)) < 0) return -1;
     if (delta && (operands[5] = rate_of(lower, heads)) < 0) return -1;
     return 0;

@@ -270,14 +270,13 @@ int loss_of_elements(struct build *builder, struct build_scope *scope, const cha
 static int check_shapes(struct lower *lower, const struct tensor *x) {
     struct tensor target = lower_input(lower, 1);
     if (rt_dtype_is_float(target.dtype)) {
-        lower_error(lower, 379, EXIT_MALFORMED, "targets must have an integer type, not %s",
-                    rt_dtypes[target.dtype].name);
+        lower_error(lower, 379, "targets must have an integer type, not %s", rt_dtypes[target.dtype].name);
         diag_help(lower->builder.diags, "targets that are probabilities: export the loss as "
                                         "-(targets * log_softmax(logits, 1)).sum(1).mean()");
         return -1;
     }
     if (x->ndim < 2 || !loss_target_fits(x, 1, &target)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    if (x->dims[1] > LOSS_CLASSES) return lower_error(lower, 505, EXIT_LIMIT, "too many classes");
+    if (x->dims[1] > LOSS_CLASSES) return lower_error(lower, 505, "too many classes");
     if (!lower_has(lower, 2)) return 0;
     struct tensor weights = lower_input(lower, 2);
     return weights.ndim == 1 && weights.dims[0] == x->dims[1] ? 0
@@ -294,7 +293,7 @@ static int emit_class_loss(struct lower *lower, bool logits) {
                               .weights = lower_id(lower, 2),
                               .ignores = lower_given(lower, "ignore_index"),
                               .reduction = loss_reduction(lower_text(lower, "reduction"))};
-    if (loss.reduction == LOSS_REDUCTIONS) return lower_error(lower, 335, EXIT_MALFORMED, "unknown reduction");
+    if (loss.reduction == LOSS_REDUCTIONS) return lower_error(lower, 335, "unknown reduction");
     if (check_shapes(lower, &x) < 0) return -1;
     if (loss.ignores) loss.ignored = lower_int(lower, "ignore_index");
     return loss_of_classes(&lower->builder, &loss);

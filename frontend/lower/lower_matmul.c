@@ -7,7 +7,7 @@
 static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *lead) {
     struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[RT_MAX_NDIM];
-    if (nlead + 2 > RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM);
+    if (nlead + 2 > RT_MAX_NDIM) return lower_error(lower, 506, "more than %d dimensions", RT_MAX_NDIM);
     for (int d = 0; d < nlead; d++) shape[d] = lead[d];
     for (int d = 0; d < 2; d++) shape[nlead + d] = tensor.dims[tensor.ndim - 2 + d];
     return emit_expand(lower, x, nlead + 2, shape);
@@ -94,6 +94,6 @@ int lower_det(struct lower *lower) {
     const struct tensor x = lower_input(lower, 0);
     const int n = x.ndim - 2;
     if (n < 0 || x.dims[n] != x.dims[n + 1] || x.dims[n] < 1)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s is not a square matrix", lower_type(lower, &x));
+        return lower_error(lower, 378, "%s is not a square matrix", lower_type(lower, &x));
     return lower_result(lower, emit1(lower, OP_Det, lower->inputs[0]));
 }

@@ -11,8 +11,7 @@ int ml_samples(struct lower *lower, enum rt_dtype dtype) {
     struct tensor x = lower_input(lower, 0);
     int samples = emit_cast(lower, lower->inputs[0], dtype);
     if (x.ndim == 1) return emit_unsqueeze(lower, samples, 0);
-    return x.ndim == 2 ? samples
-                       : lower_error(lower, 378, EXIT_MALFORMED, "samples have %d dimensions, not 1 or 2", x.ndim);
+    return x.ndim == 2 ? samples : lower_error(lower, 378, "samples have %d dimensions, not 1 or 2", x.ndim);
 }
 
 int ml_constant(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_t *dims, const double *values) {
@@ -34,8 +33,7 @@ static const double *floats_of(struct lower *lower, const char *name, int *n) {
 }
 
 static int wrong_number(struct lower *lower, const char *name, int n, int64_t wanted) {
-    return lower_error(lower, 385, EXIT_MALFORMED, "attribute %s has %d values, but %lld are needed", name, n,
-                       (long long)wanted);
+    return lower_error(lower, 385, "attribute %s has %d values, but %lld are needed", name, n, (long long)wanted);
 }
 
 int ml_floats(struct lower *lower, const char *name, int ndim, const int64_t *dims) {
@@ -65,7 +63,7 @@ static int64_t last_extent(const struct tensor *x) {
 int lower_array_feature_extractor(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     const int64_t n = tensor_elements(&index);
-    if (x.ndim < 1) return lower_error(lower, 378, EXIT_MALFORMED, "the input has no dimension");
+    if (x.ndim < 1) return lower_error(lower, 378, "the input has no dimension");
     int y = emit_gather(lower, lower->inputs[0], emit_reshape(lower, lower->inputs[1], 1, &n), x.ndim - 1);
     return lower_result(lower, x.ndim == 1 ? emit_unsqueeze(lower, y, 0) : y);
 }
@@ -88,7 +86,7 @@ int lower_feature_vectorizer(struct lower *lower) {
         if (part < 0) return -1;
         x = lower_tensor(lower, part);
         if (x.ndim != 2 || wanted[i] < 0 || wanted[i] > INT32_MAX)
-            return lower_error(lower, 378, EXIT_MALFORMED, "input %d is not (samples, features)", i);
+            return lower_error(lower, 378, "input %d is not (samples, features)", i);
         if (x.dims[1] > wanted[i]) part = emit_piece(lower, part, 1, 0, 1, wanted[i]);
         if (x.dims[1] < wanted[i]) {
             const int64_t shape[] = {x.dims[0], wanted[i] - x.dims[1]};
@@ -125,7 +123,7 @@ int lower_normalizer(struct lower *lower) {
     const char *norm = lower_text(lower, "norm");
     const int x = emit_cast(lower, lower->inputs[0], ml_score_type(lower)), ndim = lower_input(lower, 0).ndim;
     int size;
-    if (ndim < 1 || ndim > 2) return lower_error(lower, 378, EXIT_MALFORMED, "samples have %d dimensions", ndim);
+    if (ndim < 1 || ndim > 2) return lower_error(lower, 378, "samples have %d dimensions", ndim);
     if (strcmp(norm, "MAX") == 0)
         size = emit_reduce_along(lower, OP_ReduceMax, x, ndim - 1, true);
     else if (strcmp(norm, "L1") == 0)
@@ -133,7 +131,7 @@ int lower_normalizer(struct lower *lower) {
     else if (strcmp(norm, "L2") == 0)
         size = emit_root(lower, emit_reduce_along(lower, OP_ReduceSum, emit2(lower, OP_Mul, x, x), ndim - 1, true));
     else
-        return lower_error(lower, 385, EXIT_MALFORMED, "norm is not MAX, L1 or L2");
+        return lower_error(lower, 385, "norm is not MAX, L1 or L2");
     size = emit3(lower, OP_Where, emit_with(lower, OP_Equal, size, 0), emit_like(lower, size, 1), size);
     return lower_result(lower, emit2(lower, OP_Div, x, size));
 }
@@ -154,7 +152,7 @@ static int find_key(struct lower *lower, int x, int keys) {
     struct tensor key = lower_tensor(lower, keys);
     const int ndim = lower_ndim(lower, x);
     const int64_t n = key.dims[0];
-    if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM - 1);
+    if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, "more than %d dimensions", RT_MAX_NDIM - 1);
     const int one = emit_unsqueeze(lower, x, ndim);
     int same = emit2(lower, OP_Equal, one, keys);
     if (rt_dtype_is_float(key.dtype))
@@ -181,11 +179,9 @@ static int list_of(struct lower *lower, const char *prefix) {
         return ml_floats(lower, floats, 1, (int64_t[]){n});
     }
     if (lower->version < 4 || !lower_given(lower, tensor))
-        return lower_error(lower, 404, EXIT_UNSUPPORTED, "%s are not given as numbers: strings are not supported",
-                           prefix);
+        return lower_error(lower, 404, "%s are not given as numbers: strings are not supported", prefix);
     const int list = lower_proto(lower, lower_attribute(lower, tensor)->t);
-    if (list >= 0 && lower_ndim(lower, list) != 1)
-        return lower_error(lower, 385, EXIT_MALFORMED, "%s is no vector", tensor);
+    if (list >= 0 && lower_ndim(lower, list) != 1) return lower_error(lower, 385, "%s is no vector", tensor);
     return list;
 }
 
@@ -219,11 +215,8 @@ int lower_label_encoder(struct lower *lower) {
 int lower_one_hot_encoder(struct lower *lower) {
     int n;
     const int64_t *categories = lower_ints(lower, "cats_int64s", &n);
-    if (n == 0)
-        return lower_error(lower, 404, EXIT_UNSUPPORTED,
-                           "categories are not given as numbers: strings are not supported");
-    if (n > 1 << 12)
-        return lower_error(lower, 505, EXIT_LIMIT, "%d categories, but at most %d are supported", n, 1 << 12);
+    if (n == 0) return lower_error(lower, 404, "categories are not given as numbers: strings are not supported");
+    if (n > 1 << 12) return lower_error(lower, 505, "%d categories, but at most %d are supported", n, 1 << 12);
     const int64_t rows = n + (lower_int(lower, "zeros") != 0), shape[] = {rows, n};
     double *table = ARENA_ARRAY(lower->arena, double, rows *n);
     for (int i = 0; i < n; i++) table[i * n + i] = 1;
@@ -234,7 +227,7 @@ int lower_one_hot_encoder(struct lower *lower) {
 
 /* LabelEncoder-1 maps strings to numbers, or numbers to strings. */
 int lower_label_encoder_1(struct lower *lower) {
-    lower_error(lower, 404, EXIT_UNSUPPORTED, "strings are not supported");
+    lower_error(lower, 404, "strings are not supported");
     diag_help(lower->builder.diags, "map strings to numbers before the model");
     return -1;
 }
@@ -245,8 +238,7 @@ int ml_transform(struct lower *lower, const char *text) {
     static const char *const names[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strcmp(text, names[i]) == 0) return i;
-    return lower_error(lower, 385, EXIT_MALFORMED,
-                       "post_transform is not NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO or PROBIT");
+    return lower_error(lower, 385, "post_transform is not NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO or PROBIT");
 }
 
 /* Softmax of the scores that are not 0; the others become 0, or nearly so. */
@@ -288,10 +280,9 @@ int64_t ml_labels(struct lower *lower, const char *ints) {
     int n;
     lower_ints(lower, ints, &n);
     if (n > 0) return n;
-    if (!strings || strings->n_strings == 0)
-        return lower_error(lower, 385, EXIT_MALFORMED, "the node has no labels of classes");
+    if (!strings || strings->n_strings == 0) return lower_error(lower, 385, "the node has no labels of classes");
     if (!lower_wants(lower, 0)) return (int64_t)strings->n_strings;
-    lower_error(lower, 404, EXIT_UNSUPPORTED, "labels that are strings are not supported");
+    lower_error(lower, 404, "labels that are strings are not supported");
     diag_help(lower->builder.diags, "train the classifier on integer labels");
     return -1;
 }
@@ -332,8 +323,7 @@ static int linear_scores(struct lower *lower, int64_t targets) {
 int lower_linear_regressor(struct lower *lower) {
     const int transform = ml_transform(lower, lower_text(lower, "post_transform"));
     const int64_t targets = lower_int(lower, "targets");
-    if (targets < 1 || targets > INT32_MAX)
-        return lower_error(lower, 385, EXIT_MALFORMED, "targets must be at least 1");
+    if (targets < 1 || targets > INT32_MAX) return lower_error(lower, 385, "targets must be at least 1");
     const int scores = transform < 0 ? -1 : linear_scores(lower, targets);
     /* one score is left as it is, except by PROBIT */
     return lower_result(lower,

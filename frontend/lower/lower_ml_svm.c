@@ -11,8 +11,7 @@ static int kernel(struct lower *lower, int x, int vectors, const char *type) {
     int n;
     const float *given = lower_floats(lower, "kernel_params", &n);
     double gamma = 0, coef0 = 0, degree = 0;
-    if (n != 0 && n != 3)
-        return lower_error(lower, 385, EXIT_MALFORMED, "kernel_params are not gamma, coef0 and degree");
+    if (n != 0 && n != 3) return lower_error(lower, 385, "kernel_params are not gamma, coef0 and degree");
     if (n) gamma = (double)given[0], coef0 = (double)given[1], degree = (double)given[2];
     const int dot = emit_matmul(lower, x, vectors, false, true);
     if (strcmp(type, "LINEAR") == 0) return dot;
@@ -25,7 +24,7 @@ static int kernel(struct lower *lower, int x, int vectors, const char *type) {
     const int y = emit_with(lower, OP_Add, emit_with(lower, OP_Mul, dot, gamma), coef0);
     if (strcmp(type, "POLY") == 0) return emit_with(lower, OP_Pow, y, degree);
     if (strcmp(type, "SIGMOID") == 0) return emit1(lower, OP_Tanh, y);
-    return lower_error(lower, 385, EXIT_MALFORMED, "kernel_type is not LINEAR, POLY, RBF or SIGMOID");
+    return lower_error(lower, 385, "kernel_type is not LINEAR, POLY, RBF or SIGMOID");
 }
 
 static int64_t count(const struct lower *lower, const char *name, bool floats) {
@@ -43,14 +42,14 @@ static int first_rho(struct lower *lower) {
     const float *rho = lower_floats(lower, "rho", &n);
     const double value = n ? (double)rho[0] : 0;
     return n ? ml_constant(lower, ml_score_type(lower), 0, NULL, &value)
-             : lower_error(lower, 385, EXIT_MALFORMED, "attribute rho has no value");
+             : lower_error(lower, 385, "attribute rho has no value");
 }
 
 int lower_svm_regressor(struct lower *lower) {
     const int x = ml_samples(lower, ml_score_type(lower)), rho = first_rho(lower);
     const int64_t n = lower_int(lower, "n_supports");
     if (x < 0 || rho < 0) return -1;
-    if (n < 0 || n > INT32_MAX) return lower_error(lower, 385, EXIT_MALFORMED, "n_supports is %lld", (long long)n);
+    if (n < 0 || n > INT32_MAX) return lower_error(lower, 385, "n_supports is %lld", (long long)n);
     const int64_t features = lower_tensor(lower, x).dims[1], vectors[] = {n, features}, row[] = {1, n ? n : features};
     int y = x;
     if (n) {
@@ -86,8 +85,7 @@ static int weights_of_pairs(struct lower *lower, const struct pairs *pairs) {
     const float *given = lower_floats(lower, "coefficients", &n);
     double *weights = zeros(lower, pairs->vectors * pairs->n);
     if (n != (pairs->classes - 1) * pairs->vectors)
-        return lower_error(lower, 385, EXIT_MALFORMED,
-                           "%d coefficients do not fit %lld support vectors of %lld classes", n,
+        return lower_error(lower, 385, "%d coefficients do not fit %lld support vectors of %lld classes", n,
                            (long long)pairs->vectors, (long long)pairs->classes);
     for (int64_t i = 0, pair = 0; i < pairs->classes; i++)
         for (int64_t j = i + 1; j < pairs->classes; j++, pair++) {
@@ -215,14 +213,12 @@ static int pairs_of(struct lower *lower, int64_t classes, struct pairs *pairs) {
     const int64_t *per_class = lower_ints(lower, "vectors_per_class", &n);
     *pairs = (struct pairs){.classes = classes, .n = classes * (classes - 1) / 2};
     if (classes > MOST_CLASSES)
-        return lower_error(lower, 505, EXIT_LIMIT, "%lld classes, but at most %d are supported", (long long)classes,
-                           MOST_CLASSES);
+        return lower_error(lower, 505, "%lld classes, but at most %d are supported", (long long)classes, MOST_CLASSES);
     if (n != classes || classes < 2)
-        return lower_error(lower, 385, EXIT_MALFORMED, "vectors_per_class has %d values for %lld classes", n,
-                           (long long)classes);
+        return lower_error(lower, 385, "vectors_per_class has %d values for %lld classes", n, (long long)classes);
     for (int i = 0; i < n; i++) {
         if (per_class[i] < 0 || per_class[i] > INT32_MAX)
-            return lower_error(lower, 385, EXIT_MALFORMED, "vectors_per_class is out of range");
+            return lower_error(lower, 385, "vectors_per_class is out of range");
         pairs->first[i + 1] = pairs->first[i] + per_class[i];
     }
     pairs->vectors = pairs->first[n];

@@ -35,7 +35,7 @@ struct forest {
 };
 
 static int malformed(struct lower *lower, const char *what) {
-    return lower_error(lower, 385, EXIT_MALFORMED, "the trees are malformed: %s", what);
+    return lower_error(lower, 385, "the trees are malformed: %s", what);
 }
 
 static double *doubles(struct lower *lower, int64_t n) {
@@ -72,8 +72,7 @@ static const int64_t *integers_of(struct lower *lower, const char *name, int64_t
     int count;
     const int64_t *values = lower_ints(lower, name, &count);
     if (count == n) return n ? values : integers(lower, 0);
-    lower_error(lower, 385, EXIT_MALFORMED, "attribute %s has %d values, but %lld are needed", name, count,
-                (long long)n);
+    lower_error(lower, 385, "attribute %s has %d values, but %lld are needed", name, count, (long long)n);
     return NULL;
 }
 
@@ -94,8 +93,7 @@ static void forest_init(struct lower *lower, struct forest *f, int64_t n, int64_
 static int set_targets(struct lower *lower, struct forest *f, int64_t n, int64_t targets) {
     if (n < 1 || targets < 1) return malformed(lower, "there are no nodes, or no targets");
     if (targets > MOST_WEIGHTS || n > MOST_WEIGHTS / targets)
-        return lower_error(lower, 505, EXIT_LIMIT, "%lld nodes of trees with %lld targets", (long long)n,
-                           (long long)targets);
+        return lower_error(lower, 505, "%lld nodes of trees with %lld targets", (long long)n, (long long)targets);
     forest_init(lower, f, n, targets);
     return 0;
 }
@@ -156,15 +154,14 @@ static int finish(struct lower *lower, struct forest *f, int64_t features) {
             f->yes[i] = f->no[i] = i;
             for (int64_t t = 0; t < f->targets; t++) f->sparse = f->sparse || !f->has[i * f->targets + t];
         } else if (f->feature[i] < 0 || f->feature[i] >= (double)features) {
-            return lower_error(lower, 378, EXIT_MALFORMED, "the trees read feature %g of %lld", f->feature[i],
-                               (long long)features);
+            return lower_error(lower, 378, "the trees read feature %g of %lld", f->feature[i], (long long)features);
         }
         f->has_missing = f->has_missing || (f->missing[i] != 0 && f->mode[i] != LEAF);
     }
     if (!count_levels(lower, f)) return malformed(lower, "there is no such node, or children lead back to a parent");
     if (f->levels > MOST_LEVELS)
-        return lower_error(lower, 505, EXIT_LIMIT, "trees of %lld levels, but at most %d are supported",
-                           (long long)f->levels, MOST_LEVELS);
+        return lower_error(lower, 505, "trees of %lld levels, but at most %d are supported", (long long)f->levels,
+                           MOST_LEVELS);
     return 0;
 }
 
@@ -364,8 +361,7 @@ static int with_base(struct lower *lower, int scores, int64_t targets, int64_t *
     if (!base || *n == 0) return base ? scores : -1;
     const double first[] = {base[0], 0};
     if (*n != targets && (*n != 1 || targets != 2))
-        return lower_error(lower, 385, EXIT_MALFORMED, "%lld base values for %lld targets", (long long)*n,
-                           (long long)targets);
+        return lower_error(lower, 385, "%lld base values for %lld targets", (long long)*n, (long long)targets);
     return emit2(lower, OP_Add, scores,
                  ml_constant(lower, lower_dtype(lower, scores), 1, &targets, *n == targets ? base : first));
 }
@@ -384,7 +380,7 @@ int lower_tree_regressor(struct lower *lower) {
     int x, a = 0;
     int64_t n;
     while (a < 4 && strcmp(how, names[a]) != 0) a++;
-    if (a == 4) return lower_error(lower, 385, EXIT_MALFORMED, "aggregate_function is not SUM, AVERAGE, MIN or MAX");
+    if (a == 4) return lower_error(lower, 385, "aggregate_function is not SUM, AVERAGE, MIN or MAX");
     f.aggregate = (enum aggregate)a;
     if (transform < 0 || read_forest(lower, &f, "target", lower_int(lower, "n_targets"), &x) < 0) return -1;
     const int scores = aggregate(lower, &f, leaves(lower, &f, x), ml_score_type(lower));
@@ -527,7 +523,7 @@ int lower_tree_ensemble(struct lower *lower) {
     const int64_t transform = lower_int(lower, "post_transform"), how = lower_int(lower, "aggregate_function");
     const int64_t targets = lower_given(lower, "n_targets") ? lower_int(lower, "n_targets") : 1;
     if (transform < 0 || transform > 4 || how < AVERAGE || how > MAX)
-        return lower_error(lower, 385, EXIT_MALFORMED, "post_transform or aggregate_function is out of range");
+        return lower_error(lower, 385, "post_transform or aggregate_function is out of range");
     struct forest f = {.aggregate = (enum aggregate)how};
     f.compared = lower_input(lower, 0).dtype == RT_F64 ? RT_F64 : ml_score_type(lower);
     const int x = ml_samples(lower, f.compared);

@@ -84,16 +84,15 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
     bool seen[RT_MAX_NDIM] = {false};
     for (int d = 0; d < RT_MAX_NDIM; d++) step[d] = 1;
     if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
-        return lower_error(lower, 380, EXIT_MALFORMED,
-                           "%d starts, %d ends, %d axes and %d steps do not fit %d dimensions", n, lists->nends,
-                           lists->naxes, lists->nsteps, x.ndim);
+        return lower_error(lower, 380, "%d starts, %d ends, %d axes and %d steps do not fit %d dimensions", n,
+                           lists->nends, lists->naxes, lists->nsteps, x.ndim);
     for (int i = 0; i < n; i++) {
         int axis;
         if (lower_axis(lower, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
         int64_t by = lists->steps ? lists->steps[i] : 1;
         if (by == 0 || seen[axis])
-            return lower_error(lower, 380, EXIT_MALFORMED,
-                               by && seen[axis] ? "axis %d is given twice" : "invalid step for axis %d", axis);
+            return lower_error(lower, 380, by && seen[axis] ? "axis %d is given twice" : "invalid step for axis %d",
+                               axis);
         if (by == INT64_MIN) by = -INT64_MAX; /* beyond every extent, too */
         seen[axis] = true;
         if (lists->starts[i].n || lists->ends[i].n || lower_extent(lower, y, axis).n) {
@@ -142,9 +141,9 @@ int lower_slice(struct lower *lower) {
 /* A traced loop over the experts that the example's tokens chose (of a mixture of experts), or over other elements that
  * a condition picks, is a Split of a size that depends on data into the example's sizes. */
 static int refuse_traced(struct lower *lower, int axis, int parts) {
-    lower_error(lower, 381, EXIT_UNSUPPORTED,
-                "the %d sizes are those of the exporter's example input: the size of dimension %d depends on data",
-                parts, axis);
+    diag_error(lower->builder.diags, 381, EXIT_UNSUPPORTED, lower_where(lower),
+               "the %d sizes are those of the exporter's example input: the size of dimension %d depends on data",
+               parts, axis);
     diag_help(lower->builder.diags,
               "such a Split is a loop over the experts that the example's tokens chose, which the "
               "legacy exporter traced; other tokens choose others");
@@ -159,19 +158,18 @@ static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
     int n, count = lower->noutputs;
     if (lower_list(lower, 1, "split", &given, &n) < 0) return -1;
     int64_t total = 0, share = (extent + count - 1) / count;
-    if (given && n != count)
-        return lower_error(lower, 381, EXIT_MALFORMED, "%d sizes are given for %d outputs", n, count);
+    if (given && n != count) return lower_error(lower, 381, "%d sizes are given for %d outputs", n, count);
     if (lower->op->since >= 13 && lower_given(lower, "num_outputs") && lower_int(lower, "num_outputs") != count)
-        return lower_error(lower, 381, EXIT_MALFORMED, "num_outputs is %lld, but there are %d outputs",
+        return lower_error(lower, 381, "num_outputs is %lld, but there are %d outputs",
                            (long long)lower_int(lower, "num_outputs"), count);
     for (int i = 0; i < count; i++) {
         sizes[i] = given ? given[i] : clamp(extent - total, 0, share);
         if (sizes[i] < 0 || !rt_add(total, sizes[i], &total))
-            return lower_error(lower, 381, EXIT_MALFORMED, "invalid size %lld", (long long)sizes[i]);
+            return lower_error(lower, 381, "invalid size %lld", (long long)sizes[i]);
     }
     if (total == extent) return 0;
-    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes add up to %lld, but the dimension has %lld elements",
-                       (long long)total, (long long)extent);
+    return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld elements", (long long)total,
+                       (long long)extent);
 }
 
 /* Each of the sizes is at most the extent, since they add up to it. */
@@ -191,8 +189,7 @@ int lower_split_at(struct lower *lower, int axis, int n, int *pieces) {
     int known;
     if (!sizes || rt_dtype_is_float(tensor.dtype)) return lower_known(lower, 1, "split", &known) ? 0 : -1;
     if (tensor.ndim != 1 || tensor.dims[0] != n)
-        return lower_error(lower, 381, EXIT_MALFORMED, "%lld sizes are given for %d outputs",
-                           (long long)tensor_elements(&tensor), n);
+        return lower_error(lower, 381, "%lld sizes are given for %d outputs", (long long)tensor_elements(&tensor), n);
     record_sizes(lower, axis, n, sizes);
     for (int i = 0; i < n; i++) {
         const struct amount size = amounts_of(lower->shared, lower->inputs[1])[i]; /* now with its bound */
@@ -238,8 +235,8 @@ static int check_indices(struct lower *lower, int index, int64_t extent, const i
     *values = tensor_elements(&tensor) < INT_MAX ? build_known_ints(lower->builder.graph, index, n) : NULL;
     for (int i = 0; *values && i < *n; i++)
         if ((*values)[i] < -extent || (*values)[i] >= extent)
-            return lower_error(lower, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
-                               (long long)(*values)[i], (long long)extent);
+            return lower_error(lower, 382, "index %lld is out of range for extent %lld", (long long)(*values)[i],
+                               (long long)extent);
     return 0;
 }
 
@@ -248,8 +245,7 @@ static int index_type(struct lower *lower, int index) {
     if (index < 0) return -1;
     enum rt_dtype dtype = lower_dtype(lower, index);
     if (rt_dtype_is_float(dtype) || dtype == RT_BOOL)
-        return lower_error(lower, 379, EXIT_MALFORMED, "indices must have an integer type, not %s",
-                           rt_dtypes[dtype].name);
+        return lower_error(lower, 379, "indices must have an integer type, not %s", rt_dtypes[dtype].name);
     return dtype == RT_I32 ? index : emit_cast(lower, index, RT_I64);
 }
 
@@ -323,7 +319,6 @@ static int emit_scatter(struct lower *lower, const struct scatter *scatter, enum
     int operands[] = {data, index, lower->inputs[2]};
     for (int i = 0; i < 3 && folds; i += 2)
         operands[i] = scatter->compares ? emit_ordered(lower, operands[i]) : emit_wrapping(lower, operands[i]);
-    if (operands[0] < 0 || index < 0 || operands[2] < 0) return -1;
     const int y = emit(lower, op, 3, operands, 1, &attr);
     if (!folds) return y;
     return scatter->compares ? emit_from_ordered(lower, y, dtype) : emit_narrowed(lower, y, dtype);
@@ -339,8 +334,7 @@ static int scatter_counted(struct lower *lower, const struct scatter *scatter, e
     const struct counted *index = lower_counted(lower, at), *updates = lower_counted(lower, lower->inputs[2]);
     const struct counted *known = lower_counted(lower, lower->inputs[0]);
     if ((known && known->dim != axis) || !index || !updates || index->dim != updates->dim)
-        return lower_error(lower, 410, EXIT_UNSUPPORTED,
-                           "indices and updates do not have the same size, which depends on data");
+        return lower_error(lower, 410, "indices and updates do not have the same size, which depends on data");
     const int data = emit_padded(lower, lower_all_valid(lower, lower->inputs[0]), axis, 0, 1, 0);
     int y = emit_scatter(lower, scatter, op, data, lower_masked(lower, at, outside), attr);
     lower_set_counted(lower, y, NULL);
@@ -389,8 +383,8 @@ static int check_rows(struct lower *lower, const struct tensor *x, int first, in
     for (int i = 0; values && i < n; i++) {
         int64_t extent = x->dims[first + i % depth];
         if (values[i] < -extent || values[i] >= extent)
-            return lower_error(lower, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
-                               (long long)values[i], (long long)extent);
+            return lower_error(lower, 382, "index %lld is out of range for extent %lld", (long long)values[i],
+                               (long long)extent);
     }
     return 0;
 }
@@ -423,7 +417,7 @@ int lower_gather_nd(struct lower *lower) {
         at = emit_reshape(lower, at, index.ndim - 1, lower_tensor(lower, at).dims);
         return lower_result(lower, emit_gather(lower, lower->inputs[0], at, 0));
     }
-    return lower_result(lower, at < 0 ? -1 : emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
+    return lower_result(lower, emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
 }
 
 int lower_scatter_nd(struct lower *lower) {
@@ -470,7 +464,7 @@ int lower_reverse_sequence(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "time_axis"), x.ndim, &time) < 0 ||
         lower_axis(lower, lower_int(lower, "batch_axis"), x.ndim, &batch) < 0)
         return -1;
-    if (time == batch) return lower_error(lower, 384, EXIT_MALFORMED, "time_axis is batch_axis");
+    if (time == batch) return lower_error(lower, 384, "time_axis is batch_axis");
     int at = emit_places(lower, 0, x.dims[time], x.ndim, time);
     int length = emit_numbers(lower, 1, x.ndim, batch, x.dims[batch]);
     int turned = emit2(lower, OP_Sub, emit_with(lower, OP_Sub, length, 1), at);
@@ -487,7 +481,7 @@ int lower_tensor_scatter(struct lower *lower) {
     const bool circular = strcmp(mode, "circular") == 0;
     int axis;
     if (!circular && strcmp(mode, "linear") != 0)
-        return lower_error(lower, 335, EXIT_MALFORMED, "mode is neither 'linear' nor 'circular'");
+        return lower_error(lower, 335, "mode is neither 'linear' nor 'circular'");
     if (lower_axis(lower, lower_int(lower, "axis"), cache.ndim, &axis) < 0) return -1;
     bool fits = axis > 0 && update.ndim == cache.ndim;
     for (int d = 0; fits && d < cache.ndim; d++)
@@ -497,9 +491,8 @@ int lower_tensor_scatter(struct lower *lower) {
     if (lower_has(lower, 2)) at = emit2(lower, OP_Add, at, emit_numbers(lower, 2, cache.ndim, 0, cache.dims[0]));
     if (circular && cache.dims[axis]) at = emit_with(lower, OP_Mod, at, (double)cache.dims[axis]);
     at = emit_expand(lower, emit_cast(lower, at, RT_I32), update.ndim, update.dims);
-    struct attr attr = attr_of_int("axis", axis);
-    int inputs[] = {lower->inputs[0], at, lower->inputs[1]};
-    return lower_result(lower, at < 0 ? -1 : emit(lower, OP_ScatterElements, 3, inputs, 1, &attr));
+    const int inputs[] = {lower->inputs[0], at, lower->inputs[1]};
+    return lower_result(lower, emit_along(lower, OP_ScatterElements, 3, inputs, axis));
 }
 
 enum { MOST_CLASSES = 1 << 24 }; /* of OneHot, whose class numbers are a constant tensor */
@@ -510,15 +503,14 @@ int lower_one_hot(struct lower *lower) {
     int index = lower->inputs[0], ndim = lower_ndim(lower, index), axis;
     double depth;
     if (lower_known_float(lower, 1, "depth", &depth) < 0) return -1;
-    if (!(depth > 0)) return lower_error(lower, 384, EXIT_MALFORMED, "depth is %g, but must be greater than 0", depth);
+    if (!(depth > 0)) return lower_error(lower, 384, "depth is %g, but must be greater than 0", depth);
     if (depth > MOST_CLASSES)
-        return lower_error(lower, 505, EXIT_LIMIT, "depth is %g, but at most %d are supported", depth, MOST_CLASSES);
+        return lower_error(lower, 505, "depth is %g, but at most %d are supported", depth, MOST_CLASSES);
     if (lower_axis(lower, lower_int(lower, "axis"), ndim + 1, &axis) < 0) return -1;
     struct tensor values = lower_input(lower, 2);
-    if (values.ndim != 1 || values.dims[0] != 2)
-        return lower_error(lower, 384, EXIT_MALFORMED, "values must have two elements");
+    if (values.ndim != 1 || values.dims[0] != 2) return lower_error(lower, 384, "values must have two elements");
     const int64_t n = (int64_t)depth;
-    if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM);
+    if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, "more than %d dimensions", RT_MAX_NDIM);
     index = emit_unsqueeze(lower, emit_cast(lower, index, RT_I64), axis);
     index =
         emit3(lower, OP_Where, emit_with(lower, OP_Less, index, 0), emit_with(lower, OP_Add, index, (double)n), index);
@@ -546,8 +538,7 @@ static int pad_by_picks(struct lower *lower, char mode, const int64_t *begin, co
     for (int d = 0; d < x.ndim; d++) {
         int64_t n = x.dims[d] + begin[d] + end[d];
         if (!begin[d] && !end[d]) continue;
-        if (n < 0 || n > 1 << 28 || !x.dims[d])
-            return lower_error(lower, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
+        if (n < 0 || n > 1 << 28 || !x.dims[d]) return lower_error(lower, 378, "cannot pad dimension %d", d);
         int64_t *places = ARENA_ARRAY(lower->arena, int64_t, n + 1);
         for (int64_t i = 0; i < n; i++) places[i] = pad_source(mode, i - begin[d], x.dims[d]);
         y = emit_gather(lower, y, emit_ints(lower, (int)n, places, 1, &n), d);
@@ -568,17 +559,15 @@ static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *e
     if (lower_list(lower, lower->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
     if (lower_list(lower, 3, "axes", &axes, &naxes) < 0 || lower_axes(lower, axes, naxes, ndim, flags) < 0) return -1;
     int count = axes ? naxes : ndim;
-    if (n != 2 * count) return lower_error(lower, 377, EXIT_MALFORMED, "%d pads are given for %d dimensions", n, count);
+    if (n != 2 * count) return lower_error(lower, 377, "%d pads are given for %d dimensions", n, count);
     for (int i = 0; i < count; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
         begin[axis] = pads[i];
         end[axis] = pads[count + i];
         if (begin[axis] >> 46 < -1 || end[axis] >> 46 < -1)
-            return lower_error(lower, 374, EXIT_MALFORMED,
-                               "the negative pads of dimension %d remove more elements than it has", axis);
-        if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0)
-            return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+            return lower_error(lower, 374, "the negative pads of dimension %d remove more elements than it has", axis);
+        if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0) return lower_too_large(lower);
     }
     return 0;
 }
@@ -597,7 +586,7 @@ int lower_pad(struct lower *lower) {
     if (known) return lower_result(lower, pad_by_picks(lower, mode[0], begin, end));
     int value = pad_value(lower);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    return lower_result(lower, value < 0 ? -1 : emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], value}, 2, attrs));
+    return lower_result(lower, emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], value}, 2, attrs));
 }
 
 /* ONNX CenterCropPad-18: from the middle of a dimension, or zeros around it, with the odd one behind. */
@@ -609,13 +598,13 @@ int lower_center_crop_pad(struct lower *lower) {
     const int64_t *shape = lower_known(lower, 1, "shape", &n), *axes = lower_ints(lower, "axes", &naxes);
     if (!shape || (axes && lower_axes(lower, axes, naxes, x.ndim, seen) < 0)) return -1;
     if (n != (axes ? naxes : x.ndim))
-        return lower_error(lower, 377, EXIT_MALFORMED, "shape has %d extents, not %d", n, axes ? naxes : x.ndim);
+        return lower_error(lower, 377, "shape has %d extents, not %d", n, axes ? naxes : x.ndim);
     for (int d = 0; d < RT_MAX_NDIM; d++) ones[d] = 1;
     for (int i = 0; i < n; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], x.ndim, &axis) < 0) return -1;
-        if (shape[i] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[i]);
-        if (shape[i] >> 46) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+        if (shape[i] < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[i]);
+        if (shape[i] >> 46) return lower_too_large(lower);
         const int64_t more = shape[i] - x.dims[axis];
         start[axis] = more < 0 && shape[i] ? -more / 2 : 0;
         begin[axis] = more > 0 ? more / 2 : 0;
@@ -624,14 +613,14 @@ int lower_center_crop_pad(struct lower *lower) {
     }
     int y = build_slice(&lower->builder, lower->inputs[0], start, ones, x.dims), zero = emit_like(lower, y, 0);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    return lower_result(lower, zero < 0 ? -1 : emit(lower, OP_Pad, 2, (int[]){y, zero}, 2, attrs));
+    return lower_result(lower, emit(lower, OP_Pad, 2, (int[]){y, zero}, 2, attrs));
 }
 
 int lower_trilu(struct lower *lower) {
     int64_t k = 0;
     if (lower_has(lower, 1) && lower_known_int(lower, 1, "k", &k) < 0) return -1;
     if (lower_ndim(lower, lower->inputs[0]) < 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
+        return lower_error(lower, 378, "the input has fewer than 2 dimensions");
     struct attr attrs[] = {attr_of_int("upper", lower_int(lower, "upper") != 0),
                            attr_of_int("k", clamp(k, -(1ll << 46), 1ll << 46))};
     return lower_result(lower, emit(lower, OP_Trilu, 1, lower->inputs, 2, attrs));

@@ -70,8 +70,8 @@ static int unblocked(struct lower *lower, int weights, int64_t block, bool both)
     const int window = w.ndim - 2;
     int at = 0;
     if (w.ndim < 3 || w.ndim + 2 > RT_MAX_NDIM || w.dims[0] % block || (both && w.dims[1] % block))
-        return lower_error(lower, 378, EXIT_MALFORMED, "weights %s are not stored in blocks of %lld",
-                           lower_type(lower, &w), (long long)block);
+        return lower_error(lower, 378, "weights %s are not stored in blocks of %lld", lower_type(lower, &w),
+                           (long long)block);
     stored[0] = w.dims[0] / block;
     stored[1] = both ? w.dims[1] / block : w.dims[1];
     for (int d = 0; d < window; d++) stored[2 + d] = w.dims[2 + d];
@@ -112,7 +112,7 @@ int lower_reorder_output(struct lower *lower) {
     const struct tensor image = lower_input(lower, 0);
     const int64_t channels = lower_int(lower, "channels");
     if (image.ndim < 3 || channels < 1 || channels > image.dims[1])
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not have %lld channels", lower_type(lower, &image),
+        return lower_error(lower, 378, "%s does not have %lld channels", lower_type(lower, &image),
                            (long long)channels);
     const int y = emit_piece(lower, lower->inputs[0], 1, 0, 1, channels);
     return lower_result(lower, lower_int(lower, "channels_last") ? emit_channels_last(lower, y) : y);

@@ -13,7 +13,7 @@ struct vectorizer {
 };
 
 static int malformed(struct lower *lower, const char *attribute) {
-    return lower_error(lower, 385, EXIT_MALFORMED, "attribute %s does not fit the other attributes", attribute);
+    return lower_error(lower, 385, "attribute %s does not fit the other attributes", attribute);
 }
 
 static int64_t pool_end(const struct vectorizer *v, int size) {
@@ -83,15 +83,13 @@ static int weigh(struct lower *lower, const struct vectorizer *v, int counts) {
 
 /* Adds the value of each n-gram to its column. */
 static int to_columns(struct lower *lower, const struct vectorizer *v, int values, int64_t rows) {
-    const struct attr axis = attr_of_int("axis", 1);
     bool in_order = v->columns == v->ngrams;
     for (int i = 0; i < v->ngrams && in_order; i++) in_order = v->column[i] == i;
     if (in_order) return values;
     const int zeros = emit_expand(lower, build_scalar(&lower->builder, RT_F32, 0), 2, (int64_t[]){rows, v->columns});
     const int index = emit_expand(lower, emit_ints(lower, v->ngrams, v->column, 2, (int64_t[]){1, v->ngrams}), 2,
                                   (int64_t[]){rows, v->ngrams});
-    if (zeros < 0 || index < 0 || values < 0) return -1;
-    return emit(lower, OP_ScatterElementsAdd, 3, (int[]){zeros, index, values}, 1, &axis);
+    return emit_along(lower, OP_ScatterElementsAdd, 3, (int[]){zeros, index, values}, 1);
 }
 
 int lower_tf_idf(struct lower *lower) {
@@ -103,7 +101,7 @@ int lower_tf_idf(struct lower *lower) {
     while (mode < 3 && strcmp(modes[mode], lower_text(lower, "mode")) != 0) mode++;
     if (mode == 3) return lower_unknown(lower, "mode", lower_text(lower, "mode"));
     if (x.ndim != 1 && x.ndim != 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s is neither a row nor a matrix", lower_type(lower, &x));
+        return lower_error(lower, 378, "%s is neither a row nor a matrix", lower_type(lower, &x));
     if (read_attributes(lower, &v) < 0) return -1;
     const int64_t rows = x.ndim == 2 ? x.dims[0] : 1, shape[] = {rows, x.dims[x.ndim - 1]};
     const int words = emit_cast(lower, emit_reshape(lower, lower->inputs[0], 2, shape), RT_I64);

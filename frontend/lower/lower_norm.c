@@ -5,7 +5,7 @@
 
 int lower_epsilon(struct lower *lower) {
     double epsilon = lower_float(lower, "epsilon");
-    return epsilon >= 0 ? 0 : lower_error(lower, 385, EXIT_MALFORMED, "epsilon is %g, but must be at least 0", epsilon);
+    return epsilon >= 0 ? 0 : lower_error(lower, 385, "epsilon is %g, but must be at least 0", epsilon);
 }
 
 /* (x - mean) / sqrt(variance + epsilon) over the flagged dimensions; *mean and *inverse may be NULL. */
@@ -26,8 +26,8 @@ static int check_parameter(struct lower *lower, int parameter, const struct tens
     bool fits = lead >= 0;
     for (int d = 0; fits && d < tensor.ndim; d++) fits = tensor.dims[d] == 1 || tensor.dims[d] == x->dims[lead + d];
     if (fits) return 0;
-    return lower_error(lower, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
-                       lower_type(lower, &tensor), lower_type(lower, x), axis);
+    return lower_error(lower, 385, "scale or bias %s does not fit %s from dimension %d on", lower_type(lower, &tensor),
+                       lower_type(lower, x), axis);
 }
 
 /* True if the parameter differs along dimensions before `axis`, which the core operators do not support. */
@@ -113,7 +113,7 @@ int lower_rms_norm(struct lower *lower) {
 int emit_channels(struct lower *lower, int input, const struct tensor *like) {
     struct tensor tensor = lower_input(lower, input);
     if (tensor.ndim != 1 || like->ndim < 2 || tensor.dims[0] != like->dims[1])
-        return lower_error(lower, 385, EXIT_MALFORMED, "input %d %s does not have one value per channel of %s", input,
+        return lower_error(lower, 385, "input %d %s does not have one value per channel of %s", input,
                            lower_type(lower, &tensor), lower_type(lower, like));
     return emit_per_channel(lower, lower->inputs[input], like->ndim);
 }
@@ -138,8 +138,8 @@ int emit_group_norm(struct lower *lower, int image, int64_t groups, bool per_cha
     struct tensor x = lower_tensor(lower, image);
     bool axes[RT_MAX_NDIM];
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
-        return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups do not divide the channels of %s",
-                           (long long)groups, lower_type(lower, &x));
+        return lower_error(lower, 385, "%lld groups do not divide the channels of %s", (long long)groups,
+                           lower_type(lower, &x));
     flag_from(axes, 2);
     struct tensor grouped = {.ndim = 3,
                              .dims = {x.dims[0], groups, x.dims[0] ? extent_between(&x, 1, x.ndim) / groups : 0}};
@@ -175,7 +175,7 @@ int lower_lp_norm(struct lower *lower) {
     int axis, x = lower->inputs[0];
     int64_t p = lower_int(lower, "p");
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, x), &axis) < 0) return -1;
-    if (p != 1 && p != 2) return lower_error(lower, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
+    if (p != 1 && p != 2) return lower_error(lower, 335, "p is %lld, not 1 or 2", (long long)p);
     int terms = p == 1 ? emit1(lower, OP_Abs, x) : emit2(lower, OP_Mul, x, x);
     int norm = emit_reduce_along(lower, OP_ReduceSum, terms, axis, true);
     if (p == 2) norm = emit_root(lower, norm);
@@ -189,8 +189,7 @@ int lower_lrn(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t size = lower_int(lower, "size");
     if (x.ndim < 2 || size < 1 || size > 1024)
-        return lower_error(lower, 384, EXIT_MALFORMED, "invalid size %lld for %s", (long long)size,
-                           lower_type(lower, &x));
+        return lower_error(lower, 384, "invalid size %lld for %s", (long long)size, lower_type(lower, &x));
     int square = emit2(lower, OP_Mul, lower->inputs[0], lower->inputs[0]);
     int padded = emit_padded(lower, square, 1, (size - 1) / 2, size / 2, 0),
         sum = emit_piece(lower, padded, 1, 0, 1, x.dims[1]);

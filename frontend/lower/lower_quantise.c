@@ -39,8 +39,8 @@ static int arrange(struct lower *lower, int values, const struct tensor *x, cons
     if (lower_axis(lower, how->axis, x->ndim, &axis) < 0) return -1;
     if (!how->block) {
         if (tensor.ndim != 1 || tensor.dims[0] != x->dims[axis])
-            return lower_error(lower, 378, EXIT_MALFORMED, "%s does not fit dimension %d of %s",
-                               lower_type(lower, &tensor), axis, lower_type(lower, x));
+            return lower_error(lower, 378, "%s does not fit dimension %d of %s", lower_type(lower, &tensor), axis,
+                               lower_type(lower, x));
         for (int d = 0; d < x->ndim; d++) shape[d] = d == axis ? x->dims[d] : 1;
         return emit_reshape(lower, values, x->ndim, shape);
     }
@@ -48,7 +48,7 @@ static int arrange(struct lower *lower, int values, const struct tensor *x, cons
     for (int d = 0; fits && d < x->ndim; d++)
         fits = tensor.dims[d] == (d == axis ? (x->dims[d] + how->block - 1) / how->block : x->dims[d]);
     if (!fits)
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not fit blocks of %lld along dimension %d of %s",
+        return lower_error(lower, 378, "%s does not fit blocks of %lld along dimension %d of %s",
                            lower_type(lower, &tensor), (long long)how->block, axis, lower_type(lower, x));
     if (x->dims[axis] % how->block || x->ndim == RT_MAX_NDIM)
         return repeat_blocks(lower, values, axis, how->block, x->dims[axis]);
@@ -181,7 +181,7 @@ static int output_type(struct lower *lower, const char *name, enum rt_dtype othe
     const int64_t number = lower->op->since >= 21 || *lower->op->domain ? lower_int(lower, name) : 0;
     *dtype = !number ? other : number == (int)number ? rt_dtype_by_onnx((int)number) : RT_DTYPE_NONE;
     if (*dtype != RT_DTYPE_NONE) return 0;
-    return lower_error(lower, 407, EXIT_UNSUPPORTED, "%s %lld is not supported", name, (long long)number);
+    return lower_error(lower, 407, "%s %lld is not supported", name, (long long)number);
 }
 
 static struct quantised read_quantised(const struct lower *lower) {
@@ -462,7 +462,7 @@ int lower_qlinear_concat(struct lower *lower) {
     int n = (lower->ninputs - 2) / 3, axis;
     int *parts = ARENA_ARRAY(lower->arena, int, n + 1);
     if (lower->ninputs % 3 != 2 || n < 1)
-        return lower_error(lower, 331, EXIT_MALFORMED, "needs a scale and a zero point for each tensor");
+        return lower_error(lower, 331, "needs a scale and a zero point for each tensor");
     for (int i = 0; i < n; i++)
         if ((parts[i] = dequantised(lower, 2 + 3 * i)) < 0) return -1;
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, parts[0]), &axis) < 0) return -1;
@@ -583,14 +583,14 @@ int lower_matmul_nbits(struct lower *lower) {
                   block = lower_int(lower, "block_size");
     if (bits != 2 && bits != 4 && bits != 8) return lower_unsupported(lower, "%lld bits", (long long)bits);
     if (k < 1 || n < 1 || block < 8 || k > INT32_MAX || n > INT32_MAX || block > INT32_MAX)
-        return lower_error(lower, 374, EXIT_MALFORMED, "K, N or block_size is out of range");
+        return lower_error(lower, 374, "K, N or block_size is out of range");
     struct tensor b = lower_input(lower, 1), scales = lower_input(lower, 2), zeros = {.dtype = RT_U8};
     const int64_t blocks = (k + block - 1) / block;
     if (lower_has(lower, 3)) zeros = lower_input(lower, 3);
     const int64_t zero_count = zeros.dtype == RT_U8 ? n * ((blocks * bits + 7) / 8) : n * blocks;
     if (b.dtype != RT_U8 || tensor_elements(&b) != n * blocks * (block * bits / 8) ||
         tensor_elements(&scales) != n * blocks || (lower_has(lower, 3) && tensor_elements(&zeros) != zero_count))
-        return lower_error(lower, 378, EXIT_MALFORMED,
+        return lower_error(lower, 378,
                            "the weights, scales or zero points do not have the size that "
                            "K, N, bits and block_size say");
     int groups = -1;

@@ -14,7 +14,7 @@ static int emit_uniform(struct lower *lower, int like) {
     memcpy(&bits, &narrow, sizeof bits);
     struct attr key = attr_of_int("key", lower_random_key(lower, (int64_t)bits));
     int inputs[] = {like, graph_control(graph, RT_STEP), graph_control(graph, RT_MICRO)};
-    return like < 0 ? -1 : emit(lower, OP_Uniform, 3, inputs, 1, &key);
+    return emit(lower, OP_Uniform, 3, inputs, 1, &key);
 }
 
 /* The type that attribute dtype names, else `otherwise`; RT_DTYPE_NONE after a diagnostic. */
@@ -22,7 +22,7 @@ static enum rt_dtype drawn_type(struct lower *lower, enum rt_dtype otherwise) {
     if (!lower_given(lower, "dtype") && otherwise != RT_DTYPE_NONE) return otherwise;
     const int64_t number = lower_int(lower, "dtype");
     const enum rt_dtype dtype = number == (int)number ? rt_dtype_by_onnx((int)number) : RT_DTYPE_NONE;
-    if (dtype == RT_DTYPE_NONE) lower_error(lower, 407, EXIT_UNSUPPORTED, "the result's type is not supported");
+    if (dtype == RT_DTYPE_NONE) lower_error(lower, 407, "the result's type is not supported");
     return dtype == RT_DTYPE_NONE ? dtype : lower_float_type(lower, dtype);
 }
 
@@ -50,8 +50,7 @@ static int emit_scaled(struct lower *lower, int numbers, double scale, double of
 
 static int lower_drawn(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_t *dims) {
     if (dtype == RT_DTYPE_NONE) return -1;
-    if (!rt_dtype_is_float(dtype))
-        return lower_error(lower, 379, EXIT_MALFORMED, "random numbers of type %s", rt_dtypes[dtype].name);
+    if (!rt_dtype_is_float(dtype)) return lower_error(lower, 379, "random numbers of type %s", rt_dtypes[dtype].name);
     int zeros = emit_zeros(lower, work_type(dtype), ndim, dims);
     if (strncmp(lower->op->name, "RandomNormal", 12) == 0)
         return lower_result(lower, emit_scaled(lower, emit_normal(lower, zeros), lower_float(lower, "scale"),
@@ -64,9 +63,9 @@ static int lower_drawn(struct lower *lower, enum rt_dtype dtype, int ndim, const
 int lower_random(struct lower *lower) {
     int n;
     const int64_t *shape = lower_ints(lower, "shape", &n);
-    if (n > RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM);
+    if (n > RT_MAX_NDIM) return lower_error(lower, 506, "more than %d dimensions", RT_MAX_NDIM);
     for (int d = 0; d < n; d++)
-        if (shape[d] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[d]);
+        if (shape[d] < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[d]);
     return lower_drawn(lower, drawn_type(lower, RT_DTYPE_NONE), n, shape);
 }
 
@@ -93,11 +92,10 @@ int lower_multinomial(struct lower *lower) {
     const int64_t draws = lower_int(lower, "sample_size");
     if (dtype == RT_DTYPE_NONE) return -1;
     if (x.ndim != 2 || draws < 0 || x.dims[1] < 1)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the input is not (batch, classes), or sample_size is negative");
+        return lower_error(lower, 378, "the input is not (batch, classes), or sample_size is negative");
     const int64_t rows = x.dims[0], classes = x.dims[1];
-    struct attr attrs[] = {attr_of_int("axis", 1), attr_of_int("exclusive", 0), attr_of_int("reverse", 0)};
     int p = emit_softmax(lower, OP_Softmax, emit_cast(lower, lower->inputs[0], work), 1);
-    int sums = p < 0 ? -1 : emit(lower, OP_CumSum, 1, &p, 3, attrs);
+    int sums = emit_cumulated(lower, OP_CumSum, p, 1, false, false);
     int all = emit_piece(lower, sums, 1, classes - 1, 1, 1);
     int uniform = emit_uniform(lower, emit_zeros(lower, work, 2, (int64_t[]){rows, draws}));
     int drawn = emit2(lower, OP_Mul, uniform, all);

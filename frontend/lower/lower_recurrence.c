@@ -73,8 +73,8 @@ static int read_functions(struct lower *lower, struct layer *layer) {
     const float *alpha = lower_floats(lower, "activation_alpha", &nalphas);
     const float *beta = lower_floats(lower, "activation_beta", &nbetas);
     if (given && (int)given->n_strings != layer->directions * kind->nfunctions)
-        return lower_error(lower, 372, EXIT_MALFORMED, "activations has %d names, but %d are needed",
-                           (int)given->n_strings, layer->directions * kind->nfunctions);
+        return lower_error(lower, 372, "activations has %d names, but %d are needed", (int)given->n_strings,
+                           layer->directions * kind->nfunctions);
     for (int d = 0; d < layer->directions; d++)
         for (int f = 0; f < kind->nfunctions; f++) {
             const char *name = kind->functions[f];
@@ -111,7 +111,7 @@ static int check_shape(struct lower *lower, int input, int ndim, const int64_t *
     bool fits = tensor.ndim == ndim;
     for (int d = 0; d < ndim && fits; d++) fits = tensor.dims[d] == dims[d];
     if (fits) return 0;
-    return lower_error(lower, 378, EXIT_MALFORMED, "input %d %s does not fit input %s and recurrent weights %s", input,
+    return lower_error(lower, 378, "input %d %s does not fit input %s and recurrent weights %s", input,
                        tensor_type(arena, &tensor), tensor_type(arena, &x), tensor_type(arena, &weights));
 }
 
@@ -157,15 +157,14 @@ static int read_layer(struct lower *lower, struct layer *l) {
     *l = (struct layer){.mask = -1, .lengths = -1};
     for (l->kind = kinds; strcmp(l->kind->op, lower->op->name) != 0;) l->kind++;
     if (x.ndim != 3 || r.ndim != 3)
-        return lower_error(lower, 372, EXIT_MALFORMED, "input and recurrent weights have %d and %d dimensions, not 3",
-                           x.ndim, r.ndim);
+        return lower_error(lower, 372, "input and recurrent weights have %d and %d dimensions, not 3", x.ndim, r.ndim);
     l->batch_first = lower_given(lower, "layout") && lower_int(lower, "layout") != 0;
     l->t = x.dims[l->batch_first];
     l->b = x.dims[!l->batch_first];
     l->i = x.dims[2];
     l->h = r.dims[l->kind->quantised ? 1 : 2];
     if (lower_given(lower, "hidden_size") && lower_int(lower, "hidden_size") != l->h)
-        return lower_error(lower, 378, EXIT_MALFORMED, "hidden_size is %lld, but the recurrent weights are for %lld",
+        return lower_error(lower, 378, "hidden_size is %lld, but the recurrent weights are for %lld",
                            (long long)lower_int(lower, "hidden_size"), (long long)l->h);
     return read_direction(lower, l) < 0 || check_shapes(lower, l) < 0 || read_functions(lower, l) < 0 ? -1 : 0;
 }

@@ -26,11 +26,14 @@ int emit_reduce_along(struct lower *lower, enum op_id op, int x, int axis, bool 
     return emit_reduce(lower, op, x, axes, keepdims);
 }
 
+static int emit_arg(struct lower *lower, enum op_id op, int x, int64_t axis, bool keepdims, bool last) {
+    const struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", keepdims),
+                                 attr_of_int("select_last", last)};
+    return emit(lower, op, 1, &x, 3, attrs);
+}
+
 int emit_arg_max(struct lower *lower, int x, int axis, bool keepdims) {
-    const int64_t axes[] = {axis};
-    const struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", keepdims),
-                                 attr_of_int("select_last", 0)};
-    return x < 0 ? -1 : emit(lower, OP_ArgMax, 1, &x, 3, attrs);
+    return emit_arg(lower, OP_ArgMax, x, axis, keepdims, false);
 }
 
 int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims) {
@@ -165,8 +168,7 @@ static int place_in_none(struct lower *lower, int axis, bool keepdims) {
     int64_t dims[RT_MAX_NDIM];
     int n = 0;
     x.dims[axis] = 1;
-    if (tensor_elements(&x))
-        return lower_error(lower, 390, EXIT_MALFORMED, "dimension %d has no elements to choose from", axis);
+    if (tensor_elements(&x)) return lower_error(lower, 390, "dimension %d has no elements to choose from", axis);
     for (int d = 0; d < x.ndim; d++)
         if (d != axis || keepdims) dims[n++] = x.dims[d];
     return emit_ints(lower, 0, NULL, n, dims);
@@ -179,11 +181,8 @@ int lower_arg(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     const bool keepdims = lower_int(lower, "keepdims") != 0;
     if (x.dims[axis] == 0) return lower_result(lower, place_in_none(lower, axis, keepdims));
-    int64_t axes[] = {axis};
-    struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", keepdims),
-                           attr_of_int("select_last", lower_int(lower, "select_last_index") != 0)};
-    int ordered = emit_ordered(lower, lower->inputs[0]);
-    return lower_result(lower, ordered < 0 ? -1 : emit(lower, lower_namesake(lower), 1, &ordered, 3, attrs));
+    return lower_result(lower, emit_arg(lower, lower_namesake(lower), emit_ordered(lower, lower->inputs[0]), axis,
+                                        keepdims, lower_int(lower, "select_last_index") != 0));
 }
 
 /* The number of elements k of ONNX TopK, of `extent`. */
@@ -192,11 +191,11 @@ static int topk_count(struct lower *lower, const struct amount *extent, struct a
     const struct amount given = amount_of_number(lower->op->since < 10 ? lower_int(lower, "k") : 0);
     const struct amount *amounts = lower->op->since < 10 ? &given : lower_amounts(lower, 1, "k", &n);
     if (!amounts) return -1;
-    if (n != 1) return lower_error(lower, 384, EXIT_MALFORMED, "k must be one value, but %d are given", n);
+    if (n != 1) return lower_error(lower, 384, "k must be one value, but %d are given", n);
     *k = *amounts;
     if (k->most >= 0 && k->least <= extent->most) return 0;
-    return lower_error(lower, 384, EXIT_MALFORMED, "k is %lld, but the dimension has %lld elements",
-                       (long long)k->offset, (long long)extent->most);
+    return lower_error(lower, 384, "k is %lld, but the dimension has %lld elements", (long long)k->offset,
+                       (long long)extent->most);
 }
 
 /* ONNX TopK-24. The results are sorted if attribute sorted is 0, too. Elements of a counted operand that are not valid
@@ -217,25 +216,27 @@ int lower_topk(struct lower *lower) {
     return lower_result(lower, emit_gather_elements(lower, lower->inputs[0], at, axis));
 }
 
+int emit_cumulated(struct lower *lower, enum op_id op, int x, int axis, bool exclusive, bool reverse) {
+    const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", exclusive),
+                                 attr_of_int("reverse", reverse)};
+    return emit(lower, op, 1, &x, 3, attrs);
+}
+
 /* ONNX CumSum-14, CumProd-26. */
 int lower_cumulative(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t value;
     int axis;
     if (lower_known_int(lower, 1, "axis", &value) < 0 || lower_axis(lower, value, x.ndim, &axis) < 0) return -1;
-    struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", lower_int(lower, "exclusive") != 0),
-                           attr_of_int("reverse", lower_int(lower, "reverse") != 0)};
-    int wrapping = emit_wrapping(lower, lower->inputs[0]);
-    int y = wrapping < 0 ? -1 : emit(lower, lower_namesake(lower), 1, &wrapping, 3, attrs);
+    const int y = emit_cumulated(lower, lower_namesake(lower), emit_wrapping(lower, lower->inputs[0]), axis,
+                                 lower_int(lower, "exclusive") != 0, lower_int(lower, "reverse") != 0);
     return lower_result(lower, emit_narrowed(lower, y, x.dtype));
 }
 
 static int global(struct lower *lower, bool mean) {
     struct tensor x = lower_input(lower, 0);
     bool axes[RT_MAX_NDIM];
-    if (x.ndim < 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, but at least 2 are needed",
-                           x.ndim);
+    if (x.ndim < 2) return lower_error(lower, 378, "the input has %d dimensions, but at least 2 are needed", x.ndim);
     for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d >= 2;
     if (mean) return lower_result(lower, emit_mean(lower, lower->inputs[0], axes, true));
     return lower_result(lower, emit_reduce(lower, OP_ReduceMax, lower->inputs[0], axes, true));
@@ -251,8 +252,7 @@ int lower_global_max(struct lower *lower) {
 /* Softmax --------------------------------------------------------------------------------------------------------- */
 
 int emit_softmax(struct lower *lower, enum op_id op, int x, int axis) {
-    struct attr attr = attr_of_int("axis", axis);
-    return x < 0 ? -1 : emit(lower, op, 1, &x, 1, &attr);
+    return emit_along(lower, op, 1, &x, axis);
 }
 
 /* 1 at the largest element along the dimension (the first of equal ones), else 0. */

@@ -294,8 +294,7 @@ static const double *known_floats(struct lower *lower, int input, const char *wh
     struct tensor tensor = lower_input(lower, input);
     const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(lower->builder.graph, &tensor) : NULL;
     if (!bytes || tensor_elements(&tensor) > 2 * RT_MAX_NDIM) {
-        lower_error(lower, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
-                    lower_quote(lower, tensor.name));
+        lower_error(lower, 409, "%s are not known at compile time (%s)", what, lower_quote(lower, tensor.name));
         return NULL;
     }
     *n = (int)tensor_elements(&tensor);
@@ -315,15 +314,10 @@ static int read_axes(struct lower *lower, int ndim, int count, int *axes) {
     int n = ndim;
     const int64_t *list = lower_given(lower, "axes") ? lower_ints(lower, "axes", &n) : NULL;
     bool seen[RT_MAX_NDIM];
-    if (n != count)
-        return lower_error(lower, 372, EXIT_MALFORMED, "%d scales or sizes are given for %d dimensions", count, n);
+    if (n != count) return lower_error(lower, 372, "%d scales or sizes are given for %d dimensions", count, n);
     if (list && lower_axes(lower, list, n, ndim, seen) < 0) return -1;
     for (int i = 0; i < n; i++) axes[i] = list ? (int)(list[i] < 0 ? list[i] + ndim : list[i]) : i;
     return 0;
-}
-
-static int too_large(struct lower *lower) {
-    return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
 }
 
 static int set_scales(struct lower *lower, const struct tensor *x, int n, const double *scales, struct axis *axis) {
@@ -332,9 +326,8 @@ static int set_scales(struct lower *lower, const struct tensor *x, int n, const 
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
         if (!(scales[i] > 0))
-            return lower_error(lower, 384, EXIT_MALFORMED, "scale %g in dimension %d is not greater than 0", scales[i],
-                               axes[i]);
-        if ((double)a->in * scales[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return too_large(lower);
+            return lower_error(lower, 384, "scale %g in dimension %d is not greater than 0", scales[i], axes[i]);
+        if ((double)a->in * scales[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return lower_too_large(lower);
         if (!((double)a->in * scales[i] >= 1)) { /* no results, whose coordinates need no scale */
             a->out = 0;
             continue;
@@ -351,9 +344,8 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
         if (sizes[i] < 0)
-            return lower_error(lower, 384, EXIT_MALFORMED, "size %lld in dimension %d is negative", (long long)sizes[i],
-                               axes[i]);
-        if (sizes[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return too_large(lower);
+            return lower_error(lower, 384, "size %lld in dimension %d is negative", (long long)sizes[i], axes[i]);
+        if (sizes[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return lower_too_large(lower);
         a->out = sizes[i];
         a->scale = (struct fraction){sizes[i], a->in};
     }
@@ -366,10 +358,9 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
     int y = lower->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
         out[d] = axis[d].out;
-        if (x.dims[d] == 0 && axis[d].out)
-            return lower_error(lower, 384, EXIT_MALFORMED, "dimension %d has no elements to pick", d);
+        if (x.dims[d] == 0 && axis[d].out) return lower_error(lower, 384, "dimension %d has no elements to pick", d);
     }
-    if (!rt_product(out, x.ndim, &elements) || elements >> 43) return too_large(lower);
+    if (!rt_product(out, x.ndim, &elements) || elements >> 43) return lower_too_large(lower);
     if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
         return lower_unsupported(lower, "a mode other than nearest, for integers,");
     for (int grows = 0; grows < 2; grows++) /* those that shrink first: less work for the others */
@@ -409,7 +400,7 @@ int lower_upsample(struct lower *lower) {
         for (int i = 0; i < n; i++) values[i] = (double)list[i];
         scales = values;
     } else if (!lower_has(lower, 1)) {
-        return lower_error(lower, 384, EXIT_MALFORMED, "scales are missing");
+        return lower_error(lower, 384, "scales are missing");
     } else if (!(scales = known_floats(lower, 1, "scales", &n))) {
         return -1;
     }
@@ -442,7 +433,7 @@ int lower_nchwc_upsample(struct lower *lower) {
     int n;
     const int64_t *given = lower_ints(lower, "scales", &n);
     if (read_manner(lower, &resize) < 0) return -1;
-    if (n != x.ndim) return lower_error(lower, 384, EXIT_MALFORMED, "%d scales for %d dimensions", n, x.ndim);
+    if (n != x.ndim) return lower_error(lower, 384, "%d scales for %d dimensions", n, x.ndim);
     for (int d = 0; d < n; d++) scales[d] = (double)given[d];
     begin_axes(&x, axis);
     return set_scales(lower, &x, n, scales, axis) < 0 ? -1 : run(lower, &resize, axis);
@@ -462,11 +453,11 @@ static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct
         const __int128 larger = own.num * scale.den - scale.num * own.den;
         if (i == 0 || (smaller ? larger < 0 : larger > 0)) scale = own;
     }
-    if (!scale.num) return lower_error(lower, 384, EXIT_MALFORMED, "a size or an extent is 0");
+    if (!scale.num) return lower_error(lower, 384, "a size or an extent is 0");
     for (int i = 0; i < n; i++) { /* halves are rounded up */
         struct axis *a = &axis[axes[i]];
         const __int128 out = (2 * a->in * scale.num + scale.den) / (2 * scale.den);
-        if (out > RESULT_LIMIT) return too_large(lower);
+        if (out > RESULT_LIMIT) return lower_too_large(lower);
         a->out = (int64_t)out;
         a->scale = scale;
     }
@@ -489,7 +480,7 @@ static int set_part(struct lower *lower, double start, double end, struct axis *
 static int read_roi(struct lower *lower, const struct resize *resize, const struct tensor *x, struct axis *axis) {
     int n, axes[RT_MAX_NDIM];
     if (resize->at != crop_and_resize) return 0;
-    if (is_empty(lower, 1)) return lower_error(lower, 384, EXIT_MALFORMED, "tf_crop_and_resize needs roi");
+    if (is_empty(lower, 1)) return lower_error(lower, 384, "tf_crop_and_resize needs roi");
     const double *roi = known_floats(lower, 1, "roi", &n);
     if (!roi || read_axes(lower, x->ndim, n / 2, axes) < 0) return -1;
     for (int i = 0; i < n / 2; i++)
@@ -505,7 +496,7 @@ int lower_resize(struct lower *lower) {
     int n;
     if (read_manner(lower, &resize) < 0) return -1;
     if (is_empty(lower, 2) == is_empty(lower, 3))
-        return lower_error(lower, 384, EXIT_MALFORMED, "exactly one of scales and sizes must be given");
+        return lower_error(lower, 384, "exactly one of scales and sizes must be given");
     begin_axes(&x, axis);
     if (read_roi(lower, &resize, &x, axis) < 0) return -1;
     if (!is_empty(lower, 3)) {

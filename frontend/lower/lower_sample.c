@@ -39,20 +39,19 @@ int lower_grid_sample(struct lower *lower) {
     const int n = x.ndim - SPATIAL;
     if (!mode ||
         (strcmp(padding, "zeros") != 0 && strcmp(padding, "border") != 0 && strcmp(padding, "reflection") != 0))
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or padding_mode %s",
+        return lower_error(lower, 335, "unknown mode %s or padding_mode %s",
                            lower_quote(lower, lower_text(lower, "mode")), lower_quote(lower, padding));
     if (n < 1 || grid.ndim != x.ndim || grid.dims[0] != x.dims[0] || grid.dims[grid.ndim - 1] != n)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (n > RT_SAMPLE_DIMS) return lower_unsupported(lower, "an input of %d spatial dimensions", n);
     for (int d = SPATIAL; d < x.ndim; d++)
-        if (x.dims[d] < 1) return lower_error(lower, 384, EXIT_MALFORMED, "dimension %d has no elements", d);
+        if (x.dims[d] < 1) return lower_error(lower, 384, "dimension %d has no elements", d);
     const enum rt_dtype dtype = cast ? RT_F32 : x.dtype;
     const bool widens = rt_dtype_bytes(dtype) > rt_dtype_bytes(grid.dtype);
     const int given = widens ? emit_cast(lower, lower->inputs[1], dtype) : lower->inputs[1];
     int points = given < 0 ? -1 : emit_cast(lower, emit_unnormalised(lower, given, &x, align), dtype);
     struct attr attrs[] = {attr_of_text("mode", mode), attr_of_text("padding", padding), attr_of_int("align", align)};
     const int image = emit_cast(lower, lower->inputs[0], dtype);
-    if (points < 0 || image < 0) return -1;
     const int y = emit(lower, OP_Sample, 2, (int[]){image, points}, 3, attrs);
     return lower_result(lower, emit_cast(lower, y, x.dtype));
 }
@@ -66,10 +65,10 @@ int lower_affine_grid(struct lower *lower) {
     int64_t points = 1, shape[RT_MAX_NDIM], place[RT_SAMPLE_DIMS] = {0};
     if (!size) return -1;
     if (count != n + SPATIAL || n < 2 || n > 3 || theta.dims[2] != n + 1 || size[0] != theta.dims[0])
-        return lower_error(lower, 378, EXIT_MALFORMED, "size does not fit theta %s", lower_type(lower, &theta));
+        return lower_error(lower, 378, "size does not fit theta %s", lower_type(lower, &theta));
     for (int d = 0; d < n; d++) {
         if (size[SPATIAL + d] < 1 || !rt_mul(points, size[SPATIAL + d], &points) || points > MOST)
-            return lower_error(lower, 505, EXIT_LIMIT, "a grid without points, or with more than %d", MOST);
+            return lower_error(lower, 505, "a grid without points, or with more than %d", MOST);
         shape[1 + d] = size[SPATIAL + d];
     }
     double *base = ARENA_ARRAY(lower->arena, double, points *(n + 1));
@@ -93,17 +92,17 @@ int lower_affine_grid(struct lower *lower) {
 static int emit_regions(struct lower *lower, int rois, int batch, const char *mode, int64_t rows, int64_t columns,
                         int64_t samples, double shift) {
     const struct tensor x = lower_input(lower, 0);
-    if (x.ndim != 4) return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, not 4", x.ndim);
+    if (x.ndim != 4) return lower_error(lower, 372, "the input has %d dimensions, not 4", x.ndim);
     if (rows < 1 || columns < 1 || rows > MOST || columns > MOST || samples < 0 || samples > MOST || x.dims[2] < 1 ||
         x.dims[3] < 1)
-        return lower_error(lower, 374, EXIT_MALFORMED, "an image or a region without elements");
+        return lower_error(lower, 374, "an image or a region without elements");
     struct attr attrs[] = {attr_of_text("mode", mode),
                            attr_of_int("rows", rows),
                            attr_of_int("columns", columns),
                            attr_of_int("samples", samples),
                            attr_of_float("scale", lower_float(lower, "spatial_scale")),
                            attr_of_float("shift", shift)};
-    return rois < 0 || batch < 0 ? -1 : emit(lower, OP_RoiPool, 3, (int[]){lower->inputs[0], rois, batch}, 6, attrs);
+    return emit(lower, OP_RoiPool, 3, (int[]){lower->inputs[0], rois, batch}, 6, attrs);
 }
 
 /* ONNX RoiAlign-22; up to opset 15 without a shift of half an element. */
@@ -113,8 +112,8 @@ int lower_roi_align(struct lower *lower) {
     const bool half = strcmp(coordinates, "half_pixel") == 0;
     if ((strcmp(mode, "avg") != 0 && strcmp(mode, "max") != 0) ||
         (!half && strcmp(coordinates, "output_half_pixel") != 0))
-        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s or coordinate_transformation_mode %s",
-                           lower_quote(lower, mode), lower_quote(lower, coordinates));
+        return lower_error(lower, 335, "unknown mode %s or coordinate_transformation_mode %s", lower_quote(lower, mode),
+                           lower_quote(lower, coordinates));
     if (lower_fit_along(lower, 2, lower->inputs + 1, (int[]){0, 0}) < 0) return -1;
     const int images = lower_masked_index(lower, lower->inputs[2]);
     return lower_result(lower, emit_regions(lower, lower->inputs[1], emit_cast(lower, images, RT_I64), mode,
@@ -128,7 +127,7 @@ int lower_max_roi_pool(struct lower *lower) {
     int n;
     const int64_t *shape = lower_ints(lower, "pooled_shape", &n);
     if (n != 2 || rois.ndim != 2 || rois.dims[1] != 5)
-        return lower_error(lower, 378, EXIT_MALFORMED, "regions have 5 numbers, and pooled_shape 2");
+        return lower_error(lower, 378, "regions have 5 numbers, and pooled_shape 2");
     const int batch = emit_squeeze(lower, emit_piece(lower, lower->inputs[1], 1, 0, 1, 1), 1);
     return lower_result(lower, emit_regions(lower, emit_piece(lower, lower->inputs[1], 1, 1, 1, 4),
                                             emit_cast(lower, batch, RT_I64), "bins", shape[0], shape[1], 0, 0));
@@ -144,11 +143,11 @@ struct deform {
 static int read_pair(struct lower *lower, const char *name, int count, int64_t fallback, int64_t *values) {
     int n;
     const int64_t *list = lower_ints(lower, name, &n);
-    if (list && n != count) return lower_error(lower, 372, EXIT_MALFORMED, "%s has %d values, not %d", name, n, count);
+    if (list && n != count) return lower_error(lower, 372, "%s has %d values, not %d", name, n, count);
     for (int i = 0; i < count; i++) {
         values[i] = list ? list[i] : fallback;
         if (values[i] < fallback || values[i] > MOST)
-            return lower_error(lower, 374, EXIT_MALFORMED, "%s %lld is out of range", name, (long long)values[i]);
+            return lower_error(lower, 374, "%s %lld is out of range", name, (long long)values[i]);
     }
     return 0;
 }
@@ -177,7 +176,7 @@ static int read_deform(struct lower *lower, struct deform *d) {
                         d->c % d->offset_group == 0;
     if (!groups || w.dims[1] != d->c / d->group || offset.dims[0] != d->n ||
         offset.dims[1] != d->offset_group * d->kh * d->kw * 2)
-        return lower_error(lower, 373, EXIT_MALFORMED, "weights or offsets do not fit the groups and the input %s",
+        return lower_error(lower, 373, "weights or offsets do not fit the groups and the input %s",
                            lower_type(lower, &x));
     return 0;
 }
@@ -214,7 +213,6 @@ int lower_deform_conv(struct lower *lower) {
     const int64_t columns[] = {d.n, d.c * k, d.oh, d.ow}, weights[] = {d.m, d.c / d.group * k, 1, 1};
     struct attr attrs[] = {attr_of_text("mode", "linear"), attr_of_text("padding", "zeros"), attr_of_int("align", 1)};
     const int image = emit_reshape(lower, lower->inputs[0], 4, split), points = emit_deformed(lower, &d);
-    if (image < 0 || points < 0) return -1;
     int sampled = emit(lower, OP_Sample, 2, (int[]){image, points}, 3, attrs);
     if (lower_has(lower, 4)) sampled = emit2(lower, OP_Mul, sampled, emit_reshape(lower, lower->inputs[4], 5, masked));
     sampled = emit_reshape(lower, sampled, 4, columns);

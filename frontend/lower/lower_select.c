@@ -50,7 +50,7 @@ static int flat(struct lower *lower, int x) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     int64_t elements = tensor_elements(&tensor);
-    if (elements > INT_MAX / 16) return lower_error(lower, 505, EXIT_LIMIT, "the operand is too large");
+    if (elements > INT_MAX / 16) return lower_error(lower, 505, "the operand is too large");
     return emit_reshape(lower, x, 1, &elements);
 }
 
@@ -61,7 +61,7 @@ static int known_non_zero(struct lower *lower, const struct tensor *x) {
     int64_t elements = tensor_elements(x), found = 0, at[RT_MAX_NDIM] = {0};
     int64_t *index = ARENA_ARRAY(lower->arena, int64_t, elements * (x->ndim ? x->ndim : 1) + 1);
     bool *keeps = ARENA_ARRAY(lower->arena, bool, elements + 1);
-    if (elements * (x->ndim + 1) > INT_MAX) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (elements * (x->ndim + 1) > INT_MAX) return lower_too_large(lower);
     for (int64_t i = 0; i < elements; i++) {
         struct number value = eval_load(x->data, x->dtype, i);
         keeps[i] = value.is_float ? value.f != 0 : value.i != 0;
@@ -139,9 +139,7 @@ static int any_along(struct lower *lower, int flags, int axis) {
 
 /* Scatters `values` (n) to the positions `at` (n), which are all different. */
 static int permuted(struct lower *lower, int at, int values) {
-    struct attr axis = attr_of_int("axis", 0);
-    if (at < 0 || values < 0) return -1;
-    return emit(lower, OP_ScatterElements, 3, (int[]){values, at, values}, 1, &axis);
+    return emit_along(lower, OP_ScatterElements, 3, (int[]){values, at, values}, 0);
 }
 
 static int sort_elements(struct lower *lower, struct unique *unique) {
@@ -180,18 +178,15 @@ static int sort_slices(struct lower *lower, struct unique *unique) {
 
 /* The number of true elements of flags (n) before each, and itself, less 1. */
 static int rank_of(struct lower *lower, int flags) {
-    struct attr attrs[] = {attr_of_int("axis", 0), attr_of_int("exclusive", 0), attr_of_int("reverse", 0)};
-    int ones = emit_cast(lower, flags, RT_I64);
-    return ones < 0 ? -1 : emit_with(lower, OP_Add, emit(lower, OP_CumSum, 1, &ones, 3, attrs), -1);
+    const int sums = emit_cumulated(lower, OP_CumSum, emit_cast(lower, flags, RT_I64), 0, false, false);
+    return emit_with(lower, OP_Add, sums, -1);
 }
 
 /* How many of the slices have each number; `number` is (n), in any order. */
 static int tally(struct lower *lower, int number, int64_t n) {
-    struct attr axis = attr_of_int("axis", 0);
     int zeros = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 0), 1, &n),
         ones = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 1), 1, &n);
-    if (number < 0) return -1;
-    return emit_cast(lower, emit(lower, OP_ScatterElementsAdd, 3, (int[]){zeros, number, ones}, 1, &axis), RT_I64);
+    return emit_cast(lower, emit_along(lower, OP_ScatterElementsAdd, 3, (int[]){zeros, number, ones}, 0), RT_I64);
 }
 
 /* Sets the outputs: unique slices, the index of the first of each, the number of each slice, the size of each kind. */
@@ -273,7 +268,6 @@ static int select_boxes(struct lower *lower, const struct suppression *nms, int 
         candidates = emit3(lower, OP_Where, emit_gather_elements(lower, nms->eligible, order, 2), order,
                            emit_like(lower, order, -1));
     const int overlap = scalar_input(lower, 3, lower_dtype(lower, nms->boxes));
-    if (candidates < 0 || overlap < 0) return -1;
     const int keep = emit(lower, OP_Suppress, 3, (int[]){nms->boxes, candidates, overlap}, 1, &center);
     const int first = emit_top(lower, emit_cast(lower, keep, RT_I32), 2, nms->most, true);
     *chosen = emit_gather_elements(lower, order, first, 2);

@@ -28,10 +28,9 @@ const int *lower_items(const struct lower *lower, int sequence, int *n) {
 int lower_want(struct lower *lower, int input, bool sequence) {
     if (!lower_has(lower, input)) return 0;
     int id = lower->inputs[input];
-    if (lower_is_nothing(lower, id))
-        return lower_error(lower, 341, EXIT_MALFORMED, "input %d is an optional without a value", input);
+    if (lower_is_nothing(lower, id)) return lower_error(lower, 341, "input %d is an optional without a value", input);
     if (lower_is_sequence(id) == sequence) return 0;
-    return lower_error(lower, 341, EXIT_MALFORMED, "input %d is %s", input, sequence ? "not a sequence" : "a sequence");
+    return lower_error(lower, 341, "input %d is %s", input, sequence ? "not a sequence" : "a sequence");
 }
 
 /* Optionals -------------------------------------------------------------------------------------------------------- */
@@ -42,8 +41,7 @@ int lower_optional(struct lower *lower) {
 }
 
 int lower_optional_get(struct lower *lower) {
-    if (lower_is_nothing(lower, lower->inputs[0]))
-        return lower_error(lower, 384, EXIT_MALFORMED, "the optional has no value");
+    if (lower_is_nothing(lower, lower->inputs[0])) return lower_error(lower, 384, "the optional has no value");
     return lower_result(lower, lower->inputs[0]);
 }
 
@@ -60,7 +58,7 @@ int lower_sequence_empty(struct lower *lower) {
 
 int lower_sequence_construct(struct lower *lower) {
     for (int i = 0; i < lower->ninputs; i++) {
-        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
+        if (!lower_has(lower, i)) return lower_error(lower, 331, "required input %d is omitted", i);
         if (lower_want(lower, i, false) < 0) return -1;
     }
     return lower_result(lower, lower_sequence(lower, lower->ninputs, lower->inputs));
@@ -81,8 +79,7 @@ static int position(struct lower *lower, int input, int n, int fallback, int *at
     if (lower_want(lower, input, false) < 0) return -1;
     if (lower_has(lower, input) && lower_known_int(lower, input, "position", &value) < 0) return -1;
     if (value < -n || value >= n)
-        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld is outside of a sequence of %d tensors",
-                           (long long)value, n);
+        return lower_error(lower, 382, "position %lld is outside of a sequence of %d tensors", (long long)value, n);
     *at = (int)(value < 0 ? value + n : value);
     return 0;
 }
@@ -102,8 +99,7 @@ int lower_sequence_insert(struct lower *lower) {
     if (lower_has(lower, 2) && (lower_want(lower, 2, false) < 0 || lower_known_int(lower, 2, "position", &value) < 0))
         return -1;
     if (value < -n || value > n)
-        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld is outside of a sequence of %d tensors",
-                           (long long)value, n);
+        return lower_error(lower, 382, "position %lld is outside of a sequence of %d tensors", (long long)value, n);
     at = (int)(value < 0 ? value + n : value);
     memmove(items + at + 1, items + at, (size_t)(n - at) * sizeof *items);
     items[at] = lower->inputs[1];
@@ -131,7 +127,7 @@ int lower_concat_from_sequence(struct lower *lower) {
     bool stack = lower_int(lower, "new_axis");
     int *items = copy_items(lower, &n);
     if (!items) return -1;
-    if (!n) return lower_error(lower, 384, EXIT_MALFORMED, "the sequence is empty");
+    if (!n) return lower_error(lower, 384, "the sequence is empty");
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, items[0]) + stack, &axis) < 0) return -1;
     for (int i = 0; i < n && stack; i++) items[i] = emit_unsqueeze(lower, items[i], axis);
     return lower_result(lower, lower_join(lower, axis, n, items));
@@ -147,18 +143,18 @@ static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
     if (lower_has(lower, 1) && !(given = lower_known(lower, 1, "split", &n))) return -1;
     int64_t count = !each ? n : given[0] > 0 ? extent / given[0] + (extent % given[0] != 0) : -1;
     if (count < 0 || count > ONNX_NODES)
-        return lower_error(lower, 381, EXIT_MALFORMED, "cannot split into %lld parts", (long long)count);
+        return lower_error(lower, 381, "cannot split into %lld parts", (long long)count);
     *sizes = ARENA_ARRAY(lower->arena, int64_t, count + 1);
     for (int64_t i = 0; i < count; i++) {
         int64_t size = each ? given[0] : given[i], rest = extent - total;
         if (each && size > rest) size = rest;
         if (size < 0 || size > rest)
-            return lower_error(lower, 381, EXIT_MALFORMED, "the sizes do not add up to %lld", (long long)extent);
+            return lower_error(lower, 381, "the sizes do not add up to %lld", (long long)extent);
         total += (*sizes)[i] = size;
     }
     if (total == extent) return (int)count;
-    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes add up to %lld, but the dimension has %lld elements",
-                       (long long)total, (long long)extent);
+    return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld elements", (long long)total,
+                       (long long)extent);
 }
 
 static int split_at_run_time(struct lower *lower, int axis) {

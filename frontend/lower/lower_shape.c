@@ -10,8 +10,7 @@ static int reshape_whole(struct lower *lower, int n, const struct amount *given,
     struct tensor from = x, to = {.ndim = n}; /* without those dimensions */
     int64_t shape[RT_MAX_NDIM], rest = 0, left = 0, elements = tensor_elements(&x);
     for (int d = 0; d < n; d++) {
-        if (given[d].n && open >= 0)
-            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (given[d].n && open >= 0) return lower_too_open(lower);
         if (given[d].n) open = d;
     }
     for (int d = 0; d < n; d++) {
@@ -22,8 +21,8 @@ static int reshape_whole(struct lower *lower, int n, const struct amount *given,
     if (open >= 0) shape[open] = rest ? left / rest : 0;
     fits = fits && rt_product(shape, n, &rest);
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
-    return lower_error(lower, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of the input %s",
-                       (long long)elements, lower_type(lower, &x));
+    return lower_error(lower, 377, "the shape does not have the %lld elements of the input %s", (long long)elements,
+                       lower_type(lower, &x));
 }
 
 static int reshape(struct lower *lower, int n, const struct amount *shape, int open) {
@@ -39,14 +38,12 @@ int lower_reshape(struct lower *lower) {
     struct amount shape[RT_MAX_NDIM];
     if (!given) return -1;
     if (n > RT_MAX_NDIM)
-        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n,
-                           RT_MAX_NDIM);
+        return lower_error(lower, 506, "a shape of %d dimensions: at most %d are supported", n, RT_MAX_NDIM);
     for (int d = 0; d < n; d++) {
         const int64_t extent = given[d].n ? given[d].most : given[d].offset;
         bool copies = extent == 0 && !lower_int(lower, "allowzero");
         if (extent < -1 || (extent == -1 && open >= 0) || (copies && d >= x.ndim))
-            return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
-                               (long long)extent, d);
+            return lower_error(lower, 377, "invalid extent %lld in dimension %d of the shape", (long long)extent, d);
         shape[d] = copies ? lower_extent(lower, lower->inputs[0], d) : given[d];
         if (extent == -1) open = d;
     }
@@ -57,8 +54,7 @@ int lower_flatten(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t axis = lower_int(lower, "axis");
     if (axis < -x.ndim || axis > x.ndim)
-        return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
-                           x.ndim);
+        return lower_error(lower, 375, "axis %lld is out of range for %d dimensions", (long long)axis, x.ndim);
     if (axis < 0) axis += x.ndim;
     const struct counted *counted = lower_counted(lower, lower->inputs[0]);
     const struct amount shape[] = {amount_of_number(extent_between(&x, 0, (int)axis)),
@@ -76,8 +72,7 @@ int lower_squeeze(struct lower *lower) {
     for (int d = 0; d < x.ndim; d++) {
         bool taken = axes ? flags[d] : x.dims[d] == 1; /* no counted dimension has extent 1 */
         if (taken && x.dims[d] != 1)
-            return lower_error(lower, 375, EXIT_MALFORMED, "dimension %d has extent %lld, not 1", d,
-                               (long long)x.dims[d]);
+            return lower_error(lower, 375, "dimension %d has extent %lld, not 1", d, (long long)x.dims[d]);
         if (!taken) shape[ndim++] = x.dims[d];
     }
     return lower_result(lower, emit_reshape(lower, lower->inputs[0], ndim, shape));
@@ -91,8 +86,7 @@ int lower_unsqueeze(struct lower *lower) {
     int n;
     if (lower_list(lower, 1, "axes", &axes, &n) < 0) return -1;
     if (n > RT_MAX_NDIM - x.ndim)
-        return lower_error(lower, 506, EXIT_LIMIT, "%d and %d dimensions: at most %d are supported", x.ndim, n,
-                           RT_MAX_NDIM);
+        return lower_error(lower, 506, "%d and %d dimensions: at most %d are supported", x.ndim, n, RT_MAX_NDIM);
     if (lower_axes(lower, axes, n, x.ndim + n, flags) < 0) return -1;
     for (int d = 0, from = 0; d < x.ndim + n; d++) shape[d] = flags[d] ? 1 : x.dims[from++];
     return lower_result(lower, emit_reshape(lower, lower->inputs[0], x.ndim + n, shape));
@@ -110,7 +104,7 @@ int lower_transpose(struct lower *lower) {
         if (perm[d] >= 0 && perm[d] < x.ndim) seen |= 1u << perm[d];
     }
     if (n != x.ndim || seen != (1u << n) - 1)
-        return lower_error(lower, 376, EXIT_MALFORMED, "perm is not a permutation of %d dimensions", x.ndim);
+        return lower_error(lower, 376, "perm is not a permutation of %d dimensions", x.ndim);
     return lower_result(lower, emit_transpose(lower, lower->inputs[0], perm));
 }
 
@@ -124,7 +118,7 @@ static int expanded(struct lower *lower, int at, const struct amount *given, int
     if (*open || (!own.n && !given->n)) return 0;
     *extent = lower_input(lower, 0).dims[at];
     if (!own.n || amount_equal(lower->shared, given, &one) || amount_equal(lower->shared, given, &own)) return 0;
-    return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape is not that of the operand, which depends on data");
+    return lower_error(lower, 410, "the shape is not that of the operand, which depends on data");
 }
 
 /* ONNX Expand-13: bidirectional broadcasting of the input's shape and the given one. */
@@ -137,15 +131,14 @@ int lower_expand(struct lower *lower) {
     for (int d = 0; d < n && n <= RT_MAX_NDIM; d++) {
         bool open;
         if (!given[d].n && given[d].offset < 0)
-            return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
+            return lower_error(lower, 377, "invalid extent %lld in dimension %d of the shape",
                                (long long)given[d].offset, d);
         if (expanded(lower, d - (n - x.ndim), &given[d], &shape[d], &open) < 0) return -1;
-        if (open && dynamic >= 0)
-            return lower_error(lower, 410, EXIT_UNSUPPORTED, "a shape of several extents that depend on data");
+        if (open && dynamic >= 0) return lower_too_open(lower);
         if (open) dynamic = d;
     }
     if (n > RT_MAX_NDIM || !broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
-        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not expand to that shape", lower_type(lower, &x));
+        return lower_error(lower, 378, "%s does not expand to that shape", lower_type(lower, &x));
     const int y = emit_expand(lower, lower->inputs[0], ndim, dims);
     return lower_result(lower, dynamic < 0 ? y : lower_sized(lower, y, dynamic + ndim - n, &given[dynamic]));
 }
@@ -179,8 +172,7 @@ static int tile_all(struct lower *lower, int x, const struct tensor *tensor, con
 
 /* Copies of a tensor that is counted along `dim`, one behind the other, are joined. */
 static int tile_counted(struct lower *lower, const struct tensor *tensor, const int64_t *times, int dim) {
-    if (times[dim] > ONNX_NODES || tensor->ndim > RT_MAX_NDIM / 2)
-        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (times[dim] > ONNX_NODES || tensor->ndim > RT_MAX_NDIM / 2) return lower_too_large(lower);
     int64_t others[RT_MAX_NDIM];
     int *copies = ARENA_ARRAY(lower->arena, int, times[dim] + 1);
     for (int64_t i = 0; i < times[dim]; i++) copies[i] = lower->inputs[0];
@@ -198,18 +190,14 @@ int lower_tile(struct lower *lower) {
     const int64_t *times = lower_known(lower, 1, "repeats", &n);
     int64_t elements;
     if (!times) return -1;
-    if (n != x.ndim)
-        return lower_error(lower, 377, EXIT_MALFORMED, "%d repeats are given for %d dimensions", n, x.ndim);
+    if (n != x.ndim) return lower_error(lower, 377, "%d repeats are given for %d dimensions", n, x.ndim);
     for (int d = 0; d < n; d++) {
         if (times[d] < 0)
-            return lower_error(lower, 377, EXIT_MALFORMED, "repeats contains the negative value %lld",
-                               (long long)times[d]);
-        if (!rt_mul(x.dims[d], times[d], &y.dims[d]))
-            return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+            return lower_error(lower, 377, "repeats contains the negative value %lld", (long long)times[d]);
+        if (!rt_mul(x.dims[d], times[d], &y.dims[d])) return lower_too_large(lower);
         more += times[d] != 1;
     }
-    if (!rt_product(y.dims, n, &elements) || elements >> 43)
-        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (!rt_product(y.dims, n, &elements) || elements >> 43) return lower_too_large(lower);
     const struct counted *counted = lower_counted(lower, lower->inputs[0]);
     if (counted && times[counted->dim] != 1) return lower_result(lower, tile_counted(lower, &x, times, counted->dim));
     if (n + more <= RT_MAX_NDIM) return lower_result(lower, tile_all(lower, lower->inputs[0], &x, times));
@@ -224,15 +212,14 @@ int lower_tile(struct lower *lower) {
 /* Reads the block size and checks that the input has four dimensions and is divisible by it. */
 static int block_size(struct lower *lower, const struct tensor *x, bool to_space, int64_t *block) {
     *block = lower_int(lower, "blocksize");
-    if (x->ndim != 4) return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, not 4", x->ndim);
+    if (x->ndim != 4) return lower_error(lower, 378, "the input has %d dimensions, not 4", x->ndim);
     bool fits = *block > 0 && *block <= 1 << 20;
     if (fits && to_space)
         fits = x->dims[1] % (*block * *block) == 0;
     else if (fits)
         fits = x->dims[2] % *block == 0 && x->dims[3] % *block == 0;
     return fits ? 0
-                : lower_error(lower, 378, EXIT_MALFORMED, "blocksize %lld does not divide the extents of the input",
-                              (long long)*block);
+                : lower_error(lower, 378, "blocksize %lld does not divide the extents of the input", (long long)*block);
 }
 
 int lower_depth_to_space(struct lower *lower) {

@@ -150,17 +150,15 @@ int lower_dft(struct lower *lower) {
     else if (lower_has(lower, 2) && lower_known_int(lower, 2, "axis", &axis) < 0)
         return -1;
     if (x.ndim < 2 || x.dims[x.ndim - 1] < 1 || x.dims[x.ndim - 1] > 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the last dimension of %s is not 1 or 2", lower_type(lower, &x));
+        return lower_error(lower, 378, "the last dimension of %s is not 1 or 2", lower_type(lower, &x));
     if (lower_axis(lower, axis, x.ndim, &dft.axis) < 0) return -1;
     if (dft.axis == x.ndim - 1)
-        return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is that of real and imaginary parts",
-                           (long long)axis);
+        return lower_error(lower, 375, "axis %lld is that of real and imaginary parts", (long long)axis);
     if (dft.onesided && !dft.inverse && x.dims[x.ndim - 1] != 1)
-        return lower_error(lower, 378, EXIT_MALFORMED, "a one-sided transform needs real numbers");
+        return lower_error(lower, 378, "a one-sided transform needs real numbers");
     dft.n = dft.onesided && dft.inverse ? 2 * (x.dims[dft.axis] - 1) : x.dims[dft.axis];
     if (lower_has(lower, 1) && lower_known_int(lower, 1, "dft_length", &dft.n) < 0) return -1;
-    if (dft.n < 1 || dft.n > MOST)
-        return lower_error(lower, 374, EXIT_MALFORMED, "a transform of %lld numbers", (long long)dft.n);
+    if (dft.n < 1 || dft.n > MOST) return lower_error(lower, 374, "a transform of %lld numbers", (long long)dft.n);
     return lower_result(lower, emit_dft(lower, lower->inputs[0], &dft));
 }
 
@@ -170,21 +168,18 @@ int lower_stft(struct lower *lower) {
     int64_t step, length;
     if (x.ndim == 2) x.dims[x.ndim++] = 1; /* real, without the last dimension */
     if (x.ndim != 3 || x.dims[2] < 1 || x.dims[2] > 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the signal %s is not (batch, length, 1 or 2)",
-                           lower_type(lower, &x));
+        return lower_error(lower, 378, "the signal %s is not (batch, length, 1 or 2)", lower_type(lower, &x));
     length = lower_has(lower, 2) && lower_input(lower, 2).ndim == 1 ? lower_input(lower, 2).dims[0] : x.dims[1];
     if (lower_known_int(lower, 1, "frame_step", &step) < 0 ||
         (lower_has(lower, 3) && lower_known_int(lower, 3, "frame_length", &length) < 0))
         return -1;
     if (step < 1 || length < 1 || length > x.dims[1] || length > MOST ||
         (lower_has(lower, 2) && (lower_input(lower, 2).ndim != 1 || lower_input(lower, 2).dims[0] != length)))
-        return lower_error(lower, 374, EXIT_MALFORMED,
-                           "frames of %lld, %lld apart, do not fit the signal or the window", (long long)length,
-                           (long long)step);
+        return lower_error(lower, 374, "frames of %lld, %lld apart, do not fit the signal or the window",
+                           (long long)length, (long long)step);
     const int64_t frames = (x.dims[1] - length) / step + 1, in = x.dims[2], b = x.dims[0];
     int64_t elements;
-    if (!rt_mul(frames, length, &elements) || elements > INT32_MAX / 2)
-        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (!rt_mul(frames, length, &elements) || elements > INT32_MAX / 2) return lower_too_large(lower);
     int64_t *places = ARENA_ARRAY(lower->arena, int64_t, elements + 1);
     for (int64_t i = 0; i < elements; i++) places[i] = i / length * step + i % length;
     int y = emit_reshape(lower, lower->inputs[0], 3, x.dims);

@@ -11,7 +11,7 @@ enum { MOST_VALUES = 1 << 28 };
 static int emit_values(struct lower *lower, int ndim, const int64_t *dims, const double *values) {
     const int64_t number = lower_int(lower, "output_datatype");
     const enum rt_dtype dtype = number == (int)number ? rt_dtype_by_onnx((int)number) : RT_DTYPE_NONE;
-    if (dtype == RT_DTYPE_NONE) return lower_error(lower, 407, EXIT_UNSUPPORTED, "the result's type is not supported");
+    if (dtype == RT_DTYPE_NONE) return lower_error(lower, 407, "the result's type is not supported");
     return lowering_constant(lower->shared, lower->builder.node, dtype, ndim, dims, values, RT_F64);
 }
 
@@ -28,8 +28,8 @@ int lower_window(struct lower *lower) {
     int64_t size;
     while (strcmp(window->name, lower->op->name) != 0) window++;
     if (lower_known_int(lower, 0, "size", &size) < 0) return -1;
-    if (size < 0) return lower_error(lower, 384, EXIT_MALFORMED, "size is %lld", (long long)size);
-    if (size > MOST_VALUES) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (size < 0) return lower_error(lower, 384, "size is %lld", (long long)size);
+    if (size > MOST_VALUES) return lower_too_large(lower);
     const double period = (double)(lower_int(lower, "periodic") ? size : size - 1);
     double *values = ARENA_ARRAY(lower->arena, double, size + 1);
     for (int64_t i = 0; i < size; i++) {
@@ -66,18 +66,16 @@ int lower_mel_weights(struct lower *lower) {
         lower_known_float(lower, 4, "upper_edge_hertz", &high) < 0)
         return -1;
     if (bands < 0 || dft_length < 0 || rate <= 0 || !(low >= 0) || !(high >= low))
-        return lower_error(lower, 384, EXIT_MALFORMED, "invalid mel bands, DFT length, sample rate or edges");
+        return lower_error(lower, 384, "invalid mel bands, DFT length, sample rate or edges");
     const int64_t bins = dft_length / 2 + 1, dims[] = {bins, bands};
-    if (bands > MOST_VALUES || bins > MOST_VALUES || bins * bands > MOST_VALUES)
-        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (bands > MOST_VALUES || bins > MOST_VALUES || bins * bands > MOST_VALUES) return lower_too_large(lower);
     if (mel_edge(low, high, bands + 1, bands, dft_length, rate) > bins)
-        return lower_error(lower, 384, EXIT_MALFORMED, "upper_edge_hertz %g is beyond half the sample rate", high);
+        return lower_error(lower, 384, "upper_edge_hertz %g is beyond half the sample rate", high);
     double *values = ARENA_ARRAY(lower->arena, double, bins *bands + 1);
     for (int64_t band = 0; band < bands; band++) {
         int64_t edge[3];
         for (int i = 0; i < 3; i++) edge[i] = mel_edge(low, high, band + i, bands, dft_length, rate);
-        if (edge[1] >= bins)
-            return lower_error(lower, 384, EXIT_MALFORMED, "upper_edge_hertz %g is beyond half the sample rate", high);
+        if (edge[1] >= bins) return lower_error(lower, 384, "upper_edge_hertz %g is beyond half the sample rate", high);
         mel_band(values, bands, band, edge);
     }
     return lower_result(lower, emit_values(lower, 2, dims, values));

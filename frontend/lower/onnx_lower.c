@@ -18,12 +18,19 @@ const char *lower_where(const struct lower *lower) {
                         provenance_text(lower->arena, lower->shared->graph, lower->builder.node));
 }
 
-int lower_error(struct lower *lower, int code, enum exit_code exit, const char *format, ...) {
+int lower_error(struct lower *lower, int code, const char *format, ...) {
     va_list args;
     va_start(args, format);
     const char *text = arena_vprintf(lower->arena, format, args);
     va_end(args);
-    return diag_error(lower->builder.diags, code, exit, lower_where(lower), "%s", text);
+    return diag_error(lower->builder.diags, code, onnx_exit(code), lower_where(lower), "%s", text);
+}
+
+int lower_too_large(struct lower *lower) {
+    return lower_error(lower, 505, "the result is too large");
+}
+int lower_too_open(struct lower *lower) {
+    return lower_error(lower, 410, "a shape of several extents that depend on data");
 }
 
 int lower_unsupported(struct lower *lower, const char *format, ...) {
@@ -36,7 +43,7 @@ int lower_unsupported(struct lower *lower, const char *format, ...) {
 }
 
 int lower_unknown(struct lower *lower, const char *what, const char *value) {
-    return lower_error(lower, 335, EXIT_MALFORMED, "unknown %s %s", what, lower_quote(lower, value));
+    return lower_error(lower, 335, "unknown %s %s", what, lower_quote(lower, value));
 }
 
 const char *lower_quote(const struct lower *lower, const char *name) {
@@ -49,8 +56,7 @@ const char *lower_type(const struct lower *lower, const struct tensor *tensor) {
 int lower_misfit(struct lower *lower, int x, int y) {
     struct arena *arena = lower->arena;
     struct tensor a = lower_tensor(lower, x), b = lower_tensor(lower, y);
-    return lower_error(lower, 378, EXIT_MALFORMED, "shapes do not fit: %s and %s", tensor_type(arena, &a),
-                       tensor_type(arena, &b));
+    return lower_error(lower, 378, "shapes do not fit: %s and %s", tensor_type(arena, &a), tensor_type(arena, &b));
 }
 
 /* Operands --------------------------------------------------------------------------------------------------------- */
@@ -128,7 +134,7 @@ void lower_help_bind(struct lower *lower, int tensor) {
 /* E0409: an input that must be known at compile time is not; suggests --bind. Returns -1. */
 static int unknown(struct lower *lower, int input, const char *what) {
     const char *name = lower_quote(lower, lower_input(lower, input).name);
-    lower_error(lower, 409, EXIT_UNSUPPORTED, "%s is computed at run time (%s): it must be a constant", what, name);
+    lower_error(lower, 409, "%s is computed at run time (%s): it must be a constant", what, name);
     lower_help_bind(lower, lower->inputs[input]);
     return -1;
 }
@@ -136,8 +142,7 @@ static int unknown(struct lower *lower, int input, const char *what) {
 const int64_t *lower_known(struct lower *lower, int input, const char *what, int *n) {
     struct tensor tensor = lower_input(lower, input);
     if (rt_dtype_is_float(tensor.dtype)) {
-        lower_error(lower, 379, EXIT_MALFORMED, "%s has type %s, not an integer type", what,
-                    rt_dtypes[tensor.dtype].name);
+        lower_error(lower, 379, "%s has type %s, not an integer type", what, rt_dtypes[tensor.dtype].name);
         return NULL;
     }
     const int64_t *values = NULL;
@@ -151,9 +156,9 @@ int lower_known_int(struct lower *lower, int input, const char *what, int64_t *v
     int n;
     const int64_t *values = lower_known(lower, input, what, &n);
     if (!values) return -1;
-    if (n != 1) return lower_error(lower, 384, EXIT_MALFORMED, "%s must be one value, but %d are given", what, n);
+    if (n != 1) return lower_error(lower, 384, "%s must be one value, but %d are given", what, n);
     if (lower_ndim(lower, lower->inputs[input]) > 1)
-        return lower_error(lower, 384, EXIT_MALFORMED, "%s has more than one dimension", what);
+        return lower_error(lower, 384, "%s has more than one dimension", what);
     *value = values[0];
     return 0;
 }
@@ -163,7 +168,7 @@ int lower_known_float(struct lower *lower, int input, const char *what, double *
     const void *bytes = tensor.kind == TENSOR_CONST ? tensor.data : NULL;
     if (tensor.kind == TENSOR_WEIGHT) bytes = eval_bytes(lower->builder.graph, &tensor);
     if (!bytes) return unknown(lower, input, what);
-    if (tensor_elements(&tensor) != 1) return lower_error(lower, 384, EXIT_MALFORMED, "%s must be one value", what);
+    if (tensor_elements(&tensor) != 1) return lower_error(lower, 384, "%s must be one value", what);
     struct number number = eval_load(bytes, tensor.dtype, 0);
     *value = number.is_float ? number.f : (double)number.i;
     return 0;
@@ -179,8 +184,7 @@ int lower_list(struct lower *lower, int input, const char *name, const int64_t *
 
 int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out) {
     if (axis < -ndim || axis >= ndim)
-        return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
-                           ndim);
+        return lower_error(lower, 375, "axis %lld is out of range for %d dimensions", (long long)axis, ndim);
     *out = (int)(axis < 0 ? axis + ndim : axis);
     return 0;
 }
@@ -190,7 +194,7 @@ int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool f
     for (int i = 0; i < n; i++) {
         int axis;
         if (lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
-        if (flags[axis]) return lower_error(lower, 375, EXIT_MALFORMED, "axis %d is given twice", axis);
+        if (flags[axis]) return lower_error(lower, 375, "axis %d is given twice", axis);
         flags[axis] = true;
     }
     return 0;
@@ -284,8 +288,8 @@ const float *lower_floats(const struct lower *lower, const char *name, int *n) {
 int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     struct subgraph *enters = arena_copy(lower->arena, subgraph, sizeof *subgraph);
     if ((int)subgraph->graph->n_input != subgraph->ninputs)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, but %d are given",
-                           subgraph->graph->n_input, subgraph->ninputs);
+        return lower_error(lower, 331, "the subgraph takes %zu inputs, but %d are given", subgraph->graph->n_input,
+                           subgraph->ninputs);
     if (subgraph->taken) {
         struct taken *taken = arena_copy(lower->arena, subgraph->taken, sizeof *taken);
         taken->outer = lower->taken;
@@ -311,7 +315,8 @@ const char *lower_constant_name(const struct lower *lower) {
     return arena_printf(lower->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
 }
 
-int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+static int add(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs,
+               const struct attr *attrs) {
     struct arena *arena = lower->arena;
     struct counted counted;
     int output = -1, *masked = arena_copy(arena, inputs, (size_t)ninputs * sizeof *inputs);
@@ -326,6 +331,17 @@ int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int
     const int y = build(&lower->builder, op, ninputs, masked, nattrs, attrs);
     if (counts) lower_set_counted(lower, y, &counted);
     return y;
+}
+
+int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+    for (int i = 0; i < ninputs; i++)
+        if (inputs[i] < 0 && op_input_letter(&ops[op], i)[1] != '?') return -1;
+    return add(lower, op, ninputs, inputs, nattrs, attrs);
+}
+
+int emit_along(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int axis) {
+    const struct attr attr = attr_of_int("axis", axis);
+    return emit(lower, op, ninputs, inputs, 1, &attr);
 }
 
 int emit1(struct lower *lower, enum op_id op, int x) {
@@ -414,8 +430,7 @@ int emit_floats(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_
 }
 
 static int too_many_dims(struct lower *lower, int ndim) {
-    return lower_error(lower, 506, EXIT_LIMIT, "a tensor of %d dimensions: at most %d are supported", ndim,
-                       RT_MAX_NDIM);
+    return lower_error(lower, 506, "a tensor of %d dimensions: at most %d are supported", ndim, RT_MAX_NDIM);
 }
 
 int emit_view(struct lower *lower, int x, int ndim, const int64_t *shape) {
@@ -452,20 +467,15 @@ int emit_piece(struct lower *lower, int x, int axis, int64_t start, int64_t step
 }
 
 int emit_concat(struct lower *lower, int axis, int n, const int *inputs) {
-    for (int i = 0; i < n; i++)
-        if (inputs[i] < 0) return -1;
-    struct attr attr = attr_of_int("axis", axis);
-    return emit(lower, OP_Concat, n, inputs, 1, &attr);
+    return emit_along(lower, OP_Concat, n, inputs, axis);
 }
 
 int emit_gather(struct lower *lower, int x, int index, int axis) {
-    struct attr attr = attr_of_int("axis", axis);
-    return x < 0 || index < 0 ? -1 : emit(lower, OP_Gather, 2, (int[]){x, index}, 1, &attr);
+    return emit_along(lower, OP_Gather, 2, (int[]){x, index}, axis);
 }
 
 int emit_gather_elements(struct lower *lower, int x, int index, int axis) {
-    const struct attr attr = attr_of_int("axis", axis);
-    return x < 0 || index < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){x, index}, 1, &attr);
+    return emit_along(lower, OP_GatherElements, 2, (int[]){x, index}, axis);
 }
 
 int emit_padded(struct lower *lower, int x, int axis, int64_t before, int64_t behind, double value) {
@@ -480,7 +490,7 @@ int emit_padded(struct lower *lower, int x, int axis, int64_t before, int64_t be
 
 int emit_top(struct lower *lower, int x, int axis, int64_t k, bool largest) {
     const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("k", k), attr_of_int("largest", largest)};
-    return x < 0 ? -1 : emit(lower, OP_TopK, 1, &x, 3, attrs);
+    return emit(lower, OP_TopK, 1, &x, 3, attrs);
 }
 
 int emit_conv(struct lower *lower, int x, int weights, int64_t groups) {
@@ -531,7 +541,7 @@ int lower_map(struct lower *lower) {
         const char *name = arena_copy(lower->arena, attr.name, attr.length);
         attrs[n] = attr_of_float(name, lower_float(lower, name));
     }
-    return lower_result(lower, emit(lower, lower->op->core->id, lower->ninputs, lower->inputs, n, attrs));
+    return lower_result(lower, add(lower, lower->op->core->id, lower->ninputs, lower->inputs, n, attrs));
 }
 
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims) {

@@ -46,8 +46,10 @@ int lower_map(struct lower *lower);
 const char *lower_where(const struct lower *lower);
 
 /* Diagnostics at the node's place; return -1. */
-int lower_error(struct lower *lower, int code, enum exit_code exit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+int lower_error(struct lower *lower, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* E505 for the result; E410 for a shape of which more than one extent depends on data. */
+int lower_too_large(struct lower *lower);
+int lower_too_open(struct lower *lower);
 /* E402, valid ONNX that rankc does not implement; the text is a form of the operator, such as "negative padding". */
 int lower_unsupported(struct lower *lower, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* E335 for a value of attribute `what` that ONNX does not have. */
@@ -196,6 +198,8 @@ enum op_id lower_namesake(const struct lower *lower);
 const char *lower_constant_name(const struct lower *lower);
 
 int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
+/* The same with attribute axis alone. */
+int emit_along(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int axis);
 int emit1(struct lower *lower, enum op_id op, int x);
 int emit2(struct lower *lower, enum op_id op, int x, int y);
 int emit3(struct lower *lower, enum op_id op, int x, int y, int z);
@@ -234,6 +238,8 @@ int emit_gather_elements(struct lower *lower, int x, int index, int axis);
 int emit_padded(struct lower *lower, int x, int axis, int64_t before, int64_t behind, double value);
 /* The indices of the k largest or least elements along `axis` (core operator TopK). */
 int emit_top(struct lower *lower, int x, int axis, int64_t k, bool largest);
+/* Core operator CumSum or CumProd. */
+int emit_cumulated(struct lower *lower, enum op_id op, int x, int axis, bool exclusive, bool reverse);
 /* A convolution with stride 1 and without padding. */
 int emit_conv(struct lower *lower, int x, int weights, int64_t groups);
 /* Adds or removes a dimension of extent 1 at `axis`. */

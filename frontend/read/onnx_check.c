@@ -61,8 +61,8 @@ static void refuse_version(struct check *check, int code, const struct onnx_plac
 static void check_versions(struct check *check, const struct onnx_place *place) {
     const Onnx__ModelProto *proto = check->model->proto;
     if (!proto->has_ir_version)
-        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "the model has no ir_version, which must be from %d to %d",
-                   ONNX_IR_MIN, ONNX_IR_MAX);
+        CHECK_FAIL_AS(check, 312, EXIT_UNSUPPORTED, place, "the model has no ir_version, which must be from %d to %d",
+                      ONNX_IR_MIN, ONNX_IR_MAX);
     else if (!is_supported(&ir_range, proto->ir_version))
         refuse_version(check, 312, place, &ir_range, proto->ir_version);
 }
@@ -75,7 +75,7 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
     if (before < 0)
         map_put(first, domain, strlen(domain), first->n);
     else if (proto->opset_import[before]->version != import->version)
-        CHECK_FAIL(check, 315, EXIT_MALFORMED, place, "domain %s is imported twice (%" PRId64 ", %" PRId64 ")",
+        CHECK_FAIL(check, 315, place, "domain %s is imported twice (%" PRId64 ", %" PRId64 ")",
                    check_quote(check, domain), proto->opset_import[before]->version, import->version);
     if (!*domain && !is_supported(&opset_range, import->version))
         refuse_version(check, 401, place, &opset_range, import->version);
@@ -97,13 +97,12 @@ static void check_imports(struct check *check, const struct onnx_place *place) {
     map_init(&first, check->scratch);
     for (size_t i = 0; i < proto->n_opset_import; i++) check_import(check, proto->opset_import[i], place, &first);
     bool needed = !proto->n_opset_import || uses_default_domain(check);
-    if (needed && map_get(&first, "", 0) < 0)
-        CHECK_FAIL(check, 314, EXIT_MALFORMED, place, "no opset_import for the default domain");
+    if (needed && map_get(&first, "", 0) < 0) CHECK_FAIL(check, 314, place, "no opset_import for the default domain");
 }
 
 static void check_graph_features(struct check *check, const struct onnx_place *place) {
     const Onnx__GraphProto *graph = check->model->proto->graph;
-    if (!graph->n_output) CHECK_FAIL(check, 326, EXIT_MALFORMED, place, "graph has no outputs");
+    if (!graph->n_output) CHECK_FAIL(check, 326, place, "graph has no outputs");
     if (graph->n_quantization_annotation)
         diag_remark(check->model->diags, check->model->place, "quantization_annotation is ignored");
 }
@@ -143,8 +142,8 @@ static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor
     const Onnx__TensorShapeProto *shape = type->shape;
     const char *name = onnx_text(place->name);
     if (shape->n_dim > ONNX_DIMS) {
-        CHECK_FAIL(check, 506, EXIT_LIMIT, place, "value %s has %zu dimensions, at most %d are supported",
-                   check_quote(check, name), shape->n_dim, ONNX_DIMS);
+        CHECK_FAIL(check, 506, place, "value %s has %zu dimensions, at most %d are supported", check_quote(check, name),
+                   shape->n_dim, ONNX_DIMS);
         return;
     }
     for (size_t i = 0; i < shape->n_dim; i++) {
@@ -154,20 +153,19 @@ static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor
             dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE__NOT_SET;
             continue;
         }
-        CHECK_FAIL(check, 352, EXIT_MALFORMED, place, "value %s: dimension %zu is %" PRId64, check_quote(check, name),
-                   i, dim->dim_value);
+        CHECK_FAIL(check, 352, place, "value %s: dimension %zu is %" PRId64, check_quote(check, name), i,
+                   dim->dim_value);
         return;
     }
     if (value_bytes(type) > VALUE_BYTES)
-        CHECK_FAIL(check, 505, EXIT_LIMIT, place, "value %s needs %.2g bytes", check_quote(check, name),
-                   value_bytes(type));
+        CHECK_FAIL(check, 505, place, "value %s needs %.2g bytes", check_quote(check, name), value_bytes(type));
 }
 
 static void check_value(struct check *check, const Onnx__ValueInfoProto *value, const struct onnx_place *place) {
     const Onnx__TypeProto__Tensor *type = innermost_type(value->type);
     if (!type) return; /* whether other types are supported is the importer's to say: E404 */
     if (type->elem_type && !onnx_type_name(type->elem_type))
-        CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: unknown element type %" PRId32,
+        CHECK_FAIL(check, 356, place, "value %s: unknown element type %" PRId32,
                    check_quote(check, onnx_text(value->name)), type->elem_type);
     if (type->shape) check_value_shape(check, type, place);
 }
@@ -203,8 +201,7 @@ static void check_initializer(struct check *check, const struct check_scope *sco
     if (input < 0 || check->malformed > before) return;
     const Onnx__TypeProto__Tensor *type = tensor_type(scope->graph->input[input]);
     if (type && !shapes_agree(type, tensor))
-        CHECK_FAIL(check, 342, EXIT_MALFORMED, &place,
-                   "initializer %s has another type than the graph input of the same name",
+        CHECK_FAIL(check, 342, &place, "initializer %s has another type than the graph input of the same name",
                    check_quote(check, place.name));
 }
 

@@ -59,7 +59,8 @@ struct check {
 };
 
 /* Reports an error at `place`, a struct onnx_place *, unless CHECK_ERRORS have been reported. Is -1. */
-#define CHECK_FAIL(check, code, exit, place, ...)                                                                      \
+#define CHECK_FAIL(check, code, place, ...) CHECK_FAIL_AS(check, code, onnx_exit(code), place, __VA_ARGS__)
+#define CHECK_FAIL_AS(check, code, exit, place, ...)                                                                   \
     (check_admit(check, exit)                                                                                          \
          ? diag_error((check)->model->diags, code, exit, onnx_place_text((check)->model, place), __VA_ARGS__)          \
          : -1)

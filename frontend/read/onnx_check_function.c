@@ -48,13 +48,12 @@ static void name_functions(struct functions *functions) {
     for (int i = 0; i < functions->n; i++) {
         struct onnx_place place = function_place(functions, i);
         if (!*onnx_text(functions->all[i]->name))
-            CHECK_FAIL(functions->check, 328, EXIT_MALFORMED, &place, "function #%d has no name", i);
+            CHECK_FAIL(functions->check, 328, &place, "function #%d has no name", i);
         make_key(functions, functions->all[i]->domain, functions->all[i]->name, functions->all[i]->overload);
         if (map_get(&functions->index, functions->key.text, functions->key.length) < 0)
             map_put(&functions->index, functions->key.text, functions->key.length, i);
         else
-            CHECK_FAIL(functions->check, 328, EXIT_MALFORMED, &place, "function %s is defined twice",
-                       function_text(functions, i));
+            CHECK_FAIL(functions->check, 328, &place, "function %s is defined twice", function_text(functions, i));
         check_attributes(functions->check, functions->all[i]->attribute_proto, functions->all[i]->n_attribute_proto,
                          &place, true);
     }
@@ -101,11 +100,10 @@ static void report_recursion(struct functions *functions) {
     for (; functions->waits[at] > 0; at = functions->callee[at]) functions->waits[at] = -1; /* visited */
     struct onnx_place place = function_place(functions, at);
     if (functions->callee[at] == at)
-        CHECK_FAIL(functions->check, 327, EXIT_MALFORMED, &place, "function %s calls itself",
-                   function_text(functions, at));
+        CHECK_FAIL(functions->check, 327, &place, "function %s calls itself", function_text(functions, at));
     else
-        CHECK_FAIL(functions->check, 327, EXIT_MALFORMED, &place, "function %s calls itself through %s",
-                   function_text(functions, at), function_text(functions, functions->callee[at]));
+        CHECK_FAIL(functions->check, 327, &place, "function %s calls itself through %s", function_text(functions, at),
+                   function_text(functions, functions->callee[at]));
 }
 
 void check_functions(struct check *check) {
@@ -123,5 +121,5 @@ void check_functions(struct check *check) {
     if (expand(&functions) < functions.n)
         report_recursion(&functions);
     else if (functions.main_nodes > ONNX_NODES)
-        CHECK_FAIL(check, 504, EXIT_LIMIT, &place, "expansion of functions exceeds %d nodes", ONNX_NODES);
+        CHECK_FAIL(check, 504, &place, "expansion of functions exceeds %d nodes", ONNX_NODES);
 }

@@ -86,11 +86,11 @@ static void check_attribute(struct check *check, Onnx__AttributeProto *attribute
                             bool in_function) {
     const char *name = onnx_text(attribute->name);
     const char *wrong = wrong_value(check, attribute);
-    if (!*name) CHECK_FAIL(check, 334, EXIT_MALFORMED, place, "an attribute has no name");
-    if (wrong) CHECK_FAIL(check, 335, EXIT_MALFORMED, place, "attribute %s: %s", check_quote(check, name), wrong);
+    if (!*name) CHECK_FAIL(check, 334, place, "an attribute has no name");
+    if (wrong) CHECK_FAIL(check, 335, place, "attribute %s: %s", check_quote(check, name), wrong);
     if (*onnx_text(attribute->ref_attr_name) && !in_function)
-        CHECK_FAIL(check, 337, EXIT_MALFORMED, place, "attribute %s refers to %s, but is not in a function",
-                   check_quote(check, name), check_quote(check, attribute->ref_attr_name));
+        CHECK_FAIL(check, 337, place, "attribute %s refers to %s, but is not in a function", check_quote(check, name),
+                   check_quote(check, attribute->ref_attr_name));
     if (attribute->t) check_tensor(check, attribute->t, place);
     if (attribute->sparse_tensor) check_sparse(check, attribute->sparse_tensor, place);
     for (size_t i = 0; i < attribute->n_tensors; i++) check_tensor(check, attribute->tensors[i], place);
@@ -114,7 +114,7 @@ void check_attributes(struct check *check, Onnx__AttributeProto **attributes, si
     for (size_t i = 0; i < count; i++) {
         check_attribute(check, attributes[i], place, in_function);
         if (is_repeated(&seen, attributes, i, count))
-            CHECK_FAIL(check, 333, EXIT_MALFORMED, place, "attribute %s is given twice",
+            CHECK_FAIL(check, 333, place, "attribute %s is given twice",
                        check_quote(check, onnx_text(attributes[i]->name)));
     }
 }
@@ -123,7 +123,7 @@ void check_node(struct check *check, const struct check_scope *scope, int index)
     const Onnx__NodeProto *node = scope->nodes[index];
     struct onnx_place place = check_place(scope, index);
     const char *op = onnx_text(node->op_type);
-    if (!*op) CHECK_FAIL(check, 311, EXIT_MALFORMED, &place, "node #%d has no op_type", index);
-    if (!check_is_utf8(op)) CHECK_FAIL(check, 313, EXIT_MALFORMED, &place, "op_type is not UTF-8");
+    if (!*op) CHECK_FAIL(check, 311, &place, "node #%d has no op_type", index);
+    if (!check_is_utf8(op)) CHECK_FAIL(check, 313, &place, "op_type is not UTF-8");
     check_attributes(check, node->attribute, node->n_attribute, &place, scope->root >= 0);
 }

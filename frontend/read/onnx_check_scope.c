@@ -36,9 +36,9 @@ static void define_input(struct check *check, struct check_scope *scope, const c
     place.what = "input";
     place.name = name;
     if (!*name)
-        CHECK_FAIL(check, 338, EXIT_MALFORMED, &place, "graph input %d has no name", index);
+        CHECK_FAIL(check, 338, &place, "graph input %d has no name", index);
     else if (lookup(scope, name) >= 0)
-        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "graph input %s is given twice", check_quote(check, name));
+        CHECK_FAIL(check, 321, &place, "graph input %s is given twice", check_quote(check, name));
     else
         define(scope, name, BY_INPUT, index);
 }
@@ -49,9 +49,9 @@ static void define_initializer(struct check *check, struct check_scope *scope, c
     place.name = name;
     int found = lookup(scope, name);
     if (!*name)
-        CHECK_FAIL(check, 357, EXIT_MALFORMED, &place, "an initializer has no name");
+        CHECK_FAIL(check, 357, &place, "an initializer has no name");
     else if (found >= 0 && found % DEFINED_KINDS != BY_INPUT)
-        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "initializer %s is given twice", check_quote(check, name));
+        CHECK_FAIL(check, 321, &place, "initializer %s is given twice", check_quote(check, name));
     else
         define(scope, name, found < 0 ? BY_INITIALIZER : BY_BOTH, found < 0 ? 0 : found / DEFINED_KINDS);
 }
@@ -62,11 +62,10 @@ static void define_output(struct check *check, struct check_scope *scope, int no
     if (found < 0)
         define(scope, name, BY_NODE, node);
     else if (found % DEFINED_KINDS == BY_NODE)
-        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "value %s is written by node #%d and node #%d",
-                   check_quote(check, name), found / DEFINED_KINDS, node);
+        CHECK_FAIL(check, 321, &place, "value %s is written by node #%d and node #%d", check_quote(check, name),
+                   found / DEFINED_KINDS, node);
     else
-        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "value %s is %s and written by node #%d",
-                   check_quote(check, name),
+        CHECK_FAIL(check, 321, &place, "value %s is %s and written by node #%d", check_quote(check, name),
                    found % DEFINED_KINDS == BY_INITIALIZER ? "an initializer" : "a graph input", node);
 }
 
@@ -121,8 +120,7 @@ static void check_node_reads(struct check *check, int at, int index) {
     for (size_t k = 0; k < node->n_input; k++) {
         if (!*node->input[k] || resolve(check, at, index, node->input[k])) continue;
         struct onnx_place place = check_place(scope, index);
-        CHECK_FAIL(check, scope->root >= 0 ? 328 : 324, EXIT_MALFORMED, &place,
-                   "node #%d %s input %zu %s is not defined", index,
+        CHECK_FAIL(check, scope->root >= 0 ? 328 : 324, &place, "node #%d %s input %zu %s is not defined", index,
                    str_escape(check->model->arena, onnx_text(node->op_type), strlen(onnx_text(node->op_type)), 120), k,
                    check_quote(check, node->input[k]));
     }
@@ -136,9 +134,9 @@ static void check_output(struct check *check, int at, const char *name) {
     /* A subgraph's outputs are read at its end. Outputs that outer scopes define were computed before its node runs. */
     bool known = lookup(scope, name) >= 0 || resolve(check, scope->parent, scope->parent_node, name);
     if (!*name && scope->graph)
-        CHECK_FAIL(check, 338, EXIT_MALFORMED, &place, "a graph output has no name");
+        CHECK_FAIL(check, 338, &place, "a graph output has no name");
     else if (!known)
-        CHECK_FAIL(check, scope->function ? 328 : 325, EXIT_MALFORMED, &place, "%s output %s is not produced",
+        CHECK_FAIL(check, scope->function ? 328 : 325, &place, "%s output %s is not produced",
                    scope->function ? "function" : "graph", check_quote(check, name));
 }
 
@@ -191,8 +189,7 @@ static void report_cycle(struct check *check, const struct check_scope *scope, c
         strbuf_printf(&text, "%s, which reads ", check_node_text(check, scope, order->stack[i]));
     if (order->depth - first > LISTED) strbuf_printf(&text, "... (%d nodes), which reads ", order->depth - first);
     struct onnx_place place = check_place(scope, start);
-    CHECK_FAIL(check, 322, EXIT_MALFORMED, &place, "cycle: %s%s", strbuf_text(&text),
-               check_node_text(check, scope, start));
+    CHECK_FAIL(check, 322, &place, "cycle: %s%s", strbuf_text(&text), check_node_text(check, scope, start));
 }
 
 static void open_node(struct order *order, int node) {

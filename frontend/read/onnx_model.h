@@ -22,6 +22,11 @@ enum {
     ONNX_COPIED = 64 << 10     /* tensors of a mapped file up to this size are copied */
 };
 
+/* The exit status of an error in a model, by the code's hundred; where another is meant, callers say so. */
+static inline enum exit_code onnx_exit(int code) {
+    return code < 400 ? EXIT_MALFORMED : code < 500 ? EXIT_UNSUPPORTED : EXIT_LIMIT;
+}
+
 /* A file of the model. location.json records path, size and time. */
 struct onnx_file {
     const char *path;     /* as opened: the model's directory and the location */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "frontend/read/onnx_model.h"
 #include "ir/base/str.h"
 
 enum {
@@ -162,22 +163,24 @@ static const char *where(struct scanner *scanner, uint64_t at) {
     return strbuf_text(&text);
 }
 
-static int fail(struct scanner *scanner, int code, enum exit_code exit, uint64_t at, const char *text) {
-    if (exit == EXIT_MALFORMED && reported_as_other_kind(scanner)) return -1;
-    return diag_error(scanner->diags, code, exit, where(scanner, at), "%s", text);
+__attribute__((format(printf, 4, 5))) static int fail(struct scanner *scanner, int code, uint64_t at,
+                                                      const char *format, ...) {
+    va_list args;
+    if (onnx_exit(code) == EXIT_MALFORMED && reported_as_other_kind(scanner)) return -1;
+    va_start(args, format);
+    const char *text = arena_vprintf(scanner->arena, format, args);
+    va_end(args);
+    return diag_error(scanner->diags, code, onnx_exit(code), where(scanner, at), "%s", text);
 }
 
 static int fail_format(struct scanner *scanner, uint64_t at, const char *what) {
-    return fail(scanner, 302, EXIT_MALFORMED, at,
-                arena_printf(scanner->arena, "not an ONNX model: %s at byte %" PRIu64, what, at));
+    return fail(scanner, 302, at, "not an ONNX model: %s at byte %" PRIu64, what, at);
 }
 
 static int fail_cut(struct scanner *scanner, const struct item *item, uint64_t needs, uint64_t remain) {
-    return fail(scanner, 303, EXIT_MALFORMED, item->at,
-                arena_printf(scanner->arena,
-                             "truncated: field %" PRIu64 " at byte %" PRIu64 " needs %" PRIu64 " bytes, %" PRIu64
-                             " remain",
-                             item->number, item->at, needs, remain));
+    return fail(scanner, 303, item->at,
+                "truncated: field %" PRIu64 " at byte %" PRIu64 " needs %" PRIu64 " bytes, %" PRIu64 " remain",
+                item->number, item->at, needs, remain);
 }
 
 static int fail_changed(struct scanner *scanner) {
@@ -190,9 +193,8 @@ static int charge(struct scanner *scanner, uint64_t bytes) {
     uint64_t limit = MEMORY_BASE + MEMORY_FACTOR * (scanner->at - scanner->payload);
     if (limit > MEMORY_LIMIT) limit = MEMORY_LIMIT;
     if (scanner->cost <= limit) return 0;
-    return fail(
-        scanner, 502, EXIT_LIMIT, scanner->at,
-        arena_printf(scanner->arena, "the model's structure needs more than %" PRIu64 " MiB of memory", limit >> 20));
+    return fail(scanner, 502, scanner->at, "the model's structure needs more than %" PRIu64 " MiB of memory",
+                limit >> 20);
 }
 
 /* ---- the stripped copy ---- */
@@ -344,9 +346,8 @@ static int take_string(struct scanner *scanner, const struct item *item) {
     if (take_bytes(scanner, item, &bytes, &length)) return -1;
     if (item->field->type != PROTOBUF_C_TYPE_STRING || !memchr(bytes, 0, (size_t)length)) return 0;
     bool external = scanner->depth > 1 && top_of(scanner)->name && strcmp(top_of(scanner)->name, "external_data") == 0;
-    return fail(scanner, external ? 364 : 338, EXIT_MALFORMED, item->at,
-                arena_printf(scanner->arena, "%s contains a NUL byte",
-                             external ? "external data location" : item->field->name));
+    return fail(scanner, external ? 364 : 338, item->at, "%s contains a NUL byte",
+                external ? "external data location" : item->field->name);
 }
 
 /* The number of varints in a packed field, -1 if it is malformed. */
@@ -400,14 +401,13 @@ static int take_data(struct scanner *scanner, const struct item *item) {
 
 static int count_message(struct scanner *scanner, const ProtobufCMessageDescriptor *type, uint64_t at) {
     if (type == &onnx__node_proto__descriptor && ++scanner->nodes > ONNX_NODES)
-        return fail(scanner, 504, EXIT_LIMIT, at, arena_printf(scanner->arena, "more than %d nodes", ONNX_NODES));
+        return fail(scanner, 504, at, "more than %d nodes", ONNX_NODES);
     if (type == &onnx__tensor_proto__descriptor && ++scanner->tensors > ONNX_TENSORS)
-        return fail(scanner, 502, EXIT_LIMIT, at, arena_printf(scanner->arena, "more than %d tensors", ONNX_TENSORS));
+        return fail(scanner, 502, at, "more than %d tensors", ONNX_TENSORS);
     bool nested = type == &onnx__graph_proto__descriptor && scanner->depth > 1;
     if ((nested && scanner->subgraphs >= ONNX_SUBGRAPHS) || scanner->depth == FRAMES)
-        return fail(scanner, 501, EXIT_LIMIT, at,
-                    nested ? arena_printf(scanner->arena, "subgraph nesting deeper than %d", ONNX_SUBGRAPHS)
-                           : arena_printf(scanner->arena, "messages nested deeper than %d", FRAMES));
+        return fail(scanner, 501, at, nested ? "subgraph nesting deeper than %d" : "messages nested deeper than %d",
+                    nested ? ONNX_SUBGRAPHS : FRAMES);
     scanner->subgraphs += nested;
     return charge(scanner, type->sizeof_message + 32);
 }
@@ -418,8 +418,7 @@ static int push_message(struct scanner *scanner, const struct item *item) {
     struct frame *parent = top_of(scanner);
     bool repeated = field->label == PROTOBUF_C_LABEL_REPEATED;
     if (!repeated && parent->seen >> field->id & 1)
-        return fail(scanner, 321, EXIT_MALFORMED, item->at,
-                    arena_printf(scanner->arena, "%s is given twice", field->name));
+        return fail(scanner, 321, item->at, "%s is given twice", field->name);
     if (item_length(scanner, item, &length) || count_message(scanner, field->descriptor, item->at)) return -1;
     if (reserve(scanner, 2 * VARINT_BYTES)) return -1;
     put_tag(scanner, field->id, WIRE_BYTES);
@@ -448,8 +447,7 @@ static int pop_message(struct scanner *scanner) {
     const struct frame *top = top_of(scanner);
     if (top->type == &onnx__tensor_proto__descriptor && finish_tensor(scanner)) return -1;
     if (top->type == &onnx__node_proto__descriptor && !(top->seen >> 4 & 1))
-        return fail(scanner, 311, EXIT_MALFORMED, scanner->at,
-                    arena_printf(scanner->arena, "node #%d has no op_type", top->index));
+        return fail(scanner, 311, scanner->at, "node #%d has no op_type", top->index);
     if (scanner->depth == 1) return 0;
     if (top->type == &onnx__graph_proto__descriptor && scanner->depth > 2) scanner->subgraphs--;
     put_length(scanner->stripped->bytes + top->length_at, scanner->stripped->length - top->length_at - LENGTH_BYTES);
@@ -507,7 +505,6 @@ int onnx_scan(struct arena *arena, struct diags *diags, const char *place, struc
         bool done = scanner.at == top_of(&scanner)->end;
         if (done ? pop_message(&scanner) : scan_field(&scanner)) return -1;
     }
-    if (!(scanner.frames[0].seen >> 7 & 1))
-        return fail(&scanner, 311, EXIT_MALFORMED, scanner.at, "model has no graph");
+    if (!(scanner.frames[0].seen >> 7 & 1)) return fail(&scanner, 311, scanner.at, "model has no graph");
     return 0;
 }

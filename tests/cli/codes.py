@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(sys.argv[1])
 FOLDERS = ("frontend", "ir", "passes", "codegen", "runtime")
-CALL = r"\b(?:diag_warning|diag_errno|diag_refusal|lower_error|FAIL|refuse\w*|refused|check_range|fail\w*)\("
+CALL = r"\b(?:diag_warning|diag_errno|diag_refusal|lower_error|(?:CHECK_)?FAIL|refuse\w*|refused|check_range|fail\w*)\("
 
 
 def uses():
