@@ -2,8 +2,10 @@
 #include "codegen/call/instruction.h"
 #include "passes/pipeline.h"
 
-static bool target_takes_half(const struct target *target, const struct op *op, enum rt_dtype dtype) {
-    return rt_dtypes[dtype].kind == RT_KIND_HALF && target->kernels.of[op->id].halves;
+static bool has_kernel(const struct target *target, const struct op *op, enum rt_dtype dtype) {
+    const struct target_kernel kernel = target->kernels.of ? target->kernels.of[op->id] : (struct target_kernel){0};
+    const bool takes_half = rt_dtypes[dtype].kind == RT_KIND_HALF && kernel.halves;
+    return !kernel.missing && (op_has_kernel(op, dtype) || takes_half);
 }
 
 /* True for products that need a library: with a fused expression but not packed, or with the sum of an operand. */
@@ -30,9 +32,8 @@ int instruction_check(const struct graph *graph, const struct target *target, st
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
-        bool missing = target->kernels.of[node->op->id].missing;
         if (check_user(graph, graph->order.at[i], target, diags) < 0) continue;
-        if (missing || (!op_has_kernel(node->op, dtype) && !target_takes_half(target, node->op, dtype)))
+        if (!has_kernel(target, node->op, dtype))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "there is no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
         if (!target->library_products && is_finished_by_library(node))
