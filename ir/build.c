@@ -149,9 +149,28 @@ int build_expand(struct build *builder, int x, int ndim, const int64_t *shape) {
 
 int build_slice(struct build *builder, int x, const int64_t *start, const int64_t *step, const int64_t *size) {
     int n = builder->graph->tensors.at[x].ndim;
-    struct attr attrs[] = {attr_of_ints("start", n, start), attr_of_ints("step", n, step),
+    int64_t ones[RT_MAX_NDIM];
+    for (int d = 0; d < n; d++) ones[d] = 1;
+    struct attr attrs[] = {attr_of_ints("start", n, start), attr_of_ints("step", n, step ? step : ones),
                            attr_of_ints("size", n, size)};
     return build(builder, OP_Slice, 1, &x, 3, attrs);
+}
+
+int build_piece(struct build *builder, int x, int axis, int64_t start, int64_t step, int64_t size) {
+    struct tensor tensor = builder->graph->tensors.at[x];
+    int64_t starts[RT_MAX_NDIM] = {0}, steps[RT_MAX_NDIM];
+    for (int d = 0; d < tensor.ndim; d++) steps[d] = 1;
+    starts[axis] = start;
+    steps[axis] = step;
+    tensor.dims[axis] = size;
+    return build_slice(builder, x, starts, steps, tensor.dims);
+}
+
+int build_concat(struct build *builder, int axis, int n, const int *inputs) {
+    const struct attr attr = attr_of_int("axis", axis);
+    for (int i = 0; i < n; i++)
+        if (inputs[i] < 0) return -1;
+    return build(builder, OP_Concat, n, inputs, 1, &attr);
 }
 
 int build_cast(struct build *builder, int x, enum rt_dtype dtype) {

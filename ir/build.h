@@ -32,7 +32,12 @@ int build2(struct build *builder, enum op_id op, int x, int y);
 int build_reshape(struct build *builder, int x, int ndim, const int64_t *shape);
 int build_transpose(struct build *builder, int x, const int64_t *perm);
 int build_expand(struct build *builder, int x, int ndim, const int64_t *shape);
+/* `step` NULL: steps of 1. */
 int build_slice(struct build *builder, int x, const int64_t *start, const int64_t *step, const int64_t *size);
+/* A slice of one dimension: `size` indices of `axis`, from `start` on in steps of `step`. */
+int build_piece(struct build *builder, int x, int axis, int64_t start, int64_t step, int64_t size);
+/* -1 also if an input is. */
+int build_concat(struct build *builder, int axis, int n, const int *inputs);
 int build_cast(struct build *builder, int x, enum rt_dtype dtype);
 /* Adds a scalar constant (ndim 0) of that type and returns its tensor id. */
 int build_scalar(struct build *builder, enum rt_dtype dtype, double value);

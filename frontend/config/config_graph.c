@@ -151,9 +151,8 @@ static int embed_positions(struct model *model) {
     const struct model_config *config = model->config;
     const int64_t unread = config->family->unread_positions, sequence = config->sequence;
     const int64_t rows = unread + (config->positions > sequence ? config->positions : sequence);
-    const int64_t start[] = {unread, 0}, step[] = {1, 1}, size[] = {sequence, config->hidden};
     int x = weight(model, "weight", 2, (int64_t[]){rows, config->hidden});
-    return rows == sequence ? x : build_slice(&model->builder, x, start, step, size);
+    return rows == sequence ? x : build_piece(&model->builder, x, 0, unread, 1, sequence);
 }
 
 /* The sum of the embeddings of tokens, and of positions if they are learned. *embeddings: the weights. */

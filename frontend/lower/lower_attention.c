@@ -32,6 +32,15 @@ static int split_heads(struct lower *lower, int x, const char *count) {
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
 }
 
+int emit_split_heads(struct lower *lower, int x, int64_t heads) {
+    if (x < 0) return -1;
+    const struct tensor tensor = lower_tensor(lower, x);
+    if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
+        return lower_error(lower, 378, "%s cannot be divided into %lld heads", lower_type(lower, &tensor),
+                           (long long)heads);
+    return emit_reshape(lower, x, 4, (int64_t[]){tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads});
+}
+
 int emit_joined_heads(struct lower *lower, int x) {
     if (x < 0) return -1;
     const struct tensor heads = lower_tensor(lower, x);

@@ -16,13 +16,7 @@ void heads_init(struct lower *lower, struct heads *heads) {
 }
 
 int heads_apart(struct lower *lower, int x, int64_t heads) {
-    if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(lower, x);
-    if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
-        return lower_error(lower, 378, "%s cannot be divided into %lld heads", lower_type(lower, &tensor),
-                           (long long)heads);
-    int64_t shape[] = {tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads};
-    return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
+    return emit_transpose(lower, emit_split_heads(lower, x, heads), (int64_t[]){0, 2, 1, 3});
 }
 
 int padded_keys(struct lower *lower, int x, int64_t extent, double value) {

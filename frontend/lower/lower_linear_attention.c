@@ -4,16 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Reshapes (b, t, heads x size) to (b, t, heads, size). */
-static int split_heads(struct lower *lower, int x, int64_t heads) {
-    if (x < 0) return -1;
-    const struct tensor tensor = lower_tensor(lower, x);
-    if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
-        return lower_error(lower, 378, "%s cannot be divided into %lld heads", lower_type(lower, &tensor),
-                           (long long)heads);
-    return emit_reshape(lower, x, 4, (int64_t[]){tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads});
-}
-
 /* The rate of the delta rule, (b, t, heads); the input may have one for all heads. */
 static int rate_of(struct lower *lower, int64_t heads) {
     const struct tensor rate = lower_input(lower, 5);
@@ -33,7 +23,7 @@ static int read_rule(struct lower *lower, int64_t heads, int *operands) {
     if (gated != lower_has(lower, 4) || delta != lower_has(lower, 5))
         return lower_error(lower, 385, "update_rule %s needs %s decay and %s beta", rule, gated ? "a" : "no",
                            delta ? "a" : "no");
-    if (gated && (operands[4] = split_heads(lower, lower->inputs[4], heads)) < 0) return -1;
+    if (gated && (operands[4] = emit_split_heads(lower, lower->inputs[4], heads)) < 0) return -1;
     if (delta && (operands[5] = rate_of(lower, heads)) < 0) return -1;
     return 0;
 }
@@ -41,9 +31,9 @@ static int read_rule(struct lower *lower, int64_t heads, int *operands) {
 int lower_linear_attention(struct lower *lower) {
     const int64_t heads = lower_int(lower, "q_num_heads"), kv = lower_int(lower, "kv_num_heads");
     double scale = lower_float(lower, "scale");
-    int in[] = {split_heads(lower, lower->inputs[0], heads),
-                split_heads(lower, lower->inputs[1], kv),
-                split_heads(lower, lower->inputs[2], kv),
+    int in[] = {emit_split_heads(lower, lower->inputs[0], heads),
+                emit_split_heads(lower, lower->inputs[1], kv),
+                emit_split_heads(lower, lower->inputs[2], kv),
                 -1,
                 -1,
                 -1};

@@ -48,8 +48,9 @@ static int sum_all(struct build *builder, int x) {
 /* Reshapes a list to `ndim` dimensions of extent 1 except `axis`, so that it broadcasts along that dimension. */
 static int along(struct build *builder, int values, int axis, int ndim) {
     int64_t shape[RT_MAX_NDIM];
+    if (values < 0) return -1;
     for (int d = 0; d < ndim; d++) shape[d] = d == axis ? tensor_elements(&builder->graph->tensors.at[values]) : 1;
-    return values < 0 ? -1 : build_reshape(builder, values, ndim, shape);
+    return build_reshape(builder, values, ndim, shape);
 }
 
 /* Targets that are class numbers ----------------------------------------------------------------------------------- */
@@ -165,9 +166,7 @@ static int pick_score(const struct classes *classes) {
 static int term(const struct classes *classes, int k) {
     if (classes->terms < 0) return -1;
     const struct tensor terms = classes->builder->graph->tensors.at[classes->terms];
-    int64_t first[RT_MAX_NDIM] = {k}, ones[RT_MAX_NDIM], size[RT_MAX_NDIM];
-    for (int d = 0; d < terms.ndim; d++) ones[d] = 1, size[d] = d ? terms.dims[d] : 1;
-    const int row = build_slice(classes->builder, classes->terms, first, ones, size);
+    const int row = build_piece(classes->builder, classes->terms, 0, k, 1, 1);
     return row < 0 ? -1 : build_reshape(classes->builder, row, terms.ndim - 1, terms.dims + 1);
 }
 

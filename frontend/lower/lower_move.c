@@ -592,14 +592,13 @@ int lower_pad(struct lower *lower) {
 /* ONNX CenterCropPad-18: from the middle of a dimension, or zeros around it, with the odd one behind. */
 int lower_center_crop_pad(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
-    int64_t start[RT_MAX_NDIM] = {0}, ones[RT_MAX_NDIM], begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
+    int64_t start[RT_MAX_NDIM] = {0}, begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     int n, naxes;
     bool seen[RT_MAX_NDIM];
     const int64_t *shape = lower_known(lower, 1, "shape", &n), *axes = lower_ints(lower, "axes", &naxes);
     if (!shape || (axes && lower_axes(lower, axes, naxes, x.ndim, seen) < 0)) return -1;
     if (n != (axes ? naxes : x.ndim))
         return lower_error(lower, 377, "shape has %d extents, not %d", n, axes ? naxes : x.ndim);
-    for (int d = 0; d < RT_MAX_NDIM; d++) ones[d] = 1;
     for (int i = 0; i < n; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], x.ndim, &axis) < 0) return -1;
@@ -611,7 +610,7 @@ int lower_center_crop_pad(struct lower *lower) {
         end[axis] = more > 0 ? more - more / 2 : 0;
         if (more < 0) x.dims[axis] = shape[i];
     }
-    int y = build_slice(&lower->builder, lower->inputs[0], start, ones, x.dims), zero = emit_like(lower, y, 0);
+    int y = build_slice(&lower->builder, lower->inputs[0], start, NULL, x.dims), zero = emit_like(lower, y, 0);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
     return lower_result(lower, emit(lower, OP_Pad, 2, (int[]){y, zero}, 2, attrs));
 }

@@ -456,14 +456,7 @@ int emit_expand(struct lower *lower, int x, int ndim, const int64_t *shape) {
 }
 
 int emit_piece(struct lower *lower, int x, int axis, int64_t start, int64_t step, int64_t size) {
-    if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(lower, x);
-    int64_t starts[RT_MAX_NDIM] = {0}, steps[RT_MAX_NDIM];
-    for (int d = 0; d < RT_MAX_NDIM; d++) steps[d] = 1;
-    starts[axis] = start;
-    steps[axis] = step;
-    tensor.dims[axis] = size;
-    return build_slice(&lower->builder, x, starts, steps, tensor.dims);
+    return x < 0 ? -1 : build_piece(&lower->builder, x, axis, start, step, size);
 }
 
 int emit_concat(struct lower *lower, int axis, int n, const int *inputs) {

@@ -266,8 +266,10 @@ int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b);
  * 0 (lower_conv.c). */
 int emit_int_conv(struct lower *lower, int x, int w, int x_zero, int w_zero);
 int emit_softmax(struct lower *lower, enum op_id op, int x, int axis);
-/* Heads of attention: x (batch, kv, length, size) with each head repeated for its group of adjacent query heads,
- * `heads` in all; (batch, heads, length, size) as (batch, length, heads x size) (lower_attention.c). */
+/* Heads of attention: x (batch, length, heads x size) as (batch, length, heads, size), or E378; x (batch, kv, length,
+ * size) with each head repeated for its group of adjacent query heads, `heads` in all; (batch, heads, length, size) as
+ * (batch, length, heads x size) (lower_attention.c). */
+int emit_split_heads(struct lower *lower, int x, int64_t heads);
 int emit_repeated_heads(struct lower *lower, int x, int64_t heads);
 int emit_joined_heads(struct lower *lower, int x);
 /* Core operator LayerNorm or RMSNorm of input 0 over the dimensions from `axis` on, with inputs 1 (scale) and 2 (bias,

@@ -1,8 +1,6 @@
 /* Derivatives of operators that move elements: each element's gradient is moved back to its source. */
 #include "ir/ops/grad.h"
 
-#include <string.h>
-
 GRAD(grad_none) {
     (void)gradient;
     return 0;
@@ -54,21 +52,19 @@ static int pad(struct gradient *gradient, int tensor, const int64_t *begin, cons
 /* Inserts step - 1 zeros between neighbouring indices of dimension d. */
 static int spread(struct gradient *gradient, int tensor, int d, int64_t step) {
     struct tensor t = gradient->builder.graph->tensors.at[tensor];
-    int64_t dims[RT_MAX_NDIM + 1], zero[RT_MAX_NDIM + 1] = {0}, end[RT_MAX_NDIM + 1] = {0}, size[RT_MAX_NDIM],
-                                                      ones[RT_MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM + 1], zero[RT_MAX_NDIM + 1] = {0}, end[RT_MAX_NDIM + 1] = {0};
     if (step == 1 || t.dims[d] < 2) return tensor;
     if (t.ndim == RT_MAX_NDIM)
         return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
                           "a strided slice of %d dimensions has no gradient", t.ndim);
-    for (int i = 0; i < t.ndim; i++) ones[i] = 1, size[i] = t.dims[i], dims[i + (i > d)] = t.dims[i];
+    for (int i = 0; i < t.ndim; i++) dims[i + (i > d)] = t.dims[i];
     dims[d + 1] = 1;
     end[d + 1] = step - 1;
     tensor = build_reshape(&gradient->builder, tensor, t.ndim + 1, dims);
     if (tensor >= 0) tensor = pad(gradient, tensor, zero, end);
     t.dims[d] *= step;
     if (tensor >= 0) tensor = build_reshape(&gradient->builder, tensor, t.ndim, t.dims);
-    size[d] = t.dims[d] - (step - 1);
-    return tensor < 0 ? -1 : build_slice(&gradient->builder, tensor, zero, ones, size);
+    return tensor < 0 ? -1 : build_piece(&gradient->builder, tensor, d, 0, 1, t.dims[d] - (step - 1));
 }
 
 /* Reverses the order of indices in the dimensions with reversed[d]. */
@@ -115,30 +111,27 @@ GRAD(grad_pad) {
     struct tensor x = *gradient_input(gradient, 0);
     int n;
     const int64_t *begin = attr_ints(&gradient->node, "begin", &n), *end = attr_ints(&gradient->node, "end", &n);
-    int64_t start[RT_MAX_NDIM], ones[RT_MAX_NDIM], size[RT_MAX_NDIM], before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
+    int64_t start[RT_MAX_NDIM], size[RT_MAX_NDIM], before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) { /* the gradient of elements that negative padding cuts off is zero */
         before[d] = begin[d] < 0 ? -begin[d] : 0;
         behind[d] = end[d] < 0 ? -end[d] : 0;
         start[d] = begin[d] > 0 ? begin[d] : 0;
         size[d] = x.dims[d] - before[d] - behind[d];
-        ones[d] = 1;
     }
-    int inner = build_slice(&gradient->builder, gradient->dy, start, ones, size);
+    int inner = build_slice(&gradient->builder, gradient->dy, start, NULL, size);
     if (inner < 0 || (gradient->wanted[0] && (gradient->dx[0] = pad(gradient, inner, before, behind)) < 0)) return -1;
     return gradient->wanted[1] ? pad_value(gradient, inner, begin, end) : 0;
 }
 
 GRAD(grad_concat) {
-    struct tensor y = *gradient_output(gradient);
-    int64_t axis = attr_int(&gradient->node, "axis", 0), start[RT_MAX_NDIM] = {0}, ones[RT_MAX_NDIM];
-    for (int d = 0; d < y.ndim; d++) ones[d] = 1;
+    const int axis = (int)attr_int(&gradient->node, "axis", 0);
+    int64_t start = 0;
     for (int k = 0; k < gradient->node.ninputs; k++) {
-        int64_t size[RT_MAX_NDIM];
-        memcpy(size, gradient_input(gradient, k)->dims, sizeof size);
+        const int64_t size = gradient_input(gradient, k)->dims[axis];
         if (gradient->wanted[k] &&
-            (gradient->dx[k] = build_slice(&gradient->builder, gradient->dy, start, ones, size)) < 0)
+            (gradient->dx[k] = build_piece(&gradient->builder, gradient->dy, axis, start, 1, size)) < 0)
             return -1;
-        start[axis] += size[axis];
+        start += size;
     }
     return 0;
 }

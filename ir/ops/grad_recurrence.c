@@ -7,21 +7,7 @@
 enum { X, WEIGHTS, INITIAL, VECTOR, LENGTHS, SCALE };
 
 static int slice(struct gradient *gradient, int x, int dim, int64_t start, int64_t size) {
-    const struct tensor t = gradient->builder.graph->tensors.at[x];
-    int64_t starts[RT_MAX_NDIM] = {0}, steps[RT_MAX_NDIM], sizes[RT_MAX_NDIM];
-    for (int d = 0; d < t.ndim; d++) {
-        steps[d] = 1;
-        sizes[d] = d == dim ? size : t.dims[d];
-    }
-    starts[dim] = start;
-    return build_slice(&gradient->builder, x, starts, steps, sizes);
-}
-
-static int join(struct gradient *gradient, int dim, int n, const int *parts) {
-    struct attr axis = attr_of_int("axis", dim);
-    for (int i = 0; i < n; i++)
-        if (parts[i] < 0) return -1;
-    return build(&gradient->builder, OP_Concat, n, parts, 1, &axis);
+    return build_piece(&gradient->builder, x, dim, start, 1, size);
 }
 
 /* State number `state` before every step, (t, b, h): the initial one and the results but for the last step's. */
@@ -34,7 +20,7 @@ static int states_before(struct gradient *gradient, int64_t state) {
     int all = slice(gradient, gradient->node.outputs[0], 0, state, 1);
     int others = all < 0 ? -1 : slice(gradient, all, 1, reverse, t - 1);
     others = others < 0 ? -1 : build_reshape(&gradient->builder, others, 3, shape);
-    return join(gradient, 0, 2, reverse ? (int[]){others, initial} : (int[]){initial, others});
+    return build_concat(&gradient->builder, 0, 2, reverse ? (int[]){others, initial} : (int[]){initial, others});
 }
 
 /* Sums of products over all steps and sequences: (m) of `left` (t, b, m) and (n) of `right` (t, b, n) to (m, n). */
@@ -61,7 +47,7 @@ static int weights_gradient(struct gradient *gradient, int dx, int mixed) {
     const int gates = slice(gradient, dx, 2, 0, 2 * h), candidate = slice(gradient, dx, 2, 2 * h, h);
     const int parts[] = {product(gradient, gates, before),
                          after ? product(gradient, mixed, before) : product(gradient, candidate, mixed)};
-    return join(gradient, 0, 2, parts);
+    return build_concat(&gradient->builder, 0, 2, parts);
 }
 
 /* Peepholes i, o, f: sums of their gates' gradients times the cell state, that of o after the step. */
@@ -78,7 +64,7 @@ static int peephole_gradient(struct gradient *gradient, int dx) {
         const int each = build2(&gradient->builder, OP_Mul, gate, cell);
         parts[i] = each < 0 ? -1 : gradient_sum(gradient, each, 2, over, false);
     }
-    return join(gradient, 0, 3, parts);
+    return build_concat(&gradient->builder, 0, 3, parts);
 }
 
 static int vector_gradient(struct gradient *gradient, int dx, int mixed) {

@@ -226,10 +226,7 @@ static struct chosen choose_slice(struct routing *routing, const struct node *no
     }
     struct chosen chosen = choose(routing, node->inputs[0], &of_x);
     if (chosen.tensor < 0 || channel < 0 || !chosen.has[CHANNEL]) return not_chosen;
-    const struct tensor *of = tensor_of(routing, chosen.tensor);
-    chosen.tensor =
-        build_slice(builder_of(routing), chosen.tensor, (int64_t[]){0, 0, start[channel]},
-                    (int64_t[]){1, 1, step[channel]}, (int64_t[]){of->dims[0], of->dims[1], t->dims[channel]});
+    chosen.tensor = build_piece(builder_of(routing), chosen.tensor, 2, start[channel], step[channel], t->dims[channel]);
     return chosen;
 }
 

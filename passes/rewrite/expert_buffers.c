@@ -276,8 +276,7 @@ static int convert_slice(struct walk *walk, const struct node *node, int *number
         return NOT_ROWS;
     const struct tensor *buffer = tensor_of(walk, rows->buffer - 1);
     if (buffer->dims[2] != x->dims[last]) return NOT_ROWS;
-    return build_slice(&walk->builder, rows->buffer - 1, (int64_t[]){0, 0, start[last]}, (int64_t[]){1, 1, step[last]},
-                       (int64_t[]){buffer->dims[0], buffer->dims[1], y->dims[last]});
+    return build_piece(&walk->builder, rows->buffer - 1, 2, start[last], step[last], y->dims[last]);
 }
 
 static const struct {

@@ -124,8 +124,7 @@ static bool fit_rope_pairs(struct recognition *recognition) {
 
 /* a and b, one after the other in the last dimension. */
 static int joined(struct recognition *recognition, int a, int b) {
-    const struct attr axis = attr_of_int("axis", recognition->builder.graph->tensors.at[a].ndim - 1);
-    return build(&recognition->builder, OP_Concat, 2, (int[]){a, b}, 1, &axis);
+    return build_concat(&recognition->builder, recognition->builder.graph->tensors.at[a].ndim - 1, 2, (int[]){a, b});
 }
 
 /* The halves a and b of x, or of each head, are turned by tables of half a head's size. */

@@ -437,9 +437,7 @@ static bool take_sink(struct attention *a, const struct match *match) {
     if (rows < 0 || t->dims[rows + 1] != 1) return false;
     if (t->dims[rows] == 1) return true;
     if (!known_repeats(a->recognition->builder.graph, a->sink.tensor, rows)) return false;
-    int64_t start[RT_MAX_NDIM] = {0}, step[RT_MAX_NDIM], size[RT_MAX_NDIM];
-    for (int d = 0; d < t->ndim; d++) step[d] = 1, size[d] = d == rows ? 1 : t->dims[d];
-    a->sink.tensor = build_slice(&a->recognition->builder, a->sink.tensor, start, step, size);
+    a->sink.tensor = build_piece(&a->recognition->builder, a->sink.tensor, rows, 0, 1, 1);
     return a->sink.tensor >= 0;
 }
 

@@ -95,8 +95,7 @@ static int join_pieces(struct autodiff *a, struct build *builder, const struct p
         at = piece.end;
     }
     if (at != graph->tensors.at[parts->all.at[0]].dims[dim]) return -1;
-    struct attr axis = attr_of_int("axis", dim);
-    return build(builder, OP_Concat, n, inputs, 1, &axis);
+    return build_concat(builder, dim, n, inputs);
 }
 
 /* The gradient of a tensor all of whose readers have been visited; -1 if there is none, or after a diagnostic. The
