@@ -2,6 +2,8 @@
 #ifndef CODEGEN_FILES_H
 #define CODEGEN_FILES_H
 
+#include <stdbool.h>
+
 #include "ir/base/vec.h"
 
 struct program_file {
@@ -14,5 +16,14 @@ struct program_file {
 struct program {
     VEC(struct program_file) files;
 };
+
+#define RUNTIME_FOLDER "rankc" /* of the sources, in the instance directory; generated code includes <rankc/rt.h> */
+
+/* Adds the runtime's sources, for a program that is built without an installed runtime (compile --with-runtime); those
+ * of runtime/cuda if `cuda`. */
+void runtime_files_add(struct program *program, struct arena *arena, bool cuda);
+
+/* "base/dtype.c ..", the C sources in that folder. */
+const char *runtime_sources(struct arena *arena);
 
 #endif

@@ -9,7 +9,7 @@
 #include "codegen/call/ports.h"
 #include "codegen/source.h"
 #include "codegen/remarks.h"
-#include "codegen/text/runtime_files.h"
+#include "codegen/files.h"
 #include "codegen/step.h"
 #include "codegen/text/tmpl.h"
 #include "ir/base/str.h"

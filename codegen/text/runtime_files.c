@@ -1,4 +1,4 @@
-#include "codegen/text/runtime_files.h"
+#include "codegen/files.h"
 
 #include <string.h>
 

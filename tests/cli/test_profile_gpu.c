@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "frontend/cli/profile/profile_gpu.h"
-#include "frontend/cli/profile/profile_shape.h"
+#include "frontend/cli/profile/profile.h"
 #include "passes/plan/machine/machine_file.h"
 
 static const struct gpu gpu = {.count = 1, .name = "NVIDIA H200", .memory = 150754820096, .multiprocessors = 132};

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "frontend/cli/profile/profile.h"
-#include "frontend/cli/profile/profile_shape.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/output/temporary.h"
 #include "frontend/driver/program/step_seconds.h"
@@ -36,7 +35,6 @@ enum probe_id {
 };
 static const struct probe probes[PROBES] = {
 #define PROBE(id, dtype, op, ...) [id] = {#id, dtype, OP_##op, __VA_ARGS__},
-#include "frontend/cli/profile/profile_probes.def"
 #undef PROBE
 };
 static const double QUIET = 0.3; /* processors that other programs may use during a run */

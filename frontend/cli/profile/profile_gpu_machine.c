@@ -1,7 +1,7 @@
 #include <math.h>
 
 #include "frontend/cli/profile/profile_gpu.h"
-#include "frontend/cli/profile/profile_shape.h"
+#include "frontend/cli/profile/profile.h"
 
 /* What was measured. Times of kernels are without that of launching one, which passes/rank/kernel_time.h adds. */
 struct measured {

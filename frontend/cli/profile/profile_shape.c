@@ -1,4 +1,4 @@
-#include "frontend/cli/profile/profile_shape.h"
+#include "frontend/cli/profile/profile.h"
 
 #include <math.h>
 #include <stdlib.h>

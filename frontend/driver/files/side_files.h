@@ -10,7 +10,6 @@
 #include "passes/plan/constrain/constraints.h"
 #include "passes/plan/machine/machine.h"
 #include "passes/plan/plan.h"
-#include "passes/plan/policy/policy_plugin.h"
 #include "passes/plan/policy/rules.h"
 #include "runtime/base/number/hash.h"
 

@@ -1,5 +1,5 @@
 /* Copies slices of weights from the model's files to safetensors files. */
-#include "frontend/driver/files/slices_write.h"
+#include "frontend/driver/files/sliced_weights.h"
 
 #include <errno.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "frontend/driver/output/output.h"
 #include "frontend/driver/job/job.h"
 #include "frontend/driver/output/location.h"
-#include "frontend/driver/files/slices_write.h"
+#include "frontend/driver/files/sliced_weights.h"
 #include "frontend/driver/files/weight_files.h"
 #include "ir/base/own.h"
 #include "ir/text.h"

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "codegen/text/runtime_files.h"
+#include "codegen/files.h"
 #include "frontend/driver/program/subprocess.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"

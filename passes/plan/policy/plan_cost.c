@@ -1,4 +1,4 @@
-#include "passes/plan/policy/plan_cost.h"
+#include "passes/plan/policy/policy.h"
 
 static struct placement wanted_by(struct propagation *propagation, int node, int tensor) {
     const struct node *n = &propagation->graph->nodes.at[node];

@@ -60,6 +60,16 @@ int policy_constrain_stages(struct draft *draft, const struct pass_context *cont
  * diagnostics. */
 #define POLICY(name, axes, decide, help) int decide(struct draft *draft, const struct pass_context *context);
 #include "passes/plan/policy/policies.def"
+#include "passes/plan/machine/cost.h"
 #undef POLICY
+
+/* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
+ * nodes of the slowest rank's time, and of all redistributions between them. */
+double plan_cost(struct propagation *propagation, const struct machine *machine);
+
+/* Bytes of weights that the plan leaves whole on every rank of the axis; *divided: of those that ranks divide. */
+int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided);
+/* True if a reader of the stored tensor needs it whole. */
+bool plan_needs_whole(struct propagation *propagation, int tensor);
 
 #endif

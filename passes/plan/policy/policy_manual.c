@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "passes/plan/policy/policy.h"
-#include "passes/plan/policy/policy_plugin.h"
 #include "passes/plan/policy/rules.h"
 #include "passes/plan/stages.h"
 

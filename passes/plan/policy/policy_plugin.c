@@ -1,4 +1,4 @@
-#include "passes/plan/policy/policy_plugin.h"
+#include "passes/plan/policy/rules.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "passes/plan/policy/plan_cost.h"
-
 enum { WHOLE_BYTES = 1 << 16 }; /* less than that of whole weights is not reported */
 enum { MOST_TRIES = 32 };       /* how many numbers of convolutions split by rows are tried, evenly spaced */
 
