@@ -96,12 +96,15 @@ def constraints(recompute, context, tensor):
 
 
 def errors(common, searches, step):
-    """Of one candidate of every `step`-th kind: class, options, and the errors of time and memory."""
+    """Of one candidate of every `step`-th kind, and of all kinds without stages, of which there are few: class, options, and the errors
+    of time and memory."""
     kinds, trains = {}, "--inference" not in common
     for search in searches:
         for options, predicted in predictions(common, constraints(*search)).items():
             kinds.setdefault(kind(options), []).append((options, predicted))
-    for candidates in list(kinds.values())[::step]:
+    for i, candidates in enumerate(kinds.values()):
+        if i % step and "pipeline" in candidates[0][0]:
+            continue
         options, (seconds, memory) = candidates[len(candidates) // 2]
         planned = plan(*common, *options.split(), "-q")
         if planned:
