@@ -16,8 +16,8 @@ struct block {
     int64_t bytes, offset;
 };
 
-/* Sets per root the positions of its first write and last access; -1: none. Outputs and new values of updates live to
- * the end of the step. Inputs belong to the caller. */
+/* Sets per root the positions of its first write and last access; -1: none. Outputs, and new values of updates that the
+ * class computes, live to the end of the step. Inputs belong to the caller. */
 static void lifetimes(const struct rankplan *plan, const struct rank_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
@@ -33,7 +33,10 @@ static void lifetimes(const struct rankplan *plan, const struct rank_class *clas
             if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
     }
     for (int i = 0; i < graph->outputs.n; i++) last[plan->root[graph->outputs.at[i]]] = graph->order.n;
-    for (int i = 0; i < graph->updates.n; i++) last[plan->root[graph->updates.at[i].value]] = graph->order.n;
+    for (int i = 0; i < graph->updates.n; i++) {
+        const int root = plan->root[graph->updates.at[i].value];
+        if (last[root] >= 0) last[root] = graph->order.n;
+    }
 }
 
 static int by_size(const void *a, const void *b) {
