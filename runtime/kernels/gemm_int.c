@@ -50,9 +50,10 @@ static void plain(const struct rt_int_product *t) {
 }
 
 #if defined(RT_HAVE_ONEDNN) && defined(__x86_64__)
-/* Without VNNI instructions oneDNN adds pairs of products in 16 bits, which may overflow. */
+/* Without VNNI instructions, which ONEDNN_MAX_CPU_ISA can forbid it, oneDNN adds pairs of products in 16 bits, which
+ * may overflow. */
 static int is_exact(void) {
-    return __builtin_cpu_supports("avx512vnni");
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni;
 }
 
 static int multiply(const struct rt_int_product *t, const int8_t *w, int64_t w_row, int32_t w_zero, int64_t p,
