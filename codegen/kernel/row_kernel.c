@@ -116,9 +116,9 @@ static struct row_kernel new_kernel(const struct target *target, struct arena *a
 
 /* True if input k stays in registers between passes (Note [Rows in registers]). */
 static bool is_held(const struct row_kernel *kernel, int k) {
-    int passes = 0;
-    for (int p = 0; p < kernel->program.passes; p++) passes += kernel->read[p][k];
-    return varies(kernel, k) && differs(kernel, k) && passes > 1;
+    int reads = 0;
+    for (int p = 0; p < kernel->program.passes; p++) reads += kernel->read[p][k];
+    return varies(kernel, k) && differs(kernel, k) && reads > 1;
 }
 
 /* Bytes of registers that a thread needs for `elements` elements of each input of its row. */

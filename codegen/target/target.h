@@ -5,6 +5,7 @@
 #define CODEGEN_TARGET_TARGET_H
 
 #include "ir/user.h"
+#include "passes/pipeline.h"
 #include "passes/rank/rankplan.h"
 
 /* The spelling of a function of ir/expr/expr.h, for f32 and for other types (NULL: the same). % stands for the name of
@@ -62,6 +63,7 @@ extern const struct target target_c, target_cuda;
 /* Of target c, also used by targets whose language includes C. */
 extern const struct target_function target_c_functions[];
 extern const struct target_arguments target_c_arguments;
+extern const struct target_kernel target_c_kernels[];
 /* Workspace of kernels of several targets (kernels.def): of ring attention, beside what the kernel of flash attention
  * needs; of a recurrent layer's states, in elements, and with packed weights. */
 int64_t target_ring_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node);

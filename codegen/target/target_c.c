@@ -104,7 +104,7 @@ int64_t target_ring_bytes(const struct graph *graph, const struct rank_class *cl
 
 #define KERNEL(op, c, cuda) [OP_##op] = {c},
 #define C(...)              __VA_ARGS__
-static const struct target_kernel kernels[NOPS + 1] = {
+const struct target_kernel target_c_kernels[NOPS + 1] = {
 #include "codegen/target/kernels.def"
 };
 
@@ -120,7 +120,7 @@ const struct target target_c = {.name = "c",
                                 .arguments = &target_c_arguments,
                                 .copy = "memcpy(",
                                 .device = "rt_host",
-                                .kernels = {.of = kernels}};
+                                .kernels = {.of = target_c_kernels}};
 
 const struct target *const targets[] = {&target_c, &target_cuda, NULL};
 

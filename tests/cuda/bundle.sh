@@ -21,7 +21,7 @@ if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
     run || status=$?
     [ $status = 77 ] || fail "exit $status without a GPU, not 77"
 fi
-run --stand-in --only f64 --only mlp --only 'ranks on one GPU, gpt2 tensor=2' --only gpu_stack_tiny products models nccl bench || fail 'a check'
+run --stand-in --only f64 --only mlp --only 'ranks on one GPU, gpt2 tp2' --only gpu_stack_tiny products models nccl bench || fail 'a check'
 [ "$(grep -c '"status": "ok"' "$work/results")" = 4 ] || fail "$(cat "$work/results")"
 page=$("${PYTHON:-/usr/bin/python3}" -B "$here/gpu_report.py" "$work/results")
 for line in '4 passed, 0 failed, 0 skipped' 'Compiled for the CPU' '| torch over rankc | '; do

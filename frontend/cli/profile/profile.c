@@ -35,6 +35,7 @@ enum probe_id {
 };
 static const struct probe probes[PROBES] = {
 #define PROBE(id, dtype, op, ...) [id] = {#id, dtype, OP_##op, __VA_ARGS__},
+#include "frontend/cli/profile/profile_probes.def"
 #undef PROBE
 };
 static const double QUIET = 0.3; /* processors that other programs may use during a run */
