@@ -3,7 +3,7 @@
 #define PASSES_PIPELINE_H
 
 #include "ir/ir.h"
-#include "passes/decisions.h"
+#include "ir/decisions.h"
 
 /* How attention is computed: by the operators of the graph; by the FlashAttention kernels, forward and backward; or
  * by a library of the target, with FlashAttention where the library does not support the case. */

@@ -3,7 +3,7 @@
 #define FRONTEND_IMPORT_IMPORT_STATE_H
 
 #include "frontend/import/import.h"
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 
 /* The values that nodes of a graph can read, by name. Subgraphs also see those of the graphs around them. */
 struct scope {

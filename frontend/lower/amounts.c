@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
 

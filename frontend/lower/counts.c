@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "frontend/lower/lower_counted.h"
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 #include "ir/dims.h"
 
 enum { DECIDED = 0 /* in lowering->counts: all elements are valid; else 1 + the index in lowering->counted */ };

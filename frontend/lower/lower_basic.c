@@ -1,7 +1,7 @@
 /* Operators that create values, conversions of type, and compositions of elementwise operators. */
 #include "frontend/lower/lower_counted.h"
 #include "frontend/lower/lower_quantise.h"
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 #include "frontend/read/onnx_data.h"
 
 #include <math.h>

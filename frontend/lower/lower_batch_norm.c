@@ -1,5 +1,5 @@
 /* BatchNormalization: with running statistics, and in training mode with those of the batch. */
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 
 #include <string.h>
 

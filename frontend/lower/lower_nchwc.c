@@ -3,7 +3,7 @@
  * images and weights in blocks of 8 or 16, as suits the processor that it runs on. The model does not say which.
  * Source: nchwc_transformer.cc and reorder.cpp of ONNX Runtime. */
 #include "frontend/lower/lower_contrib.h"
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 
 enum { SMALL = 8, LARGE = 16 };
 

@@ -1,7 +1,7 @@
 /* ONNX's sequences and optionals, which exist at compile time only. An optional that holds a value is that value; one
  * that holds none has an id of its own (lower_nothing). */
 #include "frontend/lower/lower_counted.h"
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 
 bool lower_is_sequence(int id) {
     return id >= SEQUENCES;

@@ -1,5 +1,5 @@
 /* Nodes that become operators which the user declares (--ops, ir/user.h). */
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 #include "ir/user.h"
 
 /* Emits the operator with the node's inputs and attributes. */

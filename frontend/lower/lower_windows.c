@@ -1,5 +1,5 @@
 /* Window functions and mel filters: constants, since their sizes are known at compile time. */
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 
 #include <math.h>
 

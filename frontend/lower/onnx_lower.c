@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
 #include "ir/provenance.h"

@@ -15,7 +15,7 @@
 #include "ir/build.h"
 
 struct frame;
-struct lowering; /* frontend/lower/lowering.h */
+struct lowering; /* frontend/lower/lowering_state.h */
 struct subgraph;
 struct taken;
 

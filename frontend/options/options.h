@@ -17,7 +17,7 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
-#include "passes/decisions.h"
+#include "ir/decisions.h"
 #include "runtime/base/contract.h"
 
 enum verb {
@@ -65,7 +65,7 @@ enum option_kind {
     OPTION_COUNT,  /* int64_t in [min, max], decimal; or a word for -1 */
     OPTION_BYTES,  /* int64_t, decimal with K, M, G or T (powers of 1024) */
     OPTION_CHOICE, /* enum choice */
-    OPTION_POLICY, /* struct option_policy, decisions.mesh and settings (passes/decisions.def): WORD[:KEY=VALUE,...] */
+    OPTION_POLICY, /* struct option_policy, decisions.mesh and settings (ir/decisions.def): WORD[:KEY=VALUE,...] */
     /* the repeatable kinds */
     OPTION_SIZES,  /* struct option_sizes: NAME=SIZE, repeatable, every name once */
     OPTION_SHAPES, /* struct option_shapes: NAME=SIZE,SIZE,.., repeatable, every name once */

@@ -37,7 +37,7 @@ const char **parser_split_list(struct arena *arena, const char *list);
 /* The words with blanks between them. */
 const char *parser_joined(struct arena *arena, const char *const *words);
 
-/* Takes KEY=VALUE behind the policy of --pas: an axis of the mesh, or a setting of passes/decisions.def. */
+/* Takes KEY=VALUE behind the policy of --pas: an axis of the mesh, or a setting of ir/decisions.def. */
 int parser_add_setting(struct parser *parser, const char *text);
 /* Checks the mesh of --pas, and sets it, plan_ngpus and runtime_ngpus where they are not given. */
 int parser_finish_mesh(struct parser *parser);

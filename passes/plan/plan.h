@@ -10,7 +10,7 @@
 
 #include "ir/dims.h"
 #include "ir/ir.h"
-#include "passes/decisions.h"
+#include "ir/decisions.h"
 
 /* The ranks along mesh axis `axis` divide dimension `dim` of `tensor` by the cut (blocks, grain) of Note [Cuts] in
  * runtime/base/shape/part.h, mirrored if blocks is negative. `tensor` is the name of an input or output of the node. If

@@ -3,7 +3,7 @@
 #define PASSES_TRAIN_TRAINING_H
 
 #include "ir/ir.h"
-#include "passes/decisions.h"
+#include "ir/decisions.h"
 #include "passes/train/named_options.h"
 #include "runtime/base/lr_schedule.h"
 

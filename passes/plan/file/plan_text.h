@@ -9,7 +9,7 @@
  * first and the last (Note [Unequal stages] in runtime/base/shape/mesh.h). `partition` is "replicate" or the list of
  * splits; `ways` is the size of the mesh axis. blocks and unit are 1, and stage is 0, if left out. Written only if the
  * plan has them: "recompute": true of a node; "stages", the coordinate on the pipeline axis of each stage, if ranks
- * have several; the decisions that have a key in passes/decisions.def. */
+ * have several; the decisions that have a key in ir/decisions.def. */
 #ifndef PASSES_PLAN_PLAN_TEXT_H
 #define PASSES_PLAN_PLAN_TEXT_H
 

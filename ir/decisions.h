@@ -1,7 +1,7 @@
 /* What is decided for a whole program, in one struct: options are parsed into it, a search compares candidates of it,
  * plan.json has what of it the nodes do not say, and passes read it. decisions.def describes its members. */
-#ifndef PASSES_DECISIONS_H
-#define PASSES_DECISIONS_H
+#ifndef IR_DECISIONS_H
+#define IR_DECISIONS_H
 
 #include "ir/mesh.h"
 
@@ -48,7 +48,7 @@ struct decision {
 
 enum {
 #define DECISION(member, ...) DECIDES_##member,
-#include "passes/decisions.def"
+#include "ir/decisions.def"
 #undef DECISION
     DECISIONS
 };

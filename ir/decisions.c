@@ -1,4 +1,4 @@
-#include "passes/decisions.h"
+#include "ir/decisions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #define DECISION(member, KIND, NAME, ...)                                                                              \
     {.name = NAME, .kind = DECISION_##KIND, .offset = offsetof(struct decisions, member), __VA_ARGS__},
 const struct decision decision_rows[DECISIONS] = {
-#include "passes/decisions.def"
+#include "ir/decisions.def"
 };
 #undef DECISION
 
@@ -18,7 +18,7 @@ const struct decision decision_rows[DECISIONS] = {
 #define DECISION_WORD_TYPE  unsigned
 #define DECISION(member, KIND, NAME, ...)                                                                              \
     _Static_assert(_Generic(((struct decisions *)0)->member, DECISION_##KIND##_TYPE : 1, default : 0), NAME);
-#include "passes/decisions.def"
+#include "ir/decisions.def"
 #undef DECISION
 
 static const void *member(const struct decision *row, const struct decisions *decisions) {

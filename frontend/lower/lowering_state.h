@@ -1,7 +1,7 @@
 /* What the lowerings of one model share: the graph that they add nodes to, and what is known of its values. The import
  * has one, and every struct lower points to it. */
-#ifndef FRONTEND_LOWER_LOWERING_H
-#define FRONTEND_LOWER_LOWERING_H
+#ifndef FRONTEND_LOWER_LOWERING_STATE_H
+#define FRONTEND_LOWER_LOWERING_STATE_H
 
 #include "frontend/lower/amounts.h"
 #include "frontend/lower/onnx_lower.h"

@@ -1,4 +1,4 @@
-#include "frontend/lower/lowering.h"
+#include "frontend/lower/lowering_state.h"
 
 #include "frontend/read/onnx_data.h"
 #include "runtime/base/number/checked.h"
