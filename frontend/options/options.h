@@ -5,7 +5,7 @@
  * in the arena.
  *
  * Arguments are GNU style: --name=value, --name value, -oDIR, -o DIR, -- ends the options, @file is replaced by the
- * arguments in that file (frontend/options/response.h).
+ * arguments in that file (frontend/options/parse.c).
  */
 #ifndef FRONTEND_OPTIONS_OPTIONS_H
 #define FRONTEND_OPTIONS_OPTIONS_H
