@@ -6,9 +6,24 @@
 #include <stdint.h>
 
 #include "ir/base/arena.h"
-#include "ir/base/axes.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/shape/mesh.h"
+
+/* Roles of the axes of a mesh (axes.def). */
+enum axis_role {
+#define AXIS(id, ...) AXIS_##id,
+#include "ir/base/axes.def"
+#undef AXIS
+    AXIS_ROLES /* an axis of another name */
+};
+
+extern const struct axis_row {
+    const char *name;
+    bool splits, samples;
+} axis_rows[AXIS_ROLES];
+
+/* The role of an axis of that name. */
+enum axis_role axis_role_of(const char *name);
 
 /* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
  * is the least significant digit. naxes = 0: one device. An axis may belong to some pipeline stages alone: Note

@@ -28,7 +28,7 @@ struct rt_split {
     int64_t blocks, grain;
 };
 
-/* Initial values of a weight, in place of those stored in the model (state/init.h). */
+/* Initial values of a weight, in place of those stored in the model (state/load_part.h). */
 enum rt_init_kind { RT_INIT_STORED, RT_INIT_NORMAL, RT_INIT_UNIFORM, RT_INIT_CONSTANT };
 struct rt_init {
     enum rt_init_kind kind;

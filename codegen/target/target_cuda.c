@@ -1,7 +1,7 @@
 #include "codegen/kernel/row_kernel.h"
 #include "codegen/target/target.h"
 #include "passes/pipeline.h"
-#include "passes/plan/machine/library_attention.h"
+#include "passes/plan/machine/cost.h"
 #include "runtime/base/scratch.h"
 
 /* Bytes of an accumulator for sums of the tensor's type: at least f32. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "ir/expr/expr.h"
-#include "passes/plan/machine/causal.h"
 #include "passes/plan/machine/cost.h"
 
 /* What the time of a node depends on. */

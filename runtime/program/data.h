@@ -18,7 +18,21 @@
 
 #include "base/number/hash.h"
 #include "generated.h"
-#include "program/sampler.h"
+
+/* The order in which samples are read.
+ *
+ * A run reads positions 0, 1, 2 ..; every `samples` positions are an epoch, which has each sample once: in order, or in
+ * a new random order. The sample at a position does not depend on earlier positions, so a run can be resumed at any
+ * step. Scale units share the positions of a step, so together they see the same samples, however many units there
+ * are. */
+struct rt_sampler {
+    int64_t samples; /* at least 1 */
+    bool shuffle;
+    uint64_t seed;
+};
+
+/* Index of the sample at a position of the run. */
+int64_t rt_sampler_at(const struct rt_sampler *sampler, int64_t position);
 
 struct rt_data {
     const struct rt_port *port;

@@ -10,6 +10,14 @@
 #include "base/io/file_reader.h"
 #include "base/shape/panel.h"
 
+/* Initial values of weights that are generated instead of read from the model.
+ *
+ * An element's value depends only on the weight's key and the element's index in the complete tensor: it is the same on
+ * every rank and under every plan.
+ *
+ * Generates elements [first, first + count) of the complete tensor, row-major, as `dtype`. */
+void rt_init_fill(const struct rt_init *init, int64_t first, int64_t count, void *dst, enum rt_dtype dtype);
+
 /* A dimension of the stored tensor and the rank's share of each of its blocks, in elements; one block if it is not
  * cut. In every second block the share begins at `turned` in place of start (Note [Mirrored cuts] of
  * base/shape/part.h). */

@@ -2,8 +2,8 @@
 #include "base/number/philox.h"
 #include "base/io/safetensors.h"
 #include "base/lr_schedule.h"
-#include "state/init.h"
-#include "program/sampler.h"
+#include "state/load_part.h"
+#include "program/data.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -11,8 +11,18 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
-#include "passes/plan/schedule/column.h"
+#include "ir/base/vec.h"
 #include "passes/plan/schedule/schedule_grid.h"
+
+/* A column of a schedule: what a coordinate computes in a step, in order. For each micro-batch beyond those listed,
+ * cells [repeat_first, repeat_end) are repeated, as rows are in Note [Repeated rows] in ir/step_table.h. */
+struct column {
+    struct arena *arena;
+    int coordinate, coordinates, micro_batches;
+    struct chunks chunks;
+    VEC(struct cell) cells;
+    int repeat_first, repeat_end;
+};
 
 /* A row of schedules.def. */
 struct schedule_kind {
