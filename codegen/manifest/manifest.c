@@ -10,10 +10,68 @@
 #include "ir/expr/eval.h"
 #include "ir/provenance.h"
 #include "passes/plan/file/plan_text.h"
+#include "passes/rank/kernel_time.h"
 #include "runtime/base/shape/bucket.h"
 #include "runtime/base/number/hash.h"
 #include "runtime/base/text/json.h"
 #include "runtime/base/manifest.h"
+
+static void put_class(struct rt_json_writer *writer, const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    int64_t number = 0;
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (plan->moves_nothing[graph->order.at[i]]) continue;
+        const int64_t instruction = number++;
+        if (!rankplan_part(class, node)) continue;
+        const struct kernel_size size = kernel_size(graph, class, node);
+        const int64_t entry[] = {instruction,
+                                 node->phase,
+                                 (int64_t)size.flops,
+                                 (int64_t)size.bytes,
+                                 class->live[RT_ACTIVATIONS][i],
+                                 class->live[RT_COMMUNICATION][i],
+                                 class->live[RT_SCRATCH][i]};
+        rt_json_put_dims(writer, entry, sizeof entry / sizeof *entry);
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Writes "work": for each class, a list of [instruction, phase, operations, bytes, activations, communication, scratch]
+ * of what its ranks execute. phase: enum phase; operations, bytes: of kernel_size(); activations and the others: bytes
+ * that are live in these arenas while the instruction is executed, without slots (struct rank_class). */
+static void manifest_put_work(struct rt_json_writer *writer, const struct rankplan *plan) {
+    rt_json_key_open(writer, "work", '[', RT_JSON_LINES);
+    for (int c = 0; c < plan->nclasses; c++) put_class(writer, plan, &plan->classes[c]);
+    rt_json_close(writer, ']');
+}
+
+/* Writes "estimate": the machine, seconds of a step and its parts, and operations of all ranks together. */
+static void manifest_put_estimate(struct rt_json_writer *writer, const struct machine *machine,
+                                  const struct estimate *estimate) {
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"step_s", estimate->step},
+                   {"computing_s", estimate->computing},
+                   {"communicating_s", estimate->communicating},
+                   {"hidden_s", estimate->hidden},
+                   {"waiting_s", estimate->waiting},
+                   {"bubble", estimate->bubble},
+                   {"model_flops", estimate->model_flops},
+                   {"model_flops_causal", estimate->model_flops_causal},
+                   {"executed_flops", estimate->executed_flops},
+                   {"executed_flops_causal", estimate->executed_flops_causal},
+                   {"peak_flops", estimate->peak_rate}};
+    rt_json_key_open(writer, "estimate", '{', RT_JSON_LINES);
+    rt_json_key_text(writer, "machine", machine->name);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        rt_json_key_real(writer, numbers[i].key, numbers[i].value);
+    rt_json_key_int(writer, "memory", estimate->memory);
+    rt_json_key_int(writer, "device_memory", (int64_t)machine->memory);
+    rt_json_close(writer, '}');
+}
 
 typedef struct rt_json_writer json;
 

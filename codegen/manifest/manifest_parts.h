@@ -9,10 +9,6 @@
 /* Writes "dump": every tensor of the program, for dumps of values in a run (runtime/base/manifest.h). */
 void manifest_put_dump(struct rt_json_writer *writer, const struct rankplan *plan);
 
-/* Writes "estimate": the machine, seconds of a step and its parts, and operations of all ranks together. */
-void manifest_put_estimate(struct rt_json_writer *writer, const struct machine *machine,
-                           const struct estimate *estimate);
-
 /* Writes "parameters": [{name, dtype, shape, partition, trained, lr, weight_decay}], where partition is "replicate" or
  * [{dim, ways, axis}]. Optional: "computed_from", the original names if the exporter stored the parameter in another
  * form; "doubt", a reason why it may not be a parameter. "constants": [{name, type, reason}], initializers that are not
@@ -25,11 +21,6 @@ void manifest_put_parameters(struct rt_json_writer *writer, const struct rankpla
  * (timeline_bubble_overlapped), and the timeline with the times of timeline_simulate. Of many micro-batches that
  * are alike the timeline has the first ones. */
 void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct decisions *decisions);
-
-/* Writes "work": for each class, a list of [instruction, phase, operations, bytes, activations, communication, scratch]
- * of what its ranks execute. phase: enum phase; operations, bytes: of kernel_size(); activations and the others: bytes
- * that are live in these arenas while the instruction is executed, without slots (struct rank_class). */
-void manifest_put_work(struct rt_json_writer *writer, const struct rankplan *plan);
 
 /* The least number of rows of the tables that the elements of `tensor` index, such as the vocabulary that token ids
  * index; 0 if they index none: for inputs that are made up (runtime/base/number/random_fill.h). Followed are nodes that

@@ -141,10 +141,6 @@ void import_exporter(struct import *import);
 /* import_loss.c: appends options->loss, if given, and makes it the only output of the graph. */
 int import_loss(struct import *import, struct scope *scope);
 
-/* import_user.c: operators that the user declares. The row of a node's operator; NULL if none is declared. */
-void import_index_user(struct import *import);
-const struct onnx_op *import_find_user(const struct import *import, const char *domain, const char *type);
-
 /* import_missing.c: unsupported operators. ------------------------------------------------------------------------- */
 
 /* Records a node whose operator has no row (`row` NULL), only rows of later versions, or a row that refuses it. */

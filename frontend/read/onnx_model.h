@@ -48,7 +48,7 @@ struct onnx_spans {
     VEC(struct onnx_span) all;
 };
 
-/* The serialised model without tensor data (onnx_scan.h), until it is unpacked. */
+/* The serialised model without tensor data (onnx_scan in onnx_read.c), until it is unpacked. */
 struct onnx_stripped {
     unsigned char *bytes; /* malloc'ed */
     size_t length, capacity;

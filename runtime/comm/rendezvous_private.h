@@ -1,6 +1,6 @@
 /* Shared by the parts of a rendezvous: rendezvous.c (sequence of steps), rendezvous_door.c (accepting and recognising
- * ranks), rendezvous_proof.c (messages and their authentication), rendezvous_place.c (addresses) and
- * rendezvous_secret.c (files of secrets).
+ * ranks), rendezvous_proof.c (messages and their authentication) and rendezvous_place.c (addresses
+ * and files of secrets).
  *
  * Note [Who belongs to a meeting]
  * All ranks of a job share a secret token, which is never sent. Each side sends a nonce, a random number used once, and
@@ -67,18 +67,6 @@ int place_call(struct place *place);
 
 /* Rank 0: removes the published files, when all ranks have come or the time is over. */
 void place_leave(const struct place *place);
-
-/* Secrets */
-
-/* Writes a file that only this user can read, replacing an existing one. Returns 0 or an errno. */
-int secret_write(const char *path, const char *text);
-
-/* Reads such a file: a regular file of this user, not readable by others, not a link, of less than `room` bytes. False
- * otherwise, with the reason in `why`; "" if the file does not exist. */
-bool secret_read(const char *path, char *text, size_t room, char *why, size_t why_room);
-
-/* Makes a token: 128 random bits as hexadecimal digits. Returns 0 or an errno. */
-int secret_make(char text[TOKEN_ROOM]);
 
 /* Messages. Sockets are non-blocking; a message that is not complete by the deadline counts as lost. */
 
@@ -151,11 +139,5 @@ int door_receive(struct rt *rt, struct rt_meeting *meeting, const struct place *
 
 /* Other ranks: connects until rank 0 is found and authenticated. The first verdict follows. */
 int door_enter(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds);
-
-/* MPI */
-
-/* Broadcasts `bytes` bytes from rank 0 to all ranks of MPI_COMM_WORLD: RT_OK, or RT_ERROR_SYSTEM and `why`. Calls
- * MPI_Init and MPI_Finalize. */
-int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room);
 
 #endif

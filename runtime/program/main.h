@@ -190,7 +190,7 @@ int trace_end_step(struct trace *trace);
  * nothing is written. Collective otherwise. */
 int trace_close(struct trace *trace, int status);
 
-/* Dumps of values: Note [Dumps] in dump.h. Used as the functions of the same name of a trace; dump_open is collective,
+/* Dumps of values: Note [Dumps] in dump.c. Used as the functions of the same name of a trace; dump_open is collective,
  * the others are not. Inference writes the first timed step, training all. */
 struct dump;
 int dump_open(struct dump **out, struct rank *self, struct rt *rt);
@@ -203,12 +203,6 @@ struct profile;
 void profile_print(const struct profile *profile, FILE *file);
 void profile_put(struct rt_json_writer *writer, const struct profile *profile);
 void profile_free(struct profile *profile);
-
-/* Opens the log of a training run, --log: a JSON line per step. step >= 0: the run continues the log after that step;
- * lines of later steps, which it computes again, are removed, and what follows them, and a last line that was not
- * written to its end. step < 0: the log is new. *evaluated: the log has an evaluation after that step. NULL with errno
- * if it cannot be opened or shortened. */
-FILE *log_open(const char *path, int64_t step, bool *evaluated);
 
 /* The first non-finite value of a training step, for E0914: one of `parameter` (index into "tensors" of manifest.json),
  * `input` and `instruction` (index into "instructions") is set, the others are -1. */

@@ -102,14 +102,11 @@ extern const char *const trace_phases[];
 bool trace_names_read(struct trace_names *names, const struct manifest *manifest, int nclasses);
 void trace_names_free(struct trace_names *names);
 
-/* trace_memory.c: the memory of a rank, by arena, from `at` on. */
+/* The memory of a rank, by arena, from `at` on. */
 struct trace_memory {
     int64_t at; /* ns */
     int64_t bytes[RT_ARENAS];
 };
-/* *memory: a row for each instruction, and one for the end of each step; the caller frees it. False: out of memory. */
-bool trace_memory_make(struct trace_memory **memory, int64_t *n, const struct trace_part *part,
-                       const struct trace_names *names);
 
 /* trace_write.c: writes a file in the Trace Event Format, which Perfetto and chrome://tracing read. False: errno says
  * why. */

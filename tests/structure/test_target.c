@@ -151,7 +151,7 @@ static bool names_template(const struct target *target, const char *path) {
 static void test_every_template_has_a_target(void **state) {
     (void)state;
     for (const struct embedded *template = embedded; template->path; template ++) {
-        bool named = !strcmp(template->path, "page/plan.html.in") || /* frontend/cli/show/show_page.c */
+        bool named = !strcmp(template->path, "page/plan.html.in") || /* frontend/cli/show/show.c */
                      !strcmp(template->path, "rank.in");             /* codegen/rank.c */
         for (int i = 0; targets[i]; i++) named |= names_template(targets[i], template->path);
         if (!named) fail_msg("no target uses templates/%s", template->path);

@@ -20,11 +20,6 @@ struct finding {
 /* The path of a program, as execvp would find it; NULL: it is not in PATH. */
 const char *doctor_find_program(const char *name, struct arena *arena);
 
-/* doctor_machine.c: read from sched_getaffinity, CPUID, /proc and the control groups (cgroups) of this process. */
-struct finding doctor_processor(struct arena *arena);
-struct finding doctor_cores(struct arena *arena);
-struct finding doctor_memory(struct arena *arena);
-
 /* doctor_probe.c: compiles a matrix product for two ranks, builds and runs it, and checks the result. Diagnostics go to
  * cli->diags. */
 struct finding doctor_probe(struct cli *cli);

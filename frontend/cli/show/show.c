@@ -9,6 +9,32 @@
 #include "frontend/cli/memory.h"
 #include "frontend/driver/driver.h"
 
+/* JSON as the content of a script element. Outside of strings it has none of these characters, and the writer of JSON
+ * leaves only ASCII, so that the text has no other way to end the element or to begin a comment. */
+static const char *as_script_data(struct arena *arena, const char *json) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (; *json; json++)
+        if (strchr("<>&", *json))
+            strbuf_printf(&out, "\\u%04x", (unsigned)*json);
+        else
+            strbuf_putc(&out, *json);
+    return strbuf_text(&out);
+}
+
+/* Writes the web page of a plan to `path`, one file that loads nothing: templates/page/plan.html.in with its data in
+ * it. json: what show --json prints, in which names may be any bytes; none of them can end the element that holds the
+ * data or add one to the page. Replaces the file in one step. False, and the reason in *why, if it cannot be
+ * written. */
+static bool page_write(struct arena *arena, const char *path, const char *json, struct rt_reason *why) {
+    static const char name[] = "page/plan.html.in";
+    struct tmpl_env *env = tmpl_env(arena, NULL);
+    tmpl_set(env, "data", as_script_data(arena, json));
+    const char *page = tmpl_fill(arena, name, template_text(name), env);
+    const struct rt_piece piece = {page, strlen(page)};
+    return rt_file_write(path, &piece, 1, why);
+}
+
 const char *show_text(const struct rt_json *value, struct arena *arena) {
     if (!value || value->kind != RT_JSON_STRING) return "?";
     return str_escape(arena, value->text, (size_t)value->count, 120);

@@ -25,10 +25,4 @@ const char *show_pattern(struct arena *arena, const char *text);
 /* A string of the manifest, escaped for printing; "?" if the value is not a string. */
 const char *show_text(const struct rt_json *value, struct arena *arena);
 
-/* Writes the web page of a plan to `path`, one file that loads nothing: templates/page/plan.html.in with its data in
- * it. json: what show --json prints, in which names may be any bytes; none of them can
- * end the element that holds the data or add one to the page. Replaces the file in one step. False, and the reason in
- * *why, if it cannot be written. */
-bool page_write(struct arena *arena, const char *path, const char *json, struct rt_reason *why);
-
 #endif

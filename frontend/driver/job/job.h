@@ -1,5 +1,5 @@
-/* State of one compile, shared by the files of the driver: driver.c implements the verbs, job_read.c and job_text.c
- * read the input, job_training.c checks options of training, job_plan.c plans, job_write.c generates and builds.
+/* State of one compile, shared by the files of the driver: driver.c implements the verbs, job_read.c reads the input,
+ * job_training.c checks options of training, job_plan.c plans, job_write.c generates and builds.
  *
  * Functions return 0, or -1 after a diagnostic, unless stated otherwise. */
 #ifndef FRONTEND_DRIVER_JOB_H
@@ -59,17 +59,8 @@ int job_take(struct job *job, const struct job *read, struct graph *graph);
 /* The type of --dtype; RT_DTYPE_NONE: not given. */
 enum rt_dtype job_dtype(const struct job *job);
 
-/* job_text.c: text IR as input. */
+/* Text IR as input. */
 
-/* Parses text IR into job->graph. */
-int job_read_text(struct job *job, const char *path);
-/* The directory that contains the text. */
-const char *job_text_directory(const struct job *job);
-/* True if the text is the graph.rir of a compiled model: a manifest.json lies beside it. */
-bool job_text_is_compiled(const struct job *job);
-/* E0201 for options that text IR already determines (--dim, --bind, --loss), E0412 for --train of one that is not
- * trained. */
-int job_check_text_options(const struct job *job);
 /* Fills job->files: the files that location.json or the slices that manifest.json beside the text lists, else the files
  * that the text names. */
 int job_list_text_files(struct job *job);
