@@ -33,9 +33,6 @@ int cli_confirm(struct cli *cli, const char *text);
 /* -v: prints a detail, "rankc: ..", as a line on stderr; without -v, and with --json, nothing. */
 void cli_tell(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --dump-after: prints the graph after that pass as text IR. 0, or -1 after diagnostics. */
-int cli_dump(struct cli *cli);
-
 /* Parts of verbs that have files of their own */
 
 /* rankc compile --broadcast: rank 0 of an MPI job compiles as driver_compile does, and sends the files of --broadcast.

@@ -1,4 +1,4 @@
-/* rankc compile MODEL.onnx. */
+/* rankc compile MODEL.onnx, rankc plan MODEL.onnx. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -117,7 +117,8 @@ static void tell_details(const struct compiled_model *compiled, int64_t started,
     }
 }
 
-int cli_dump(struct cli *cli) {
+/* --dump-after: prints the graph after that pass as text IR. 0, or -1 after diagnostics. */
+static int cli_dump(struct cli *cli) {
     const char *text;
     if (driver_dump(cli->options, cli->arena, cli->diags, &text)) return -1;
     return cli_print_text(cli, text);
@@ -145,4 +146,8 @@ int cli_compile(struct cli *cli) {
     if (!status) tell_details(&compiled, started, cli);
     compiled_close(&compiled);
     return status;
+}
+
+int cli_plan(struct cli *cli) {
+    return cli->options->dump_after ? cli_dump(cli) : show_model(cli);
 }

@@ -19,7 +19,8 @@ int heads_apart(struct lower *lower, int x, int64_t heads) {
     return emit_transpose(lower, emit_split_heads(lower, x, heads), (int64_t[]){0, 2, 1, 3});
 }
 
-int padded_keys(struct lower *lower, int x, int64_t extent, double value) {
+/* Pads the last dimension of x at the end to `extent`. */
+static int padded_keys(struct lower *lower, int x, int64_t extent, double value) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     int last = tensor.ndim - 1;

@@ -21,8 +21,6 @@ int emit_heads(struct lower *lower, struct heads *heads);
 
 /* (batch, length, heads x size) as (batch, heads, length, size); E378 if it does not divide. */
 int heads_apart(struct lower *lower, int x, int64_t heads);
-/* Pads the last dimension of x at the end to `extent`. */
-int padded_keys(struct lower *lower, int x, int64_t extent, double value);
 
 /* Writes the keys or values `fresh` (batch, heads, t, d) into a copy of `past` (batch, heads, p, d) from the position
  * `at` on, i64 (batch). The result has `length` >= p positions. */

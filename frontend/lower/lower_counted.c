@@ -8,7 +8,8 @@ struct amount lower_amount(struct lower *lower, int scalar) {
     return amounts_of(lower->shared, scalar)[0];
 }
 
-struct amount lower_moved(struct lower *lower, const struct amount *a, int64_t number) {
+/* a + number */
+static struct amount lower_moved(struct lower *lower, const struct amount *a, int64_t number) {
     const struct amount b = amount_of_number(number);
     return amount_plus(lower->shared, a, 1, &b);
 }

@@ -14,8 +14,6 @@ struct amount lower_amount(struct lower *lower, int scalar);
 int emit_amount(struct lower *lower, const struct amount *amount);
 /* The size of the tensor's dimension. */
 struct amount lower_extent(struct lower *lower, int x, int dim);
-/* a + number */
-struct amount lower_moved(struct lower *lower, const struct amount *a, int64_t number);
 
 /* How many of start, start + step .. are before `end`. */
 struct amount lower_steps(struct lower *lower, const struct amount *end, int64_t start, int64_t step);

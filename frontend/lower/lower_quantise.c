@@ -112,7 +112,8 @@ int emit_dequantised(struct lower *lower, int x, const struct quantised *how, en
     return dtype == RT_DTYPE_NONE ? y : emit_cast(lower, y, dtype);
 }
 
-int emit_rounded(struct lower *lower, int x, int zero, enum rt_dtype dtype) {
+/* x in the range of the type, rounded, as integer type `dtype`; x is of f32 or f64. */
+static int emit_rounded(struct lower *lower, int x, int zero, enum rt_dtype dtype) {
     if (x < 0) return -1;
     const int bits = rt_dtype_bits(dtype), is_signed = rt_dtype_is_signed(dtype);
     const double most = ldexp(1, bits - is_signed) - 1, least = is_signed ? -most - 1 : 0;
@@ -151,8 +152,9 @@ int emit_converted(struct lower *lower, int x, enum rt_dtype dtype, bool saturat
     return emit_cast(lower, x, dtype);
 }
 
-/* The quotient is computed in the type of the scale. */
-int emit_quantised(struct lower *lower, int x, const struct quantised *how, enum rt_dtype dtype) {
+/* x / scale rounded to nearest even, plus zero, clamped to the range of `dtype`. The quotient is computed in the type
+ * of the scale. */
+static int emit_quantised(struct lower *lower, int x, const struct quantised *how, enum rt_dtype dtype) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     enum rt_dtype real = lower_dtype(lower, how->scale);

@@ -15,12 +15,6 @@ struct quantised {
 /* (x - zero) * scale in f32, or in f64 if the scale is of f64; cast to `dtype` unless that is RT_DTYPE_NONE. */
 int emit_dequantised(struct lower *lower, int x, const struct quantised *how, enum rt_dtype dtype);
 
-/* x / scale rounded to nearest even, plus zero, clamped to the range of `dtype`. */
-int emit_quantised(struct lower *lower, int x, const struct quantised *how, enum rt_dtype dtype);
-
-/* x in the range of the type, rounded, as integer type `dtype`; x is of f32 or f64. */
-int emit_rounded(struct lower *lower, int x, int zero, enum rt_dtype dtype);
-
 /* ONNX Cast: to a float of 8 bits with its attribute saturate, to a power of two with round_mode. */
 int emit_converted(struct lower *lower, int x, enum rt_dtype dtype, bool saturate, const char *round_mode);
 

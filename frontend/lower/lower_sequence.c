@@ -11,7 +11,8 @@ int lower_sequence(struct lower *lower, int n, const int *items) {
     return lowering_sequence(lower->shared, n, items, false);
 }
 
-int lower_nothing(struct lower *lower) {
+/* An optional without a value; lower_is_sequence is true for it, too. */
+static int lower_nothing(struct lower *lower) {
     return lowering_sequence(lower->shared, 0, NULL, true);
 }
 

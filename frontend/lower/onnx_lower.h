@@ -122,8 +122,6 @@ int lower_sequence(struct lower *lower, int n, const int *items);
 const int *lower_items(const struct lower *lower, int sequence, int *n);
 /* E341 if input `input` is given and is no sequence, or with sequence = false no tensor. */
 int lower_want(struct lower *lower, int input, bool sequence);
-/* An optional without a value; lower_is_sequence is true for it, too. */
-int lower_nothing(struct lower *lower);
 bool lower_is_nothing(const struct lower *lower, int id);
 
 /* Values whose size along a dimension depends on data: the extent of the tensor is a bound, and `count`, an i64 without

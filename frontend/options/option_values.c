@@ -28,7 +28,8 @@ static int bad_value(struct parser *parser, const struct value *value, const cha
                       "%s must be %s, not %s", value->typed, must, parser_quote(parser, value->text));
 }
 
-int parser_not_yet(struct parser *parser, const char *what, const char *word) {
+/* E0400: a word of an option of a later version. */
+static int parser_not_yet(struct parser *parser, const char *what, const char *word) {
     return diag_error(parser->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: %s%s%s", what, *word ? " " : "",
                       word);
 }

@@ -19,8 +19,6 @@ struct parser {
 const char *parser_quote(struct parser *parser, const char *text);
 /* E0200, with the usage of the verb. */
 int parser_usage_error(struct parser *parser, const char *what);
-/* E0400: a word of an option of a later version. */
-int parser_not_yet(struct parser *parser, const char *what, const char *word);
 /* "did you mean", if one of the NULL-terminated words is near; `dashes` stand before it. */
 void parser_suggest(struct parser *parser, const char *dashes, const char *word, const char *const *words);
 

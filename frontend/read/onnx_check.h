@@ -7,7 +7,6 @@
  *   onnx_check.c           versions, declared values
  *   onnx_check_node.c      nodes and attributes
  *   onnx_check_scope.c     definitions and uses of values, order of nodes
- *   onnx_check_function.c  calls between functions
  */
 #ifndef FRONTEND_READ_ONNX_CHECK_H
 #define FRONTEND_READ_ONNX_CHECK_H
@@ -70,9 +69,6 @@ bool check_admit(struct check *check, enum exit_code exit);
 const char *check_quote(struct check *check, const char *name);
 /* The place of node `index` of a scope; -1: of the scope itself. */
 struct onnx_place check_place(const struct check_scope *scope, int index);
-/* "node #5 'name'" */
-const char *check_node_text(struct check *check, const struct check_scope *scope, int index);
-bool check_is_utf8(const char *text);
 
 /* One node with its attributes and their tensors. */
 void check_node(struct check *check, const struct check_scope *scope, int index);
@@ -92,8 +88,5 @@ void check_reads(struct check *check, int scope);
 void check_order(struct check *check, struct check_scope *scope);
 /* The index of the input of `scope` with that name, -1: none. */
 int check_input_index(const struct check_scope *scope, const char *name);
-
-/* E327 for recursive functions, E504 if the model has more than ONNX_NODES nodes after expansion. */
-void check_functions(struct check *check);
 
 #endif

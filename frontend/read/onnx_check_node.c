@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-bool check_is_utf8(const char *text) {
+static bool check_is_utf8(const char *text) {
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
         int more = *at < 0x80                  ? 0
                    : *at >= 0xc2 && *at < 0xe0 ? 1

@@ -23,7 +23,8 @@ int check_input_index(const struct check_scope *scope, const char *name) {
                : -1;
 }
 
-const char *check_node_text(struct check *check, const struct check_scope *scope, int index) {
+/* "node #5 'name'" */
+static const char *check_node_text(struct check *check, const struct check_scope *scope, int index) {
     const char *name = onnx_text(scope->nodes[index]->name);
     if (!*name) return arena_printf(check->model->arena, "node #%d", index);
     return arena_printf(check->model->arena, "node #%d %s", index, check_quote(check, name));

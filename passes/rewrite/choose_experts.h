@@ -1,6 +1,6 @@
 /* Tensors of a dense mixture of experts, for the experts that each token chose (Note [Dense experts] in
- * recognise_dense_experts.c). choose_experts.c has the operators between the tokens and the sum over experts,
- * choose_routing.c those that compute the weights of this sum. */
+ * recognise_dense_experts.c). They are those of the operators between the tokens and the sum over experts, and of
+ * those that compute the weights of this sum. */
 #ifndef PASSES_REWRITE_CHOOSE_EXPERTS_H
 #define PASSES_REWRITE_CHOOSE_EXPERTS_H
 
@@ -43,13 +43,6 @@ struct routing {
 /* Chooses a tensor of E T C elements in that order. Nodes that compute it are built; they remain unused if its readers
  * cannot be chosen. */
 struct chosen choose(struct routing *routing, int tensor, const struct order *order);
-
-/* Chooses a tensor with one number for each token and expert, (.., E): TopK's numbers scattered, one-hot rows, Softmax
- * of these. tensor -1: it is none of them. */
-struct chosen choose_weights(struct routing *routing, int tensor, const struct order *order);
-
-/* Chooses any tensor with one number for each token and expert, by picking the chosen ones. */
-struct chosen choose_picked(struct routing *routing, int tensor, const struct order *order);
 
 /* Sets the channels of the order from the elements of the tensor; false if the tensor has a part of a token. */
 bool order_fits(const struct routing *routing, const struct tensor *t, struct order *order);

@@ -33,8 +33,6 @@ void recognise_each(struct graph *graph, const struct pass_context *context,
                     const void *env);
 
 struct user_op;
-/* Fit of a pattern that the user declares (recognise_user.c). */
-bool fit_user(struct recognition *recognition, const struct user_op *user);
 
 /* Fit of recognise.def (recognise_experts.c): the product, to be reshaped, is the new node's input. */
 bool fit_experts(struct recognition *recognition);

@@ -2,8 +2,34 @@
 #ifndef RT_FEED_H
 #define RT_FEED_H
 
-#include "program/data.h"
 #include "program/main.h"
+
+/* The order in which samples are read.
+ *
+ * A run reads positions 0, 1, 2 ..; every `samples` positions are an epoch, which has each sample once: in order, or in
+ * a new random order. The sample at a position does not depend on earlier positions, so a run can be resumed at any
+ * step. Scale units share the positions of a step, so together they see the same samples, however many units there
+ * are. */
+struct rt_sampler {
+    int64_t samples; /* at least 1 */
+    bool shuffle;
+    uint64_t seed;
+};
+
+/* Index of the sample at a position of the run. */
+int64_t rt_sampler_at(const struct rt_sampler *sampler, int64_t position);
+
+/* The file of an input. */
+struct rt_data {
+    const struct rt_port *port;
+    int64_t batch; /* samples per micro-batch */
+    bool shared;   /* the one tensor in the file is that of all samples */
+    bool tokens;   /* a file of tokens, which may have more samples than the other inputs */
+    struct rt_reader file;
+    int64_t first;               /* offset of sample 0 in the file */
+    enum rt_dtype dtype;         /* in the file */
+    int64_t samples, per_sample; /* per_sample: elements. shared: copies of the tensor, and its elements */
+};
 
 struct feed {
     const struct rt_program *program;

@@ -3,7 +3,7 @@
 #include "base/io/safetensors.h"
 #include "base/lr_schedule.h"
 #include "state/load_part.h"
-#include "program/data.h"
+#include "program/feed.h"
 
 #include <math.h>
 #include <setjmp.h>

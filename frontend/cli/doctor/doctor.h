@@ -20,8 +20,4 @@ struct finding {
 /* The path of a program, as execvp would find it; NULL: it is not in PATH. */
 const char *doctor_find_program(const char *name, struct arena *arena);
 
-/* doctor_probe.c: compiles a matrix product for two ranks, builds and runs it, and checks the result. Diagnostics go to
- * cli->diags. */
-struct finding doctor_probe(struct cli *cli);
-
 #endif

@@ -16,9 +16,6 @@ void show_tree(struct strbuf *out, const struct compiled_model *compiled, bool v
  * other models. */
 void show_parameters(struct strbuf *out, const struct compiled_model *compiled, bool verbose);
 
-/* Appends the estimate of a step's time, if the plan has one. */
-void show_estimate(struct strbuf *out, const struct compiled_model *compiled);
-
 /* The text with every number replaced by "#". */
 const char *show_pattern(struct arena *arena, const char *text);
 

@@ -56,8 +56,6 @@ int job_import(struct job *job, const char *kept);
 int job_read(struct job *job);
 /* Takes the place of job_read: the input that `read` read, with a graph of its own, a copy of that of `read`. */
 int job_take(struct job *job, const struct job *read, struct graph *graph);
-/* The type of --dtype; RT_DTYPE_NONE: not given. */
-enum rt_dtype job_dtype(const struct job *job);
 
 /* Text IR as input. */
 
@@ -94,14 +92,11 @@ struct pass_context job_pass_context(struct job *job);
 int job_simplify(struct job *job);
 /* Runs the passes on job->graph and plans what each rank executes: all that an estimate needs. */
 int job_plan_ranks(struct job *job);
-/* Finds which ranks of the plan share a source file. Also checks that the model's files did not change. */
-int job_plan_sources(struct job *job);
-/* The same for a plan that is only described: sources_number. */
+/* Numbers the source files of the ranks of a plan that is only described: sources_number. */
 int job_number_sources(struct job *job);
-/* job_plan_ranks, then job_plan_sources. */
+/* job_plan_ranks, then finds which ranks of the plan share a source file; also checks that the model's files did not
+ * change. */
 int job_plan(struct job *job);
-/* Sets job->estimate, of a plan for job->machine. */
-void job_estimate(struct job *job);
 /* Notes of the last diagnostic: the memory of the rank that needs most, by kind, and what is live at its peak. */
 void job_note_memory(const struct job *job, struct diags *diags);
 /* Hashes files and options: sets job->info, job->keys and job->runtime_ngpus. Needs job_open and job->names. */

@@ -42,7 +42,8 @@ struct pass_context job_pass_context(struct job *job) {
     return context;
 }
 
-void job_estimate(struct job *job) {
+/* Sets job->estimate, of a plan for job->machine. */
+static void job_estimate(struct job *job) {
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     const int groups = decisions_zero_groups(&job->decisions);
     job->estimate = estimate_step(&job->plan, &job->side.machine, units, groups, job_micro_batches(job));
@@ -120,7 +121,8 @@ int job_plan_ranks(struct job *job) {
     return job->options->mem_limit ? check_memory(job) : 0;
 }
 
-int job_plan_sources(struct job *job) {
+/* Finds which ranks of the plan share a source file. Also checks that the model's files did not change. */
+static int job_plan_sources(struct job *job) {
     sources_find(&job->sources, &job->plan, job_target(job));
     return job->model ? onnx_check_files(job->model) : 0;
 }

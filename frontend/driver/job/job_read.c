@@ -201,7 +201,8 @@ static int job_check_text_options(const struct job *job) {
     return 0;
 }
 
-enum rt_dtype job_dtype(const struct job *job) {
+/* The type of --dtype; RT_DTYPE_NONE: not given. */
+static enum rt_dtype job_dtype(const struct job *job) {
     const enum choice dtype = job->options->dtype;
     return dtype == CHOICE_NONE ? RT_DTYPE_NONE : rt_dtype_by_name(choice_word(dtype));
 }

@@ -15,7 +15,8 @@ const struct policy policies[] = {
 };
 const int npolicies = sizeof policies / sizeof *policies;
 
-const struct policy *policy_find(const char *name) {
+/* NULL if there is no policy of that name. */
+static const struct policy *policy_find(const char *name) {
     for (int i = 0; i < npolicies; i++)
         if (strcmp(policies[i].name, name) == 0) return &policies[i];
     return NULL;
@@ -58,7 +59,9 @@ static int check_chunks(const struct graph *graph, const struct pass_context *co
                                                   : schedule_default);
 }
 
-int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context) {
+/* The plan that the policy context->policy decides for a TYPED graph, which is not changed. Memory is of graph->arena.
+ * 0, or -1 after diagnostics. */
+static int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context) {
     struct draft draft;
     const struct policy *policy = policy_find(context->policy);
     if (!policy) return diag_error(context->diags, 202, EXIT_USAGE, NULL, "unknown policy '%s'", context->policy);

@@ -16,13 +16,6 @@ struct policy {
 extern const struct policy policies[];
 extern const int npolicies;
 
-/* NULL if there is no policy of that name. */
-const struct policy *policy_find(const char *name);
-
-/* The plan that the policy context->policy decides for a TYPED graph, which is not changed. Memory is of graph->arena.
- * 0, or -1 after diagnostics. */
-int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context);
-
 /* The machine of the context. */
 const struct machine *policy_machine(const struct pass_context *context);
 

@@ -28,7 +28,8 @@ static const char *find_seal(const char *text, size_t bytes) {
     return at && memcmp(at, BEGIN, strlen(BEGIN)) == 0 ? at : NULL;
 }
 
-bool rt_sealed_holds(const char *text, size_t bytes) {
+/* True if the text ends with the hash of the text before it. */
+static bool rt_sealed_holds(const char *text, size_t bytes) {
     const char *at = find_seal(text, bytes);
     char hex[RT_HASH_HEX];
     if (!at) return false;

@@ -10,9 +10,6 @@ enum { RT_MANIFEST_FORMAT = 3 };
 /* Adds the member and closes the outermost object of a writer with layout RT_JSON_LINES. */
 void rt_sealed_close(struct rt_json_writer *writer);
 
-/* True if the text ends with the hash of the text before it. */
-bool rt_sealed_holds(const char *text, size_t bytes);
-
 /* Reads `name` below `directory`. *intact: whether the hash matches. The caller checks it after the format number,
  * because other formats may be sealed differently. NULL on error: RT_REASON_MISMATCH if there is a hash that does not
  * match, RT_REASON_CONTENT if the text is not JSON. */
