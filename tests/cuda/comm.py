@@ -12,8 +12,10 @@ SOURCES = [f"{TESTS}/runtime/{name}.c" for name in ("test_comm", "ranks", "ranks
 
 
 def check(args, work):
-    call(f"{HERE}/host/nvcc", "-std=c++20", "-O1", "-I", args.include, "-DSTAND_IN_DEVICE", "-c", "-o", f"{work}/device.o", "-x", "c++",
-         f"{args.include}/rankc/cuda/device.cu", timeout=600)
+    with open(f"{work}/device.cu", "w") as source: # compiled as in generated programs, so that it is shared with them
+        source.write("#include <rankc/cuda/device.cu>\n")
+    call(f"{HERE}/host/nvcc", "-Xcompiler", "-fstack-protector-strong", "-std=c++20", "-I", args.include, "-c", "-o", "device.o", "device.cu",
+         cwd=work, timeout=600)
     flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-I", f"{ROOT}/runtime", "-I", f"{TESTS}/runtime"]
     call(os.environ.get("CC", "cc"), *flags, "-o", f"{work}/comm", *SOURCES, f"{work}/device.o", os.path.abspath(args.library),
          *args.libs.split(), "-lcmocka", "-lstdc++", "-lgomp", "-ldl", timeout=600)
