@@ -35,14 +35,6 @@ void cli_tell(const struct cli *cli, const char *format, ...) __attribute__((for
 
 /* Parts of verbs that have files of their own */
 
-/* rankc compile --broadcast: rank 0 of an MPI job compiles as driver_compile does, and sends the files of --broadcast.
- * The lowest rank of each other host writes them below options->output as an atomic replacement, and builds the
- * programs if rank 0's are not for its processor. No host writes anything unless all have received everything. *first:
- * this is rank 0, and *result is set.
- *
- * 0; the exit code of the first rank that failed, whose diagnostics are printed already; or -1 after diagnostics. */
-int broadcast_compile(struct cli *cli, struct driver_result *result, bool *first);
-
 /* rankc ops --check FILE: tries the operators that a file declares (docs/user-operators.md), in compiled programs.
  *
  * For every type that an operator has kernels for, and every alternative of its annotation, with small random inputs:

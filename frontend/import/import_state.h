@@ -141,12 +141,6 @@ void import_exporter(struct import *import);
 /* import_loss.c: appends options->loss, if given, and makes it the only output of the graph. */
 int import_loss(struct import *import, struct scope *scope);
 
-/* import_missing.c: unsupported operators. ------------------------------------------------------------------------- */
-
-/* Records a node whose operator has no row (`row` NULL), only rows of later versions, or a row that refuses it. */
-void import_missing(struct import *import, const Onnx__NodeProto *node, const struct onnx_op *row, int version,
-                    const char *where);
-void import_report_missing(struct import *import);
 /* The reason that the code in onnx_op.refused stands for, as text. */
 const char *onnx_refusal(int code);
 

@@ -25,17 +25,4 @@ void slots_place(const struct rankplan *plan, struct rank_class *class);
  * diagnostic. */
 int slots_verify(const struct rankplan *plan, const struct rank_class *class, struct diags *diags);
 
-/* Occupied addresses of an arena over time (occupied.c) ------------------------------------------------------------ */
-
-struct occupied;
-
-/* Everything is free at times 0 .. times - 1. Allocated in the arena. */
-struct occupied *occupied_new(struct arena *arena, int times);
-
-/* The lowest address from which `bytes` (at least 1) are free at all times first .. last. */
-int64_t occupied_lowest(const struct occupied *occupied, int first, int last, int64_t bytes);
-
-/* Occupies `bytes` from `address` on at times first .. last. */
-void occupied_take(struct occupied *occupied, int first, int last, int64_t address, int64_t bytes);
-
 #endif

@@ -213,11 +213,6 @@ struct compiling {
     struct rt_progress progress;
 };
 
-static bool ends_with(const char *name, const char *ending) {
-    const size_t length = strlen(name), tail = strlen(ending);
-    return length > tail && strcmp(name + length - tail, ending) == 0;
-}
-
 /* The files in a directory with that ending, and not older than `since` if that is given. */
 static int count_files(const char *directory, const char *ending, const struct timespec *since) {
     int count = 0;
@@ -225,7 +220,7 @@ static int count_files(const char *directory, const char *ending, const struct t
     const struct dirent *entry;
     struct stat about;
     while (entries && (entry = readdir(entries))) {
-        if (!ends_with(entry->d_name, ending)) continue;
+        if (!rt_has_suffix(entry->d_name, ending)) continue;
         count += !since || (fstatat(dirfd(entries), entry->d_name, &about, 0) == 0 &&
                             about.st_mtim.tv_sec >= since->tv_sec && about.st_size > 0);
     }
