@@ -47,7 +47,7 @@ def interrupted_start(rankc, folder, work):
     np.save(x, np.zeros((64, 8), "f4"))
     np.save(labels, np.arange(64) % 4)
     with open(wrap, "w", encoding="utf-8") as file:
-        file.write(f'#!/bin/sh\n[ "$PMI_RANK" != 0 ] || echo $$ >{pid}.new && mv {pid}.new {pid} 2>/dev/null\nexec "$@"\n')
+        file.write(f'#!/bin/sh\n[ "$PMI_RANK" != 0 ] || {{ echo $$ >{pid}.new && mv {pid}.new {pid}; }}\nexec "$@"\n')
     os.chmod(wrap, 0o755)
     for delay in (0.005, 0.015, 0.025, 0.035, 0.045):
         job = subprocess.Popen([mpirun, "-n", "2", wrap, f"{work}/out/mlp/_/build/train", "--data", f"x={x}", "--data", f"labels={labels}", "--steps",
