@@ -1,7 +1,9 @@
 """What checks of target cuda where there need not be a GPU share, beside tests/training/harness.py."""
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
@@ -32,10 +34,18 @@ def build_library(path, *sources, include=()):
     subprocess.run([CXX, "-shared", "-o", path, *objects], check=True)
 
 
-def build_cudnn(work):
-    """Builds the library that stands in for cuDNN in `work`; the environment in which programs are compiled and run with it."""
-    build_library(os.path.join(work, "libcudnn.so.9"), "cudnn.cpp", "cudnn_graph.cpp")
-    return {"NVCC": os.path.join(HERE, "host", "nvcc"), "NVCCFLAGS": os.environ.get("NVCCFLAGS", "-O0"), "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work}
+@functools.cache
+def cudnn_folder():
+    """The library that stands in for cuDNN, built once in a folder that lasts as long as the script."""
+    folder = tempfile.TemporaryDirectory(prefix="rankc-test-")
+    build_library(os.path.join(folder.name, "libcudnn.so.9"), "cudnn.cpp", "cudnn_graph.cpp")
+    return folder
+
+
+def build_cudnn():
+    """The environment in which programs are compiled and run with the library that stands in for cuDNN."""
+    return {"NVCC": os.path.join(HERE, "host", "nvcc"), "NVCCFLAGS": os.environ.get("NVCCFLAGS", "-O0"), "HOST_CUDNN": "1",
+            "LD_LIBRARY_PATH": cudnn_folder().name}
 
 
 def by_type(doc, dtypes, check):

@@ -98,6 +98,19 @@ typedef ucontext_t place;
 
 struct coroutine;
 
+typedef float floats4 __attribute__((vector_size(16)));
+
+/* What the threads of a warp do together. They meet for it, and what a thread shows to the others it writes to one of
+ * two places in turn: at the next meeting others may still read what they were shown at this one. */
+struct warp {
+    unsigned here, met; /* threads that wait for the others; meetings that were */
+    struct {
+        uint32_t lent[WARP][2];
+        float a[16][16]; /* of a product of tiles */
+        floats4 b[16][2], sum[16][2];
+    } shown[2];
+};
+
 /* The block that this thread of the process executes. It has no constructor and no destructor: with either, every
  * access would call a function that initializes it. */
 struct block {
@@ -106,10 +119,10 @@ struct block {
     bool done[MOST_THREADS];
     unsigned current, threads;
     unsigned alive, waiting, barriers; /* of the barrier under way; barriers before it */
-    unsigned met[MOST_THREADS / WARP]; /* how often threads of a warp came to meet */
-    uint32_t lent[MOST_THREADS][6];    /* what a thread shows to its warp */
-    bool any;                          /* thread of the block has voted yes */
-    unsigned groups[MOST_THREADS];     /* of copies that it has closed */
+    unsigned step;                     /* to the thread that runs next: 1, or -1 backwards */
+    warp warps[MOST_THREADS / WARP];
+    bool any;                      /* thread of the block has voted yes */
+    unsigned groups[MOST_THREADS]; /* of copies that it has closed */
     const kernel_body *body;
 };
 inline thread_local constinit block at = {};
@@ -128,23 +141,27 @@ STAND_IN void __syncthreads();
 STAND_IN int __syncthreads_or(int mine);
 STAND_IN void __syncwarp(unsigned = ~0u);
 
-template <class T> T __shfl_xor_sync(unsigned, T value, int far) {
-    static_assert(sizeof value <= sizeof host::at.lent[0], "small enough to be lent");
-    memcpy(host::at.lent[host::at.current], &value, sizeof value);
-    host::meet_warp();
-    memcpy(&value, host::at.lent[host::at.current ^ (unsigned)far], sizeof value);
-    host::meet_warp();
+namespace host {
+
+/* What the thread `lane` of the warp gives for its value. */
+template <class T> T exchange(T value, unsigned lane) {
+    warp &mine = at.warps[at.current / WARP];
+    auto &lent = mine.shown[mine.met % 2].lent;
+    static_assert(sizeof value <= sizeof lent[0], "small enough to be lent");
+    memcpy(lent[at.current % WARP], &value, sizeof value);
+    meet_warp();
+    memcpy(&value, lent[lane % WARP], sizeof value);
     return value;
 }
 
+} /* namespace host */
+
+template <class T> T __shfl_xor_sync(unsigned, T value, int far) {
+    return host::exchange(value, host::at.current ^ (unsigned)far);
+}
+
 template <class T> T __shfl_sync(unsigned, T value, int from) {
-    static_assert(sizeof value <= sizeof host::at.lent[0], "small enough to be lent");
-    memcpy(host::at.lent[host::at.current], &value, sizeof value);
-    host::meet_warp();
-    memcpy(&value, host::at.lent[host::at.current / host::WARP * host::WARP + (unsigned)from % host::WARP],
-           sizeof value);
-    host::meet_warp();
-    return value;
+    return host::exchange(value, (unsigned)from);
 }
 
 STAND_IN unsigned atomicMax(unsigned *at, unsigned value);

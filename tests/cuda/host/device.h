@@ -66,9 +66,45 @@ inline void open_barrier() {
     at.barriers++;
 }
 
+void run_thread();
+
+/* Lets the coroutine begin with run_thread when it is switched to. */
+inline void prepare(coroutine &to) {
+    to.begun = true;
+#if defined SWITCHES_STACKS
+    uintptr_t *top = (uintptr_t *)(to.stack + STACK);
+    *--top = 0; /* where run_thread would return to; its stack begins as after a call */
+    *--top = (uintptr_t)run_thread;
+    for (int kept = 0; kept < 6; kept++) *--top = 0;
+    to.left_at = top;
+#else
+    getcontext(&to.left_at);
+    to.left_at.uc_stack.ss_sp = to.stack;
+    to.left_at.uc_stack.ss_size = STACK;
+    to.left_at.uc_link = nullptr;
+    makecontext(&to.left_at, run_thread, 0);
+#endif
+}
+
+/* The next thread of this round that has not ended, or `threads`. */
+inline unsigned next_thread(unsigned thread) {
+    while (thread < at.threads && at.done[thread]) thread += at.step;
+    return thread < at.threads ? thread : at.threads;
+}
+
+/* Lets the next thread run until it yields or has ended, or the scheduler where the round ends. */
+inline void go_on(place &from, unsigned thread) {
+    if (thread == at.threads) return go(from, at.scheduler);
+    coroutine &to = at.coroutines[thread];
+    at.current = thread;
+    threadIdx.x = thread;
+    if (!to.begun) prepare(to);
+    go(from, to.left_at);
+}
+
 /* Lets the other threads run. */
 inline void yield() {
-    go(at.coroutines[at.current].left_at, at.scheduler);
+    go_on(at.coroutines[at.current].left_at, next_thread(at.current + at.step));
 }
 
 /* The function of every coroutine: executes the body of one block after the other. */
@@ -82,30 +118,48 @@ inline void run_thread() {
     }
 }
 
-/* All threads of the warp come here before one goes on. */
-STAND_IN void meet_warp() {
-    const unsigned warp = at.current / WARP, left = at.threads - warp * WARP,
-                   lanes = left < WARP ? left : (unsigned)WARP;
-    const unsigned enough = (at.met[warp]++ / lanes + 1) * lanes;
-    while (at.met[warp] < enough) yield();
+/* The threads of a warp: the last one of a block may have fewer. */
+inline unsigned lanes_of(unsigned number) {
+    const unsigned left = at.threads - number * WARP;
+    return left < WARP ? left : (unsigned)WARP;
 }
 
-/* mma.sync.m16n8k16, whose fragments are pairs of 16-bit floats: sum += a b, each sum in order. */
-STAND_IN void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float (*wide)(uint16_t)) {
-    const unsigned lane = at.current % WARP, warp = at.current - lane;
-    memcpy(at.lent[at.current], a, sizeof a);
-    memcpy(at.lent[at.current] + 4, b, sizeof b);
-    meet_warp();
-    for (unsigned i = 0; i < 4; i++) {
-        const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2;
-        for (unsigned p = 0; p < 16; p++) {
-            const unsigned pair = p % 8 / 2, shift = p % 2 * 16;
-            const uint32_t left = at.lent[warp + row * 4 + pair][i / 2 + p / 8 * 2],
-                           right = at.lent[warp + column * 4 + pair][4 + p / 8];
-            sum[i] += wide((uint16_t)(left >> shift)) * wide((uint16_t)(right >> shift));
-        }
+/* All threads of the warp come here before one goes on. */
+STAND_IN void meet_warp() {
+    warp &mine = at.warps[at.current / WARP];
+    const unsigned before = mine.met;
+    if (++mine.here == lanes_of(at.current / WARP)) {
+        mine.here = 0;
+        mine.met++;
     }
+    while (mine.met == before) yield();
+}
+
+/* mma.sync.m16n8k16, whose fragments are pairs of 16-bit floats: sum += a b, each sum in order. The last thread that
+ * comes computes for all. */
+STAND_IN void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float (*wide)(uint16_t)) {
+    const unsigned lane = at.current % WARP, row = lane / 4, pair = lane % 4 * 2;
+    warp &mine = at.warps[at.current / WARP];
+    auto &tiles = mine.shown[mine.met % 2];
+    float *const mine_of_sum[] = {(float *)tiles.sum[row] + pair, (float *)tiles.sum[row + 8] + pair};
+    for (unsigned i = 0; i < 4; i++) {
+        float *const at_a = tiles.a[row + i % 2 * 8] + pair + i / 2 * 8;
+        at_a[0] = wide((uint16_t)a[i]), at_a[1] = wide((uint16_t)(a[i] >> 16));
+        mine_of_sum[i / 2][i % 2] = sum[i];
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        float *const at_b = (float *)tiles.b[pair + i * 8] + row;
+        at_b[0] = wide((uint16_t)b[i]), at_b[8] = wide((uint16_t)(b[i] >> 16));
+    }
+    if (mine.here + 1 == lanes_of(at.current / WARP))
+        for (unsigned m = 0; m < 16; m++) {
+            floats4 left = tiles.sum[m][0], right = tiles.sum[m][1];
+            for (unsigned p = 0; p < 16; p++)
+                left += tiles.a[m][p] * tiles.b[p][0], right += tiles.a[m][p] * tiles.b[p][1];
+            tiles.sum[m][0] = left, tiles.sum[m][1] = right;
+        }
     meet_warp();
+    for (unsigned i = 0; i < 4; i++) sum[i] = mine_of_sum[i / 2][i % 2];
 }
 
 [[noreturn]] inline void refuse(const char *what) {
@@ -116,20 +170,21 @@ STAND_IN void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32
 /* ldmatrix.x4: the thread's pairs of four matrices of 8 by 8 elements of 16 bits, each of whose lines one thread
  * names. */
 STAND_IN void load_matrices(uint32_t (&to)[4], const void *line, bool transposed) {
-    const unsigned lane = at.current % WARP, warp = at.current - lane, group = lane / 4, pair = lane % 4 * 2;
+    const unsigned lane = at.current % WARP, group = lane / 4, pair = lane % 4 * 2;
+    warp &mine = at.warps[at.current / WARP];
+    auto &lent = mine.shown[mine.met % 2].lent;
     if ((uintptr_t)line % 16) refuse("ldmatrix of a line that is not at a multiple of 16 bytes");
-    memcpy(at.lent[at.current], &line, sizeof line);
+    memcpy(lent[lane], &line, sizeof line);
     meet_warp();
     for (unsigned m = 0; m < 4; m++) {
         uint16_t both[2];
         for (unsigned i = 0; i < 2; i++) {
             const uint16_t *from;
-            memcpy(&from, at.lent[warp + m * 8 + (transposed ? pair + i : group)], sizeof from);
+            memcpy(&from, lent[m * 8 + (transposed ? pair + i : group)], sizeof from);
             both[i] = from[transposed ? group : pair + i];
         }
         to[m] = both[0] | (uint32_t)both[1] << 16;
     }
-    meet_warp();
 }
 
 /* cp.async: done as late as it may be, when it is waited for. */
@@ -152,33 +207,6 @@ STAND_IN void copies_wait(unsigned left) {
     at.coroutines[at.current].copies.swap(still);
 }
 
-/* Lets the coroutine begin with run_thread when it is switched to. */
-inline void prepare(coroutine &to) {
-    to.begun = true;
-#if defined SWITCHES_STACKS
-    uintptr_t *top = (uintptr_t *)(to.stack + STACK);
-    *--top = 0; /* where run_thread would return to; its stack begins as after a call */
-    *--top = (uintptr_t)run_thread;
-    for (int kept = 0; kept < 6; kept++) *--top = 0;
-    to.left_at = top;
-#else
-    getcontext(&to.left_at);
-    to.left_at.uc_stack.ss_sp = to.stack;
-    to.left_at.uc_stack.ss_size = STACK;
-    to.left_at.uc_link = nullptr;
-    makecontext(&to.left_at, run_thread, 0);
-#endif
-}
-
-/* Runs the thread until it yields or has ended. */
-inline void switch_to(unsigned thread) {
-    coroutine &to = at.coroutines[thread];
-    at.current = thread;
-    threadIdx.x = thread;
-    if (!to.begun) prepare(to);
-    go(at.scheduler, to.left_at);
-}
-
 /* Every thread up to its next barrier or its end, until all have ended. A thread alone has no barrier to wait at. */
 inline void run_block(unsigned threads, const kernel_body &body) {
     threadIdx = dim3(0);
@@ -190,18 +218,10 @@ inline void run_block(unsigned threads, const kernel_body &body) {
     at.body = &body;
     at.threads = at.alive = threads;
     at.waiting = 0;
-    memset(at.met, 0, sizeof at.met);
+    for (unsigned i = 0; i * WARP < threads; i++) at.warps[i].here = 0;
     at.any = false;
     memset(at.done, 0, threads * sizeof at.done[0]);
-    bool left = true;
-    for (bool forwards = true; left; forwards = !forwards) {
-        left = false;
-        for (unsigned i = 0; i < threads; i++) {
-            const unsigned t = forwards ? i : threads - 1 - i;
-            if (!at.done[t]) switch_to(t);
-            left = left || !at.done[t];
-        }
-    }
+    for (at.step = 1; at.alive; at.step = 0 - at.step) go_on(at.scheduler, next_thread(at.step == 1 ? 0 : threads - 1));
 }
 
 inline void run_grid(dim3 grid, dim3 threads, const kernel_body &body) {
