@@ -40,6 +40,21 @@ case ${1-} in
 -*) usage ;;
 esac
 
+# Tests create and remove many small files, for most of which a file system on a disk takes longer than the programs that write them:
+# temporary directories are in memory where programs may be executed and there is room.
+if [ -z "${TMPDIR-}" ] && TMPDIR=$(mktemp -d /dev/shm/tests-XXXXXX 2>/dev/null); then
+    trap 'rm -rf "$TMPDIR"' EXIT
+    trap 'exit 130' HUP INT TERM
+    if printf '#!/bin/sh\n' >"$TMPDIR/program" && chmod +x "$TMPDIR/program" && "$TMPDIR/program" 2>/dev/null &&
+        [ "$(df -Pk /dev/shm | awk 'NR == 2 { print $4 }')" -gt 4000000 ]; then
+        export TMPDIR
+    else
+        rm -rf "$TMPDIR"
+        unset TMPDIR
+        trap - EXIT
+    fi
+fi
+
 ./install-deps.sh --tests
 
 # A build directory may have been configured without tests, or before what they need was there: it is configured anew.
