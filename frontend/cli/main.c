@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "frontend/cli/cli.h"
@@ -58,21 +57,12 @@ static void occupy_standard_streams(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _exit(EXIT_SYSTEM);
 }
 
-/* Memory that one pass gives back is kept for the next one: to return it to the system in between takes longer than
- * some passes. The first of it is of huge pages where the system has them: a plan touches 100 MB, and to hand that out
- * in small pages takes the system a third of the time. */
+/* Memory that one pass gives back is kept for the next one. To return it to the system in between takes longer than
+ * some passes. */
 static void keep_freed_memory(void) {
 #ifdef __GLIBC__
-    enum { KEPT = 1 << 28 };
-    mallopt(M_TRIM_THRESHOLD, 2 * KEPT);
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);
     mallopt(M_MMAP_THRESHOLD, 1 << 25); /* the most that is allowed */
-    mallopt(M_TOP_PAD, KEPT);
-    void *first = malloc(1);
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)sbrk(0);
-    const uintptr_t start = ((uintptr_t)first + page - 1) / page * page;
-    if (first && start < end && end - start <= 2 * KEPT) madvise((void *)start, end - start, MADV_HUGEPAGE);
-    free(first);
-    mallopt(M_TOP_PAD, 1 << 20);
 #endif
 }
 
