@@ -3,8 +3,8 @@
 
     nvcc.py --rankc RANKC --models DIR --training DIR [CASE...]
 
-Every case is a model under a policy: the source of rank 0 compiles; the first case's program links, in at most 30 s of nvcc's time
-for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth" is a small transformer of 2, 12 and 24 layers: the
+Every case is a model under a policy: the source of rank 0 compiles, with those of the cases after the first as one source; the first
+case's program links, in at most 30 s of nvcc's time for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth" is a small transformer of 2, 12 and 24 layers: the
 compilers take as long for all. Case "operators" is the samples of
 all operators (opcheck/samples.def), in all types, compiled without optimisation, that of device code too. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
 of a model compiled together, and prints a table; --only GLOB takes some of them. Exit status 77 where there is no nvcc."""
@@ -54,8 +54,8 @@ def generate(args, model, out, *options, status=0):
     return os.path.join(out, os.path.splitext(os.path.basename(model))[0], instance)
 
 
-def generate_case(args, case, out):
-    folder, *options = CASES[case]
+def generate_case(args, case, out, *more):
+    folder, *options = [*CASES[case], *more]
     folder = os.path.join(args.training if folder.startswith("training/") else args.models, os.path.basename(folder))
     return generate(args, os.path.join(folder, "model.onnx"), out, *options)
 
@@ -88,14 +88,33 @@ def sources(directory):
     return [f"build/{f[:-3]}.o" for f in sorted(os.listdir(directory)) if re.fullmatch(r"rank_\d+\.cu", f)]
 
 
-def check_case(args, work, case):
-    first = case == args.cases[0]
+def check_first(args, work, case):
     directory = generate_case(args, case, work)
-    # Sources of other ranks differ in a few constants; case "sweep" compiles those too.
-    seconds = make(args, directory, *(["all"] if first else sources(directory)[:1]))
-    if first and "--train" not in CASES[case]:
+    seconds = make(args, directory, "all")
+    if "--train" not in CASES[case]:
         check_program(args, directory, seconds)
     return f"{seconds:.1f} s"
+
+
+def rank_sources(directory):
+    return [os.path.join(directory, f) for f in sorted(os.listdir(directory)) if re.fullmatch(r"rank_\d+\.cu", f)]
+
+
+def compile_together(args, sources, work, flags=FLAGS):
+    """Seconds for sources of ranks of several programs as one source, each in a namespace; headers are most of what a source takes."""
+    lines = ["#include <rankc/cuda/kernels.cuh>"]
+    for number, source in enumerate(sources):
+        lines.append(f'namespace source_{number} {{\n#include "{os.path.abspath(source)}"\n}}')
+    with open(os.path.join(work, "all.cu"), "w") as file:
+        file.write("\n".join(lines) + "\n")
+    return timed("nvcc", "-std=c++20", "--extended-lambda", *architecture(args.arch), *flags.split(), "-I", args.include, "-c", "-o",
+                 os.path.join(work, "all.o"), os.path.join(work, "all.cu"))
+
+
+def check_together(args, work, cases):
+    """Sources of other ranks differ in a few constants; case "sweep" compiles those too."""
+    directories = [generate_case(args, case, work, "--instance-name", f"p{number}") for number, case in enumerate(cases)]
+    return f"{compile_together(args, [rank_sources(directory)[0] for directory in directories], work):.1f} s"
 
 
 # ---- depth ----
@@ -160,16 +179,14 @@ def check_depth(args, work, _):
 # ---- operators ----
 
 def check_operators(args, work, _):
-    seconds = 0.0
+    programs = []
     for types in "full", "halves":
         folder = os.path.join(work, types)
         os.makedirs(folder)
         call(args.generate, folder, types)
-        directory = generate(args, os.path.join(folder, "whole.rir"), folder)
-        source, out = os.path.join(directory, "rank_0.cu"), os.path.join(folder, "whole.o")
-        flags = [*FLAGS.replace("-O3", "-O0").split(), "-Xcicc", "-O0", "-Xptxas", "-O0"]
-        seconds += timed("nvcc", "-std=c++20", "--extended-lambda", *architecture(args.arch), *flags, "-I", args.include, "-c", "-o", out, source)
-    return f"{seconds:.1f} s"
+        programs.append(generate(args, os.path.join(folder, "whole.rir"), folder, "--instance-name", types))
+    flags = FLAGS.replace("-O3", "-O0") + " -Xcicc -O0 -Xptxas -O0"
+    return f"{compile_together(args, [os.path.join(program, 'rank_0.cu') for program in programs], work, flags):.1f} s"
 
 
 # ---- sweep ----
@@ -181,21 +198,6 @@ def models_of(args):
             model = os.path.join(folder, entry, "model.onnx")
             if os.path.exists(model):
                 yield f"{name} {entry}", model, [*more, *dims_of(model)], [*PLANS, MESHES[name]]
-
-
-def rank_sources(directory):
-    return [os.path.join(directory, f) for f in sorted(os.listdir(directory)) if re.fullmatch(r"rank_\d+\.cu", f)]
-
-
-def compile_together(args, programs, work):
-    """Seconds for the ranks of several programs as one source, each in a namespace; headers are most of what a source takes."""
-    lines = ["#include <rankc/cuda/kernels.cuh>"]
-    for number, source in enumerate(source for directory in programs for source in rank_sources(directory)):
-        lines.append(f'namespace source_{number} {{\n#include "{os.path.abspath(source)}"\n}}')
-    with open(os.path.join(work, "all.cu"), "w") as file:
-        file.write("\n".join(lines) + "\n")
-    return timed("nvcc", "-std=c++20", "--extended-lambda", *architecture(args.arch), *FLAGS.split(), "-I", args.include, "-c", "-o",
-                 os.path.join(work, "all.o"), os.path.join(work, "all.cu"))
 
 
 def sweep(args, work, _):
@@ -211,7 +213,7 @@ def sweep(args, work, _):
                 instance = f"p{len(programs)}" # part of the names of functions
                 programs[plan] = generate(args, model, out, *options, *plan_of(plan).options, "--instance-name", instance, status=5)
             made = [directory for directory in programs.values() if directory]
-            seconds = compile_together(args, made, out)
+            seconds = compile_together(args, [source for directory in made for source in rank_sources(directory)], out)
             refused = " ".join(plan for plan, directory in programs.items() if not directory)
             print(f"| {name} | {sum(len(rank_sources(d)) for d in made)} | {seconds:.1f} | {refused} |", flush=True)
         except Failed as wrong:
@@ -240,7 +242,12 @@ def main():
     args = parser.parse_args()
     if not shutil.which("nvcc"):
         skip("there is no nvcc")
-    return report((case, lambda work, case=case: WHOLE.get(case, check_case)(args, work, case)) for case in args.cases)
+    first, *others = [case for case in args.cases if case not in WHOLE] or [None]
+    checks = [(first, lambda work: check_first(args, work, first))] if first else []
+    if others:
+        checks.append((", ".join(others), lambda work: check_together(args, work, others)))
+    checks += [(case, lambda work, case=case: WHOLE[case](args, work, case)) for case in args.cases if case in WHOLE]
+    return report(checks)
 
 
 if __name__ == "__main__":
