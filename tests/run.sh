@@ -43,6 +43,7 @@ esac
 # Tests create and remove many small files, for most of which a file system on a disk takes longer than the programs that write them:
 # temporary directories are in memory where programs may be executed and there is room.
 if [ -z "${TMPDIR-}" ] && TMPDIR=$(mktemp -d /dev/shm/tests-XXXXXX 2>/dev/null); then
+    chmod 1777 "$TMPDIR" # as /tmp
     trap 'rm -rf "$TMPDIR"' EXIT
     trap 'exit 130' HUP INT TERM
     if printf '#!/bin/sh\n' >"$TMPDIR/program" && chmod +x "$TMPDIR/program" && "$TMPDIR/program" 2>/dev/null &&
