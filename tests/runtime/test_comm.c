@@ -33,19 +33,19 @@ static unsigned char *input[RT_DTYPE_COUNT][MAX_RANKS];
 static unsigned char *expected[RT_DTYPE_COUNT][3];
 
 static void make_inputs(void) {
-    double *real = malloc(MOST * sizeof *real);
-    for (int t = 0; t < RT_DTYPE_COUNT; t++)
-        for (int r = 0; r < MAX_RANKS; r++) {
-            /* Magnitudes differ so much between ranks that another order gives another sum. */
-            static const double scale[] = {1, 1e-3, 1e3, 1e-1, 1e2, 1e-2, 10, 1};
-            for (int i = 0; i < MOST; i++) {
-                double value = ((i * 31 + r * 17) % 23 - 11) * scale[(r * 3 + i) % 8] + 0.1 * r;
-                real[i] = rt_dtype_is_float((enum rt_dtype)t) ? value : (i * 31 + r * 17) % 251 - 60;
-            }
-            input[t][r] = malloc(MOST * rt_dtype_bytes((enum rt_dtype)t));
-            rt_convert(input[t][r], (enum rt_dtype)t, real, RT_F64, MOST);
+    static double real[MOST], whole[MOST];
+    for (int r = 0; r < MAX_RANKS; r++) {
+        /* Magnitudes differ so much between ranks that another order gives another sum. */
+        static const double scale[] = {1, 1e-3, 1e3, 1e-1, 1e2, 1e-2, 10, 1};
+        for (int i = 0; i < MOST; i++) {
+            real[i] = ((i * 31 + r * 17) % 23 - 11) * scale[(r * 3 + i) % 8] + 0.1 * r;
+            whole[i] = (i * 31 + r * 17) % 251 - 60;
         }
-    free(real);
+        for (int t = 0; t < RT_DTYPE_COUNT; t++) {
+            input[t][r] = malloc(MOST * rt_dtype_bytes((enum rt_dtype)t));
+            rt_convert(input[t][r], (enum rt_dtype)t, rt_dtype_is_float((enum rt_dtype)t) ? real : whole, RT_F64, MOST);
+        }
+    }
 }
 
 static double fold_real(double a, double b, enum rt_reduce reduce, bool single) {
@@ -61,31 +61,35 @@ static int64_t fold_whole(int64_t a, int64_t b, enum rt_dtype t, enum rt_reduce 
     return greater == (reduce == RT_MAX) ? b : a;
 }
 
-static void expect_element(enum rt_dtype t, enum rt_reduce reduce, int ranks, int i) {
-    const size_t element = rt_dtype_bytes(t), at = (size_t)i * element;
-    double real = 0, next_real;
-    int64_t whole = 0, next_whole;
+/* Whole tensors at a time: a process of every rank does this. */
+static void expect_type(enum rt_dtype t, int ranks) {
+    static double real[3][MOST], next_real[MOST];
+    static int64_t whole[3][MOST], next_whole[MOST];
+    const bool is_real = rt_dtype_is_float(t);
+    const enum rt_dtype wide = is_real ? RT_F64 : RT_I64;
     for (int r = 0; r < ranks; r++) {
-        rt_convert(&next_real, RT_F64, input[t][r] + at, t, 1);
-        rt_convert(&next_whole, RT_I64, input[t][r] + at, t, 1);
-        real = r == 0 ? next_real : fold_real(real, next_real, reduce, t != RT_F64);
-        whole = r == 0 ? next_whole : fold_whole(whole, next_whole, t, reduce);
+        rt_convert(is_real ? (void *)next_real : next_whole, wide, input[t][r], t, MOST);
+        for (int reduce = 0; reduce < 3; reduce++)
+            for (int i = 0; i < MOST; i++) {
+                double *sum = &real[reduce][i];
+                int64_t *count = &whole[reduce][i];
+                if (is_real)
+                    *sum = r == 0 ? next_real[i] : fold_real(*sum, next_real[i], (enum rt_reduce)reduce, t != RT_F64);
+                else
+                    *count = r == 0 ? next_whole[i] : fold_whole(*count, next_whole[i], t, (enum rt_reduce)reduce);
+            }
     }
-    if (rt_dtype_is_float(t))
-        rt_convert(expected[t][reduce] + at, t, &real, RT_F64, 1);
-    else
-        rt_convert(expected[t][reduce] + at, t, &whole, RT_I64, 1);
+    for (int reduce = 0; reduce < 3; reduce++) {
+        if (!expected[t][reduce]) expected[t][reduce] = malloc(MOST * 8);
+        rt_convert(expected[t][reduce], t, is_real ? (void *)real[reduce] : whole[reduce], wide, MOST);
+    }
 }
 
 static void make_expected(int ranks) {
     static int made_for;
     if (made_for == ranks) return;
     made_for = ranks;
-    for (int t = 0; t < RT_DTYPE_COUNT; t++)
-        for (int reduce = 0; reduce < 3; reduce++) {
-            if (!expected[t][reduce]) expected[t][reduce] = malloc(MOST * 8);
-            for (int i = 0; i < MOST; i++) expect_element((enum rt_dtype)t, (enum rt_reduce)reduce, ranks, i);
-        }
+    for (int t = 0; t < RT_DTYPE_COUNT; t++) expect_type((enum rt_dtype)t, ranks);
 }
 
 /* Buffers */
